@@ -1,0 +1,1 @@
+"""CUDA C++ sources, read as package data and compiled at run time."""

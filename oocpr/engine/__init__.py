@@ -1,0 +1,1 @@
+"""From a store and a plan to a ranked solution."""

@@ -1,0 +1,1 @@
+"""The same operations on NumPy, on numba and on CUDA."""

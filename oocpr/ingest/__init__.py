@@ -1,0 +1,1 @@
+"""Blocks of edges to a finished store, in bounded memory."""

@@ -1,0 +1,1 @@
+"""oocpr inside other people's programs."""

@@ -1,0 +1,1 @@
+"""Integers in, a frozen plan out: no Zarr, no CUDA, no Dask."""

@@ -1,0 +1,36 @@
+"""How long work tells how far it is, without knowing who listens."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Receives the state of long work; called often, so it must be cheap.
+
+    The library calls it, the command line and the notebook draw it.
+    """
+
+    def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
+        """Take one state.
+
+        Parameters
+        ----------
+        stage
+            What is being done, such as ``"reading"``; a new name closes the stage before.
+        done, total
+            How much is done of how much, in `unit`; `total` is None where nobody knows.
+        unit
+            ``"B"``, ``"edges"``, ``"tiles"`` or ``"passes"``.
+        note
+            A short text to show beside, such as the error bound of the last pass.
+        """
+
+
+def silent(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+    """Ignore all progress.
+
+    Examples
+    --------
+    >>> silent("reading", 0, None, "B")
+    """

@@ -1,0 +1,1 @@
+"""Ranks, their certificate, and how they are kept and shown."""
