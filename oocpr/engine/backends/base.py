@@ -1,0 +1,204 @@
+"""What every backend can do to one stripe, and the numbers that pass in and out.
+
+A stripe is a run of tiles; its rows keep their state on the backend's memory. A pass calls `publish` once,
+then `sweep_tile` for each tile in order. Everything global (dangling mass, mixing weights, when to stop)
+is decided outside, from the few numbers these calls return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class StripeSpec:
+    """Which rows a stripe owns and what its state needs.
+
+    Parameters
+    ----------
+    first_tile, last_tile
+        Tiles ``first_tile .. last_tile - 1``.
+    row_begin, row_end
+        Owned rows ``row_begin .. row_end - 1``.
+    nodes
+        Rows of the whole graph.
+    slots
+        Remembered passes; 0 where nothing is mixed.
+    proposals
+        Whether the pass proposes (method ``mixed``).
+    reads
+        Format of gathered numbers.
+    """
+
+    first_tile: int
+    last_tile: int
+    row_begin: int
+    row_end: int
+    nodes: int
+    slots: int
+    proposals: bool
+    reads: str
+
+    @property
+    def rows(self) -> int:
+        """Number of owned rows."""
+        return self.row_end - self.row_begin
+
+
+@dataclass(frozen=True)
+class PublishStep:
+    """How the next push is made from the state.
+
+    Parameters
+    ----------
+    start
+        Push the teleport vector: the first pass.
+    restart
+        Forget ranks and residual and push their sum: textbook power iteration.
+    weights
+        (slot, theta) of each remembered pass to subtract.
+    carry
+        What the stripe before still owed this stripe's first row in the last pass.
+    carry_slot
+        Slot that the last pass wrote, to which `carry` belongs too; -1 for none.
+    scale
+        Largest magnitude of ``bits8``.
+    """
+
+    start: bool
+    restart: bool
+    weights: tuple[tuple[int, float], ...]
+    carry: float
+    carry_slot: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """Sums over a stripe's rows after publishing, in row order.
+
+    Parameters
+    ----------
+    dangling
+        Pushed by rows without out-links.
+    mass
+        Pushed by all rows.
+    total
+        Sum of p.
+    """
+
+    dangling: float
+    mass: float
+    total: float
+
+
+@dataclass(frozen=True)
+class SweepStep:
+    """How a pass treats each tile.
+
+    Parameters
+    ----------
+    damping
+        Factor of each product.
+    base, uniform
+        Added to a row: ``base`` times its teleport probability plus ``uniform``.
+    sweeps
+        Products inside the tile, the delivering one included.
+    slot
+        Where this pass is remembered; -1 for nowhere.
+    live
+        Slots whose scalar products are wanted, `slot` last where it is one of them.
+    scale
+        Largest magnitude of ``bits8``.
+    """
+
+    damping: float
+    base: float
+    uniform: float
+    sweeps: int
+    slot: int
+    live: tuple[int, ...]
+    scale: float
+
+
+@dataclass(frozen=True)
+class TileSums:
+    """Sums over a tile's owned rows, in row order.
+
+    Parameters
+    ----------
+    carry
+        Delivered so far to the row that the tile's last edges belong to and the next tile owns: pushes, and
+        proposals of earlier tiles.
+    norm
+        L1 norm of the residual.
+    with_change, with_residual
+        Scalar product of each live slot's change of the residual with this pass's change, and with the
+        residual; shape (live,).
+    peaks
+        Largest magnitude per out-link of the proposal, then of each live slot's step; shape (1 + live,);
+        zeros where the reads need no scale.
+    """
+
+    carry: tuple[float, float]
+    norm: float
+    with_change: NDArray[np.float64]
+    with_residual: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+
+
+class Backend(Protocol):
+    """One kind of device."""
+
+    name: str
+
+    def allocate(
+        self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
+    ) -> Any:
+        """State of a stripe: zero ranks and residual; `degree` uint32 and `teleport` float64, shape (rows,)."""
+
+    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> Any:
+        """What rows gather, for all nodes: last push, and beside it this pass's proposal."""
+
+    def publish(self, state: Any, step: PublishStep) -> tuple[Any, Pushed]:
+        """Make the next push; returns the stored narrow numbers of the stripe's rows and their sums."""
+
+    def load(self, reads: Any, row_begin: int, pushed: Any) -> None:
+        """Put a stripe's push where rows gather."""
+
+    def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> Any:
+        """Check a tile's bytes and take what a sweep needs of them; raises DamagedError.
+
+        Parameters
+        ----------
+        nodes
+            Nodes of the graph, which bound the columns.
+        decode
+            Whether the columns may be kept decoded: the tile stays, and there is memory.
+        """
+
+    def sweep_tile(
+        self, state: Any, reads: Any, tile: Any, rows: tuple[int, int], step: SweepStep, carry: tuple[float, float]
+    ) -> TileSums:
+        """Deliver the push to a tile's rows, sweep inside the tile, propose.
+
+        Parameters
+        ----------
+        tile
+            As `prepare` returned it.
+        rows
+            First owned row and the one past the last, counted in the whole graph.
+        carry
+            What earlier tiles delivered to the first owned row; see TileSums.
+        """
+
+    def first_row(self, state: Any, live: tuple[int, ...]) -> NDArray[np.float64]:
+        """Residual of the stripe's first row, then its change in each live slot; shape (1 + live,)."""
+
+    def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
+        """p + r of the stripe's rows; float64, shape (rows,)."""

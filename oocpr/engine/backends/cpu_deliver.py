@@ -1,0 +1,136 @@
+"""Delivery on the CPU: decode a piece of a tile, gather, and sum by rows.
+
+A tile is worked on in pieces of PIECE blocks, whatever the number of threads, and a row that is cut by the
+end of a piece is joined in the order of the pieces. So the sums do not depend on the number of threads.
+"""
+
+# Decorators of numba carry no types.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+
+from __future__ import annotations
+
+from numba import njit, uint32, uint64
+
+from oocpr.engine.backends.cpu_numbers import widen
+from oocpr.store.unpacking import decode_block
+
+PIECE = 16
+"""Blocks of 1024 edges that one thread decodes and sums at a time: their columns stay in the L2 cache."""
+
+
+@njit(nogil=True, cache=True)
+def pieces_of(edges):
+    """Pieces of a tile."""
+    return (edges + 1024 * PIECE - 1) // (1024 * PIECE)
+
+
+@njit(nogil=True, cache=True)
+def first_at(positions, count, edge):
+    """Index of the first of ``positions[:count]`` that is not below `edge`."""
+    low = uint64(0)
+    high = uint64(count)
+    while low < high:
+        middle = (low + high) >> uint64(1)
+        if uint64(positions[middle]) < edge:
+            low = middle + uint64(1)
+        else:
+            high = middle
+    return low
+
+
+@njit(nogil=True, cache=True)
+def decode_piece(tile, piece, positions, starts, columns, at, block, scratch):
+    """Write the columns of a piece to ``columns[at:]``; returns a number no less than any of them."""
+    first = uint64(piece) * uint64(PIECE)
+    last = min(first + uint64(PIECE), uint64((tile.edges + 1023) // 1024))
+    k = first_at(positions, tile.nonempty, uint64(1024) * first)
+    column = uint32(0) if tile.verbatim else uint32(tile.gaps.directory[first, 3])
+    most = uint32(0)
+    to = uint64(at)
+    for b in range(first, last):
+        k, column, top = decode_block(tile, b, positions, starts, k, column, block, scratch)
+        most = max(most, top)
+        end = min(uint64(1024), uint64(tile.edges) - uint64(1024) * b)
+        for i in range(end):
+            columns[to + i] = block[i]
+        to += end
+    return most
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _sum_pushes(reads, table, columns, begin, end):
+    # One plain chain of additions: the processor overlaps the chains of several rows, and two accumulators
+    # a row, or an unrolled loop, made short rows two to four times slower.
+    pushed = 0.0
+    for i in range(begin, end):
+        pushed += widen(reads[uint64(columns[i])], table)
+    return pushed
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _sum_both(reads, table, columns, begin, end, low, span, nothing):
+    pushed = 0.0
+    proposed = 0.0
+    for i in range(begin, end):
+        node = uint64(columns[i])
+        pushed += widen(reads[uint64(2) * node], table)
+        earlier = node if node - low < span else nothing
+        proposed += widen(reads[uint64(2) * earlier + uint64(1)], table)
+    return pushed, proposed
+
+
+@njit(nogil=True, cache=True)
+def deliver_piece(tile, piece, positions, segments, columns, at, reads, table, both, low, span, pushes, proposals, ends):
+    """Sum what a piece delivers to each row.
+
+    Parameters
+    ----------
+    columns, at
+        The piece's columns are ``columns[at:]``.
+    both
+        Whether proposals are gathered too, those of nodes low .. low + span - 1; `reads` then holds push and
+        proposal of each node side by side, and zeros after the last.
+    pushes, proposals
+        float64, one a segment: receive the sums of the segments that begin in the piece.
+    ends
+        float64, shape (pieces, 2): receives the sums of the piece's edges before its first segment begins.
+    """
+    base = uint64(piece) * uint64(1024 * PIECE)
+    stop = min(base + uint64(1024 * PIECE), uint64(tile.edges))
+    k = first_at(positions, tile.nonempty, base)
+    head = min(uint64(positions[k]), stop)
+    offset = uint64(at) - base
+    nothing = uint64(reads.size // 2 - 1)
+    if both:
+        ends[piece, 0], ends[piece, 1] = _sum_both(
+            reads, table, columns, base + offset, head + offset, low, span, nothing
+        )
+    else:
+        ends[piece, 1] = 0.0
+        ends[piece, 0] = _sum_pushes(reads, table, columns, base + offset, head + offset)
+    begin = head
+    while begin < stop:
+        end = min(uint64(positions[k + uint64(1)]), stop)
+        row = uint64(segments[k])
+        if both:
+            pushes[row], proposals[row] = _sum_both(
+                reads, table, columns, begin + offset, end + offset, low, span, nothing
+            )
+        else:
+            pushes[row] = _sum_pushes(reads, table, columns, begin + offset, end + offset)
+        begin = end
+        k += uint64(1)
+
+
+@njit(nogil=True, cache=True)
+def join_pieces(tile, positions, segments, pushes, proposals, ends, carry, carry_proposed):
+    """Add, in order, what pieces delivered to rows that began before them; the first row also gets the carries."""
+    size = 1024 * PIECE
+    for piece in range(ends.shape[0]):
+        k = first_at(positions, tile.nonempty, uint64(piece * size))
+        if k > uint64(0):
+            row = uint64(segments[k - uint64(1)])
+            pushes[row] += ends[piece, 0]
+            proposals[row] += ends[piece, 1]
+    pushes[0] += carry
+    proposals[0] += carry_proposed

@@ -1,0 +1,188 @@
+"""The backend that is read rather than run: plain NumPy, the oracle of the others.
+
+One statement a step of the method; no narrow arithmetic beyond the rounding of what is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.engine.backends.base import Pushed, TileSums
+from oocpr.engine.reads import READS, narrow, widen
+from oocpr.store.unpacking import decode_tile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.base import PublishStep, StripeSpec, SweepStep
+
+
+@dataclass
+class ReferenceState:
+    """Rows of one stripe; float64, shape (rows,), history (slots, rows)."""
+
+    spec: StripeSpec
+    degree: NDArray[np.float64]
+    dangling: NDArray[np.bool_]
+    teleport: NDArray[np.float64]
+    p: NDArray[np.float64]
+    r: NDArray[np.float64]
+    proposal: NDArray[np.float64]
+    pushed: NDArray[np.float64]
+    changes: NDArray[np.float64]
+    steps: NDArray[np.float64]
+
+
+class ReferenceBackend:
+    """NumPy, float64 throughout."""
+
+    name = "reference"
+
+    def allocate(
+        self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
+    ) -> ReferenceState:
+        """See Backend."""
+        if teleport is None:
+            teleport = np.full(spec.rows, 1 / spec.nodes)
+        return ReferenceState(
+            spec,
+            np.maximum(degree, 1).astype(np.float64),
+            degree == 0,
+            teleport,
+            *(np.zeros(spec.rows) for _ in range(4)),
+            changes=np.zeros((spec.slots, spec.rows)),
+            steps=np.zeros((spec.slots, spec.rows)),
+        )
+
+    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> NDArray[np.generic]:
+        """See Backend."""
+        return np.zeros((nodes, 1 + proposals), READS[reads].dtype)
+
+    def publish(self, state: ReferenceState, step: PublishStep) -> tuple[NDArray[np.generic], Pushed]:
+        """See Backend."""
+        if state.spec.rows:
+            state.r[0] += step.carry
+            if state.spec.proposals:
+                state.proposal[0] += step.carry
+            if step.carry_slot >= 0:
+                state.changes[step.carry_slot, 0] += step.carry
+        if step.start:
+            push = state.teleport
+        elif step.restart:
+            push = state.p + state.r
+            state.p[:] = 0
+            state.r[:] = 0
+        elif state.spec.proposals:
+            push = state.proposal.copy()
+            for slot, theta in step.weights:
+                push -= theta * state.steps[slot]
+        else:
+            push = state.r
+        stored = narrow(push / state.degree, state.spec.reads, step.scale)
+        state.pushed = widen(stored, state.spec.reads, step.scale) * state.degree
+        state.p += state.pushed
+        return stored, Pushed(
+            float(state.pushed[state.dangling].sum()), float(state.pushed.sum()), float(state.p.sum())
+        )
+
+    def load(self, reads: NDArray[np.generic], row_begin: int, pushed: NDArray[np.generic]) -> None:
+        """See Backend."""
+        reads[row_begin : row_begin + len(pushed), 0] = pushed
+
+    def prepare(
+        self, encoded: NDArray[np.uint8], nodes: int, decode: bool  # noqa: ARG002
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """See Backend."""
+        return decode_tile(encoded)
+
+    def sweep_tile(
+        self,
+        state: ReferenceState,
+        reads: NDArray[np.generic],
+        tile: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+        rows: tuple[int, int],
+        step: SweepStep,
+        carry: tuple[float, float],
+    ) -> TileSums:
+        """See Backend."""
+        spec = state.spec
+        begin, end = rows
+        columns, lengths = tile
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        pushed = widen(reads[columns, 0], spec.reads, step.scale)
+        delivered = np.bincount(row, pushed, minlength=len(lengths))
+        delivered[0] += carry[0]
+        proposed = np.zeros(len(lengths))
+        owned = slice(begin - spec.row_begin, end - spec.row_begin)
+        change = (
+            step.damping * delivered[:-1]
+            + (step.base * state.teleport[owned] + step.uniform)
+            - state.pushed[owned]
+        )
+        state.r[owned] += change
+        if spec.proposals:
+            proposed = self._propose(state, reads, columns, row, rows, step, carry[1])
+        if step.slot >= 0:
+            state.changes[step.slot, owned] = change
+        live = list(step.live)
+        residual = state.r[owned]
+        return TileSums(
+            (float(delivered[-1]), float(proposed[-1])),
+            float(np.abs(residual).sum()),
+            state.changes[live, owned] @ change,
+            state.changes[live, owned] @ residual,
+            self._peaks(state, owned, live),
+        )
+
+    def _propose(
+        self,
+        state: ReferenceState,
+        reads: NDArray[np.generic],
+        columns: NDArray[np.uint32],
+        row: NDArray[np.int64],
+        rows: tuple[int, int],
+        step: SweepStep,
+        carry: float,
+    ) -> NDArray[np.float64]:
+        """Propose for a tile's rows; returns what earlier tiles proposed to each segment."""
+        spec = state.spec
+        begin, end = rows
+        owned = slice(begin - spec.row_begin, end - spec.row_begin)
+        earlier = (columns >= spec.row_begin) & (columns < begin)
+        numbers = widen(reads[columns[earlier], 1], spec.reads, step.scale)
+        proposed = np.bincount(row[earlier], numbers, end - begin + 1)
+        proposed[0] += carry
+        sweep = state.r[owned] + step.damping * proposed[:-1]
+        proposal = sweep.copy()
+        inside = (columns >= begin) & (columns < end)
+        for _ in range(step.sweeps - 1):
+            gathered = (sweep / state.degree[owned])[columns[inside] - begin]
+            sweep = step.damping * np.bincount(row[inside], gathered, end - begin + 1)[:-1]
+            proposal += sweep
+        if step.slot >= 0:
+            state.steps[step.slot, owned] = state.pushed[owned] + proposal - state.proposal[owned]
+        state.proposal[owned] = proposal
+        reads[begin:end, 1] = narrow(proposal / state.degree[owned], spec.reads, step.scale)
+        return proposed
+
+    def _peaks(self, state: ReferenceState, owned: slice, live: list[int]) -> NDArray[np.float64]:
+        """See TileSums.peaks."""
+        if state.spec.reads != "bits8" or owned.start == owned.stop:
+            return np.zeros(1 + len(live))
+        push = state.proposal if state.spec.proposals else state.r
+        vectors = [push[owned], *(state.steps[slot, owned] for slot in live)]
+        return np.array([np.abs(vector / state.degree[owned]).max() for vector in vectors])
+
+    def first_row(self, state: ReferenceState, live: tuple[int, ...]) -> NDArray[np.float64]:
+        """See Backend."""
+        return np.array([state.r[0], *(state.changes[slot, 0] for slot in live)])
+
+    def finish(self, state: ReferenceState, carry: float) -> NDArray[np.float64]:
+        """See Backend."""
+        result = state.p + state.r
+        if len(result):
+            result[0] += carry
+        return result

@@ -1,0 +1,72 @@
+"""Who carries out a pass: this process alone, or the workers of a Dask client."""
+
+from __future__ import annotations
+
+import resource
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from oocpr.engine import tasks
+from oocpr.engine.exchange import forget
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.engine.job import Job, RankedStore
+    from oocpr.engine.method import State
+    from oocpr.engine.stream import PassTraffic
+
+
+class Crew(Protocol):
+    """Carries out passes."""
+
+    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
+        """Do one pass; returns the state after it and each stripe's traffic."""
+
+    def finish(self, state: State) -> NDArray[np.float64]:
+        """p + r of all nodes; float64, shape (nodes,)."""
+
+    def peak_memory(self) -> int:
+        """Largest resident set of the processes that worked, in bytes."""
+
+    def close(self) -> None:
+        """Free everything."""
+
+
+class LocalCrew:
+    """All stripes one after another in this process."""
+
+    def __init__(self, job: Job, store: RankedStore) -> None:
+        self._job = job
+        self._nodes = store.nodes
+        self._stripes = [tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
+
+    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
+        """See Crew."""
+        job = self._job
+        published = [tasks.publish(job, stripe, state, index) for index, stripe in enumerate(self._stripes)]
+        swept = [tasks.sweep(job, stripe, state, published) for stripe in self._stripes]
+        state = tasks.reduce(job, state, published, swept, self._nodes)
+        return state, [part.traffic for part in swept]
+
+    def finish(self, state: State) -> NDArray[np.float64]:
+        """See Crew."""
+        parts = []
+        for index in range(len(self._stripes)):
+            parts.append(tasks.finish(self._stripes[index], state, index))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def peak_memory(self) -> int:
+        """See Crew."""
+        return own_peak()
+
+    def close(self) -> None:
+        """See Crew."""
+        self._stripes.clear()
+        forget(self._job.token)
+
+
+def own_peak() -> int:
+    """Largest resident set of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

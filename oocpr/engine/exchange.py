@@ -1,0 +1,52 @@
+"""What rows gather, once a process: every stripe of a run in one process reads the same array."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from oocpr.engine.backends.base import Backend
+
+
+class Exchange:
+    """The array that rows gather from, and the pass whose pushes it holds.
+
+    Stripes write their proposals in it while they sweep, each to its own rows and read by itself alone;
+    pushes change between passes only, under the lock, by the first stripe that comes.
+    """
+
+    def __init__(self, backend: Backend, nodes: int, reads: str, proposals: bool) -> None:
+        self.backend = backend
+        self.reads = backend.allocate_reads(nodes, reads, proposals)
+        self._lock = Lock()
+        self._holds = 0
+
+    def load(self, number: int, pieces: Iterable[tuple[int, Any]]) -> None:
+        """Take the pushes of pass `number` as (first row, stored numbers), unless they are here already."""
+        with self._lock:
+            if self._holds == number:
+                return
+            for row_begin, pushed in pieces:
+                self.backend.load(self.reads, row_begin, pushed)
+            self._holds = number
+
+
+_exchanges: dict[str, Exchange] = {}
+_lock = Lock()
+
+
+def exchange(token: str, backend: Backend, nodes: int, reads: str, proposals: bool) -> Exchange:
+    """Return this process's exchange of a run, made when first asked for."""
+    with _lock:
+        if token not in _exchanges:
+            _exchanges[token] = Exchange(backend, nodes, reads, proposals)
+        return _exchanges[token]
+
+
+def forget(token: str) -> None:
+    """Free this process's exchange of a run."""
+    with _lock:
+        _exchanges.pop(token, None)

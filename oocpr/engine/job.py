@@ -1,0 +1,114 @@
+"""Everything a worker must know of a run, small enough to send to each."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+import numpy as np
+
+from oocpr.engine.backends.base import StripeSpec
+from oocpr.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.base import Backend
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.stream import TileBytes
+    from oocpr.plan.plan import Plan
+
+BACKENDS = ("cpu", "reference")
+
+
+class RankedStore(Protocol):
+    """What a run needs of a stored graph."""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+
+    @property
+    def tile_rows(self) -> NDArray[np.int64]:
+        """First owned row of each tile, and the number of nodes."""
+
+    @property
+    def encoded(self) -> TileBytes:
+        """Encoded tiles."""
+
+    def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
+        """Out-degrees of the nodes lo .. hi - 1."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run.
+
+    Parameters
+    ----------
+    path
+        Where the graph's store is, as a worker can open it.
+    settings, plan
+        What to do and how.
+    backend
+        One of BACKENDS.
+    threads
+        Threads that work on one tile; None for all cores of the process.
+    teleport
+        float64, shape (nodes,), sums to 1; None where uniform.
+    token
+        Names the run inside a process.
+    """
+
+    path: str
+    settings: Settings
+    plan: Plan
+    backend: str = "cpu"
+    threads: int | None = None
+    teleport: NDArray[np.float64] | None = None
+    token: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def slots(self) -> int:
+        """Passes that mixing remembers."""
+        return self.plan.mixing if self.settings.mixed else 0
+
+    @property
+    def readers(self) -> int:
+        """Threads that read tiles for one stripe."""
+        return 2 if (os.cpu_count() or 1) > 1 else 1
+
+    def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
+        """Rows and tiles of one stripe."""
+        first, last = self.plan.stripes[stripe]
+        return StripeSpec(
+            first_tile=first,
+            last_tile=last,
+            row_begin=int(store.tile_rows[first]),
+            row_end=int(store.tile_rows[last]),
+            nodes=store.nodes,
+            slots=self.slots,
+            proposals=self.settings.mixed,
+            reads=self.settings.reads,
+        )
+
+
+def make_backend(name: str, threads: int | None) -> Backend:
+    """Return the backend of a name.
+
+    Raises
+    ------
+    UsageError
+        For a name that is not one of BACKENDS.
+    """
+    if name == "cpu":
+        from oocpr.engine.backends.cpu import CpuBackend
+
+        return CpuBackend(threads)
+    if name == "reference":
+        from oocpr.engine.backends.reference import ReferenceBackend
+
+        return ReferenceBackend()
+    raise UsageError(f"backend {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}.")

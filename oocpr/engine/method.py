@@ -1,0 +1,248 @@
+"""The mathematics between two passes: is it good enough, and what is pushed next.
+
+State of a run: ranks p and residual r = M p - p in float64, kept exact for whatever is pushed. A pass pushes
+a (the rounded form of some vector t), after which r has changed by dr and the proposal U(r) by dU. Any t
+is right; a good one makes r small. Mixing takes the combination of the last passes whose changes best
+explain the residual and steps over all of it at once (Anderson 1965, in the form of Walker and Ni 2011)::
+
+    theta = argmin || r - sum theta_k dr_k ||_2
+    t     = U - sum theta_k (a_k + dU_k)
+
+Everything here is a pure function of a few numbers a stripe, added in stripe order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.engine.backends.base import PublishStep, SweepStep
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.base import Pushed
+    from oocpr.engine.settings import Settings
+
+
+@dataclass(frozen=True)
+class StripeSums:
+    """What one stripe reports after a pass.
+
+    Parameters
+    ----------
+    rows
+        Rows it owns.
+    carry
+        Residual that the next stripe's first row is owed.
+    norm
+        L1 norm of its residual, the first row without what the stripe before owes it.
+    with_change, with_residual, peaks
+        As in TileSums, over the stripe.
+    first
+        Residual of its first row, then that row's change in each live slot.
+    """
+
+    rows: int
+    carry: float
+    norm: float
+    with_change: NDArray[np.float64]
+    with_residual: NDArray[np.float64]
+    peaks: NDArray[np.float64]
+    first: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What mixing remembers: which slots hold passes, and the scalar products of their changes.
+
+    Parameters
+    ----------
+    live
+        Slots in use, oldest first.
+    gram
+        Scalar product of the changes in slots i and j; shape (slots, slots).
+    """
+
+    live: tuple[int, ...]
+    gram: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class State:
+    """The run between two passes, a few numbers in all.
+
+    Parameters
+    ----------
+    number
+        Passes done.
+    residuals
+        Relative L1 residual after each pass.
+    memory
+        See Memory.
+    weights
+        (slot, theta) to subtract in the next push.
+    carries
+        What each stripe's first row is still owed.
+    slot
+        Slot that the last pass wrote; -1 for none.
+    scale
+        Power of two that no number of the next push passes.
+    """
+
+    number: int
+    residuals: tuple[float, ...]
+    memory: Memory
+    weights: tuple[tuple[int, float], ...]
+    carries: tuple[float, ...]
+    slot: int
+    scale: float
+
+
+def begin(settings: Settings, stripes: int, peak: float) -> State:
+    """State before the first pass; `peak` is the largest teleport probability per out-link."""
+    slots = settings.mixing if settings.mixed else 0
+    memory = Memory((), np.zeros((slots, slots)))
+    return State(0, (), memory, (), (0.0,) * stripes, -1, power_of_two(peak))
+
+
+def publish_step(settings: Settings, state: State, stripe: int) -> PublishStep:
+    """What `stripe` has to do before the next pass."""
+    return PublishStep(
+        start=state.number == 0,
+        restart=settings.method == "power",
+        weights=state.weights,
+        carry=state.carries[stripe],
+        carry_slot=state.slot,
+        scale=state.scale,
+    )
+
+
+def next_slot(state: State) -> int:
+    """Slot that the next pass writes: a free one, else the oldest; -1 in the first pass or without mixing.
+
+    The first pass goes from nothing to the teleport vector; remembering it would let mixing explain the
+    whole residual by undoing it.
+    """
+    slots = len(state.memory.gram)
+    if slots == 0 or state.number == 0:
+        return -1
+    free = [slot for slot in range(slots) if slot not in state.memory.live]
+    return free[0] if free else state.memory.live[0]
+
+
+def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[Pushed]) -> SweepStep:
+    """How the next pass treats each tile, from what all stripes pushed (in stripe order)."""
+    c = settings.damping
+    dangling = math.fsum(part.dangling for part in pushed)
+    mass = math.fsum(part.mass for part in pushed)
+    spread = c * dangling
+    strongly = settings.dangling == "strongly"
+    slot = next_slot(state)
+    live = tuple(s for s in state.memory.live if s != slot)
+    return SweepStep(
+        damping=c,
+        base=(1 - c) * mass + (spread if strongly else 0.0),
+        uniform=0.0 if strongly else spread / nodes,
+        sweeps=settings.sweeps if settings.mixed else 1,
+        slot=slot,
+        live=(*live, slot) if slot >= 0 else (),
+        scale=state.scale,
+    )
+
+
+def end_pass(settings: Settings, state: State, step: SweepStep, pushed: Sequence[Pushed], sums: Sequence[StripeSums]) -> State:
+    """State after a pass, from what all stripes report (in stripe order)."""
+    mended, carries = _mend(sums)
+    total = math.fsum(part.total for part in pushed)
+    residual = math.fsum(part.norm for part in mended) / total
+    residuals = (*state.residuals, residual)
+    memory = _remember(state.memory, step, mended)
+    slots = len(memory.gram)
+    if slots and len(residuals) > slots and residual >= residuals[-1 - slots]:
+        memory = replace(memory, live=())
+    projections = np.array(_fold(part.with_residual for part in mended))
+    weights = _weights(memory, projections)
+    peaks = np.max([part.peaks for part in mended], axis=0)
+    theta = dict(weights)
+    peak = float(peaks[0]) + math.fsum(
+        abs(theta.get(slot, 0.0)) * float(high) for slot, high in zip(step.live, peaks[1:], strict=True)
+    )
+    return State(state.number + 1, residuals, memory, weights, carries, step.slot, power_of_two(peak))
+
+
+def power_of_two(peak: float) -> float:
+    """Smallest power of two not below `peak`; 1 for 0.
+
+    Examples
+    --------
+    >>> power_of_two(0.3), power_of_two(0.5), power_of_two(0.0)
+    (0.5, 0.5, 1.0)
+    """
+    if peak <= 0:
+        return 1.0
+    fraction, exponent = math.frexp(peak)
+    return math.ldexp(1.0, exponent - (fraction == 0.5))
+
+
+def _mend(sums: Sequence[StripeSums]) -> tuple[list[StripeSums], tuple[float, ...]]:
+    """Give each stripe's first row what the stripes before delivered to it.
+
+    A row cut by the border of two stripes gets its edges from both; the later stripe owns it but does not
+    know the earlier one's part while the pass runs. Its residual r_f and change d_f both grow by the carry.
+    """
+    mended, carries = [], []
+    carry = 0.0
+    for part in sums:
+        if part.rows == 0:
+            carries.append(0.0)
+            carry += part.carry
+            mended.append(part)
+            continue
+        carries.append(carry)
+        with_change, with_residual, norm = part.with_change, part.with_residual, part.norm
+        if carry != 0.0:
+            residual, changes = part.first[0], part.first[1:].copy()
+            norm += abs(residual + carry) - abs(residual)
+            if len(changes):
+                before, own = changes.copy(), changes[-1]
+                changes[-1] += carry
+                with_change = with_change + changes * (own + carry) - before * own
+                with_residual = with_residual + changes * (residual + carry) - before * residual
+        mended.append(replace(part, norm=norm, with_change=with_change, with_residual=with_residual))
+        carry = part.carry
+    return mended, tuple(carries)
+
+
+def _remember(memory: Memory, step: SweepStep, sums: Sequence[StripeSums]) -> Memory:
+    if step.slot < 0:
+        return memory
+    gram = memory.gram.copy()
+    products = _fold(part.with_change for part in sums)
+    for slot, product in zip(step.live, products, strict=True):
+        gram[step.slot, slot] = gram[slot, step.slot] = product
+    return Memory(step.live, gram)
+
+
+def _weights(memory: Memory, projections: NDArray[np.float64]) -> tuple[tuple[int, float], ...]:
+    """Least squares over the live slots through their scalar products."""
+    if not memory.live:
+        return ()
+    index = list(memory.live)
+    gram = memory.gram[np.ix_(index, index)]
+    size = np.sqrt(np.diag(gram))
+    if not np.all(size > 0):
+        return ()
+    # Scaled to ones on the diagonal, so that the cut-off does not depend on how far the run has come.
+    scaled = gram / np.outer(size, size)
+    theta = np.linalg.lstsq(scaled, projections / size, rcond=1e-12)[0] / size
+    return tuple((slot, float(weight)) for slot, weight in zip(memory.live, theta, strict=True))
+
+
+def _fold(arrays: object) -> list[float]:
+    return [math.fsum(column) for column in zip(*arrays, strict=True)]  # type: ignore[call-overload]

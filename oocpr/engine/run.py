@@ -1,0 +1,142 @@
+"""The outer loop: pass, reduce, decide."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine import method
+from oocpr.engine.crew import Crew, LocalCrew
+from oocpr.engine.job import Job
+from oocpr.engine.solution import PassRecord, Solution
+from oocpr.progress import silent
+from oocpr.units import format_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.engine.job import RankedStore
+    from oocpr.engine.settings import Settings
+    from oocpr.plan.plan import Plan
+    from oocpr.progress import Progress
+
+
+def solve(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    *,
+    path: str = "",
+    client: Any = None,
+    backend: str = "cpu",
+    threads: int | None = None,
+    teleport: NDArray[np.float64] | None = None,
+    progress: Progress = silent,
+) -> Solution:
+    """Rank a graph.
+
+    Parameters
+    ----------
+    store
+        The graph.
+    plan, settings
+        How and what; the plan is checked against its memory first.
+    path
+        Where workers open the graph; needed with a client only.
+    client
+        A ``distributed.Client``, or None to work in this process.
+    backend
+        ``"cpu"`` or ``"reference"``.
+    threads
+        Threads that work on one tile.
+    teleport
+        float64, shape (nodes,), sums to 1; None for uniform.
+    progress
+        Told after every pass.
+
+    Returns
+    -------
+    Solution
+        ``converged`` is False where `settings.pass_limit` came first.
+
+    Raises
+    ------
+    DoesNotFitError
+        When the plan does not fit its memory.
+    DamagedError
+        When a tile's bytes are not what was written.
+    """
+    plan.validate()
+    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
+    job = Job(path, settings, plan, backend, threads, teleport)
+    begun = time.perf_counter()
+    crew = _crew(job, store, client)
+    try:
+        state, history = _iterate(job, store, crew, progress)
+        ranks = crew.finish(state)
+        peak = crew.peak_memory()
+    finally:
+        crew.close()
+    ranks /= ranks.sum()
+    return Solution(
+        ranks=ranks,
+        error_bound=settings.bound(state.residuals[-1]),
+        converged=settings.satisfied(state.residuals[-1]),
+        history=tuple(history),
+        method=settings.method,
+        reads=settings.reads,
+        damping=settings.damping,
+        tol=settings.tol,
+        seconds=time.perf_counter() - begun,
+        peak_memory=peak,
+    )
+
+
+def _crew(job: Job, store: RankedStore, client: Any) -> Crew:
+    if client is None:
+        return LocalCrew(job, store)
+    from oocpr.engine.cluster import ClusterCrew
+
+    return ClusterCrew(job, store.nodes, client)
+
+
+def _iterate(
+    job: Job, store: RankedStore, crew: Crew, progress: Progress
+) -> tuple[method.State, list[PassRecord]]:
+    settings, plan = job.settings, job.plan
+    state = method.begin(settings, len(plan.stripes), _largest_push(job, store))
+    history: list[PassRecord] = []
+    while state.number < settings.pass_limit:
+        begun = time.perf_counter()
+        state, traffic = crew.run_pass(state)
+        residual = state.residuals[-1]
+        record = PassRecord(
+            number=state.number,
+            residual=residual,
+            bound=settings.bound(residual),
+            gathers=plan.gathers,
+            seconds=time.perf_counter() - begun,
+            bytes_read=sum(part.bytes_read for part in traffic),
+            wait_seconds=sum(part.wait_seconds for part in traffic),
+        )
+        history.append(record)
+        progress("ranking", state.number, plan.passes, "passes", _note(record, plan.facts.edges))
+        if settings.satisfied(residual):
+            break
+    return state, history
+
+
+def _largest_push(job: Job, store: RankedStore) -> float:
+    """Largest first push per out-link; an upper bound is enough."""
+    return 1 / store.nodes if job.teleport is None else float(job.teleport.max())
+
+
+def _note(record: PassRecord, edges: int) -> str:
+    speed = edges * record.gathers / record.seconds / 1e9
+    note = f"bound {record.bound:.1e}, {speed:.2f} GTEPS"
+    if record.bytes_read:
+        note += f", {format_bytes(int(record.bytes_read / record.seconds))}/s from the store"
+    return note

@@ -1,0 +1,86 @@
+"""What a run hands back: the vector, how good it is, and how it got there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """One traversal of the stored graph.
+
+    Parameters
+    ----------
+    number
+        1 for the first pass.
+    residual
+        L1 norm of the residual over the sum of the ranks, after the pass.
+    bound
+        Certified L1 error of the ranks, had the run stopped here.
+    gathers
+        Edges gathered, tile-local sweeps included, in units of the graph's edges.
+    seconds
+        Wall time of the pass.
+    bytes_read
+        Encoded bytes that came from the store, not from a cache.
+    wait_seconds
+        Time in which the computation waited for bytes.
+    """
+
+    number: int
+    residual: float
+    bound: float
+    gathers: float
+    seconds: float
+    bytes_read: int
+    wait_seconds: float
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The outcome of a run.
+
+    Parameters
+    ----------
+    ranks
+        float64, shape (nodes,), store order, sums to 1.
+    error_bound
+        Certified bound on the L1 distance from the exact ranks.
+    converged
+        Whether the run stopped because it was good enough.
+    history
+        One record a pass.
+    peak_memory
+        Largest resident set of this process so far, in bytes.
+    """
+
+    ranks: NDArray[np.float64]
+    error_bound: float
+    converged: bool
+    history: tuple[PassRecord, ...]
+    method: str
+    reads: str
+    damping: float
+    tol: float
+    seconds: float
+    peak_memory: int
+
+    @property
+    def passes(self) -> int:
+        """Traversals of the stored graph."""
+        return len(self.history)
+
+    @property
+    def gathers(self) -> float:
+        """Gathered edges in units of the graph's edges."""
+        return sum(record.gathers for record in self.history)
+
+    @property
+    def bytes_read(self) -> int:
+        """Encoded bytes that came from the store."""
+        return sum(record.bytes_read for record in self.history)

@@ -1,0 +1,140 @@
+"""Brings a stripe's tiles to the computation: performs what the schedule decides.
+
+Reader threads fill a ring of buffers while the calling thread computes. Tiles that the plan keeps in memory
+are read once, in the first pass, into memory of their own size, and prepared once.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from oocpr.engine.schedule import Arrived, Computed, Read, Schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+
+class TileBytes(Protocol):
+    """Where encoded tiles come from."""
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of the largest tile."""
+
+    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+        """Read a tile and check its checksum; returns its number of bytes."""
+
+
+@dataclass(frozen=True)
+class PassTraffic:
+    """What a pass took from the store.
+
+    Parameters
+    ----------
+    bytes_read
+        Encoded bytes that were read.
+    wait_seconds
+        Time in which the computation had nothing to do.
+    """
+
+    bytes_read: int
+    wait_seconds: float
+
+
+class TileStream:
+    """The tiles of one stripe, pass after pass.
+
+    Parameters
+    ----------
+    source
+        Encoded tiles.
+    tiles
+        Tiles of the stripe, in the order of computation.
+    resident
+        Those kept in memory after their first read.
+    slots
+        Buffers of the ring.
+    readers
+        Threads that read.
+    prepare
+        Makes of a tile's bytes what is computed with; called once for a tile that stays, and told so.
+    """
+
+    def __init__(
+        self,
+        source: TileBytes,
+        tiles: range,
+        resident: frozenset[int],
+        slots: int,
+        readers: int,
+        prepare: Callable[[NDArray[np.uint8], bool], Any],
+    ) -> None:
+        self._source = source
+        self._tiles = tiles
+        self._resident = resident
+        self._kept: dict[int, Any] = {}
+        self._slots = slots
+        self._readers = readers
+        self._prepare = prepare
+
+    def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
+        """Call ``compute(tile, prepared)`` for each tile in order.
+
+        Raises
+        ------
+        DamagedError
+            When a tile's bytes are not what was written; no later tile is computed.
+        """
+        if len(self._kept) == len(self._tiles):
+            for tile in self._tiles:
+                compute(tile, self._kept[tile])
+            return PassTraffic(0, 0.0)
+        return self._stream(compute)
+
+    def _stream(self, compute: Callable[[int, Any], None]) -> PassTraffic:
+        slots = min(self._slots, len(self._tiles) - len(self._kept))
+        ring = [np.empty(self._source.max_bytes, np.uint8) for _ in range(slots)]
+        schedule = Schedule(self._tiles, self._kept.keys(), slots)
+        done: SimpleQueue[tuple[int, Future[int]]] = SimpleQueue()
+        sizes: dict[int, int] = {}
+        waited, total = 0.0, 0
+        with ThreadPoolExecutor(self._readers, thread_name_prefix="oocpr-read") as pool:
+            actions = schedule.begin()
+            while True:
+                ready = None
+                for action in actions:
+                    if isinstance(action, Read):
+                        future = pool.submit(self._source.read_into, action.tile, ring[action.slot])
+                        future.add_done_callback(lambda f, tile=action.tile: done.put((tile, f)))  # type: ignore[misc]
+                    else:
+                        ready = action
+                if ready is not None:
+                    if ready.slot is None:
+                        compute(ready.tile, self._kept[ready.tile])
+                    else:
+                        compute(ready.tile, self._take(ready.tile, ring[ready.slot][: sizes[ready.tile]]))
+                    actions = schedule.on(Computed(ready.tile))
+                elif schedule.done:
+                    return PassTraffic(total, waited)
+                else:
+                    begun = time.perf_counter()
+                    tile, future = done.get()
+                    waited += time.perf_counter() - begun
+                    sizes[tile] = future.result()
+                    total += sizes[tile]
+                    actions = schedule.on(Arrived(tile))
+
+    def _take(self, tile: int, encoded: NDArray[np.uint8]) -> Any:
+        """Prepare a tile that has arrived; one that stays leaves the ring first."""
+        if tile not in self._resident:
+            return self._prepare(encoded, False)
+        self._kept[tile] = prepared = self._prepare(encoded.copy(), True)
+        return prepared

@@ -1,0 +1,116 @@
+"""The functions that make up a run: called in turn in this process, or as Dask tasks, unchanged.
+
+A pass is one `publish` and one `sweep` a stripe and one `reduce` in all::
+
+    state ──> publish(stripe 0) ─┬─> sweep(stripe 0) ─┬─> reduce ──> state
+          └─> publish(stripe 1) ─┴─> sweep(stripe 1) ─┘
+
+Each sweep takes what all stripes published; every worker that adds those few numbers gets the same sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine import method
+from oocpr.engine.exchange import exchange
+from oocpr.engine.job import make_backend
+from oocpr.engine.stream import TileStream
+from oocpr.engine.stripe import Stripe
+from oocpr.plan.tiers import RING_SLOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.base import Pushed
+    from oocpr.engine.job import Job, RankedStore
+    from oocpr.engine.method import State, StripeSums
+    from oocpr.engine.stream import PassTraffic
+
+
+@dataclass(frozen=True)
+class Published:
+    """A stripe's push on its way to the others.
+
+    Parameters
+    ----------
+    row_begin
+        First row of the stripe.
+    stored
+        Narrow numbers of its rows.
+    sums
+        See Pushed.
+    """
+
+    row_begin: int
+    stored: Any
+    sums: Pushed
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a stripe reports after a pass."""
+
+    sums: StripeSums
+    traffic: PassTraffic
+
+
+def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
+    """Open a stripe on the worker that will own it."""
+    if store is None:
+        from oocpr.store.graph import open_store
+
+        store = open_store(job.path)
+    spec = job.spec(store, index)
+    settings = job.settings
+    backend = exchange(
+        job.token, make_backend(job.backend, job.threads), store.nodes, settings.reads, settings.mixed
+    ).backend
+    degree = store.out_degree(spec.row_begin, spec.row_end)
+    teleport = None if job.teleport is None else job.teleport[spec.row_begin : spec.row_end]
+    stream = TileStream(
+        store.encoded,
+        range(spec.first_tile, spec.last_tile),
+        job.plan.resident(index),
+        RING_SLOTS,
+        job.readers,
+        lambda encoded, stays: backend.prepare(encoded, spec.nodes, stays and job.plan.decoded),
+    )
+    return Stripe(spec, store.tile_rows, backend, backend.allocate(spec, degree, teleport), stream)
+
+
+def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
+    """Make a stripe's next push."""
+    stored, sums = stripe.publish(method.publish_step(job.settings, state, index))
+    return Published(stripe.spec.row_begin, stored, sums)
+
+
+def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]) -> Swept:
+    """Sweep a stripe's tiles once."""
+    spec, settings = stripe.spec, job.settings
+    shared = exchange(job.token, stripe.backend, spec.nodes, settings.reads, settings.mixed)
+    shared.load(state.number + 1, ((part.row_begin, part.stored) for part in published))
+    step = _step(job, state, spec.nodes, published)
+    return Swept(*stripe.sweep(shared.reads, step))
+
+
+def reduce(job: Job, state: State, published: Sequence[Published], swept: Sequence[Swept], nodes: int) -> State:
+    """Add up what the stripes report, in their order, and decide the next push."""
+    step = _step(job, state, nodes, published)
+    return method.end_pass(
+        job.settings, state, step, [part.sums for part in published], [part.sums for part in swept]
+    )
+
+
+def finish(stripe: Stripe, state: State, index: int) -> NDArray[np.float64]:
+    """p + r of a stripe's rows."""
+    return stripe.finish(state.carries[index])
+
+
+def _step(job: Job, state: State, nodes: int, published: Sequence[Published]) -> method.SweepStep:
+    return method.sweep_step(job.settings, state, nodes, [part.sums for part in published])

@@ -1,0 +1,88 @@
+"""Bytes of each stage as pure functions, every copy named; checkable with a pencil."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
+"""Bytes of one gathered number."""
+
+SHARED = 8 * 2**20
+"""Thread stacks, reports and small arrays."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a run keeps at its peak, by what they are.
+
+    Parameters
+    ----------
+    base
+        The process before the run: interpreter, libraries, compiled kernels.
+    vectors
+        Ranks and residual (8 each), out-degree (4) and, when mixing, the proposal (4), a row;
+        8 more where the teleport vector is not uniform.
+    history
+        Change and step of each remembered pass, 4 bytes each, a row.
+    reads
+        The last push and the proposal as other rows read them, for all nodes.
+    scratch
+        Of one tile: columns (4 an edge), row lengths, starts and offsets (12) and sums (20) a row.
+    ring
+        Buffers through which tiles pass that stay in the store.
+    """
+
+    base: int
+    vectors: int
+    history: int
+    reads: int
+    scratch: int
+    ring: int
+
+    @property
+    def total(self) -> int:
+        """All of it, and the small change."""
+        return self.base + self.vectors + self.history + self.reads + self.scratch + self.ring + SHARED
+
+
+def run_need(
+    *,
+    base: int,
+    nodes: int,
+    tile_edges: int,
+    most_tile_rows: int,
+    most_tile_bytes: int,
+    ring_slots: int,
+    reads: str,
+    mixed: bool,
+    mixing: int,
+    personalized: bool,
+) -> Need:
+    """Bytes of a run in one process.
+
+    Examples
+    --------
+    >>> need = run_need(base=0, nodes=1000, tile_edges=64, most_tile_rows=10, most_tile_bytes=100,
+    ...                 ring_slots=4, reads="bits16", mixed=True, mixing=5, personalized=False)
+    >>> need.vectors, need.history, need.reads, need.ring
+    (24000, 40000, 4000, 400)
+    """
+    return Need(
+        base=base,
+        vectors=nodes * (8 + 8 + 4 + (4 if mixed else 0) + (8 if personalized else 0)),
+        history=nodes * 8 * mixing if mixed else 0,
+        reads=nodes * READ_BYTES[reads] * (2 if mixed else 1),
+        scratch=tile_edges * 4 + (most_tile_rows + 1) * 32,
+        ring=ring_slots * most_tile_bytes,
+    )
+
+
+def decoded_bytes(nodes: int, edges: int) -> int:
+    """Bytes of a graph's columns and row positions when they are kept decoded.
+
+    Examples
+    --------
+    >>> decoded_bytes(10, 100)
+    480
+    """
+    return 4 * edges + 8 * nodes

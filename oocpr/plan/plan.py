@@ -1,0 +1,271 @@
+"""A run as data: made from integers, printed, checked, and only then carried out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oocpr.errors import DoesNotFitError
+from oocpr.plan.memory import Need, decoded_bytes, run_need
+from oocpr.plan.model import pass_seconds, predicted_passes
+from oocpr.plan.tiers import RING_SLOTS, kept_tiles, spread_evenly
+from oocpr.plan.tiling import default_stripes, stripe_tiles
+from oocpr.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from oocpr.plan.model import Rates
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """What a plan has to know of a graph.
+
+    Parameters
+    ----------
+    nodes, edges, tiles, tile_edges
+        As stored.
+    column_bytes
+        Encoded bytes of all tiles.
+    most_tile_bytes, most_tile_rows
+        Of the largest tile.
+    local_share
+        Share of edges that stay inside the rows of their tile, in [0, 1].
+    """
+
+    nodes: int
+    edges: int
+    tiles: int
+    tile_edges: int
+    column_bytes: int
+    most_tile_bytes: int
+    most_tile_rows: int
+    local_share: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run needs, where everything stays, and how long it should take.
+
+    Parameters
+    ----------
+    stripes
+        First tile of each stripe and the one past its last.
+    mixing
+        Passes that mixing remembers; fewer than asked for where memory is short.
+    sweeps
+        Products inside a tile a pass.
+    need
+        Bytes at the peak without the cache of tiles.
+    memory
+        Bytes that were given.
+    cached_tiles
+        Tiles kept in memory after their first read.
+    decoded
+        Whether they are kept decoded, which saves a processor the decoding in every pass.
+    passes, seconds
+        Predicted; `seconds` is None where no rates were measured.
+    """
+
+    facts: GraphFacts
+    method: str
+    reads: str
+    stripes: tuple[tuple[int, int], ...]
+    mixing: int
+    sweeps: int
+    need: Need
+    memory: int
+    cached_tiles: int
+    decoded: bool
+    passes: int
+    seconds: float | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run stays within the memory that was given."""
+        return self.need.total <= self.memory
+
+    @property
+    def cache_bytes(self) -> int:
+        """Most bytes that cached tiles take."""
+        facts = self.facts
+        kept = self.cached_tiles * facts.most_tile_bytes
+        return kept + decoded_bytes(facts.nodes, facts.edges) if self.decoded else kept
+
+    @property
+    def streamed_bytes(self) -> int:
+        """Encoded bytes read from the store in every pass after the first."""
+        return self.facts.column_bytes * (self.facts.tiles - self.cached_tiles) // self.facts.tiles
+
+    @property
+    def gathers(self) -> float:
+        """Edges gathered a pass, tile-local sweeps included, in units of the graph's edges."""
+        return 1 + (self.sweeps - 1) * self.facts.local_share
+
+    def resident(self, stripe: int) -> frozenset[int]:
+        """Tiles of a stripe that stay in memory."""
+        first, last = self.stripes[stripe]
+        kept = self.cached_tiles * last // self.facts.tiles - self.cached_tiles * first // self.facts.tiles
+        return spread_evenly(first, last, kept)
+
+    def validate(self) -> None:
+        """Refuse what cannot fit.
+
+        Raises
+        ------
+        DoesNotFitError
+            With both numbers and the way out.
+        """
+        if not self.fits:
+            raise DoesNotFitError(
+                f"the run needs {format_bytes(self.need.total)} (vectors {format_bytes(self.need.vectors)}, "
+                f"reads {format_bytes(self.need.reads)}, process {format_bytes(self.need.base)}) "
+                f"and was given {format_bytes(self.memory)}.",
+                f"Give at least --memory {format_bytes(self.need.total).replace(' ', '')}, or use --reads bits8.",
+            )
+
+    def to_json(self) -> dict[str, object]:
+        """Plan as a JSON object: tiers with bytes, passes, predicted_seconds, fits."""
+        return {
+            "tiers": {
+                "process": self.need.base,
+                "vectors": self.need.vectors,
+                "history": self.need.history,
+                "reads": self.need.reads,
+                "scratch": self.need.scratch,
+                "ring": self.need.ring,
+                "tile_cache": self.cache_bytes,
+                "store": self.streamed_bytes,
+            },
+            "memory": self.memory,
+            "needed": self.need.total,
+            "fits": self.fits,
+            "method": self.method,
+            "reads": self.reads,
+            "stripes": len(self.stripes),
+            "tiles": self.facts.tiles,
+            "cached_tiles": self.cached_tiles,
+            "decoded": self.decoded,
+            "mixing": self.mixing,
+            "sweeps": self.sweeps,
+            "passes": self.passes,
+            "passes_per_byte": self.gathers * self.facts.edges / max(1, self.facts.column_bytes),
+            "predicted_seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        """Return the plan as a person reads it."""
+        facts, need = self.facts, self.need
+        rows = [
+            ("graph", f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"),
+            ("tiles", f"{facts.tiles} of {format_count(facts.tile_edges)} edges in {len(self.stripes)} stripe(s)"),
+            ("method", f"{self.method}, reads {self.reads}, mixing {self.mixing}, sweeps a tile {self.sweeps}"),
+            ("process", format_bytes(need.base)),
+            ("vectors", format_bytes(need.vectors)),
+            ("history", format_bytes(need.history)),
+            ("reads", format_bytes(need.reads)),
+            ("scratch, ring", format_bytes(need.scratch + need.ring)),
+            ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
+            ("tile cache", f"{self.cached_tiles} tiles{', decoded' * self.decoded}, {format_bytes(self.cache_bytes)}"),
+            ("from the store", f"{format_bytes(self.streamed_bytes)} a pass"),
+            ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
+            ("passes", f"about {self.passes}"),
+            ("time", "not predicted" if self.seconds is None else f"about {format_seconds(self.seconds)}"),
+            ("fits", "yes" if self.fits else "no"),
+        ]
+        return "\n".join(f"{name:<16}{value}" for name, value in rows)
+
+
+def make_plan(
+    facts: GraphFacts,
+    *,
+    method: str,
+    reads: str,
+    damping: float,
+    tol: float,
+    mixing: int,
+    sweeps: int | None,
+    memory: int,
+    base: int,
+    stripes: int | None = None,
+    personalized: bool = False,
+    rates: Rates | None = None,
+) -> Plan:
+    """Decide how a run uses the memory it is given.
+
+    Vectors and reads come first, then as much history as fits, then cached tiles.
+
+    Parameters
+    ----------
+    facts
+        The graph.
+    method, reads, damping, tol, mixing
+        As in the run's settings.
+    sweeps
+        Products inside a tile a pass; None to choose by the share of edges inside tiles.
+    memory
+        Bytes the whole process may use.
+    base
+        Bytes it uses already.
+    stripes
+        None to choose by the size of the graph.
+    personalized
+        Whether the teleport vector is not uniform.
+    rates
+        Measured rates, to predict the time.
+    """
+    cuts = stripe_tiles(facts.tiles, stripes or default_stripes(facts.edges, facts.tiles))
+    mixed = method == "mixed"
+
+    def need(remembered: int) -> Need:
+        return run_need(
+            base=base,
+            nodes=facts.nodes,
+            tile_edges=min(facts.tile_edges, facts.edges),
+            most_tile_rows=facts.most_tile_rows,
+            most_tile_bytes=facts.most_tile_bytes,
+            ring_slots=min(RING_SLOTS, facts.tiles),
+            reads=reads,
+            mixed=mixed,
+            mixing=remembered,
+            personalized=personalized,
+        )
+
+    remembered = mixing if mixed else 0
+    while remembered and need(remembered).total > memory:
+        remembered -= 1
+    needed = need(remembered)
+    chosen = (sweeps or sweeps_for(facts.local_share)) if mixed else 1
+    cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
+    left = memory - needed.total - cached * facts.most_tile_bytes
+    decoded = cached == facts.tiles and decoded_bytes(facts.nodes, facts.edges) <= left
+    passes = predicted_passes(damping, tol, method)
+    seconds = None
+    if rates is not None:
+        streamed = facts.column_bytes * (facts.tiles - cached) // facts.tiles
+        each = pass_seconds(
+            rates,
+            edges=facts.edges,
+            gathers=1 + (chosen - 1) * facts.local_share,
+            rows=facts.nodes,
+            streamed_bytes=streamed,
+        )
+        seconds = passes * each
+    return Plan(
+        facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes, seconds
+    )
+
+
+def sweeps_for(local_share: float) -> int:
+    """Products inside a tile that pay: more where more of the edges stay inside.
+
+    Crawls, citation and call graphs, with a third to three quarters of their edges inside sixteen tiles,
+    need 40 % fewer passes with four than with two; R-MAT with 6 % inside gains nothing past two.
+
+    Examples
+    --------
+    >>> sweeps_for(0.7), sweeps_for(0.06), sweeps_for(0.001)
+    (4, 2, 1)
+    """
+    if local_share >= 0.1:
+        return 4
+    return 2 if local_share >= 0.02 else 1

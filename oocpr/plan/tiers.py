@@ -1,0 +1,31 @@
+"""What stays where: tiles kept in memory, and the ring through which the others pass."""
+
+from __future__ import annotations
+
+RING_SLOTS = 4
+"""Buffers of a stripe's ring: one computed, one ready, two being read."""
+
+
+def kept_tiles(tiles: int, tile_bytes: int, budget: int) -> int:
+    """How many tiles of at most `tile_bytes` fit into `budget` bytes.
+
+    Examples
+    --------
+    >>> kept_tiles(10, 100, 350), kept_tiles(10, 100, 5000)
+    (3, 10)
+    """
+    return max(0, min(tiles, budget // max(1, tile_bytes)))
+
+
+def spread_evenly(first: int, last: int, kept: int) -> frozenset[int]:
+    """Choose `kept` of the tiles ``first .. last - 1``, evenly, so that reading and computing overlap.
+
+    Examples
+    --------
+    >>> sorted(spread_evenly(10, 20, 4))
+    [12, 14, 17, 19]
+    """
+    tiles = last - first
+    return frozenset(
+        first + tile for tile in range(tiles) if (tile + 1) * kept // tiles > tile * kept // tiles
+    )

@@ -1,0 +1,46 @@
+"""How a graph is cut: tiles into stripes."""
+
+from __future__ import annotations
+
+from oocpr.errors import UsageError
+
+EDGES_PER_STRIPE = 2**25
+"""A graph gets a stripe for so many edges, so that every worker of a cluster finds one."""
+
+MOST_STRIPES = 64
+
+LEAST_TILES = 4
+"""A stripe of fewer tiles proposes little: later tiles use what earlier ones of the stripe proposed."""
+
+
+def default_stripes(edges: int, tiles: int) -> int:
+    """Stripes of a graph when nobody says; depends on the graph alone, so that results do too.
+
+    Examples
+    --------
+    >>> default_stripes(10**6, 16), default_stripes(10**9, 1000), default_stripes(10**11, 10**5)
+    (1, 29, 64)
+    """
+    return max(1, min(edges // EDGES_PER_STRIPE, MOST_STRIPES, tiles // LEAST_TILES))
+
+
+def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
+    """First tile of each stripe and the one past its last, as even as can be.
+
+    Raises
+    ------
+    UsageError
+        When there are fewer tiles than stripes.
+
+    Examples
+    --------
+    >>> stripe_tiles(10, 4)
+    ((0, 2), (2, 5), (5, 7), (7, 10))
+    """
+    if not 1 <= stripes <= tiles:
+        raise UsageError(
+            f"{stripes} stripes were asked for and the graph has {tiles} tiles.",
+            f"Use 1 to {tiles} stripes, or import with smaller tiles.",
+        )
+    cuts = [tiles * stripe // stripes for stripe in range(stripes + 1)]
+    return tuple(zip(cuts[:-1], cuts[1:], strict=True))

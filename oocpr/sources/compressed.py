@@ -1,0 +1,139 @@
+"""Bytes of a file, unpacked while they are read.
+
+What a file is packed with follows from its last suffix, and from its first bytes where that says nothing.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
+
+from oocpr.errors import InputError
+
+if TYPE_CHECKING:
+    import os
+
+_MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd", ".bz2": b"BZh"}
+PACKINGS = tuple(_MAGIC)
+"""Suffixes of the packings that are read."""
+
+
+def unpacked_name(path: str | os.PathLike[str]) -> str:
+    """Name of a file without its folder and without the suffix of its packing.
+
+    Examples
+    --------
+    >>> unpacked_name("graphs/web.txt.gz")
+    'web.txt'
+    """
+    name = Path(path).name
+    suffix = Path(name).suffix.lower()
+    return name[: -len(suffix)] if suffix in _MAGIC else name
+
+
+class ByteStream:
+    """A file opened for reading from front to end, unpacked on the way.
+
+    Parameters
+    ----------
+    path
+        The file. It is closed by the ``with`` statement.
+
+    Attributes
+    ----------
+    size
+        Bytes of the file as it lies on disk.
+
+    Raises
+    ------
+    InputError
+        No such file, no permission, or (while reading) an archive that is damaged or ends in the middle.
+
+    Examples
+    --------
+    >>> import gzip, pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "edges.txt.gz")
+    ...     _ = path.write_bytes(gzip.compress(b"0 1"))
+    ...     with ByteStream(path) as stream:
+    ...         view = memoryview(bytearray(8))
+    ...         view[: stream.readinto(view)].tobytes()
+    b'0 1'
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self._file = self.path.open("rb")
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be opened: {error.strerror}.", "Check the path and its permissions."
+            ) from error
+        self.size = self.path.stat().st_size
+        try:
+            self._stream = self._unpacked()
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file taken from disk so far."""
+        return self.size if self._file.closed else self._file.tell()
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill a writable view from its front; returns how many bytes were there, 0 at the end."""
+        try:
+            return self._stream.readinto(view)  # type: ignore[attr-defined,no-any-return]
+        except EOFError as error:
+            raise self._ends_early() from error
+        except (OSError, zlib.error, lzma.LZMAError) as error:
+            # Errors of the disk carry a number, those of the unpackers don't.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            if str(error).startswith("Truncated"):
+                raise self._ends_early() from error
+            raise InputError(
+                f"{self.path} is damaged near byte {self.position:,}: {error}.",
+                "Fetch or pack the file again.",
+            ) from error
+
+    def _ends_early(self) -> InputError:
+        return InputError(
+            f"{self.path} ends in the middle: the archive stops at byte {self.size:,}.",
+            "Fetch the file again.",
+        )
+
+    def _unpacked(self) -> BinaryIO:
+        head = self._file.read(8)
+        self._file.seek(0)
+        suffix = self.path.suffix.lower()
+        if suffix not in _MAGIC:
+            suffix = next((known for known, magic in _MAGIC.items() if head.startswith(magic)), "")
+        elif head and not _MAGIC[suffix].startswith(head[: len(_MAGIC[suffix])]):
+            raise InputError(
+                f"{self.path} does not begin as a {suffix} archive does.",
+                "Take the suffix off if the file is not packed, or fetch it again.",
+            )
+        if suffix == ".gz":
+            return cast("BinaryIO", gzip.GzipFile(fileobj=self._file))
+        if suffix == ".xz":
+            return cast("BinaryIO", lzma.LZMAFile(self._file))
+        if suffix == ".bz2":
+            return cast("BinaryIO", bz2.BZ2File(self._file))
+        if suffix == ".zst":
+            import pyarrow as pa  # tells a cut archive from a whole one, which zstandard's reader does not
+
+            return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(self._file, "r"), "zstd"))
+        return self._file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        self._file.close()

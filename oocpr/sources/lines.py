@@ -1,0 +1,213 @@
+"""Whole lines out of a stream of bytes, with their numbers, in bounded memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.errors import InputError
+from oocpr.sources import tokens
+from oocpr.sources.block import MAX_NODES, EdgeBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from oocpr.sources.compressed import ByteStream
+
+BLOCK_BYTES = 1 << 20
+LONGEST_LINE = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class EdgeLines:
+    """How the lines of a format hold edges.
+
+    Parameters
+    ----------
+    first
+        The lowest id, 0 or 1.
+    nodes
+        Ids go from `first` to ``first + nodes - 1``.
+    lead
+        The letter that opens each line, or nothing.
+    valued
+        Whether a third column holds a value; an edge whose value is zero is left out.
+    """
+
+    first: int = 0
+    nodes: int = MAX_NODES
+    lead: str = ""
+    valued: bool = False
+
+
+class LineReader:
+    """Lines of a stream: one by one, as blocks of edges, or as blocks of text.
+
+    The three ways may follow each other, each going on where the one before stopped.
+
+    Parameters
+    ----------
+    stream
+        Where the bytes come from. A byte order mark at its front is skipped.
+    block_bytes
+        Bytes read at a time. The buffer grows up to `LONGEST_LINE` for lines that are longer.
+
+    Attributes
+    ----------
+    line
+        Number of the next line, counted from 1.
+    entries, zeros
+        Edges read so far, and how many of them were left out because their value is zero.
+    """
+
+    def __init__(self, stream: ByteStream, block_bytes: int = BLOCK_BYTES) -> None:
+        self.line = 1
+        self.entries = self.zeros = 0
+        self._stream = stream
+        self._name = str(stream.path)
+        self._bytes = bytearray(max(block_bytes, len(_BYTE_ORDER_MARK)) + 1)
+        self._start = self._whole = self._end = 0  # unread bytes start, last whole line ends, bytes end
+        self._finished = False
+        self._fill()
+        if self._bytes.startswith(_BYTE_ORDER_MARK):
+            self._start = len(_BYTE_ORDER_MARK)
+
+    def peek(self) -> str | None:
+        """Look at the next line, without the characters that end it; None at the end of the stream."""
+        if self._start == self._whole and not self._fill():
+            return None
+        line = self._bytes[self._start : self._bytes.find(b"\n", self._start)]
+        try:
+            return line.decode().rstrip("\r")
+        except UnicodeDecodeError as error:
+            raise self._not_utf8() from error
+
+    def drop(self) -> None:
+        """Take the line that `peek` showed."""
+        self._start = self._bytes.find(b"\n", self._start) + 1
+        self.line += 1
+
+    def texts(self) -> Iterator[str]:
+        """Yield the remaining lines in blocks; ``line`` is the number of the first line of the block."""
+        while self._start < self._whole or self._fill():
+            piece = self._bytes[self._start : self._whole]
+            try:
+                text = piece.decode()
+            except UnicodeDecodeError as error:
+                self.line += piece.count(b"\n", 0, error.start)
+                raise self._not_utf8() from error
+            yield text
+            self.line += text.count("\n")
+            self._start = self._whole
+
+    def edges(self, max_edges: int, form: EdgeLines) -> Iterator[EdgeBlock]:
+        """Yield the edges of the remaining lines in full blocks, the last one excepted.
+
+        Parameters
+        ----------
+        max_edges
+            Edges of a block.
+        form
+            How a line holds an edge.
+
+        Raises
+        ------
+        InputError
+            A line that cannot be read, with its number and text.
+        """
+        src, dst, count = np.empty(max_edges, np.uint32), np.empty(max_edges, np.uint32), 0
+        while self._start < self._whole or self._fill():
+            before = count
+            status, start, self.line, count, zeros = tokens.scan_edges(
+                np.frombuffer(self._bytes, np.uint8),
+                np.uint64(self._start),
+                np.uint64(self._whole),
+                self.line,
+                np.uint8(ord(form.lead) if form.lead else 0),
+                np.uint64(form.first),
+                np.uint64(form.nodes),
+                form.valued,
+                src,
+                dst,
+                count,
+            )
+            self._start = int(start)
+            self.zeros += zeros
+            self.entries += count - before + zeros
+            if status != tokens.FINE:
+                raise self._unreadable(status, form)
+            if count == max_edges:
+                yield EdgeBlock(src, dst)
+                src, dst, count = np.empty(max_edges, np.uint32), np.empty(max_edges, np.uint32), 0
+        if count:
+            yield EdgeBlock(src[:count], dst[:count])
+
+    def error(self, cause: str, remedy: str) -> InputError:
+        """Build the error for the line that comes next."""
+        return InputError(f"{self._name}, line {self.line}: {cause}", remedy)
+
+    def _fill(self) -> bool:
+        """Bring at least one more whole line into the buffer; False when there is none."""
+        rest = self._bytes[self._start : self._end]
+        self._start, self._whole, self._end = 0, 0, len(rest)
+        self._bytes[: len(rest)] = rest
+        while not self._finished:
+            room = len(self._bytes) - 1  # one byte is kept for the newline a last line may lack
+            if self._end == room:
+                if room >= LONGEST_LINE:
+                    raise self.error(
+                        f"longer than {LONGEST_LINE:,} bytes.",
+                        "Check that the file is text, or give --format.",
+                    )
+                self._bytes = self._bytes + bytearray(room)
+                room *= 2
+            with memoryview(self._bytes)[self._end : room] as view:
+                read = self._stream.readinto(view)
+            if read == 0:
+                self._finished = True
+                if self._end and self._bytes[self._end - 1] != ord("\n"):
+                    self._bytes[self._end] = ord("\n")
+                    self._end += 1
+                self._whole = self._end
+                break
+            self._end += read
+            self._whole = self._bytes.rfind(b"\n", self._end - read, self._end) + 1
+            if self._whole:
+                break
+        return self._start < self._whole
+
+    def _not_utf8(self) -> InputError:
+        return self.error("the text is not UTF-8.", "Convert the file to UTF-8, for example with iconv.")
+
+    def _unreadable(self, status: int, form: EdgeLines) -> InputError:
+        line = (
+            self._bytes[self._start : self._bytes.find(b"\n", self._start)].decode(errors="replace").strip()
+        )
+        shown = repr(line if len(line) <= 60 else line[:57] + "...")
+        last = form.first + form.nodes - 1
+        lead = f"the letter {form.lead!r} and " if form.lead else ""
+        shape = f"Each line needs {lead}two node ids, apart by tabs or spaces" + (
+            ", and a value." if form.valued else "."
+        )
+        if status == tokens.BEYOND_LAST and form.nodes < MAX_NODES:
+            remedy = f"{form.nodes:,} nodes are stated: correct that number, or the line."
+        elif status in (tokens.NEGATIVE, tokens.BELOW_FIRST, tokens.BEYOND_LAST):
+            remedy = f"Give each node an id from {form.first} to {last:,}."
+        elif status == tokens.EXTRA_COLUMN:
+            remedy = "Keep the first two columns only; weights cannot be read from this format."
+        else:
+            remedy = shape
+        cause = {
+            tokens.ONE_COLUMN: f"{shown} has one column.",
+            tokens.EXTRA_COLUMN: f"{shown} has more columns than expected.",
+            tokens.NOT_A_NUMBER: f"{shown} holds something that is not a whole number.",
+            tokens.NEGATIVE: f"{shown} holds a negative node id.",
+            tokens.BELOW_FIRST: f"{shown} holds a node id below {form.first}.",
+            tokens.BEYOND_LAST: f"{shown} holds a node id above {last}.",
+            tokens.WRONG_LEAD: f"{shown} does not begin with the letter {form.lead!r}.",
+            tokens.NO_VALUE: f"{shown} holds no number in its third column.",
+        }[status]
+        return self.error(cause, remedy)

@@ -1,0 +1,50 @@
+"""SNAP text and its relatives: one edge a line, as two node ids apart by tabs or spaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oocpr.sources.base import FileSource
+from oocpr.sources.block import MAX_NODES, EdgeBlock
+from oocpr.sources.compressed import ByteStream
+from oocpr.sources.lines import EdgeLines, LineReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class TextFile(FileSource):
+    r"""Edges as lines ``from to``; ``#`` and ``%`` open comments, ids may have gaps.
+
+    Without labels the ids that occur are the nodes. With labels, label i belongs to node i, and a node that
+    no line names is a node still.
+
+    Parameters
+    ----------
+    path
+        The file, packed or not.
+    labels
+        A file with one label a line, or None.
+
+    Raises
+    ------
+    InputError
+        While blocks are read: a line without two node ids, a third column, an id above the last one.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "edges.txt")
+    ...     _ = path.write_text("# from to\n3 7\n7\t3\n")
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in TextFile(path).blocks(10)]
+    [([3, 7], [7, 3])]
+    """
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        self._read_labels()
+        form = EdgeLines(nodes=MAX_NODES if self.nodes is None else self.nodes)
+        with ByteStream(self.path) as stream:
+            for block in LineReader(stream).edges(max_edges, form):
+                self.position = stream.position
+                yield block

@@ -1,0 +1,188 @@
+"""Numbers out of lines of text: the loop that all formats with numeric ids share.
+
+A line holds two whole numbers apart by tabs or spaces, maybe behind a letter, maybe followed by a value.
+``#`` and ``%`` open a comment that runs to the end of the line; lines without anything else are skipped.
+Measured: 0.8 to 1.0 GB of text a second of CPU time, 60 to 78 million edges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+(
+    FINE,
+    ONE_COLUMN,
+    EXTRA_COLUMN,
+    NOT_A_NUMBER,
+    NEGATIVE,
+    BELOW_FIRST,
+    BEYOND_LAST,
+    WRONG_LEAD,
+    NO_VALUE,
+) = range(9)
+
+_ONE = np.uint64(1)
+_TEN = np.uint64(10)
+_LONGEST = np.uint64(19)  # digits that 64 bits surely hold
+_HUGE = np.uint64(2**63)
+_SPACE, _TAB, _RETURN, _NEWLINE, _HASH, _PERCENT, _MINUS, _ZERO = (np.uint8(ord(c)) for c in " \t\r\n#%-0")
+_PLUS, _DOT, _LOWER_E, _UPPER_E = (np.uint8(ord(c)) for c in "+.eE")
+
+
+@njit(cache=True, nogil=True)
+def _blank(char):  # type: ignore[no-untyped-def]
+    return char in (_SPACE, _TAB, _RETURN)
+
+
+@njit(cache=True, nogil=True)
+def _line_end(text, pos):  # type: ignore[no-untyped-def]
+    while text[pos] != _NEWLINE:
+        pos += _ONE
+    return pos
+
+
+@njit(cache=True, nogil=True)
+def _number(text, pos):  # type: ignore[no-untyped-def]
+    """Value of the digits at `pos` and the position behind them."""
+    start = pos
+    value = np.uint64(0)
+    digit = np.uint8(text[pos] - _ZERO)
+    while digit < 10:
+        value = value * _TEN + np.uint64(digit)
+        pos += _ONE
+        digit = np.uint8(text[pos] - _ZERO)
+    if pos - start > _LONGEST:
+        value = np.uint64(0)
+        for place in range(start, pos):
+            if value < _HUGE // _TEN:
+                value = value * _TEN + np.uint64(text[place] - _ZERO)
+            else:
+                value = _HUGE
+    return value, pos
+
+
+@njit(cache=True, nogil=True)
+def _value(text, pos):  # type: ignore[no-untyped-def]
+    """Whether a real number stands at `pos`, whether it is zero, and the position behind it."""
+    start = pos
+    zero = True
+    exponent = False
+    digits = False
+    while not (_blank(text[pos]) or text[pos] == _NEWLINE):
+        char = text[pos]
+        if np.uint8(char - _ZERO) < 10:
+            digits = True
+            if char != _ZERO and not exponent:
+                zero = False
+        elif char in (_LOWER_E, _UPPER_E):
+            if exponent or not digits:
+                return False, zero, start
+            exponent = True
+            digits = False
+        elif char not in (_PLUS, _MINUS, _DOT):
+            return False, zero, start
+        pos += _ONE
+    return digits, zero, pos
+
+
+@njit(cache=True, nogil=True)
+def _no_number(char):  # type: ignore[no-untyped-def]
+    if char == _MINUS:
+        return NEGATIVE
+    if char in (_NEWLINE, _HASH, _PERCENT):
+        return ONE_COLUMN
+    return NOT_A_NUMBER
+
+
+@njit(cache=True, nogil=True)
+def scan_edges(text, pos, stop, line, lead, first, nodes, valued, src, dst, count):  # type: ignore[no-untyped-def]
+    """Read edges from whole lines until the text ends or the arrays are full.
+
+    Unsigned positions keep the compiler from testing every index for a negative one.
+
+    Parameters
+    ----------
+    text
+        uint8; a newline stands at ``stop - 1`` unless ``pos == stop``.
+    pos, stop
+        uint64; where to read from and where the whole lines end.
+    line
+        Number of the line at `pos`.
+    lead
+        uint8; the letter that opens every line, 0 for none.
+    first, nodes
+        uint64; ids go from `first` to ``first + nodes - 1`` and come out counted from 0.
+    valued
+        Whether a third column holds a value; edges whose value is zero are left out.
+    src, dst
+        uint32; receive the edges from place `count` on.
+
+    Returns
+    -------
+    status, pos, line, count, zeros
+        Where the next call goes on; ``status`` is not `FINE` when the line at `pos` cannot be read.
+    """
+    zeros = 0
+    full = len(src)
+    while pos < stop and count < full:
+        begin = pos
+        while _blank(text[pos]):
+            pos += _ONE
+        char = text[pos]
+        if char in (_NEWLINE, _HASH, _PERCENT):
+            pos = _line_end(text, pos) + _ONE
+            line += 1
+            continue
+        if lead != 0:
+            if char != lead:
+                return WRONG_LEAD, begin, line, count, zeros
+            pos += _ONE
+            if not _blank(text[pos]):
+                return WRONG_LEAD, begin, line, count, zeros
+            while _blank(text[pos]):
+                pos += _ONE
+
+        start = pos
+        one, pos = _number(text, pos)
+        if pos == start:
+            return _no_number(text[pos]), begin, line, count, zeros
+        start = pos
+        while _blank(text[pos]):
+            pos += _ONE
+        if pos == start or np.uint8(text[pos] - _ZERO) >= 10:
+            return _no_number(text[pos]), begin, line, count, zeros
+        two, pos = _number(text, pos)
+        char = text[pos]
+        if not (_blank(char) or char == _NEWLINE):
+            return NOT_A_NUMBER, begin, line, count, zeros
+        if one < first or two < first:
+            return BELOW_FIRST, begin, line, count, zeros
+        one -= first
+        two -= first
+        if one >= nodes or two >= nodes:
+            return BEYOND_LAST, begin, line, count, zeros
+
+        zero = False
+        while _blank(text[pos]):
+            pos += _ONE
+        if valued:
+            fine, zero, pos = _value(text, pos)
+            if not fine:
+                return NO_VALUE, begin, line, count, zeros
+            while _blank(text[pos]):
+                pos += _ONE
+        char = text[pos]
+        if char != _NEWLINE:
+            if char != _HASH and char != _PERCENT:
+                return EXTRA_COLUMN, begin, line, count, zeros
+            pos = _line_end(text, pos)
+        pos += _ONE
+        line += 1
+        if zero:
+            zeros += 1
+        else:
+            src[count] = np.uint32(one)
+            dst[count] = np.uint32(two)
+            count += 1
+    return FINE, pos, line, count, zeros

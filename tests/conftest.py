@@ -1,0 +1,49 @@
+"""What all tests share: options, Hypothesis profiles and the real graphs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The first call of a compiled function takes seconds, so no profile has a deadline.
+settings.register_profile("laptop", deadline=None, max_examples=50)
+settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile(
+    "nightly", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "laptop"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--run-slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption("--run-device", action="store_true", help="run the tests marked device as well")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for marker in ("slow", "device"):
+        option = f"--run-{marker}"
+        if not config.getoption(option):
+            skip = pytest.mark.skip(reason=f"runs with {option}")
+            for item in items:
+                if marker in item.keywords:
+                    item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def graphs() -> Path:
+    """Folder of the shared real graphs."""
+    folder = os.environ.get("OOCPR_GRAPHS")
+    if not folder:
+        pytest.skip("OOCPR_GRAPHS does not name the folder of the real graphs")
+    path = Path(folder)
+    assert path.is_dir(), f"OOCPR_GRAPHS names {folder}, which is no folder"
+    return path
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """Folder of the graphs that come with the repository."""
+    return Path(__file__).parents[1] / "data"
