@@ -25,7 +25,7 @@ class Crew(Protocol):
         """Do one pass; returns the state after it and each stripe's traffic."""
 
     def finish(self, state: State) -> NDArray[np.float64]:
-        """p + r of all nodes; float64, shape (nodes,)."""
+        """Sum of p and r of all nodes; float64, shape (nodes,)."""
 
     def peak_memory(self) -> int:
         """Largest resident set of the processes that worked, in bytes."""
@@ -52,9 +52,10 @@ class LocalCrew:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Crew."""
-        parts = []
-        for index in range(len(self._stripes)):
-            parts.append(tasks.finish(self._stripes[index], state, index))
+        parts: list[NDArray[np.float64]] = []
+        while self._stripes:
+            # A stripe's history is freed before the next one's rows are needed.
+            parts.append(tasks.finish(self._stripes.pop(0), state, len(parts)))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def peak_memory(self) -> int:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
-import numpy as np
-
 from oocpr.engine.backends.base import StripeSpec
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend

@@ -22,7 +22,7 @@ import numpy as np
 from oocpr.engine.backends.base import PublishStep, SweepStep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -156,7 +156,7 @@ def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[Pu
     )
 
 
-def end_pass(settings: Settings, state: State, step: SweepStep, pushed: Sequence[Pushed], sums: Sequence[StripeSums]) -> State:
+def end_pass(state: State, step: SweepStep, pushed: Sequence[Pushed], sums: Sequence[StripeSums]) -> State:
     """State after a pass, from what all stripes report (in stripe order)."""
     mended, carries = _mend(sums)
     total = math.fsum(part.total for part in pushed)
@@ -173,6 +173,8 @@ def end_pass(settings: Settings, state: State, step: SweepStep, pushed: Sequence
     peak = float(peaks[0]) + math.fsum(
         abs(theta.get(slot, 0.0)) * float(high) for slot, high in zip(step.live, peaks[1:], strict=True)
     )
+    # A stripe measured its first row before it got what the stripes before owed it.
+    peak += max(abs(carry) for carry in carries)
     return State(state.number + 1, residuals, memory, weights, carries, step.slot, power_of_two(peak))
 
 
@@ -244,5 +246,5 @@ def _weights(memory: Memory, projections: NDArray[np.float64]) -> tuple[tuple[in
     return tuple((slot, float(weight)) for slot, weight in zip(memory.live, theta, strict=True))
 
 
-def _fold(arrays: object) -> list[float]:
-    return [math.fsum(column) for column in zip(*arrays, strict=True)]  # type: ignore[call-overload]
+def _fold(arrays: Iterable[NDArray[np.float64]]) -> list[float]:
+    return [math.fsum(column) for column in zip(*arrays, strict=True)]

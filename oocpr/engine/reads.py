@@ -139,5 +139,6 @@ def widen(stored: NDArray[np.generic], reads: str, scale: float = 1.0) -> NDArra
     if reads == "bits16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if reads == "bits8":
-        return level_table()[stored] * scale
+        levels: NDArray[np.float64] = level_table()[stored]
+        return levels * scale
     return stored.astype(np.float64)

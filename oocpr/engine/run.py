@@ -6,8 +6,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from oocpr.engine import method
 from oocpr.engine.crew import Crew, LocalCrew
 from oocpr.engine.job import Job
@@ -16,6 +14,7 @@ from oocpr.progress import silent
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.job import RankedStore

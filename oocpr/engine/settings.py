@@ -70,11 +70,9 @@ class Settings:
         _one_of("stop", self.stop, STOPS)
         _one_of("dangling", self.dangling, DANGLING)
         if not 0 < self.damping < 1:
-            raise UsageError(
-                f"damping is {self.damping}, outside (0, 1).", "Use a value such as 0.85."
-            )
-        if not self.tol > 0:
-            raise UsageError(f"tol is {self.tol}, not above 0.", "Use a value such as 1e-10.")
+            raise UsageError(f"damping is {self.damping}, outside (0, 1).", "Use a value such as 0.85.")
+        if not 0 < self.tol < math.inf:
+            raise UsageError(f"tol is {self.tol}, no number above 0.", "Use a value such as 1e-10.")
         if self.max_passes is not None and self.max_passes < 1:
             raise UsageError(f"max_passes is {self.max_passes}.", "Allow at least one pass.")
         if self.mixing < 0 or self.sweeps < 1:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backends.base import TileSums
 from oocpr.engine.method import StripeSums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep
+    from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep, TileSums
     from oocpr.engine.stream import PassTraffic, TileStream
 
 
@@ -56,7 +55,7 @@ class Stripe:
         return self._sums(tiles, step), traffic
 
     def finish(self, carry: float) -> NDArray[np.float64]:
-        """p + r of the stripe's rows, what the stripe before owed included."""
+        """Sum of p and r of the stripe's rows, what the stripe before owed included."""
         return self.backend.finish(self.state, carry)
 
     def _sums(self, tiles: list[TileSums], step: SweepStep) -> StripeSums:

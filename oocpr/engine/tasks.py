@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from oocpr.engine import method
 from oocpr.engine.exchange import exchange
 from oocpr.engine.job import make_backend
@@ -25,9 +23,10 @@ from oocpr.plan.tiers import RING_SLOTS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Pushed
+    from oocpr.engine.backends.base import Pushed, SweepStep
     from oocpr.engine.job import Job, RankedStore
     from oocpr.engine.method import State, StripeSums
     from oocpr.engine.stream import PassTraffic
@@ -99,18 +98,18 @@ def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]
     return Swept(*stripe.sweep(shared.reads, step))
 
 
-def reduce(job: Job, state: State, published: Sequence[Published], swept: Sequence[Swept], nodes: int) -> State:
+def reduce(
+    job: Job, state: State, published: Sequence[Published], swept: Sequence[Swept], nodes: int
+) -> State:
     """Add up what the stripes report, in their order, and decide the next push."""
     step = _step(job, state, nodes, published)
-    return method.end_pass(
-        job.settings, state, step, [part.sums for part in published], [part.sums for part in swept]
-    )
+    return method.end_pass(state, step, [part.sums for part in published], [part.sums for part in swept])
 
 
 def finish(stripe: Stripe, state: State, index: int) -> NDArray[np.float64]:
-    """p + r of a stripe's rows."""
+    """Sum of p and r of a stripe's rows."""
     return stripe.finish(state.carries[index])
 
 
-def _step(job: Job, state: State, nodes: int, published: Sequence[Published]) -> method.SweepStep:
+def _step(job: Job, state: State, nodes: int, published: Sequence[Published]) -> SweepStep:
     return method.sweep_step(job.settings, state, nodes, [part.sums for part in published])

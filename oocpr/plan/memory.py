@@ -78,11 +78,11 @@ def run_need(
 
 
 def decoded_bytes(nodes: int, edges: int) -> int:
-    """Bytes of a graph's columns and row positions when they are kept decoded.
+    """Bytes of a graph's columns and row positions when they are kept decoded, those inside tiles twice.
 
     Examples
     --------
     >>> decoded_bytes(10, 100)
-    480
+    960
     """
-    return 4 * edges + 8 * nodes
+    return 8 * edges + 16 * nodes

@@ -120,7 +120,7 @@ class Plan:
                 f"the run needs {format_bytes(self.need.total)} (vectors {format_bytes(self.need.vectors)}, "
                 f"reads {format_bytes(self.need.reads)}, process {format_bytes(self.need.base)}) "
                 f"and was given {format_bytes(self.memory)}.",
-                f"Give at least --memory {format_bytes(self.need.total).replace(' ', '')}, or use --reads bits8.",
+                f"Give --memory {format_bytes(self.need.total).replace(' ', '')} or more, or use --reads bits8.",
             )
 
     def to_json(self) -> dict[str, object]:
@@ -155,17 +155,20 @@ class Plan:
     def __str__(self) -> str:
         """Return the plan as a person reads it."""
         facts, need = self.facts, self.need
+        tiles = f"{facts.tiles} of {format_count(facts.tile_edges)} edges in {len(self.stripes)} stripe(s)"
+        method = f"{self.method}, reads {self.reads}, mixing {self.mixing}, sweeps a tile {self.sweeps}"
+        cache = f"{self.cached_tiles} tiles{', decoded' * self.decoded}, {format_bytes(self.cache_bytes)}"
         rows = [
             ("graph", f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"),
-            ("tiles", f"{facts.tiles} of {format_count(facts.tile_edges)} edges in {len(self.stripes)} stripe(s)"),
-            ("method", f"{self.method}, reads {self.reads}, mixing {self.mixing}, sweeps a tile {self.sweeps}"),
+            ("tiles", tiles),
+            ("method", method),
             ("process", format_bytes(need.base)),
             ("vectors", format_bytes(need.vectors)),
             ("history", format_bytes(need.history)),
             ("reads", format_bytes(need.reads)),
             ("scratch, ring", format_bytes(need.scratch + need.ring)),
             ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
-            ("tile cache", f"{self.cached_tiles} tiles{', decoded' * self.decoded}, {format_bytes(self.cache_bytes)}"),
+            ("tile cache", cache),
             ("from the store", f"{format_bytes(self.streamed_bytes)} a pass"),
             ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
             ("passes", f"about {self.passes}"),
@@ -258,8 +261,9 @@ def make_plan(
 def sweeps_for(local_share: float) -> int:
     """Products inside a tile that pay: more where more of the edges stay inside.
 
-    Crawls, citation and call graphs, with a third to three quarters of their edges inside sixteen tiles,
-    need 40 % fewer passes with four than with two; R-MAT with 6 % inside gains nothing past two.
+    Crawls, citation, social and call graphs, with an eighth to three quarters of their edges inside sixteen
+    tiles, need 40 % fewer passes with four than with two; R-MAT, with 6 % inside, saves one pass in ten with
+    two and nothing with more.
 
     Examples
     --------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from oocpr.errors import UsageError
 
 EDGES_PER_STRIPE = 2**25
@@ -43,4 +45,4 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
             f"Use 1 to {tiles} stripes, or import with smaller tiles.",
         )
     cuts = [tiles * stripe // stripes for stripe in range(stripes + 1)]
-    return tuple(zip(cuts[:-1], cuts[1:], strict=True))
+    return tuple(pairwise(cuts))

@@ -160,7 +160,7 @@ class Backend(Protocol):
     def allocate(
         self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
     ) -> Any:
-        """State of a stripe: zero ranks and residual; `degree` uint32 and `teleport` float64, shape (rows,)."""
+        """State of a stripe, zero ranks and residual; `degree` uint32, `teleport` float64, shape (rows,)."""
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> Any:
         """What rows gather, for all nodes: last push, and beside it this pass's proposal."""
@@ -183,7 +183,13 @@ class Backend(Protocol):
         """
 
     def sweep_tile(
-        self, state: Any, reads: Any, tile: Any, rows: tuple[int, int], step: SweepStep, carry: tuple[float, float]
+        self,
+        state: Any,
+        reads: Any,
+        tile: Any,
+        rows: tuple[int, int],
+        step: SweepStep,
+        carry: tuple[float, float],
     ) -> TileSums:
         """Deliver the push to a tile's rows, sweep inside the tile, propose.
 
@@ -201,4 +207,4 @@ class Backend(Protocol):
         """Residual of the stripe's first row, then its change in each live slot; shape (1 + live,)."""
 
     def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
-        """p + r of the stripe's rows; float64, shape (rows,)."""
+        """Sum of p and r of the stripe's rows; float64, shape (rows,)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,17 @@ from oocpr.engine.backends.base import Pushed, StripeSpec, TileSums
 from oocpr.engine.backends.cpu_deliver import PIECE, pieces_of
 from oocpr.engine.backends.cpu_numbers import scaled_table
 from oocpr.engine.backends.cpu_rows import BLOCK
-from oocpr.engine.backends.cpu_tile import Rows, TileArrays, publish, sweep
+from oocpr.engine.backends.cpu_local import REGIONS
+from oocpr.engine.backends.cpu_tile import (
+    Links,
+    Orders,
+    Rows,
+    Shape,
+    Sums,
+    publish,
+    sweep_decoded,
+    sweep_packed,
+)
 from oocpr.engine.backends.team import Team, usable_cores
 from oocpr.engine.reads import READS
 from oocpr.errors import DamagedError
@@ -57,12 +68,15 @@ class CpuTile:
     ----------
     packed
         Its bytes, checked.
-    decoded
-        First edge and number of each non-empty segment, and the columns, where they are kept.
+    links
+        Its links decoded, where they are kept.
+    picked
+        Whether the links inside the tile have been picked out and are kept.
     """
 
     packed: PackedTile
-    decoded: tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]] | None = None
+    links: Links | None = None
+    picked: bool = False
 
 
 class CpuBackend:
@@ -123,7 +137,7 @@ class CpuBackend:
             np.array([theta for _, theta in step.weights], np.float64),
             kind,
             state.pushed,
-            scaled_table(step.scale),
+            _table(step.scale),
             step.scale,
             sums,
         )
@@ -139,13 +153,11 @@ class CpuBackend:
         packed = parse_tile(encoded)
         if not decode:
             return CpuTile(packed)
-        positions, segments = (np.empty(packed.nonempty + 1, np.uint32) for _ in range(2))
-        starts = np.empty(packed.nonempty, np.uint32)
-        expand_segments(packed, positions, starts, segments)
-        columns = np.empty(packed.edges, np.uint32)
-        decode_columns(packed, positions, starts, columns)
-        _check_column(int(columns.max(initial=0)), nodes)
-        return CpuTile(packed, (positions, segments, columns))
+        links, starts = _Scratch().links(packed, packed.edges, False)
+        expand_segments(packed, links.positions, starts, links.segments)
+        decode_columns(packed, links.positions, starts, links.columns)
+        _check_column(int(links.columns.max(initial=0)), nodes)
+        return CpuTile(packed, links)
 
     def sweep_tile(
         self,
@@ -161,62 +173,51 @@ class CpuBackend:
         owned = rows[1] - rows[0]
         if packed.segments != owned + 1:
             raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.", REMEDY)
-        keep = spec.proposals and step.sweeps > 1
-        scratch = self._scratch.pop() if self._scratch else _Scratch()
-        arrays = scratch.arrays(packed, owned, len(step.live), keep, self._team.size)
-        if tile.decoded is None:
-            expand_segments(packed, arrays.positions, arrays.starts, arrays.segments)
-        else:
-            positions, segments, columns = tile.decoded
-            arrays = arrays._replace(positions=positions, segments=segments, columns=columns)
-        most = np.zeros(self._team.size, np.uint32)
+        local = spec.proposals and step.sweeps > 1
         peaks = spec.reads == "bits8"
-        self._team.run(
-            sweep,
-            packed,
-            tile.decoded is not None,
-            keep or tile.decoded is not None,
-            arrays,
+        scratch = self._scratch.pop() if self._scratch else _Scratch()
+        sums = scratch.sums(packed, owned, len(step.live))
+        offset = rows[0] - spec.row_begin
+        rest = (
+            sums,
             state.rows,
+            state.pushed,
             reads.numbers,
-            scaled_table(step.scale),
-            spec.nodes,
-            rows[0],
-            owned,
-            rows[0] - spec.row_begin,
-            spec.row_begin,
-            spec.proposals,
-            step.sweeps,
-            step.damping,
-            step.base,
-            step.uniform,
-            1 / spec.nodes,
-            step.slot,
+            _table(step.scale),
+            Orders(
+                spec.proposals,
+                step.sweeps,
+                step.damping,
+                step.base,
+                step.uniform,
+                1 / spec.nodes,
+                step.slot,
+                peaks,
+                step.scale,
+            ),
             np.array(step.live, np.int64),
-            carry[0],
-            carry[1],
-            peaks,
-            step.scale,
-            most,
+            *carry,
         )
-        _check_column(int(most.max()), spec.nodes)
-        sums = self._tile_sums(arrays, owned, step, peaks)
+        shape = Shape(
+            packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, tile.picked
+        )
+        if tile.links is None:
+            self._sweep_packed(scratch, packed, local, shape, rest)
+        else:
+            if local and not tile.picked:
+                tile.links = _Scratch().with_inside(tile.links, packed)
+                tile.picked = True
+            self._team.run(sweep_decoded, shape, tile.links, *rest)
         self._scratch.append(scratch)
-        return sums
+        return _tile_sums(sums, owned, step, peaks)
 
-    def _tile_sums(self, arrays: TileArrays, owned: int, step: SweepStep, peaks: bool) -> TileSums:
-        live = len(step.live)
-        added = _in_order(arrays.sums[:, : 1 + 2 * live])
-        high = np.zeros(1 + live)
-        if peaks and len(arrays.sums):
-            high = arrays.sums[:, 1 + 2 * live :].max(axis=0)
-        return TileSums(
-            (float(arrays.pushes[owned]), float(arrays.proposals[owned])),
-            float(added[0]),
-            added[1 : 1 + live],
-            added[1 + live :],
-            high,
-        )
+    def _sweep_packed(self, scratch: _Scratch, packed: PackedTile, local: bool, shape: Shape, rest: Any) -> None:
+        team = self._team.size
+        links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024, local)
+        expand_segments(packed, links.positions, starts, links.segments)
+        most = np.zeros(team, np.uint32)
+        self._team.run(sweep_packed, packed, starts, local, most, shape, links, *rest)
+        _check_column(int(most.max()), shape.nodes)
 
     def first_row(self, state: CpuState, live: tuple[int, ...]) -> NDArray[np.float64]:
         """See Backend."""
@@ -225,10 +226,32 @@ class CpuBackend:
 
     def finish(self, state: CpuState, carry: float) -> NDArray[np.float64]:
         """See Backend."""
-        result = state.rows.p + state.rows.r
+        # In place: at the end of a run there may be no memory for one more vector.
+        result = state.rows.p
+        result += state.rows.r
         if len(result):
             result[0] += carry
         return result
+
+
+def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool) -> TileSums:
+    live = len(step.live)
+    added = _in_order(sums.blocks[:, : 1 + 2 * live])
+    high = np.zeros(1 + live)
+    if peaks and len(sums.blocks):
+        high = sums.blocks[:, 1 + 2 * live :].max(axis=0)
+    return TileSums(
+        (float(sums.pushes[owned]), float(sums.proposals[owned])),
+        float(added[0]),
+        added[1 : 1 + live],
+        added[1 + live :],
+        high,
+    )
+
+
+@lru_cache(maxsize=8)
+def _table(scale: float) -> NDArray[np.float64]:
+    return scaled_table(scale)
 
 
 def _check_column(column: int, nodes: int) -> None:
@@ -247,23 +270,40 @@ class _Scratch:
     def __init__(self) -> None:
         self._pool: dict[str, NDArray[Any]] = {}
 
-    def arrays(self, tile: PackedTile, owned: int, live: int, keep: bool, threads: int) -> TileArrays:
-        """Return arrays of the sizes that a tile needs; their contents are undefined."""
+    def sums(self, tile: PackedTile, owned: int, live: int) -> Sums:
+        """Arrays of what a sweep adds up; contents undefined but for the blocks, which are zero."""
         segments = owned + 1
         pieces = int(pieces_of(tile.edges))
-        columns = tile.edges if keep else threads * PIECE * 1024
-        return TileArrays(
-            positions=self._take("positions", tile.nonempty + 2, np.uint32),
-            starts=self._take("starts", tile.nonempty, np.uint32),
-            segments=self._take("segments", tile.nonempty + 2, np.uint32),
-            columns=self._take("columns", columns, np.uint32),
-            pushes=self._take("pushes", segments, np.float64),
-            proposals=self._take("proposals", segments, np.float64),
-            ends=self._take("ends", pieces * 2, np.float64).reshape(pieces, 2),
-            total=self._take("total", segments, np.float32),
-            shares=self._take("shares", segments, np.float32),
-            after=self._take("after", segments, np.float32),
-            sums=np.zeros((-(-owned // BLOCK), 2 + 3 * live)),
+        return Sums(
+            self._take("pushes", segments, np.float64),
+            self._take("proposals", segments, np.float64),
+            self._take("ends", pieces * 2, np.float64).reshape(pieces, 2),
+            *(self._take(name, segments, np.float32) for name in ("total", "shares", "after", "spare")),
+            blocks=np.zeros((-(-owned // BLOCK), 2 + 3 * live)),
+        )
+
+    def links(self, tile: PackedTile, columns: int, local: bool) -> tuple[Links, NDArray[np.uint32]]:
+        """Arrays of a tile's links, and of the first column of its non-empty segments; contents undefined."""
+        nothing = np.empty(0, np.uint32)
+        links = Links(
+            self._take("positions", tile.nonempty + 1, np.uint32),
+            self._take("segments", tile.nonempty + 1, np.uint32),
+            self._take("columns", columns, np.uint32),
+            nothing,
+            nothing,
+            nothing,
+            nothing,
+        )
+        starts = self._take("starts", tile.nonempty, np.uint32)
+        return (self.with_inside(links, tile) if local else links), starts
+
+    def with_inside(self, links: Links, tile: PackedTile) -> Links:
+        """Give links room for those that stay inside the tile."""
+        return links._replace(
+            inside=self._take("inside", tile.edges, np.uint32),
+            ends=self._take("ends of rows", tile.nonempty, np.uint32),
+            rows=self._take("rows", tile.nonempty, np.uint32),
+            counts=self._take("counts", REGIONS, np.uint32),
         )
 
     def _take(self, name: str, items: int, dtype: Any) -> NDArray[Any]:

@@ -80,7 +80,9 @@ def _sum_both(reads, table, columns, begin, end, low, span, nothing):
 
 
 @njit(nogil=True, cache=True)
-def deliver_piece(tile, piece, positions, segments, columns, at, reads, table, both, low, span, pushes, proposals, ends):
+def deliver_piece(
+    piece, edges, nonempty, positions, segments, columns, at, reads, table, both, low, span, pushes, proposals, ends
+):
     """Sum what a piece delivers to each row.
 
     Parameters
@@ -96,8 +98,8 @@ def deliver_piece(tile, piece, positions, segments, columns, at, reads, table, b
         float64, shape (pieces, 2): receives the sums of the piece's edges before its first segment begins.
     """
     base = uint64(piece) * uint64(1024 * PIECE)
-    stop = min(base + uint64(1024 * PIECE), uint64(tile.edges))
-    k = first_at(positions, tile.nonempty, base)
+    stop = min(base + uint64(1024 * PIECE), uint64(edges))
+    k = first_at(positions, nonempty, base)
     head = min(uint64(positions[k]), stop)
     offset = uint64(at) - base
     nothing = uint64(reads.size // 2 - 1)
@@ -123,11 +125,11 @@ def deliver_piece(tile, piece, positions, segments, columns, at, reads, table, b
 
 
 @njit(nogil=True, cache=True)
-def join_pieces(tile, positions, segments, pushes, proposals, ends, carry, carry_proposed):
+def join_pieces(nonempty, positions, segments, pushes, proposals, ends, carry, carry_proposed):
     """Add, in order, what pieces delivered to rows that began before them; the first row also gets the carries."""
     size = 1024 * PIECE
     for piece in range(ends.shape[0]):
-        k = first_at(positions, tile.nonempty, uint64(piece * size))
+        k = first_at(positions, nonempty, uint64(piece * size))
         if k > uint64(0):
             row = uint64(segments[k - uint64(1)])
             pushes[row] += ends[piece, 0]

@@ -1,4 +1,4 @@
-"""One tile on the CPU, from its bytes to its sums, by all threads of a team."""
+"""One tile on the CPU, from its bytes or columns to its sums, by all threads of a team."""
 
 # Decorators of numba carry no types.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
@@ -11,57 +11,18 @@ import numpy as np
 from numba import float32, njit, uint64
 from numpy.typing import NDArray
 
-from oocpr.engine.backends.cpu_deliver import (
-    PIECE,
-    decode_piece,
-    deliver_piece,
-    first_at,
-    join_pieces,
-)
+from oocpr.engine.backends.cpu_deliver import PIECE, decode_piece, deliver_piece, join_pieces
+from oocpr.engine.backends.cpu_local import REGIONS, pick_region, sweep_region
 from oocpr.engine.backends.cpu_rows import (
     BLOCK,
     begin_sweeps,
     end_sweeps,
     peak_block,
     publish_block,
-    sum_block,
-    sweep_segments,
-    update_rows,
+    update_block,
 )
 from oocpr.engine.backends.team import meet
 from oocpr.store.unpacking import SCRATCH
-
-
-class TileArrays(NamedTuple):
-    """Scratch of one tile, and what of it may be kept: columns and segments.
-
-    Attributes
-    ----------
-    positions, starts, segments
-        uint32: first edge, first column and number of each non-empty segment.
-    columns
-        uint32, shape (edges,), or (threads * piece,) where columns are used once.
-    pushes, proposals
-        float64, shape (segments,).
-    ends
-        float64, shape (pieces, 2).
-    total, shares, after
-        float32, shape (segments,).
-    sums
-        float64, shape (blocks of rows, 2 + 3 live).
-    """
-
-    positions: NDArray[np.uint32]
-    starts: NDArray[np.uint32]
-    segments: NDArray[np.uint32]
-    columns: NDArray[np.uint32]
-    pushes: NDArray[np.float64]
-    proposals: NDArray[np.float64]
-    ends: NDArray[np.float64]
-    total: NDArray[np.float32]
-    shares: NDArray[np.float32]
-    after: NDArray[np.float32]
-    sums: NDArray[np.float64]
 
 
 class Rows(NamedTuple):
@@ -90,125 +51,241 @@ class Rows(NamedTuple):
     steps: NDArray[np.float32]
 
 
+class Links(NamedTuple):
+    """Where the links of a tile are.
+
+    Attributes
+    ----------
+    positions, segments
+        uint32, shape (nonempty + 1,): first edge and number of each non-empty segment.
+    columns
+        uint32, shape (edges,), or one piece a thread where columns are used once.
+    inside, ends, rows, counts
+        The links that stay inside the tile; see pick_region.
+    """
+
+    positions: NDArray[np.uint32]
+    segments: NDArray[np.uint32]
+    columns: NDArray[np.uint32]
+    inside: NDArray[np.uint32]
+    ends: NDArray[np.uint32]
+    rows: NDArray[np.uint32]
+    counts: NDArray[np.uint32]
+
+
+class Sums(NamedTuple):
+    """What a sweep of one tile adds up.
+
+    Attributes
+    ----------
+    pushes, proposals
+        float64, shape (segments,).
+    ends
+        float64, shape (pieces, 2).
+    total, shares, after, spare
+        float32, shape (segments,).
+    blocks
+        float64, shape (blocks of rows, 2 + 3 live).
+    """
+
+    pushes: NDArray[np.float64]
+    proposals: NDArray[np.float64]
+    ends: NDArray[np.float64]
+    total: NDArray[np.float32]
+    shares: NDArray[np.float32]
+    after: NDArray[np.float32]
+    spare: NDArray[np.float32]
+    blocks: NDArray[np.float64]
+
+
+class Shape(NamedTuple):
+    """Numbers of a tile.
+
+    Attributes
+    ----------
+    edges, nonempty
+        Edges, and segments that have some.
+    first, owned, offset
+        First owned row in the graph, number of owned rows, first owned row in the stripe.
+    stripe_first, nodes
+        First row of the stripe, and nodes of the graph.
+    picked
+        Whether the links inside the tile have been picked out already.
+    """
+
+    edges: int
+    nonempty: int
+    first: int
+    owned: int
+    offset: int
+    stripe_first: int
+    nodes: int
+    picked: bool
+
+
+class Orders(NamedTuple):
+    """What to do with each tile; see SweepStep."""
+
+    both: bool
+    sweeps: int
+    damping: float
+    base: float
+    spread: float
+    uniform: float
+    slot: int
+    peaks: bool
+    scale: float
+
+
 @njit(nogil=True, cache=True)
 def publish(me, team, counter, rows, uniform, slots, thetas, kind, pushed, table, scale, sums):  # noqa: ARG001
     """Publish the blocks of one thread."""
+    out = np.empty(BLOCK, np.float64)
     blocks = sums.shape[0]
     for block in range(blocks * me // team, blocks * (me + 1) // team):
-        publish_block(
-            block, rows.p, rows.r, rows.degree, rows.push, rows.teleport, uniform, rows.steps,
-            slots, thetas, kind, pushed, table, scale, sums,
-        )  # fmt: skip
+        publish_block(block, rows, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
 
 
 @njit(nogil=True, cache=True)
-def sweep(
-    me, team, counter, tile, decoded, keep, arrays, rows, reads, table, nodes, first, owned, offset,
-    stripe_first, both, sweeps, damping, base, spread, uniform, slot, live, carry, carry_proposed, peaks, scale, most,
+def sweep_packed(
+    me, team, counter, tile, starts, keep, most, shape, links, sums, rows, pushed, reads, table, orders, live,
+    carry, carry_proposed,
 ):  # fmt: skip
-    """Everything a pass does to one tile, the part of one thread.
+    """Everything a pass does to a tile that is still packed, the part of one thread.
 
     Parameters
     ----------
-    decoded
-        The columns are there already.
+    tile, starts
+        The packed tile, and the first column of each non-empty segment.
     keep
-        The columns are written to their places in the tile rather than used once.
-    first, owned, offset
-        First owned row in the graph, number of owned rows, first owned row in the stripe.
-    stripe_first
-        First row of the stripe: proposals of nodes from here to `first` are used.
-    both
-        Whether the pass proposes.
-    peaks
-        Whether the largest magnitudes are wanted.
+        Whether the columns are written to their places in the tile rather than used once.
     most
         uint32, shape (team,): receives the largest column that a thread decoded.
     """
-    met = 0
-    segments = arrays.pushes.size
-    arrays.pushes[segments * me // team : segments * (me + 1) // team] = 0.0
-    arrays.proposals[segments * me // team : segments * (me + 1) // team] = 0.0
-    met += 1
-    meet(counter, team, met)
-    pieces = arrays.ends.shape[0]
+    _clear(me, team, sums)
+    meet(counter, team, 1)
+    pieces = sums.ends.shape[0]
     block = np.empty(SCRATCH, np.uint32)
     scratch = np.empty(SCRATCH, np.uint32)
     size = uint64(1024 * PIECE)
     for piece in range(pieces * me // team, pieces * (me + 1) // team):
         at = uint64(piece) * size if keep else uint64(me) * size
-        if not decoded:
-            top = decode_piece(tile, piece, arrays.positions, arrays.starts, arrays.columns, at, block, scratch)
-            most[me] = max(most[me], top)
-            if top >= nodes:
-                break
-        deliver_piece(
-            tile, piece, arrays.positions, arrays.segments, arrays.columns, at, reads, table,
-            both, uint64(stripe_first), uint64(first - stripe_first), arrays.pushes, arrays.proposals, arrays.ends,
-        )  # fmt: skip
-    met += 1
-    meet(counter, team, met)
-    if me == 0:
-        join_pieces(tile, arrays.positions, arrays.segments, arrays.pushes, arrays.proposals, arrays.ends, carry, carry_proposed)
-    met += 1
-    meet(counter, team, met)
-    blocks = arrays.sums.shape[0]
-    for b in range(blocks * me // team, blocks * (me + 1) // team):
-        begin = uint64(b * BLOCK)
-        end = uint64(min(b * BLOCK + BLOCK, owned))
-        update_rows(
-            begin, end, uint64(first), uint64(offset), reads, uint64(1 + both), table, rows.degree, rows.teleport, uniform,
-            arrays.pushes, damping, base, spread, rows.r, rows.changes, slot,
-        )  # fmt: skip
-        sum_block(begin, end, uint64(offset), rows.r, rows.changes, slot, live, arrays.sums[b])
-        if both:
-            begin_sweeps(
-                begin, end, uint64(offset), rows.r, arrays.proposals, rows.degree, damping, arrays.total, arrays.shares
-            )
-    if both:
-        _local_sweeps(me, team, counter, met, tile, arrays, rows, first, owned, offset, sweeps, damping)
-        for b in range(blocks * me // team, blocks * (me + 1) // team):
-            begin = uint64(b * BLOCK)
-            end = uint64(min(b * BLOCK + BLOCK, owned))
-            end_sweeps(
-                begin, end, uint64(first), uint64(offset), reads, table, scale, rows.degree,
-                arrays.total, rows.push, rows.steps, slot,
-            )  # fmt: skip
-    if peaks:
-        place = 1 + 2 * live.size
-        for b in range(blocks * me // team, blocks * (me + 1) // team):
-            begin = uint64(b * BLOCK)
-            end = uint64(min(b * BLOCK + BLOCK, owned))
-            if both:
-                arrays.sums[b, place] = peak_block(begin, end, uint64(offset), rows.push, rows.degree)
-            else:
-                arrays.sums[b, place] = peak_block(begin, end, uint64(offset), rows.r, rows.degree)
-            for q in range(live.size):
-                arrays.sums[b, place + 1 + q] = peak_block(
-                    begin, end, uint64(offset), rows.steps[live[q]], rows.degree
-                )
+        top = decode_piece(tile, piece, links.positions, starts, links.columns, at, block, scratch)
+        most[me] = max(most[me], top)
+        if top >= shape.nodes:
+            break
+        _deliver(piece, at, shape, links, sums, reads, table, orders)
+    _after_delivery(
+        me, team, counter, shape, links, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
+    )
 
 
 @njit(nogil=True, cache=True)
-def _local_sweeps(me, team, counter, met, tile, arrays, rows, first, owned, offset, sweeps, damping):
-    """The products inside the tile after the delivering one; ends with all threads done."""
-    edges = uint64(tile.edges)
-    low = first_at(arrays.positions, tile.nonempty, edges * uint64(me) // uint64(team))
-    high = first_at(arrays.positions, tile.nonempty, edges * uint64(me + 1) // uint64(team))
-    begin = uint64(arrays.segments[low]) if me > 0 else uint64(0)
-    end = uint64(arrays.segments[high]) if me < team - 1 else uint64(owned)
-    end = min(end, uint64(owned))
-    shares, after = arrays.shares, arrays.after
+def sweep_decoded(
+    me, team, counter, shape, links, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
+):
+    """Everything a pass does to a tile whose columns are decoded, the part of one thread."""
+    _clear(me, team, sums)
+    meet(counter, team, 1)
+    pieces = sums.ends.shape[0]
+    for piece in range(pieces * me // team, pieces * (me + 1) // team):
+        _deliver(piece, uint64(piece) * uint64(1024 * PIECE), shape, links, sums, reads, table, orders)
+    _after_delivery(
+        me, team, counter, shape, links, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
+    )
+
+
+@njit(nogil=True, cache=True)
+def _clear(me, team, sums):
+    """Zero what is added to or written in part only."""
+    segments = sums.pushes.size
+    low, high = segments * me // team, segments * (me + 1) // team
+    sums.pushes[low:high] = 0.0
+    sums.proposals[low:high] = 0.0
+    sums.after[low:high] = float32(0.0)
+    sums.spare[low:high] = float32(0.0)
+
+
+@njit(nogil=True, cache=True)
+def _deliver(piece, at, shape, links, sums, reads, table, orders):
+    deliver_piece(
+        piece, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, at, reads, table,
+        orders.both, uint64(shape.stripe_first), uint64(shape.first - shape.stripe_first),
+        sums.pushes, sums.proposals, sums.ends,
+    )  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def _after_delivery(
+    me, team, counter, shape, links, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
+):
+    """Join the pieces, update the rows, sweep inside the tile, propose."""
+    offset = uint64(shape.offset)
+    meet(counter, team, 2)
     if me == 0:
-        shares[owned] = float32(0.0)
-        after[owned] = float32(0.0)
-    for _ in range(sweeps - 1):
+        join_pieces(
+            shape.nonempty, links.positions, links.segments, sums.pushes, sums.proposals, sums.ends,
+            carry, carry_proposed,
+        )  # fmt: skip
+    local = orders.both and orders.sweeps > 1
+    if local and not shape.picked:
+        for region in range(REGIONS * me // team, REGIONS * (me + 1) // team):
+            pick_region(
+                region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns,
+                shape.first, shape.owned, links.inside, links.ends, links.rows, links.counts,
+            )  # fmt: skip
+    meet(counter, team, 3)
+    out = np.empty(BLOCK, np.float64)
+    blocks = sums.blocks.shape[0]
+    mine = range(blocks * me // team, blocks * (me + 1) // team)
+    for b in mine:
+        begin = uint64(b * BLOCK)
+        end = uint64(min(b * BLOCK + BLOCK, shape.owned))
+        update_block(
+            begin, end, offset, rows, pushed, table, orders.uniform, sums.pushes, orders.damping,
+            orders.base, orders.spread, orders.slot, live, sums.blocks[b], out,
+        )  # fmt: skip
+        if orders.both:
+            begin_sweeps(begin, end, offset, rows, sums.proposals, orders.damping, sums.total, sums.shares)
+    if local:
+        _local_sweeps(me, team, counter, shape, links, sums, rows, orders)
+    for b in mine:
+        begin = uint64(b * BLOCK)
+        end = uint64(min(b * BLOCK + BLOCK, shape.owned))
+        if orders.both:
+            end_sweeps(
+                begin, end, uint64(shape.first), offset, rows, pushed, reads, table, orders.scale,
+                sums.total, orders.slot, out,
+            )  # fmt: skip
+        if orders.peaks:
+            _note_peaks(begin, end, offset, rows, orders, live, sums.blocks[b])
+
+
+@njit(nogil=True, cache=True)
+def _local_sweeps(me, team, counter, shape, links, sums, rows, orders):
+    """The products inside the tile after the delivering one; ends with all threads done."""
+    met = 4
+    meet(counter, team, met)
+    shares, after = sums.shares, sums.after
+    spare = sums.spare
+    for _ in range(orders.sweeps - 1):
+        for region in range(REGIONS * me // team, REGIONS * (me + 1) // team):
+            sweep_region(
+                region, shape.edges, shape.nonempty, links.positions, links.inside, links.ends, links.rows,
+                links.counts, uint64(shape.offset), rows.degree, orders.damping, shares, sums.total, after,
+            )  # fmt: skip
+        # Rows without such links stay zero in both of the buffers that follow the first.
+        shares, after, spare = after, spare, after
         met += 1
         meet(counter, team, met)
-        sweep_segments(
-            begin, end, low, uint64(owned), uint64(first), arrays.positions, arrays.segments, arrays.columns,
-            uint64(offset), rows.degree, damping, shares, arrays.total, after,
-        )  # fmt: skip
-        shares, after = after, shares
-    met += 1
-    meet(counter, team, met)
+
+
+@njit(nogil=True, cache=True)
+def _note_peaks(begin, end, offset, rows, orders, live, sums):
+    place = 1 + 2 * live.size
+    if orders.both:
+        sums[place] = peak_block(begin, end, offset, rows.push, rows.degree)
+    else:
+        sums[place] = peak_block(begin, end, offset, rows.r, rows.degree)
+    for q in range(live.size):
+        sums[place + 1 + q] = peak_block(begin, end, offset, rows.steps[live[q]], rows.degree)

@@ -52,7 +52,10 @@ class ReferenceBackend:
             np.maximum(degree, 1).astype(np.float64),
             degree == 0,
             teleport,
-            *(np.zeros(spec.rows) for _ in range(4)),
+            p=np.zeros(spec.rows),
+            r=np.zeros(spec.rows),
+            proposal=np.zeros(spec.rows),
+            pushed=np.zeros(spec.rows),
             changes=np.zeros((spec.slots, spec.rows)),
             steps=np.zeros((spec.slots, spec.rows)),
         )
@@ -93,7 +96,10 @@ class ReferenceBackend:
         reads[row_begin : row_begin + len(pushed), 0] = pushed
 
     def prepare(
-        self, encoded: NDArray[np.uint8], nodes: int, decode: bool  # noqa: ARG002
+        self,
+        encoded: NDArray[np.uint8],
+        nodes: int,  # noqa: ARG002
+        decode: bool,  # noqa: ARG002
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """See Backend."""
         return decode_tile(encoded)
@@ -153,7 +159,8 @@ class ReferenceBackend:
         owned = slice(begin - spec.row_begin, end - spec.row_begin)
         earlier = (columns >= spec.row_begin) & (columns < begin)
         numbers = widen(reads[columns[earlier], 1], spec.reads, step.scale)
-        proposed = np.bincount(row[earlier], numbers, end - begin + 1)
+        proposed = np.zeros(end - begin + 1)
+        np.add.at(proposed, row[earlier], numbers)
         proposed[0] += carry
         sweep = state.r[owned] + step.damping * proposed[:-1]
         proposal = sweep.copy()

@@ -1,0 +1,261 @@
+"""Graphs: imported, opened, and taken as they come."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oocpr.errors import UsageError
+from oocpr.progress import silent
+from oocpr.units import parse_bytes
+
+if TYPE_CHECKING:
+    from oocpr.progress import Progress
+    from oocpr.store.graph import GraphStore
+
+IMPORT_MEMORY = "4GiB"
+
+
+class Graph:
+    """A graph store that is open.
+
+    Parameters
+    ----------
+    store
+        What `oocpr.store.open_store` gives.
+    temporary
+        A folder to remove when nobody holds the graph, or the ranks that take their names from it, any more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_graph((np.array([0, 1]), np.array([1, 0])))
+    Graph(2 nodes, 2 edges, temporary)
+    """
+
+    def __init__(self, store: GraphStore, temporary: Path | None = None) -> None:
+        self.store = store
+        self.temporary = temporary is not None
+        if temporary is not None:
+            # The store is what the names of ranks hold on to, so it decides how long the folder lives.
+            weakref.finalize(store, shutil.rmtree, temporary, ignore_errors=True)
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.store.nodes
+
+    @property
+    def edges(self) -> int:
+        """Number of edges, repeated ones counted once."""
+        return self.store.edges
+
+    @property
+    def path(self) -> str:
+        """Where the store is."""
+        return str(self.store.path)
+
+    def __repr__(self) -> str:
+        place = "temporary" if self.temporary else self.path
+        return f"Graph({self.nodes:,} nodes, {self.edges:,} edges, {place})"
+
+    def info(self) -> dict[str, Any]:
+        """Say what the store holds.
+
+        Returns
+        -------
+        dict
+            ``nodes``, ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (merged at import),
+            ``weighted``, ``order``, ``names``, ``source``, ``tiles``, ``tile_edges``, ``local_share`` (of
+            edges inside their tile), ``bytes_per_edge`` (columns), ``store_bytes``, ``arrays`` (bytes of
+            each).
+        """
+        facts = self.store.attributes
+        unnamed = "row numbers" if self.store.node_ids() is None else "ids of the source"
+        return {
+            "nodes": facts.nodes,
+            "edges": facts.edges,
+            "dangling": facts.dangling,
+            "self_loops": facts.self_loops,
+            "duplicates": facts.duplicates,
+            "weighted": facts.weighted,
+            "order": facts.order,
+            "names": "labels" if self.store.has_labels else unnamed,
+            "source": facts.source,
+            "tiles": facts.tiles,
+            "tile_edges": facts.tile_edges,
+            "local_share": facts.local_edges / max(facts.edges, 1),
+            "bytes_per_edge": facts.column_bytes / max(facts.edges, 1),
+            "store_bytes": self.store.store_bytes(),
+            "arrays": _array_sizes(Path(self.path)),
+        }
+
+
+def import_graph(
+    source: Any,
+    path: str | os.PathLike[str],
+    *,
+    memory: str | int = IMPORT_MEMORY,
+    order: str = "keep",
+    labels: str | os.PathLike[str] | None = None,
+    format: str | None = None,  # noqa: A002
+    undirected: bool = False,
+    tmp: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Graph:
+    """Turn a graph in any format into a store.
+
+    Parameters
+    ----------
+    source
+        A file, a SciPy sparse matrix (an entry (i, j) is the edge i -> j), a pair of integer arrays
+        ``(from, to)``, or any `oocpr.sources.block.Source`.
+    path
+        The store to make, ``.zarr``; it appears when it is whole.
+    memory
+        Most bytes of the whole process, such as ``"4GiB"``.
+    order
+        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first.
+    labels
+        A file with the name of node i in line i.
+    format
+        Name of the format; found by the file's name and first bytes otherwise.
+    undirected
+        Take each edge in both directions.
+    tmp
+        Folder to sort in; beside `path` by default.
+    overwrite
+        Replace a store that is there.
+    progress
+        Told how far it is.
+
+    Returns
+    -------
+    Graph
+
+    Raises
+    ------
+    InputError
+        Where the source cannot be read; names file and line.
+    DoesNotFitError
+        Where memory or disk are too small.
+    UsageError
+        For parameters that cannot be.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     import_graph((np.array([0, 1, 2, 2]), np.array([1, 2, 0, 0])), f"{folder}/g.zarr").edges
+    3
+    """
+    from oocpr.ingest.build import build_store
+    from oocpr.sources import open_source
+    from oocpr.store.graph import open_store
+
+    budget = parse_bytes(memory)
+    opened = open_source(source, format=format, labels=labels, undirected=undirected)
+    build_store(opened, path, memory=budget, order=order, tmp=tmp, overwrite=overwrite, progress=progress)
+    return Graph(open_store(path))
+
+
+def open_graph(path: str | os.PathLike[str]) -> Graph:
+    """Open a store that `import_graph` made.
+
+    Parameters
+    ----------
+    path
+        Folder, or a URL that Zarr understands.
+
+    Raises
+    ------
+    NotAStoreError
+        Where it is missing, foreign, unfinished or newer than this version.
+    DamagedError
+        Where its metadata contradict each other.
+    """
+    from oocpr.store.graph import open_store
+
+    return Graph(open_store(path))
+
+
+def as_graph(
+    graph: Any,
+    *,
+    memory: str | int | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    format: str | None = None,  # noqa: A002
+    undirected: bool = False,
+    tmp: str | os.PathLike[str] | None = None,
+    progress: Progress = silent,
+) -> Graph:
+    """Take a graph as it comes: open, stored, or in any format that `import_graph` reads.
+
+    Parameters
+    ----------
+    graph
+        A `Graph`, the path of a store (a folder, a name ending in ``.zarr`` or a URL), or a source, which is
+        imported to a temporary store that lives as long as the graph and its ranks.
+    memory, labels, format, undirected, progress
+        See `import_graph`; for sources only.
+    tmp
+        Folder of the temporary store; the system's by default.
+
+    Raises
+    ------
+    NotAStoreError, InputError, DoesNotFitError, UsageError
+        See `open_graph` and `import_graph`.
+    """
+    if isinstance(graph, Graph):
+        return graph
+    if isinstance(graph, str | os.PathLike) and _looks_like_a_store(os.fspath(graph)):
+        if labels is not None or format is not None or undirected:
+            raise UsageError(
+                f"{graph} is a store, and labels, format and direction were settled when it was made.",
+                "Leave them out, or name the source.",
+            )
+        return open_graph(graph)
+    folder = _temporary_folder(tmp)
+    try:
+        made = import_graph(
+            graph,
+            folder / "graph.zarr",
+            memory=memory or IMPORT_MEMORY,
+            labels=labels,
+            format=format,
+            undirected=undirected,
+            progress=progress,
+        )
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Graph(made.store, temporary=folder)
+
+
+def _looks_like_a_store(path: str) -> bool:
+    return path.rstrip("/").endswith(".zarr") or "://" in path or Path(path).is_dir()
+
+
+def _temporary_folder(tmp: str | os.PathLike[str] | None) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="oocpr-", dir=tmp))
+    except OSError as error:
+        raise UsageError(
+            f"No folder can be made in {tmp}: {error.strerror}.", "Name another with tmp."
+        ) from error
+
+
+def _array_sizes(path: Path) -> dict[str, int]:
+    """Bytes of each array of a store in a folder, metadata included; empty for stores elsewhere."""
+    sizes: dict[str, int] = {}
+    for document in sorted(path.rglob("zarr.json")):
+        chunks = document.parent / "c"
+        if chunks.is_dir():
+            files = [document, *(file for file in chunks.rglob("*") if file.is_file())]
+            sizes[str(document.parent.relative_to(path))] = sum(file.stat().st_size for file in files)
+    return sizes

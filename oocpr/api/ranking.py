@@ -1,0 +1,284 @@
+"""Runs: planned, carried out, verified."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oocpr.api.graphs import Graph, as_graph, open_graph
+from oocpr.api.machine import KERNEL_BYTES, available_memory
+from oocpr.errors import UsageError
+from oocpr.ingest.budget import resident
+from oocpr.progress import silent
+from oocpr.result.ranks import Ranks
+from oocpr.units import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from oocpr.engine.settings import Settings
+    from oocpr.plan.model import Rates
+    from oocpr.plan.plan import Plan
+    from oocpr.progress import Progress
+    from oocpr.result.verify import Verification
+    from oocpr.store.graph import GraphStore
+
+
+def plan(
+    graph: Any,
+    *,
+    damping: float = 0.85,
+    tol: float = 1e-10,
+    method: str = "mixed",
+    reads: str = "bits16",
+    stop: str = "certified",
+    memory: str | int | None = None,
+    stripes: int | None = None,
+    personalized: bool = False,
+    threads: int | None = None,
+    device: str = "cpu",
+) -> Plan:
+    """Say what a run would need and take, before it starts; the time comes from a probe of a second.
+
+    Parameters
+    ----------
+    graph
+        A `Graph`, or the path of a store.
+    damping, tol, method, reads, stop, memory, stripes, threads, device
+        As for `pagerank`.
+    personalized
+        Whether the teleport vector would be given.
+
+    Returns
+    -------
+    Plan
+        Prints as a table; ``fits`` says whether the run stays within the memory.
+
+    Raises
+    ------
+    NotAStoreError, DamagedError, UsageError
+        See `open_graph` and `pagerank`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
+    True
+    """
+    from oocpr.engine.probe import measure_rates
+    from oocpr.engine.settings import Settings
+
+    settings = Settings(damping=damping, tol=tol, method=method, reads=reads, stop=stop)
+    opened = graph if isinstance(graph, Graph) else open_graph(graph)
+    store = opened.store
+    made = _plan(store, settings, memory, stripes, personalized=personalized)
+    if not made.fits:
+        return made
+    rates = measure_rates(store, made, settings, backend=device, threads=threads)
+    return _plan(store, settings, memory, stripes, personalized=personalized, rates=rates)
+
+
+def pagerank(
+    graph: Any,
+    *,
+    damping: float = 0.85,
+    tol: float = 1e-10,
+    method: str = "mixed",
+    reads: str = "bits16",
+    stop: str = "certified",
+    max_passes: int | None = None,
+    memory: str | int | None = None,
+    stripes: int | None = None,
+    dangling: str = "strongly",
+    personalization: Mapping[Any, float] | NDArray[np.float64] | str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    client: Any = None,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> Ranks:
+    """Rank the nodes of a graph.
+
+    Parameters
+    ----------
+    graph
+        A `Graph`, the path of a store, or anything `import_graph` reads.
+    damping
+        Probability of following a link, in (0, 1).
+    tol
+        Certified bound on the L1 distance from the exact ranks at which to stop.
+    method
+        ``"mixed"`` (fewest passes), ``"residual"`` (one product a pass) or ``"power"`` (textbook).
+    reads
+        How ranks are gathered: ``"float64"``, ``"float32"``, ``"bits16"`` or ``"bits8"``; the answer is as
+        exact with each.
+    stop
+        ``"certified"``, or ``"residual"`` to compare `tol` with the L1 norm of the residual, as papers count.
+    max_passes
+        Passes after which to give up; None for ample.
+    memory
+        Most bytes of the process; None for what the machine has free.
+    stripes
+        Parts of the graph that advance side by side; None to choose by size.
+    dangling
+        ``"strongly"``: the rank of nodes without out-links follows the teleport vector; ``"weakly"``: it is
+        spread evenly.
+    personalization
+        Teleport weights: by node name, or for each node in store order, or a file of lines
+        ``node<TAB>weight``; None for all nodes alike.
+    threads
+        Computing threads; None for all cores.
+    client
+        A ``distributed.Client``; None to work in this process.
+    device
+        ``"cpu"``, or ``"reference"`` for plain NumPy.
+    progress
+        Told after every pass.
+
+    Returns
+    -------
+    Ranks
+        Its ``converged`` is False where the passes ran out.
+
+    Raises
+    ------
+    UsageError, InputError, NotAStoreError, DoesNotFitError, DamagedError
+        What they are for is in `oocpr.errors`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ranks = pagerank((np.array([0, 1, 2]), np.array([1, 0, 0])))
+    >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
+    (0, True, True)
+    """
+    from oocpr.engine.run import solve
+    from oocpr.engine.settings import Settings
+    from oocpr.result.names import names_of
+    from oocpr.result.report import report_of
+    from oocpr.result.teleport import teleport_vector
+
+    # Settings come first: what cannot be is refused before a source is imported.
+    settings = Settings(damping, tol, method, reads, stop, dangling, max_passes)
+    store = as_graph(graph, memory=memory, progress=progress).store
+    names = names_of(store)
+    teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
+    made = _plan(store, settings, memory, stripes, personalized=teleport is not None)
+    solution = solve(
+        store,
+        made,
+        settings,
+        path=_absolute(store.path),
+        client=client,
+        backend=device,
+        threads=threads,
+        teleport=teleport,
+        progress=progress,
+    )
+    run = report_of(solution, store, dangling=dangling, personalized=teleport is not None)
+    return Ranks(solution.ranks, names, run=run, history=solution.history)
+
+
+def verify(
+    graph: Any,
+    ranks: Ranks | str | os.PathLike[str],
+    *,
+    damping: float | None = None,
+    dangling: str | None = None,
+    personalization: Mapping[Any, float] | NDArray[np.float64] | str | os.PathLike[str] | None = None,
+    progress: Progress = silent,
+) -> Verification:
+    """Bound the error of ranks, whoever made them, by one independent float64 pass.
+
+    Parameters
+    ----------
+    graph
+        A `Graph`, or the path of a store.
+    ranks
+        Ranks, or a file of them; matched with the nodes by name.
+    damping, dangling
+        As for `pagerank`; None for what the ranks say of themselves, else 0.85 and ``"strongly"``.
+    personalization
+        As for `pagerank`; has to be given again where it was given then.
+    progress
+        Told of each tile.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    InputError
+        Where the ranks are not of this graph.
+    UsageError
+        Where a personalization is missing, or a parameter cannot be.
+    DamagedError
+        Where the store is not what was written.
+    """
+    from oocpr.result import verify as check
+    from oocpr.result.files import read_ranks
+    from oocpr.result.names import names_of
+    from oocpr.result.teleport import teleport_vector
+
+    store = (graph if isinstance(graph, Graph) else open_graph(graph)).store
+    origin = "the result" if isinstance(ranks, Ranks) else os.fspath(ranks)
+    found = ranks if isinstance(ranks, Ranks) else read_ranks(ranks)
+    run = found.run
+    if run is not None and run.personalized and personalization is None:
+        raise UsageError(f"{origin} is of a personalized run.", "Give the same personalization again.")
+    teleport = (
+        None if personalization is None else teleport_vector(personalization, names_of(store), store.nodes)
+    )
+    return check.verify(
+        store,
+        check.in_store_order(store, found, origin),
+        damping=damping or (run.damping if run else 0.85),
+        dangling=dangling or (run.dangling if run else "strongly"),
+        personalization=teleport,
+        progress=progress,
+    )
+
+
+def _plan(
+    store: GraphStore,
+    settings: Settings,
+    memory: str | int | None,
+    stripes: int | None,
+    *,
+    personalized: bool,
+    rates: Rates | None = None,
+) -> Plan:
+    from oocpr.plan.plan import GraphFacts, make_plan
+
+    facts = store.attributes
+    return make_plan(
+        GraphFacts(
+            nodes=facts.nodes,
+            edges=facts.edges,
+            tiles=facts.tiles,
+            tile_edges=facts.tile_edges,
+            column_bytes=facts.column_bytes,
+            most_tile_bytes=facts.max_tile_bytes,
+            most_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
+            local_share=facts.local_edges / max(facts.edges, 1),
+        ),
+        method=settings.method,
+        reads=settings.reads,
+        damping=settings.damping,
+        tol=settings.tol,
+        mixing=settings.mixing,
+        sweeps=None,
+        memory=available_memory() if memory is None else parse_bytes(memory),
+        base=resident() + KERNEL_BYTES,
+        stripes=stripes,
+        personalized=personalized,
+        rates=rates,
+    )
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).resolve())

@@ -1,0 +1,119 @@
+"""The command line: flags are the parameters of `oocpr.api`.
+
+Answers go to standard output, everything else to standard error.
+Every way to end has one exit code, listed in `EXIT_CODES`; errors of `oocpr.errors` bring their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE = 2
+NOT_CONVERGED = 3
+INTERRUPTED = 130
+READER_GONE = 141
+UNEXPECTED = 1
+
+EXIT_CODES = {
+    0: "done; of rank: the certified bound is at most --tol",
+    UNEXPECTED: "a defect of oocpr itself; --debug shows where",
+    USAGE: "wrong usage, or input that cannot be read",
+    NOT_CONVERGED: "not converged; the ranks and their bound are still written",
+    4: "does not fit the given memory, or the disk",
+    5: "a damaged store",
+    INTERRUPTED: "interrupted; nothing half-written is left",
+    READER_GONE: "the program reading standard output went away",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    arguments
+        Words after the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        A key of `EXIT_CODES`.
+
+    Examples
+    --------
+    >>> main(["--version"])
+    oocpr 0.1.0
+    0
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(words)
+    except BrokenPipeError:
+        # Python would complain once more when it flushes what nobody reads.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except KeyboardInterrupt:
+        return fail("interrupted.", "Nothing half-written is left; run it again.", INTERRUPTED)
+
+
+def _run(words: list[str]) -> int:
+    import click
+
+    from oocpr.cli.commands import Session, cli
+    from oocpr.errors import OocprError
+
+    session = Session()
+    try:
+        # Click's own main would end the process by itself when a pipe breaks.
+        with cli.make_context("oocpr", words, obj=session) as context:
+            code: int | None = cli.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.ctx.get_help(), file=sys.stderr)  # noqa: T201
+        return USAGE
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "oocpr"
+        return fail(error.format_message(), f"See `{path} --help`.", USAGE)
+    except OocprError as error:
+        _trace(session.debug)
+        return fail(error.cause, error.remedy, error.exit_code)
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # noqa: BLE001
+        _trace(session.debug)
+        remedy = (
+            "Please report it with what is above."
+            if session.debug
+            else "Run it again with --debug and report it."
+        )
+        return fail(f"{type(error).__name__}: {error}", remedy, UNEXPECTED)
+    return code or 0
+
+
+def _trace(debug: bool) -> None:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+
+
+def fail(cause: str, remedy: str, code: int) -> int:
+    """Write the two lines of an error.
+
+    Parameters
+    ----------
+    cause, remedy
+        A sentence each.
+    code
+        A key of `EXIT_CODES`; returned.
+    """
+    for word, text in (("error", cause), ("remedy", remedy)):
+        print(f"{word}: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201
+    return code

@@ -1,0 +1,111 @@
+"""How far long work is: one live line on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+from oocpr.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self, TextIO
+
+_LIVE_SECONDS = 0.1
+_PLAIN_SECONDS = 5.0
+_CLEAR = "\r\x1b[2K"
+
+
+class Reporter:
+    """Draws progress on a stream; a `Progress` and a context manager that leaves a clean line behind.
+
+    Parameters
+    ----------
+    stream
+        Standard error, as a rule.
+    live
+        Whether to redraw one line; plain lines otherwise.
+    clock
+        Seconds from any start.
+
+    Examples
+    --------
+    >>> import io, itertools
+    >>> stream = io.StringIO()
+    >>> with Reporter(stream, live=False, clock=itertools.count(step=4).__next__) as progress:
+    ...     for tile in range(4):
+    ...         progress("verifying", tile + 1, 4, "tiles")
+    >>> print(stream.getvalue().strip())
+    verifying 75 %, 3 of 4 tiles, 0.375 tiles/s, 2.67 s left
+    """
+
+    def __init__(self, stream: TextIO, *, live: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._live = live
+        self._clock = clock
+        self._stage = ""
+        self._began = 0.0
+        self._drawn = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live and self._stage:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+
+    def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
+        """Take one state; see `oocpr.progress.Progress`."""
+        now = self._clock()
+        if stage != self._stage:
+            self._stage, self._began = stage, now
+            # A live line shows a new stage at once, a plain one only when it lasts.
+            self._drawn = now - _LIVE_SECONDS if self._live else now
+        if now - self._drawn < (_LIVE_SECONDS if self._live else _PLAIN_SECONDS):
+            return
+        self._drawn = now
+        line = describe(stage, done, total, unit, note, now - self._began)
+        if self._live:
+            self._stream.write(_CLEAR + line[: shutil.get_terminal_size().columns - 1])
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def describe(stage: str, done: int, total: int | None, unit: str, note: str, seconds: float) -> str:
+    """Put one state in words.
+
+    Parameters
+    ----------
+    stage, done, total, unit, note
+        See `oocpr.progress.Progress`.
+    seconds
+        Since the stage began.
+
+    Examples
+    --------
+    >>> describe("reading", 2**20, 2**22, "B", "", 2.0)
+    'reading 25 %, 1 MiB of 4 MiB, 512 KiB/s, 6 s left'
+    >>> describe("ranking", 12, None, "passes", "bound 3.1e-07", 2.0)
+    'ranking, 12 passes, bound 3.1e-07'
+    """
+    parts = [stage if total is None else f"{stage} {min(100, 100 * done // max(total, 1))} %"]
+    if total is None:
+        parts.append(_amount(done, unit))
+    elif unit == "B":
+        parts.append(f"{format_bytes(done)} of {format_bytes(total)}")
+    else:
+        parts.append(f"{format_count(done)} of {_amount(total, unit)}")
+    if note:
+        parts.append(note)
+    elif seconds > 0 and done:
+        parts.append(f"{_amount(float(f'{done / seconds:.3g}'), unit)}/s")
+    if total is not None and 0 < done < total:
+        parts.append(f"{format_seconds(seconds * (total - done) / done)} left")
+    return ", ".join(parts)
+
+
+def _amount(number: float, unit: str) -> str:
+    return format_bytes(number) if unit == "B" else f"{format_count(number)} {unit}"

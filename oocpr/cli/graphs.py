@@ -1,0 +1,236 @@
+"""Commands that make graph stores and look at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, options
+from oocpr.cli.tables import pairs
+from oocpr.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from oocpr.api import Graph
+    from oocpr.cli.options import Session
+
+FORMATS = "text, matrixmarket, npz, gr0, hollins, names"
+
+
+def _store(_: click.Context, __: click.Parameter, value: str) -> str:
+    check_output(value, (".zarr",))
+    return value
+
+
+def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how a source is read."""
+    return options(
+        click.option(
+            "--format",
+            metavar="NAME",
+            help=f"How the source is written: {FORMATS}.  [default: by its name and first lines]",
+        ),
+        click.option(
+            "--labels",
+            metavar="FILE",
+            help="Names of the nodes: line i (from 0) belongs to node i; may be packed like the source.  "
+            "[default: NAME.labels.txt or .tsv beside NAME.txt]",
+        ),
+        click.option("--undirected", is_flag=True, help="Take each edge in both directions."),
+    )(function)
+
+
+def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how a store is made."""
+    return options(
+        click.option(
+            "-o",
+            "--output",
+            required=True,
+            metavar="G.zarr",
+            callback=_store,
+            help="The graph store to make.",
+        ),
+        click.option(
+            "--memory",
+            default="4GiB",
+            show_default=True,
+            metavar="SIZE",
+            help="Most memory of the whole process, such as 512MB or 8GiB.",
+        ),
+        click.option(
+            "--order",
+            default="keep",
+            show_default=True,
+            metavar="keep|degree",
+            help="Order of the nodes: as in the source (right for crawls, where neighbours are near each "
+            "other), or by out-degree (right for graphs without locality).",
+        ),
+        click.option(
+            "--tmp",
+            metavar="DIR",
+            help="Where to sort, with room for 8 to 16 bytes an edge.  [default: beside G.zarr]",
+        ),
+        click.option(
+            "--overwrite", is_flag=True, help="Replace an existing store once the new one is whole."
+        ),
+    )(function)
+
+
+@click.command(
+    "import",
+    cls=Command,
+    examples="""
+    oocpr import links.txt.gz -o links.zarr
+    oocpr import web.mtx.xz -o web.zarr --memory 1GiB --order degree
+    oocpr import deps.txt.gz --labels names.txt.gz -o deps.zarr
+    """,
+)
+@click.argument("source", metavar="SOURCE")
+@build_options
+@source_options
+@click.pass_obj
+def import_(session: Session, /, source: str, output: str, **parameters: Any) -> None:
+    """Turn a graph in any format into a store.
+
+    SOURCE is an edge list (from, to; tabs or spaces; # and % comments), Matrix Market, SciPy .npz, gr0 or
+    hollins file, plain or compressed as .gz, .xz, .bz2 or .zst. Repeated edges are counted once, self-loops
+    are kept. The store appears under its name only when it is whole.
+    """
+    from oocpr.api import import_graph
+
+    with session.progress() as progress:
+        graph = import_graph(source, output, progress=progress, **parameters)
+    emit(_imported(graph))
+
+
+@click.group()
+def generate() -> None:
+    """Make a synthetic graph of any size."""
+
+
+@generate.command(
+    "rmat",
+    cls=Command,
+    examples="""
+    oocpr generate rmat --scale 20 -o rmat20.zarr
+    oocpr generate rmat --scale 24 --seed 7 --memory 2GiB -o big.zarr
+    """,
+)
+@click.option("--scale", type=int, required=True, metavar="N", help="The graph has 2^N nodes.")
+@click.option(
+    "--edge-factor", type=int, default=16, show_default=True, metavar="N", help="Edges drawn for each node."
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, metavar="N", help="The same seed gives the same graph."
+)
+@click.option(
+    "--permute/--no-permute",
+    default=True,
+    show_default=True,
+    help="Shuffle the nodes, or leave the high degrees at the low ids.",
+)
+@build_options
+@click.pass_obj
+def rmat(
+    session: Session,
+    /,
+    scale: int,
+    edge_factor: int,
+    seed: int,
+    permute: bool,
+    output: str,
+    **parameters: Any,
+) -> None:
+    """Make an R-MAT graph with the probabilities of Graph500, .57 .19 .19 .05.
+
+    Edges that are drawn twice are counted once, so there are somewhat fewer than edge factor x nodes.
+    """
+    from oocpr.api import import_graph
+    from oocpr.sources.rmat import Rmat
+
+    source = Rmat(scale, edge_factor=edge_factor, seed=seed, permute=permute)
+    with session.progress() as progress:
+        graph = import_graph(source, output, progress=progress, **parameters)
+    emit(_imported(graph))
+
+
+@click.command(cls=Command, examples="oocpr info web.zarr\noocpr info web.zarr --json -")
+@click.argument("graph", metavar="G.zarr")
+@json_option("all of it")
+def info(graph: str, json_path: str | None) -> None:
+    """Say what a graph store holds, and the bytes of each part."""
+    from oocpr.api import open_graph
+
+    facts = open_graph(graph).info()
+    if json_path != "-":
+        emit(_described(facts))
+    if json_path is not None:
+        emit_json(facts, json_path)
+
+
+@click.command(
+    cls=Command, examples="oocpr plan web.zarr --memory 2GiB\noocpr plan web.zarr --reads bits8 --json -"
+)
+@click.argument("graph", metavar="G.zarr")
+@click.option(
+    "--damping", type=float, default=0.85, show_default=True, help="Probability of following a link."
+)
+@click.option("--tol", type=float, default=1e-10, show_default=True, help="Certified L1 error to reach.")
+@click.option(
+    "--method", default="mixed", show_default=True, metavar="NAME", help="mixed, residual or power."
+)
+@click.option(
+    "--reads", default="bits16", show_default=True, metavar="NAME", help="float64, float32, bits16 or bits8."
+)
+@click.option(
+    "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
+)
+@click.option("--stripes", type=int, metavar="N", help="Parts of the graph that advance side by side.")
+@json_option("the plan")
+def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
+    """Say what a run would need and how long it would take.
+
+    The time comes from a probe of about a second. A run that does not fit ends with exit code 4, after the
+    plan was printed.
+    """
+    from oocpr import api
+
+    made = api.plan(graph, **parameters)
+    if json_path != "-":
+        emit(f"{made}\n")
+    if json_path is not None:
+        emit_json(made.to_json(), json_path)
+    made.validate()
+
+
+def _imported(graph: Graph) -> str:
+    facts = graph.info()
+    return (
+        f"{graph.path}: {format_count(graph.nodes)} nodes, {format_count(graph.edges)} edges, "
+        f"{facts['bytes_per_edge']:.2f} B/edge, {format_bytes(facts['store_bytes'])} in all\n"
+    )
+
+
+def _described(facts: dict[str, Any]) -> str:
+    edges = max(facts["edges"], 1)
+    rows = [
+        ("nodes", f"{facts['nodes']:,}"),
+        ("edges", f"{facts['edges']:,}"),
+        ("dangling", f"{facts['dangling']:,} nodes without out-links"),
+        ("self-loops", f"{facts['self_loops']:,}"),
+        ("duplicates", f"{facts['duplicates']:,} merged at import"),
+        ("order", facts["order"]),
+        ("names", facts["names"]),
+        ("source", facts["source"]),
+        ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
+        ("columns", f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
+        ("whole store", f"{format_bytes(facts['store_bytes'])}, {facts['store_bytes'] / edges:.3f} B/edge"),
+    ]
+    arrays = [
+        (f"  {name}", f"{format_bytes(size)}, {size / edges:.3f} B/edge")
+        for name, size in facts["arrays"].items()
+    ]
+    return pairs(rows + arrays)

@@ -1,0 +1,188 @@
+"""What several commands share: the session, common options, and where answers go."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oocpr.cli.console import Reporter
+from oocpr.errors import DoesNotFitError, OocprError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@dataclass
+class Session:
+    """What the common options said.
+
+    Parameters
+    ----------
+    debug
+        Show tracebacks.
+    verbose
+        0 for warnings only, 1 for what is being done, 2 for details.
+    """
+
+    debug: bool = False
+    verbose: int = 0
+
+    def progress(self) -> Reporter:
+        """Start reporting on standard error; log lines and a live line would overwrite each other."""
+        return Reporter(sys.stderr, live=sys.stderr.isatty() and not self.verbose)
+
+
+class Command(click.Command):
+    """A command with ``--debug`` and ``-v`` and its examples printed as they are written."""
+
+    def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+        self.params.extend(common_options())
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the examples."""
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line.strip()}\n" for line in self.examples.strip().splitlines()))
+
+
+def common_options() -> list[click.Option]:
+    """Make the options that every command takes."""
+
+    def debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.ensure_object(Session).debug |= value
+
+    def verbose(ctx: click.Context, _: click.Parameter, value: int) -> None:
+        session = ctx.ensure_object(Session)
+        session.verbose = max(session.verbose, value)
+        if session.verbose:
+            _log(logging.INFO if session.verbose == 1 else logging.DEBUG)
+
+    return [
+        click.Option(
+            ["-v", "--verbose"],
+            count=True,
+            expose_value=False,
+            callback=verbose,
+            help="Log to stderr; -vv for details.",
+        ),
+        click.Option(
+            ["--debug"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=debug,
+            help="Show tracebacks of errors.",
+        ),
+    ]
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Join options that several commands take, to be listed in this order."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return add
+
+
+def json_option(what: str) -> Decorator:
+    """Make ``--json``.
+
+    Parameters
+    ----------
+    what
+        What is written.
+    """
+    return click.option(
+        "--json",
+        "json_path",
+        metavar="FILE",
+        callback=_output,
+        help=f"Write {what} as JSON; - for standard output.",
+    )
+
+
+def emit_json(value: object, target: str) -> None:
+    """Write a value to a file, or to standard output for ``-``."""
+    from oocpr.result.atomic import replacing
+
+    text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    if target == "-":
+        emit(text)
+    else:
+        with replacing(Path(target)) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def emit(text: str) -> None:
+    """Write text to standard output, all of it or an error."""
+    with naming_stdout():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def naming_stdout() -> Iterator[None]:
+    """Give failures to write to standard output a cause and a remedy."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if isinstance(error, OocprError):
+            raise
+        cause = f"standard output cannot be written: {error.strerror or error}."
+        kind = DoesNotFitError if error.errno == errno.ENOSPC else UsageError
+        raise kind(cause, "Send it somewhere with room.") from error
+
+
+def check_output(path: str, suffixes: tuple[str, ...] = ()) -> None:
+    """Refuse, before any work is done, a file that cannot be written after it.
+
+    Parameters
+    ----------
+    path
+        A file, or ``-`` for standard output.
+    suffixes
+        Endings of which the name must have one; empty for any.
+
+    Raises
+    ------
+    UsageError
+        Where the folder is missing or the ending is another.
+    """
+    if path == "-":
+        return
+    if suffixes and Path(path).suffix not in suffixes:
+        kinds = ", ".join(suffixes)
+        raise UsageError(f"{path} does not end in {kinds}.", f"Name a file that ends in {kinds}.")
+    if not Path(path).absolute().parent.is_dir():
+        raise UsageError(f"{path} lies in a folder that does not exist.", "Make the folder first.")
+
+
+def _output(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None:
+        check_output(value)
+    return value
+
+
+def _log(level: int) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("oocpr")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level)

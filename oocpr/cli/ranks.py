@@ -1,0 +1,288 @@
+"""Commands that rank, and that look at ranks."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oocpr.cli import NOT_CONVERGED, fail
+from oocpr.cli.graphs import source_options
+from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, naming_stdout
+from oocpr.cli.tables import pairs, ranking
+from oocpr.errors import UsageError
+from oocpr.units import format_bound, format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from oocpr.cli.options import Session
+    from oocpr.result.ranks import Ranks
+    from oocpr.result.report import Report
+
+_SUFFIXES = (".parquet", ".csv", ".zarr")
+
+
+@click.command(
+    cls=Command,
+    examples="""
+    oocpr rank links.txt.gz --top 10
+    oocpr rank web.zarr -o ranks.parquet --json run.json
+    oocpr rank web.zarr --damping 0.99 --reads float32 --tol 1e-8 --memory 2GiB
+    oocpr rank web.zarr -o - --sort rank | head
+    """,
+)
+@click.argument("graph", metavar="G.zarr|SOURCE")
+@click.option(
+    "--damping", type=float, default=0.85, show_default=True, help="Probability of following a link."
+)
+@click.option(
+    "--tol",
+    type=float,
+    default=1e-10,
+    show_default=True,
+    help="Where to stop: certified bound on the L1 error of the ranks.",
+)
+@click.option(
+    "--stop",
+    default="certified",
+    show_default=True,
+    metavar="certified|residual",
+    help="What --tol bounds: the error, or the L1 norm of the residual, as papers count.",
+)
+@click.option(
+    "--method",
+    default="mixed",
+    show_default=True,
+    metavar="NAME",
+    help="mixed (fewest passes), residual (one product a pass) or power (textbook).",
+)
+@click.option(
+    "--reads",
+    default="bits16",
+    show_default=True,
+    metavar="NAME",
+    help="How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.",
+)
+@click.option(
+    "--dangling",
+    default="strongly",
+    show_default=True,
+    metavar="strongly|weakly",
+    help="Rank of nodes without out-links follows the teleport vector, or is spread evenly.",
+)
+@click.option(
+    "--personalization",
+    metavar="FILE",
+    help="Teleport weights: a node, or a node, a tab and a weight, on each line.  [default: all nodes alike]",
+)
+@click.option("--max-passes", type=int, metavar="N", help="Give up after so many.  [default: ample]")
+@click.option(
+    "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
+)
+@click.option(
+    "--stripes",
+    type=int,
+    metavar="N",
+    help="Parts of the graph that advance side by side.  [default: by size]",
+)
+@click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores]")
+@click.option(
+    "--top",
+    "top_k",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    metavar="K",
+    help="Print the first K.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="R",
+    help="Write all ranks: R.parquet, R.csv, R.zarr, or - for CSV on standard output.",
+)
+@click.option(
+    "--sort", default="node", show_default=True, metavar="node|rank", help="Order of the rank file."
+)
+@json_option("the run's figures and the first K")
+@source_options
+@click.option(
+    "--tmp", metavar="DIR", help="Where a SOURCE is imported to meanwhile.  [default: the system's]"
+)
+@click.pass_obj
+def rank(
+    session: Session,
+    /,
+    graph: str,
+    top_k: int,
+    output: str | None,
+    sort: str,
+    json_path: str | None,
+    memory: str | None,
+    tmp: str | None,
+    format: str | None,  # noqa: A002
+    labels: str | None,
+    undirected: bool,
+    **parameters: Any,
+) -> int:
+    """Rank the nodes of a graph.
+
+    The graph is a store made by `oocpr import`, or any source that it reads; a source is imported to a
+    temporary store first. The ranks sum to one. Their L1 distance from the exact ranks is certified, whatever
+    --method and --reads are.
+    """
+    from oocpr import api
+
+    if output is not None:
+        check_output(output, _SUFFIXES)
+    if output == "-" and json_path == "-":
+        raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
+    with session.progress() as progress:
+        opened = api.as_graph(
+            graph,
+            memory=memory,
+            format=format,
+            labels=labels,
+            undirected=undirected,
+            tmp=tmp,
+            progress=progress,
+        )
+        ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)
+    run = ranks.run
+    assert run is not None, "pagerank always says what it did"
+    if output is not None:
+        _write(ranks, output, sort)
+    if json_path is not None:
+        emit_json(ranks.report(top_k), json_path)
+    if "-" in (output, json_path):
+        sys.stderr.write(_summary(run))
+    else:
+        emit(ranking(ranks.top(top_k), run.error_bound) + _summary(run))
+    return _exit_code(run)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+    oocpr top ranks.parquet -k 20
+    oocpr top ranks.csv --json -
+    """,
+)
+@click.argument("ranks", metavar="R")
+@click.option("-k", type=click.IntRange(0), default=10, show_default=True, metavar="K", help="How many.")
+@json_option("the list")
+def top(ranks: str, k: int, json_path: str | None) -> None:
+    """List the nodes of largest rank.
+
+    R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node and rank. Equal ranks keep
+    the order of the file.
+    """
+    from oocpr.result.files import read_ranks
+
+    found = read_ranks(ranks)
+    if json_path != "-":
+        emit(ranking(found.top(k), found.error_bound))
+    if json_path is not None:
+        emit_json(found.report(k), json_path)
+
+
+@click.command(
+    cls=Command,
+    examples="""
+    oocpr verify web.zarr ranks.parquet
+    oocpr verify web.zarr others.csv --damping 0.9 --tol 1e-9
+    """,
+)
+@click.argument("graph", metavar="G.zarr")
+@click.argument("ranks", metavar="R")
+@click.option(
+    "--damping", type=float, help="Probability of following a link.  [default: as the file says, else 0.85]"
+)
+@click.option(
+    "--dangling",
+    metavar="strongly|weakly",
+    help="Where the rank of nodes without out-links goes.  [default: as the file says, else strongly]",
+)
+@click.option("--personalization", metavar="FILE", help="Teleport weights, as given to `oocpr rank`.")
+@click.option(
+    "--tol",
+    type=float,
+    help="Bound to ask for; exit code 3 above it.  [default: the bound that the file claims]",
+)
+@json_option("residual and bound")
+@click.pass_obj
+def verify(
+    session: Session, /, graph: str, ranks: str, tol: float | None, json_path: str | None, **parameters: Any
+) -> int:
+    """Bound the error of anybody's ranks, independently.
+
+    In one float64 pass, in plain NumPy, each node pushes its rank to those it links to; what comes out is
+    compared with what went in. R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node
+    and rank.
+    """
+    from oocpr import api
+    from oocpr.result.files import read_ranks
+
+    opened = api.open_graph(graph)
+    found = read_ranks(ranks)
+    with session.progress() as progress:
+        outcome = api.verify(opened, ranks, progress=progress, **parameters)
+    if json_path != "-":
+        emit(
+            pairs(
+                [
+                    ("residual", f"{outcome.residual:.3g}  (L1 norm of M p - p)"),
+                    (
+                        "L1 error <=",
+                        f"{format_bound(outcome.bound)}  (certified by this pass, rounding included)",
+                    ),
+                    ("sum of ranks", f"{outcome.total:.17g}"),
+                    ("damping", f"{outcome.damping:g}, {outcome.dangling} preferential"),
+                ]
+            )
+        )
+    if json_path is not None:
+        emit_json(asdict(outcome), json_path)
+    wanted = tol if tol is not None else found.error_bound
+    # What rounding in this very pass may have added is not held against the ranks.
+    if wanted is None or outcome.residual - outcome.rounding <= wanted * (1 - outcome.damping):
+        return 0
+    return fail(
+        f"{ranks}: an L1 error of {wanted:.3g} is not certified, only {format_bound(outcome.bound)}.",
+        "Name the graph, damping and personalization of the run, or rank again.",
+        NOT_CONVERGED,
+    )
+
+
+def _write(ranks: Ranks, output: str, sort: str) -> None:
+    if output == "-":
+        with naming_stdout():
+            ranks.to_csv(sys.stdout.buffer, sort=sort)
+            sys.stdout.buffer.flush()
+    elif output.endswith(".parquet"):
+        ranks.to_parquet(output, sort=sort)
+    elif output.endswith(".csv"):
+        ranks.to_csv(output, sort=sort)
+    else:
+        ranks.to_zarr(output)
+
+
+def _summary(run: Report) -> str:
+    return (
+        f"certified L1 error <= {format_bound(run.error_bound)}; "
+        f"{run.passes} passes ({run.gathers:.1f} gathers) over "
+        f"{format_count(run.edges)} edges in {format_seconds(run.seconds)}: {run.gteps:.3g} GTEPS, "
+        f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}\n"
+    )
+
+
+def _exit_code(run: Report) -> int:
+    if run.converged:
+        return 0
+    return fail(
+        f"not converged after {run.passes} passes: "
+        f"the certified L1 error is {format_bound(run.error_bound)}, tol is {run.tol:.3g}.",
+        "The ranks and their bound are given nevertheless; allow more with --max-passes.",
+        NOT_CONVERGED,
+    )

@@ -1,0 +1,115 @@
+"""A run on the workers of a Dask client: the tasks of this package, one publish and one sweep a stripe.
+
+A stripe's rows change in place, so each stripe belongs to one worker. Pushes travel from worker to worker;
+this process sees a few numbers a pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine import tasks
+from oocpr.engine.crew import own_peak
+from oocpr.engine.exchange import forget
+from oocpr.errors import OocprError, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.engine.job import Job
+    from oocpr.engine.method import State
+    from oocpr.engine.stream import PassTraffic
+
+PATIENCE = 5.0
+"""Seconds after which a pass that has not ended asks whether its workers still live."""
+
+
+class ClusterCrew:
+    """Stripes dealt out to the workers of a client.
+
+    Parameters
+    ----------
+    job
+        The run; its path must open on every worker.
+    nodes
+        Nodes of the graph.
+    client
+        A ``distributed.Client``.
+
+    Raises
+    ------
+    UsageError
+        When the client has no worker.
+    """
+
+    def __init__(self, job: Job, nodes: int, client: Any) -> None:
+        self._job = job
+        self._nodes = nodes
+        self._client = client
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        if not workers:
+            raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
+        stripes = len(job.plan.stripes)
+        self._home = [workers[stripe * len(workers) // stripes] for stripe in range(stripes)]
+        (self._shared_job,) = client.scatter([job], broadcast=True, hash=False)
+        self._stripes = [
+            self._submit(stripe, tasks.open_stripe, self._shared_job, None, stripe)
+            for stripe in range(stripes)
+        ]
+
+    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
+        """See Crew."""
+        job, count = self._shared_job, len(self._stripes)
+        published = [self._submit(s, tasks.publish, job, self._stripes[s], state, s) for s in range(count)]
+        swept = [self._submit(s, tasks.sweep, job, self._stripes[s], state, published) for s in range(count)]
+        reduced = self._submit(0, tasks.reduce, job, state, published, swept, self._nodes)
+        after, reports = self._gather([reduced, swept])
+        return after, [report.traffic for report in reports]
+
+    def finish(self, state: State) -> NDArray[np.float64]:
+        """See Crew."""
+        parts = [self._submit(s, tasks.finish, self._stripes[s], state, s) for s in range(len(self._stripes))]
+        return np.concatenate(self._gather(parts))
+
+    def peak_memory(self) -> int:
+        """See Crew."""
+        return int(max(self._client.run(own_peak).values()))
+
+    def close(self) -> None:
+        """See Crew."""
+        self._client.cancel([*self._stripes, self._shared_job])
+        self._client.run(forget, self._job.token)
+
+    def _submit(self, stripe: int, function: Any, *args: Any) -> Any:
+        return self._client.submit(
+            function, *args, workers=[self._home[stripe]], pure=False, priority=1, retries=0
+        )
+
+    def _gather(self, futures: Any) -> Any:
+        from distributed import TimeoutError as NotYet
+        from distributed import wait
+        from distributed.client import futures_of
+
+        waiting = futures_of(futures)
+        while True:
+            try:
+                wait(waiting, timeout=PATIENCE)
+            except NotYet:
+                self._check_workers()
+            else:
+                return self._client.gather(futures)
+
+    def _check_workers(self) -> None:
+        living = self._client.scheduler_info(n_workers=-1)["workers"]
+        lost = sorted(set(self._home) - set(living))
+        if lost:
+            raise LostWorkerError(
+                f"worker {lost[0]} was lost, and the rows it kept with it.",
+                "Start the run again; the graph's store is unharmed.",
+            )
+
+
+class LostWorkerError(OocprError, RuntimeError):
+    """A worker died with the state of its stripes."""

@@ -1,0 +1,90 @@
+"""A second of measuring, so that a plan can say how long a run takes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.engine import method
+from oocpr.engine.job import Job, make_backend
+from oocpr.plan.model import Rates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from oocpr.engine.job import RankedStore
+    from oocpr.engine.settings import Settings
+    from oocpr.plan.plan import Plan
+
+SECONDS = 0.25
+"""How long each of the three rates is measured."""
+
+
+def measure_rates(
+    store: RankedStore, plan: Plan, settings: Settings, *, backend: str = "cpu", threads: int | None = None
+) -> Rates:
+    """Measure, on tiles of the graph itself, what the machine does right now.
+
+    Parameters
+    ----------
+    store, plan, settings
+        The run that would be done.
+    backend, threads
+        As for a run.
+
+    Returns
+    -------
+    Rates
+        Of reading as the store is now: tiles that the system keeps in its cache read faster.
+
+    Raises
+    ------
+    DamagedError
+        When a tile's bytes are not what was written.
+    """
+    tiles = len(store.tile_rows) - 1
+    buffer = np.empty(store.encoded.max_bytes, np.uint8)
+    sizes: list[int] = []
+
+    def read(turn: int) -> None:
+        # Spread over the store, so that a cached beginning does not pass for the whole.
+        sizes.append(store.encoded.read_into(turn * 7919 % tiles, buffer))
+
+    turns, seconds = _repeat(read)
+    store_bytes = sum(sizes[-turns:]) / seconds
+
+    tile = tiles // 2
+    encoded = buffer[: store.encoded.read_into(tile, buffer)]
+    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
+    alone = replace(plan, stripes=((tile, tile + 1),))
+    worker = make_backend(backend, threads)
+    spec = Job("", settings, alone, backend).spec(store, 0)
+    state = worker.allocate(spec, store.out_degree(spec.row_begin, spec.row_end), None)
+    reads = worker.allocate_reads(store.nodes, spec.reads, spec.proposals)
+    begin = method.begin(settings, 1, 1 / store.nodes)
+    publish = method.publish_step(settings, begin, 0)
+    stored, pushed = worker.publish(state, publish)
+    worker.load(reads, spec.row_begin, stored)
+    step = method.sweep_step(settings, begin, store.nodes, [pushed])
+    prepared = worker.prepare(encoded, store.nodes, plan.decoded)
+    rows = (spec.row_begin, spec.row_end)
+    turns, seconds = _repeat(lambda _: worker.sweep_tile(state, reads, prepared, rows, step, (0.0, 0.0)))
+    edges = plan.facts.edges / tiles * turns * plan.gathers / seconds
+    turns, seconds = _repeat(lambda _: worker.publish(state, publish))
+    return Rates(store_bytes, edges, max(1, spec.rows) * turns / seconds)
+
+
+def _repeat(work: Callable[[int], object]) -> tuple[int, float]:
+    """Work once unmeasured, then again and again for SECONDS; returns how often, and the seconds."""
+    work(0)
+    begun = time.perf_counter()
+    turns = 0
+    while True:
+        turns += 1
+        work(turns)
+        seconds = time.perf_counter() - begun
+        if seconds >= SECONDS:
+            return turns, seconds

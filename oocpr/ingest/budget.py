@@ -1,0 +1,167 @@
+"""How much of everything an import may hold at once: integers in, integers out.
+
+The budget is the peak resident size of the whole process, interpreter and libraries included, because
+that is what an operating system counts and kills for. So every stage asks what is resident when it
+starts and plans with the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from oocpr.errors import DoesNotFitError
+from oocpr.units import format_bytes
+
+KEY_BYTES = 8
+"""Bytes of an edge while it is sorted: row and column in one uint64."""
+
+SLACK_BYTES = 16 << 20
+"""Kept free in every stage: what allocators and libraries hold beyond what was asked of them."""
+
+SOURCE_BYTES_PER_EDGE = 256
+"""What a source may hold for each edge of a block: text, parsed numbers and their copies."""
+
+WRITER_BYTES_PER_EDGE = 48
+"""A tile on its way out: carried key, column, the streams it is coded as, encoded bytes and their copies."""
+
+WRITER_BYTES_PER_ROW = 48
+"""Row lengths of a tile and their offsets on their way out."""
+
+LEAST_BLOCK_EDGES = 1 << 12
+MOST_BLOCK_EDGES = 1 << 20
+LEAST_BUCKET_EDGES = 1 << 17
+LEAST_TILE_EDGES = 1 << 10
+MOST_TILE_EDGES = 1 << 20
+LARGEST_TILE_EDGES = 1 << 31
+TILES_WANTED = 16
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now.
+
+    Examples
+    --------
+    >>> 2**20 < resident() < 2**40
+    True
+    """
+    pages = Path("/proc/self/statm").read_bytes().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def require(needed: int, given: int, what: str) -> None:
+    """Raise DoesNotFitError unless `needed` bytes of memory are within the `given` ones.
+
+    Parameters
+    ----------
+    needed, given
+        Bytes of memory of the whole process.
+    what
+        What needs them, as the subject of a sentence.
+
+    Examples
+    --------
+    >>> require(2**20, 2**30, "Reading")
+    """
+    if needed > given:
+        raise DoesNotFitError(
+            f"{what} needs {format_bytes(needed)} of memory in all, {format_bytes(given)} are given.",
+            f"Give at least {format_bytes(-(-needed * 17 // 16))} of memory.",
+        )
+
+
+def tile_edges_for(edges: int) -> int:
+    """Edges of a tile where nobody chose: a power of two, within limits.
+
+    Proposals that pass from tile to tile need some tiles to work with, and a tile has to be large enough to
+    be worth a read: between the limits there are 16 to 31 tiles, less the share of repeated edges.
+
+    Parameters
+    ----------
+    edges
+        Edges of the source, repeats included.
+
+    Examples
+    --------
+    >>> tile_edges_for(3_216_152), tile_edges_for(0), tile_edges_for(10**10)
+    (131072, 1024, 1048576)
+    """
+    wanted = 1 << max(0, (edges // TILES_WANTED).bit_length() - 1)
+    return min(max(wanted, LEAST_TILE_EDGES), MOST_TILE_EDGES)
+
+
+def block_edges(spare: int) -> int:
+    """Edges of a block of the source: a power of two.
+
+    Parameters
+    ----------
+    spare
+        Bytes that reading may take.
+
+    Examples
+    --------
+    >>> block_edges(100 << 20), block_edges(1 << 40), block_edges(0)
+    (262144, 1048576, 4096)
+    """
+    wanted = 1 << max(0, (spare // SOURCE_BYTES_PER_EDGE).bit_length() - 1)
+    return min(max(wanted, LEAST_BLOCK_EDGES), MOST_BLOCK_EDGES)
+
+
+def least_bytes(tile_edges: int | None) -> int:
+    """Bytes that an import needs beside what the process holds already, however small the graph is.
+
+    Examples
+    --------
+    >>> least_bytes(1 << 20) - least_bytes(1 << 10) == 48 * ((1 << 20) - (1 << 10))
+    True
+    """
+    reading = LEAST_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
+    return SLACK_BYTES + reading + writing_bytes(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES)
+
+
+def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
+    """Rows that one tile owns at most, unless the links are spread very unevenly; for these there is room.
+
+    Examples
+    --------
+    >>> usual_rows(nodes=10**8, edges=10**9, tile_edges=10**6), usual_rows(100, 0, 1024)
+    (865536, 100)
+    """
+    return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
+
+
+def writing_bytes(nodes: int, edges: int, tile_edges: int) -> int:
+    """Bytes that merging and writing hold beside the bucket that is sorted.
+
+    Parameters
+    ----------
+    nodes, edges
+        Size of the graph; every node has a counter of its links.
+    tile_edges
+        Edges of a tile.
+
+    Examples
+    --------
+    >>> writing_bytes(nodes=1000, edges=10**6, tile_edges=1024)
+    101152
+    """
+    rows = usual_rows(nodes, edges, tile_edges)
+    return 4 * nodes + WRITER_BYTES_PER_ROW * rows + WRITER_BYTES_PER_EDGE * min(tile_edges, edges)
+
+
+def bucket_edges(spare: int, edges: int) -> int:
+    """Most edges that are sorted in memory at once; never more than there are.
+
+    Parameters
+    ----------
+    spare
+        Bytes that the keys of a bucket may take.
+    edges
+        Edges of the source, repeats included.
+
+    Examples
+    --------
+    >>> bucket_edges(80 << 20, 10**9), bucket_edges(80 << 20, 1000)
+    (10485760, 1000)
+    """
+    return min(spare // KEY_BYTES, max(edges, 1))

@@ -1,0 +1,189 @@
+"""Any source to a finished store: drives the stages and shares the memory out among them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.errors import UsageError
+from oocpr.ingest import budget
+from oocpr.ingest.budget import require, resident
+from oocpr.ingest.merge import Merger, sorted_pieces
+from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
+from oocpr.ingest.partition import Run, partition
+from oocpr.ingest.scratch import Scratch
+from oocpr.ingest.spill import Spilled, spill
+from oocpr.ingest.tiles import TileCutter
+from oocpr.progress import silent
+from oocpr.store.codec import encode_chunk
+from oocpr.store.graph import GraphWriter
+from oocpr.store.packing import encode_tile
+from oocpr.units import format_count
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.progress import Progress
+    from oocpr.sources.block import Source
+    from oocpr.store.format import Attributes
+
+ORDERS = ("keep", "degree")
+
+
+def build_store(
+    source: Source,
+    path: str | os.PathLike[str],
+    *,
+    memory: int,
+    order: str = "keep",
+    tile_edges: int | None = None,
+    tmp: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+    block_edges: int | None = None,
+    bucket_edges: int | None = None,
+) -> Attributes:
+    """Write the graph of `source` as a store; its bytes depend on the source, `order` and `tile_edges` only.
+
+    Links that the source repeats count once, links from a node to itself are kept. Beside the store, 8 bytes
+    an edge are needed for temporary files, twice that where the edges do not fit in memory.
+
+    Parameters
+    ----------
+    source
+        What to import; it is read once.
+    path
+        The store to make. It appears when it is whole; an import that does not finish leaves nothing.
+    memory
+        Most bytes that this process may hold, those it holds already included.
+    order
+        Order of the rows: "keep" has that of the source's ids, "degree" goes by out-degree, descending, where
+        repeated links count as often as they come, and by id among equals.
+    tile_edges
+        Edges of a tile; None chooses a power of two from 2^10 to 2^20 that gives about 16 to 31 tiles.
+    tmp
+        Folder for temporary files; None takes the one that `path` is in.
+    overwrite
+        Whether to replace a store that stands at `path`.
+    progress
+        Told the stages "reading", "ordering", "partitioning" and "writing", those that there are.
+    block_edges, bucket_edges
+        Most edges that are read and that are sorted at once; None takes what `memory` allows.
+
+    Returns
+    -------
+    facts : Attributes
+        What the store says about itself.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where `memory` or the disk is too small; before any work where that can be known.
+    InputError
+        Where the source cannot be read or contradicts itself.
+    UsageError
+        Where `order`, `tile_edges` or `tmp` cannot be, or something stands at `path`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from oocpr.sources import open_source
+    >>> source = open_source((np.array([0, 1, 1, 5]), np.array([1, 5, 5, 5])))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     facts = build_store(source, f"{folder}/g.zarr", memory=2**30)
+    >>> facts.nodes, facts.edges, facts.duplicates, facts.self_loops
+    (3, 3, 1, 1)
+    """
+    if order not in ORDERS:
+        raise UsageError(f"{order!r} is no order of nodes.", f"Choose one of {', '.join(ORDERS)}.")
+    if tile_edges is not None and not 1 <= tile_edges <= budget.LARGEST_TILE_EDGES:
+        raise UsageError(
+            f"A tile of {tile_edges} edges cannot be.", f"Choose from 1 to {budget.LARGEST_TILE_EDGES}."
+        )
+    _load_coders()
+    require(resident() + budget.least_bytes(tile_edges), memory, "An import")
+    with ExitStack() as stack:
+        writer = stack.enter_context(GraphWriter(path, overwrite=overwrite))
+        folder = Path(path).absolute().parent if tmp is None else Path(tmp)
+        scratch = stack.enter_context(Scratch(folder))
+        spare = memory - resident() - budget.SLACK_BYTES
+        spilled = spill(source, scratch, block_edges or budget.block_edges(spare), memory, progress)
+        tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
+        run = Run(scratch, 0, spilled.edges, 0, spilled.nodes << 32)
+        ordered = _order(run, spilled, order, memory, progress)
+
+        size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
+        beside = resident() + budget.SLACK_BYTES
+        beside += budget.writing_bytes(spilled.nodes, spilled.edges, tile_edges)
+        least = budget.KEY_BYTES * min(spilled.edges, budget.LEAST_BUCKET_EDGES)
+        require(beside + least, memory, f"Sorting {size}")
+        bucket_edges = bucket_edges or budget.bucket_edges(memory - beside, spilled.edges)
+
+        def add_tile(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> None:
+            if lengths.size > budget.usual_rows(spilled.nodes, spilled.edges, tile_edges):
+                needed = resident() + budget.WRITER_BYTES_PER_ROW * lengths.size
+                require(needed, memory, f"A tile of {format_count(lengths.size)} rows")
+            writer.add_tile(columns, lengths)
+
+        merger = Merger(spilled.nodes)
+        cutter = TileCutter(tile_edges, spilled.nodes, add_tile)
+        _sort(replace(run, relabel=ordered.relabel), bucket_edges, merger, cutter, progress)
+        cutter.finish()
+        return writer.finish(
+            source=source.name,
+            order=order,
+            tile_edges=tile_edges,
+            duplicates=merger.duplicates,
+            self_loops=merger.self_loops,
+            local_edges=cutter.local_edges,
+            out_degree=[merger.out_degree],
+            node_ids=ordered.node_ids,
+            labels=_by_row(source.labels, ordered.node_ids),
+        )
+
+
+def _load_coders() -> None:
+    """Load the store's compiled functions, so that their memory is counted before it is shared out."""
+    encode_tile(np.zeros(1, np.uint32), np.ones(1, np.uint32))
+    encode_chunk(np.zeros(1, np.int64))
+
+
+def _order(run: Run, spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
+    if order == "keep":
+        return keep_order(spilled.ids)
+    needed = resident() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
+    require(needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
+    return degree_order(
+        run, spilled.nodes, spilled.ids, lambda done: progress("ordering", done, run.count, "edges")
+    )
+
+
+def _sort(run: Run, bucket_edges: int, merger: Merger, cutter: TileCutter, progress: Progress) -> None:
+    """Send all keys of `run`, sorted and without repeats, to the cutter; its file is closed on the way."""
+    space = np.empty(max(2, min(bucket_edges, run.count)), np.uint64)
+    with Scratch(run.scratch.folder) as dealt:
+        buckets = [run]
+        if run.count > space.size:
+            buckets = partition(
+                run, dealt, space, lambda done: progress("partitioning", done, 2 * run.count, "edges")
+            )
+            run.scratch.close()
+        done = 0
+        for bucket in buckets:
+            for keys, count in sorted_pieces(bucket, space):
+                cutter.add(merger.merge(keys, count))
+                done += count
+                progress("writing", done, run.count, "edges")
+
+
+def _by_row(labels: Sequence[str] | None, node_ids: NDArray[np.uint32] | None) -> Iterable[str] | None:
+    if labels is None or node_ids is None:
+        return labels
+    return (labels[node_id] for node_id in node_ids.tolist())

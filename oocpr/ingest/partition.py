@@ -1,0 +1,191 @@
+"""Third stage: keys that do not fit in memory are dealt to buckets that do.
+
+A bucket is a range of keys. The ranges follow from a histogram over equal bins of the key space, so they
+are contiguous rows as a rule and parts of the columns of one row where a row alone is too large. A bin
+that is too large by itself becomes a bucket that is partitioned again when its turn comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+from oocpr.ingest.budget import KEY_BYTES
+from oocpr.ingest.scratch import Scratch, require_disk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+BIN_BITS = 16
+
+
+@dataclass(frozen=True)
+class Run:
+    """Keys in a scratch file, in no order.
+
+    Parameters
+    ----------
+    scratch
+        The file.
+    start, count
+        Its keys number `start` to `start + count`.
+    low, high
+        All keys are in [low, high).
+    relabel
+        Turns the keys of the file, in place, into those of the graph; None where they are already.
+    """
+
+    scratch: Scratch
+    start: int
+    count: int
+    low: int
+    high: int
+    relabel: Callable[[NDArray[np.uint64]], None] | None = None
+
+    def blocks(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
+        """Yield all keys, as many at a time as `buffer` holds, which every block overwrites."""
+        for done in range(0, self.count, buffer.size):
+            keys = buffer[: min(buffer.size, self.count - done)]
+            self.scratch.read((self.start + done) * KEY_BYTES, keys)
+            if self.relabel is not None:
+                self.relabel(keys)
+            yield keys
+
+    def settle(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
+        """Yield all keys as `blocks` does and leave them relabelled in the file, for who reads it again."""
+        done = 0
+        for keys in self.blocks(buffer):
+            if self.relabel is not None:
+                self.scratch.write((self.start + done) * KEY_BYTES, keys)
+            yield keys
+            done += keys.size
+
+
+def bin_shift(span: int) -> int:
+    """Bits to drop of a key's distance from the lowest, so that at most 2^16 bins cover `span` keys.
+
+    Examples
+    --------
+    >>> bin_shift(2**32 * 1000), bin_shift(2**16), bin_shift(1)
+    (26, 0, 0)
+    """
+    return max(0, (span - 1).bit_length() - BIN_BITS)
+
+
+def plan_buckets(counts: Sequence[int], capacity: int) -> list[int]:
+    """Join neighbouring bins to buckets of at most `capacity` keys.
+
+    Parameters
+    ----------
+    counts
+        Keys of each bin.
+    capacity
+        Most keys of a bucket; a bin with more stays a bucket of its own.
+
+    Returns
+    -------
+    list of int
+        The first bin of each bucket, ascending from 0.
+
+    Examples
+    --------
+    >>> plan_buckets([3, 1, 0, 4, 9, 1], capacity=4)
+    [0, 3, 4, 5]
+    """
+    starts, held = [0], 0
+    for bin_, count in enumerate(counts):
+        if bin_ and held + count > capacity:
+            starts.append(bin_)
+            held = 0
+        held += count
+    return starts
+
+
+@numba.njit("void(uint64[::1], uint64, uint64, int64[::1])", cache=True, nogil=True)
+def _count_bins(keys, low, shift, counts):  # type: ignore[no-untyped-def]
+    for key in keys:
+        counts[(key - low) >> shift] += 1
+
+
+@numba.njit("void(uint64[::1], uint64, uint64, uint32[::1], int64[::1], uint64[::1])", cache=True, nogil=True)
+def _deal(keys, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-def]
+    """Counting sort of `keys` by bucket into `out`; bucket b is out[ends[b - 1]:ends[b]] afterwards."""
+    ends[:] = 0
+    for key in keys:
+        bucket = bucket_of[(key - low) >> shift]
+        if bucket + 1 < ends.size:
+            ends[bucket + 1] += 1
+    for bucket in range(1, ends.size):
+        ends[bucket] += ends[bucket - 1]
+    for key in keys:
+        bucket = bucket_of[(key - low) >> shift]
+        out[ends[bucket]] = key
+        ends[bucket] += 1
+
+
+def partition(run: Run, out: Scratch, space: NDArray[np.uint64], told: Callable[[int], None]) -> list[Run]:
+    """Deal the keys of `run` to buckets, which lie in `out` one after the other in ascending order.
+
+    Parameters
+    ----------
+    run
+        What to deal; it has more keys than `space` holds, and they are not all the same.
+    out
+        Receives 8 bytes a key from byte 0 on.
+    space
+        Memory to work in, two keys or more. A bucket of more keys than this is one bin.
+    told
+        Called with the keys read so far, of twice `run.count`.
+
+    Returns
+    -------
+    list of Run
+        The buckets that have keys, in ascending order.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where the disk has no room.
+    """
+    require_disk(out.folder, run.count * KEY_BYTES)
+    shift = bin_shift(run.high - run.low)
+    counts = np.zeros(((run.high - run.low - 1) >> shift) + 1, np.int64)
+    done = 0
+    for keys in run.settle(space[: space.size // 2]):
+        _count_bins(keys, run.low, shift, counts)
+        done += keys.size
+        told(done)
+    settled = replace(run, relabel=None)
+
+    starts = plan_buckets(counts.tolist(), space.size)
+    sizes = np.add.reduceat(counts, starts)
+    filled = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    bucket_of = np.repeat(np.arange(len(starts), dtype=np.uint32), np.diff(np.append(starts, counts.size)))
+    buckets = [
+        Run(
+            out,
+            int(first),
+            int(size),
+            run.low + (start << shift),
+            min(run.high, run.low + (end << shift)),
+        )
+        for start, end, first, size in zip(starts, [*starts[1:], counts.size], filled, sizes, strict=True)
+    ]
+
+    ends = np.empty(len(starts), np.int64)
+    dealt = space[space.size // 2 :]
+    for keys in settled.blocks(space[: space.size // 2]):
+        _deal(keys, run.low, shift, bucket_of, ends, dealt)
+        here = np.diff(ends, prepend=0)
+        for bucket in np.flatnonzero(here):
+            end = ends[bucket]
+            out.write(int(filled[bucket]) * KEY_BYTES, dealt[end - here[bucket] : end])
+        filled += here
+        done += keys.size
+        told(done)
+    return [bucket for bucket in buckets if bucket.count]

@@ -1,0 +1,139 @@
+"""Nameless files for what does not fit in memory, and the words for a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REMEDY = "Free some, or name a folder on a larger disk for the temporary files or for the store."
+
+
+@contextmanager
+def disk_errors(folder: Path, writing: int) -> Iterator[None]:
+    """Turn the operating system's error for a full disk, quota or file limit into DoesNotFitError.
+
+    Parameters
+    ----------
+    folder
+        Where the writing happens.
+    writing
+        Bytes that are being written, named in the error.
+
+    Raises
+    ------
+    DoesNotFitError
+        With the bytes that were to be written and the bytes that are free.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> with disk_errors(Path("."), 10):
+    ...     pass
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        free = shutil.disk_usage(folder).free
+        raise DoesNotFitError(
+            f"{folder} takes no {format_bytes(writing)} more ({format_bytes(free)} free): {error.strerror}.",
+            _REMEDY,
+        ) from error
+
+
+def require_disk(folder: Path, needed: int) -> None:
+    """Raise DoesNotFitError unless `folder` has room for `needed` more bytes.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> require_disk(Path("."), 1)
+    """
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DoesNotFitError(
+            f"{folder} needs {format_bytes(needed)} for temporary files, {format_bytes(free)} are free.",
+            _REMEDY,
+        )
+
+
+class Scratch:
+    """A file without a name: the system frees it when it is closed, however the process ends.
+
+    Parameters
+    ----------
+    folder
+        Existing folder on the disk to use.
+
+    Raises
+    ------
+    UsageError
+        Where no file can be made in `folder`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> with Scratch(Path(".")) as scratch:
+    ...     scratch.write(8, np.arange(3))
+    ...     out = np.empty(2, np.int64)
+    ...     scratch.read(16, out)
+    >>> out
+    array([1, 2])
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            with disk_errors(folder, 0):
+                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed by close()
+        except OSError as error:
+            raise UsageError(
+                f"{folder} takes no temporary files: {error.strerror}.", "Name another folder for them."
+            ) from error
+
+    def write(self, at: int, array: NDArray[Any]) -> None:
+        """Write the contiguous `array` from byte `at` on; DoesNotFitError where the disk is full."""
+        data = array.view(np.uint8).data
+        with disk_errors(self.folder, data.nbytes):
+            while data:
+                written = os.pwrite(self._file.fileno(), data, at)
+                at += written
+                data = data[written:]
+
+    def read(self, at: int, out: NDArray[Any]) -> None:
+        """Fill the contiguous `out` from byte `at` on."""
+        data = out.view(np.uint8).data
+        while data:
+            got = os.preadv(self._file.fileno(), [data], at)
+            if got == 0:
+                raise EOFError(f"a temporary file in {self.folder} ends at byte {at}")
+            at += got
+            data = data[got:]
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

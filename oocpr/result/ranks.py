@@ -1,0 +1,224 @@
+"""The answer: a rank for each node, with the bound that certifies it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from oocpr.errors import UsageError
+from oocpr.result.topk import largest
+from oocpr.result.writers import check_sort, write_csv, write_parquet, write_zarr
+from oocpr.units import format_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.solution import PassRecord
+    from oocpr.result.names import Name, Names
+    from oocpr.result.report import Report
+
+
+class Vector(Protocol):
+    """A float64 vector read front to back in bounded chunks."""
+
+    size: int
+
+    def chunks(self) -> Iterator[NDArray[np.float64]]:
+        """Yield the vector's pieces in order."""
+        ...
+
+
+class MemoryVector:
+    """A vector that is a NumPy array.
+
+    Parameters
+    ----------
+    values
+        float64, shape (n,).
+    """
+
+    def __init__(self, values: NDArray[np.float64]) -> None:
+        self.values = values
+        self.size = len(values)
+
+    def chunks(self) -> Iterator[NDArray[np.float64]]:
+        """Yield views of the array."""
+        for start in range(0, self.size, _CHUNK):
+            yield self.values[start : start + _CHUNK]
+
+
+class Ranks:
+    """PageRank of every node of a graph.
+
+    Parameters
+    ----------
+    values
+        The ranks in store order: float64, shape (nodes,), or a vector that stays on disk.
+    names
+        What the caller calls the nodes.
+    run
+        Facts of the run that made the ranks; None for ranks from elsewhere.
+    history
+        A record of each pass, empty for ranks that were read from a file.
+
+    Examples
+    --------
+    >>> from oocpr.result.names import ListedNames
+    >>> ranks = Ranks(np.array([0.2, 0.5, 0.3]), ListedNames(["a", "b", "c"]))
+    >>> ranks.top(2)
+    [('b', 0.5), ('c', 0.3)]
+    """
+
+    def __init__(
+        self,
+        values: NDArray[np.float64] | Vector,
+        names: Names,
+        *,
+        run: Report | None = None,
+        history: Sequence[PassRecord] = (),
+    ) -> None:
+        self._vector: Vector = MemoryVector(values) if isinstance(values, np.ndarray) else values
+        self.names = names
+        self.run = run
+        self.history = list(history)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return self._vector.size
+
+    @property
+    def error_bound(self) -> float | None:
+        """Certified bound on the L1 distance to the exact ranks; None for ranks from elsewhere."""
+        return None if self.run is None else self.run.error_bound
+
+    @property
+    def converged(self) -> bool | None:
+        """Whether the run met its stopping rule; None for ranks from elsewhere."""
+        return None if self.run is None else self.run.converged
+
+    def __len__(self) -> int:
+        return self.nodes
+
+    def __repr__(self) -> str:
+        if self.run is None:
+            return f"Ranks({self.nodes:,} nodes, no certificate)"
+        state = "converged" if self.run.converged else "not converged"
+        bound = f"L1 error <= {format_bound(self.run.error_bound)}"
+        return f"Ranks({self.nodes:,} nodes, {bound}, {state}, {self.run.passes} passes)"
+
+    def chunks(self) -> Iterator[NDArray[np.float64]]:
+        """Yield the ranks in store order, in bounded pieces."""
+        return self._vector.chunks()
+
+    def top(self, k: int = 10) -> list[tuple[Name, float]]:
+        """List the nodes of largest rank; equal ranks stay in store order.
+
+        Parameters
+        ----------
+        k
+            How many; all there are in a smaller graph.
+
+        Returns
+        -------
+        list of (node, rank)
+            The caller's id or label of the node, and its rank.
+
+        Raises
+        ------
+        UsageError
+            Where `k` is negative.
+        """
+        if k < 0:
+            raise UsageError(f"A top list has no {k} places.", "Ask for 0 or more.")
+        rows, values = largest(self.chunks(), k)
+        return list(zip(self.names.take(rows), values.tolist(), strict=True))
+
+    def to_numpy(self) -> NDArray[np.float64]:
+        """Give all ranks in store order: float64, shape (nodes,)."""
+        if isinstance(self._vector, MemoryVector):
+            return self._vector.values
+        whole = np.empty(self.nodes)
+        start = 0
+        for chunk in self.chunks():
+            whole[start : start + len(chunk)] = chunk
+            start += len(chunk)
+        return whole
+
+    def to_parquet(self, path: str | Path, *, sort: str = "node") -> None:
+        """Write a Parquet file with the columns ``node`` and ``rank``.
+
+        Parameters
+        ----------
+        path
+            The file; an existing one is replaced when the new one is whole.
+        sort
+            ``"node"`` for the order of the store, ``"rank"`` for the largest first.
+
+        Raises
+        ------
+        DoesNotFitError
+            Where the disk is full.
+        UsageError
+            Where nothing can be written there, or `sort` is no order.
+        """
+        write_parquet(self, Path(path), check_sort(sort))
+
+    def to_csv(self, target: str | Path | BinaryIO, *, sort: str = "node") -> None:
+        """Write a CSV file with the columns ``node`` and ``rank``; the digits give back the same float64.
+
+        Parameters
+        ----------
+        target
+            A file, or an open binary stream.
+        sort
+            See `to_parquet`.
+
+        Raises
+        ------
+        DoesNotFitError, UsageError
+            See `to_parquet`.
+        """
+        write_csv(self, Path(target) if isinstance(target, str) else target, check_sort(sort))
+
+    def to_zarr(self, path: str | Path) -> None:
+        """Write a Zarr group with the ranks in store order and the names of the nodes.
+
+        Parameters
+        ----------
+        path
+            The group; existing ranks are replaced when the new one is whole.
+
+        Raises
+        ------
+        DoesNotFitError, UsageError
+            See `to_parquet`.
+        """
+        write_zarr(self, Path(path))
+
+    def report(self, top: int = 10) -> dict[str, Any]:
+        """Collect what the run did, ready for JSON.
+
+        Parameters
+        ----------
+        top
+            How many of the largest ranks to list.
+
+        Returns
+        -------
+        dict
+            ``nodes``, and where the run is known ``edges``, ``method``, ``reads``, ``damping``, ``tol``,
+            ``converged``, ``error_bound``, ``passes``, ``gathers``, ``seconds``, ``gteps``,
+            ``bytes_per_edge``, ``bytes_read``, ``peak_memory`` (bytes); always ``top``, a list of
+            ``{"node": ..., "rank": ...}``.
+        """
+        facts = {"nodes": self.nodes} if self.run is None else self.run.to_dict()
+        return facts | {"top": [{"node": node, "rank": rank} for node, rank in self.top(top)]}
+
+
+_CHUNK = 1 << 20

@@ -1,0 +1,152 @@
+"""What a run did, in plain numbers: written beside the ranks and printed as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from oocpr.errors import InputError
+
+if TYPE_CHECKING:
+    from oocpr.engine.solution import Solution
+    from oocpr.store.graph import GraphStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The facts of one run.
+
+    Parameters
+    ----------
+    nodes, edges
+        Size of the graph, duplicates merged.
+    method, reads, damping, tol, dangling
+        What was asked for.
+    personalized
+        Whether the teleport vector was given by the caller.
+    converged
+        Whether the stopping rule was met before the passes ran out.
+    error_bound
+        Certified bound on the L1 distance between these ranks and the exact ones.
+    passes
+        Traversals of the stored graph, the one that certifies the result included.
+    gathers
+        Vector elements gathered, in units of one full pass over the edges.
+    seconds
+        Wall-clock time of the passes.
+    gteps
+        edges x passes / seconds / 1e9.
+    bytes_per_edge
+        Encoded column bytes of an edge, that is, what one pass moves for it.
+    bytes_read
+        Encoded bytes that came from the store in the whole run; less than passes x edges x bytes_per_edge
+        where memory held a part of them.
+    peak_memory
+        Largest resident memory of the process, in bytes.
+
+    Examples
+    --------
+    >>> report = Report(
+    ...     nodes=2, edges=2, method="mixed", reads="bits16", damping=0.85, tol=1e-10, dangling="strongly",
+    ...     personalized=False, converged=True, error_bound=8e-11, passes=2, gathers=2.0, seconds=0.5,
+    ...     gteps=8e-9, bytes_per_edge=1.5, bytes_read=6, peak_memory=2**27,
+    ... )
+    >>> Report.from_json(report.to_json(), "ranks.parquet") == report
+    True
+    """
+
+    nodes: int
+    edges: int
+    method: str
+    reads: str
+    damping: float
+    tol: float
+    dangling: str
+    personalized: bool
+    converged: bool
+    error_bound: float
+    passes: int
+    gathers: float
+    seconds: float
+    gteps: float
+    bytes_per_edge: float
+    bytes_read: int
+    peak_memory: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the facts by name."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Write the facts as one JSON object."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str | bytes, origin: str) -> Report:
+        """Read what `to_json` wrote; keys of later versions are ignored.
+
+        Parameters
+        ----------
+        text
+            The JSON object.
+        origin
+            Where it stands, for the message.
+
+        Raises
+        ------
+        InputError
+            Where it is no JSON object, or lacks a key.
+        """
+        try:
+            return cls.from_dict(json.loads(text), origin)
+        except ValueError as error:
+            raise _unreadable(origin, error) from error
+
+    @classmethod
+    def from_dict(cls, facts: Any, origin: str) -> Report:
+        """Take facts by name; see `from_json`."""
+        try:
+            return cls(**{field.name: facts[field.name] for field in fields(cls)})
+        except (TypeError, KeyError) as error:
+            raise _unreadable(origin, error) from error
+
+
+def report_of(solution: Solution, store: GraphStore, *, dangling: str, personalized: bool) -> Report:
+    """Collect the facts of a run that is over.
+
+    Parameters
+    ----------
+    solution
+        What the engine handed back.
+    store
+        The graph it ranked.
+    dangling, personalized
+        As asked for.
+    """
+    return Report(
+        nodes=store.nodes,
+        edges=store.edges,
+        method=solution.method,
+        reads=solution.reads,
+        damping=solution.damping,
+        tol=solution.tol,
+        dangling=dangling,
+        personalized=personalized,
+        converged=solution.converged,
+        error_bound=solution.error_bound,
+        passes=solution.passes,
+        gathers=solution.gathers,
+        seconds=solution.seconds,
+        gteps=store.edges * solution.passes / solution.seconds / 1e9,
+        bytes_per_edge=store.attributes.column_bytes / max(store.edges, 1),
+        bytes_read=solution.bytes_read,
+        peak_memory=solution.peak_memory,
+    )
+
+
+def _unreadable(origin: str, error: Exception) -> InputError:
+    return InputError(
+        f"{origin}: the note about the run that made it cannot be read ({error!r}).",
+        "Write the ranks again with this version.",
+    )

@@ -1,0 +1,211 @@
+"""An independent check of ranks against the stored graph.
+
+The engine pulls narrow numbers along sorted rows and keeps a residual up to date. This pass does neither:
+every node pushes its whole float64 rank to the nodes it links to, one scattered addition an edge, with
+out-degrees counted on the way, and what comes out is compared with what went in. The two share the bytes on
+disk and their decoder, nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.errors import DamagedError, InputError, UsageError
+from oocpr.progress import silent
+from oocpr.result.names import names_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.progress import Progress
+    from oocpr.result.ranks import Ranks
+    from oocpr.store.graph import GraphStore
+
+_CHUNK = 1 << 16
+_OFFSETS = 1 << 18
+_UNIT = 2.0**-53
+_OTHER_ROUNDINGS = 64  # the division, the products, the dangling mass, the totals
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How far ranks are from being their own PageRank.
+
+    Parameters
+    ----------
+    residual
+        L1 norm of M p - p, where M p is one PageRank step from the ranks p.
+    rounding
+        No less than what the float64 sums of this pass can have added to or hidden from `residual`.
+    bound
+        (residual + rounding) / (1 - damping): no less than the L1 distance from p to the exact ranks.
+    total
+        Sum of the ranks, 1 but for rounding.
+    damping, dangling
+        Of the M that was used.
+    """
+
+    residual: float
+    rounding: float
+    bound: float
+    total: float
+    damping: float
+    dangling: str
+
+
+def verify(
+    store: GraphStore,
+    ranks: NDArray[np.float64],
+    *,
+    damping: float = 0.85,
+    dangling: str = "strongly",
+    personalization: NDArray[np.float64] | None = None,
+    progress: Progress = silent,
+) -> Verification:
+    """Bound the error of ranks by one push of float64 numbers over all edges.
+
+    Parameters
+    ----------
+    store
+        The graph.
+    ranks
+        float64, shape (nodes,), in store order.
+    damping
+        Probability of following a link, in (0, 1).
+    dangling
+        ``"strongly"``: the mass of nodes without out-links follows the teleport vector; ``"weakly"``: it is
+        spread evenly.
+    personalization
+        Teleport vector: float64, shape (nodes,), sums to 1; None for the uniform one.
+    progress
+        Told of each tile.
+
+    Raises
+    ------
+    UsageError, InputError
+        For parameters that cannot be, and ranks of another length.
+    DamagedError
+        Where the tiles, the stored out-degrees and the row offsets contradict each other.
+    """
+    if not 0 < damping < 1:
+        raise UsageError(f"damping is {damping}, outside (0, 1).", "Use a value such as 0.85.")
+    if dangling not in ("strongly", "weakly"):
+        raise UsageError(f"dangling {dangling!r} is not known.", "Use one of strongly, weakly.")
+    if ranks.shape != (store.nodes,):
+        raise InputError(
+            f"{len(ranks):,} ranks for a graph of {store.nodes:,} nodes.", "Name the graph that was ranked."
+        )
+    nodes = store.nodes
+    degree = store.out_degree(0, nodes)
+    linking = degree > 0
+    share = np.divide(ranks, degree, out=np.zeros(nodes), where=linking)
+    received, counted, links = _push(store, share, progress)
+    if not np.array_equal(counted, degree):
+        node = int(np.flatnonzero(counted != degree)[0])
+        raise DamagedError(
+            f"{store.path}: row {node} has {int(counted[node])} out-links in the tiles "
+            f"and out-degree {int(degree[node])}.",
+            "Import the graph again.",
+        )
+    _check_offsets(store, links)
+    teleport = np.full(nodes, 1 / nodes) if personalization is None else personalization
+    lost = damping * _total(ranks[~linking])
+    # Teleport of mass one, whatever the ranks sum to: a multiple of the answer must not pass for it.
+    step = damping * received + (1 - damping) * teleport
+    step += lost * teleport if dangling == "strongly" else lost / nodes
+    residual = _total(np.abs(step - ranks))
+    # A sum of k terms is wrong by at most k units of rounding of the sum of their magnitudes.
+    rounding = _UNIT * _total((links + _OTHER_ROUNDINGS) * (np.abs(step) + np.abs(ranks)))
+    bound = (residual + rounding) / (1 - damping)
+    return Verification(residual, rounding, bound, _total(ranks), damping, dangling)
+
+
+def in_store_order(store: GraphStore, ranks: Ranks, origin: str) -> NDArray[np.float64]:
+    """Put ranks that were read from a file into the order of the store, by the names of the nodes.
+
+    Parameters
+    ----------
+    store
+        The graph that was ranked.
+    ranks
+        Ranks with names, in any order.
+    origin
+        Where they come from, for the message.
+
+    Returns
+    -------
+    float64, shape (nodes,)
+
+    Raises
+    ------
+    InputError
+        Where the names are not those of the graph, or name several nodes in another order than the store's.
+    """
+    if len(ranks) != store.nodes:
+        raise InputError(
+            f"{origin} has {len(ranks):,} ranks, the graph {store.nodes:,} nodes.",
+            "Name the graph that was ranked.",
+        )
+    rows = np.arange(store.nodes)
+    ours = names_of(store).take(rows)
+    theirs = ranks.names.take(rows)
+    values = ranks.to_numpy()
+    if list(ours) == list(theirs):
+        return values
+    place = {name: row for row, name in enumerate(theirs)}
+    if len(place) != len(theirs):
+        raise InputError(
+            f"{origin} has several ranks for one node name.", "Write it in the order of the nodes."
+        )
+    found = [place.get(name, -1) for name in ours]
+    if -1 in found:
+        missing = ours[found.index(-1)]
+        raise InputError(f"{origin} has no rank for the node {missing!r}.", "Name the graph that was ranked.")
+    return values[np.array(found, np.int64)]
+
+
+def _push(
+    store: GraphStore, share: NDArray[np.float64], progress: Progress
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    from oocpr.store.packing import decode_tile
+
+    received = np.zeros(store.nodes)
+    counted = np.zeros(store.nodes, np.int64)
+    links = np.zeros(store.nodes, np.int64)
+    buffer = np.empty(store.encoded.max_bytes, np.uint8)
+    for tile in range(store.tiles):
+        size = store.encoded.read_into(tile, buffer)
+        columns, lengths = decode_tile(buffer[:size])
+        first = int(store.tile_rows[tile])
+        # The last tile has one segment more than there are rows, always empty.
+        owned = links[first : first + len(lengths)]
+        owned += lengths[: len(owned)]
+        # The last segment belongs to the row that goes on in the next tile.
+        rows = np.repeat(np.arange(first, first + len(lengths)), lengths)
+        np.add.at(received, rows, share[columns])
+        np.add.at(counted, columns, 1)
+        progress("verifying", tile + 1, store.tiles, "tiles")
+    return received, counted, links
+
+
+def _check_offsets(store: GraphStore, links: NDArray[np.int64]) -> None:
+    """Compare the row offsets, which a run has no need of, with the rows of the tiles."""
+    offset = 0
+    for start in range(0, store.nodes + 1, _OFFSETS):
+        stored = store.indptr(start, min(start + _OFFSETS, store.nodes + 1))
+        counted = offset + np.cumsum(links[start : start + _OFFSETS])
+        if stored[0] != offset or not np.array_equal(stored[1:], counted[: len(stored) - 1]):
+            raise DamagedError(
+                f"{store.path}: the row offsets from {start} on are not those of the tiles.",
+                "Import the graph again.",
+            )
+        offset = int(counted[-1]) if len(counted) else offset
+
+
+def _total(values: NDArray[np.float64]) -> float:
+    # Pairwise inside a chunk, exactly between chunks.
+    return math.fsum(float(np.sum(values[k : k + _CHUNK])) for k in range(0, len(values), _CHUNK))

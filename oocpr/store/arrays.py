@@ -1,0 +1,238 @@
+"""Arrays of a Zarr store, read and appended to in slices, damage reported as such."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.abc.store import RangeByteRequest, Store
+from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore
+
+from oocpr.errors import DamagedError, OocprError
+from oocpr.store.format import CHECKSUM_KEY, REMEDY, metadata_checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+
+def open_zarr_store(path: str | os.PathLike[str] | Store) -> Store:
+    """Open the Zarr store in a folder or at a URL for reading; a store is passed through."""
+    if isinstance(path, Store):
+        return path
+    name = os.fspath(path)
+    if "://" in name:
+        return FsspecStore.from_url(name, read_only=True)
+    return LocalStore(name, read_only=True)
+
+
+def read_key(store: Store, key: str, size: int | None = None) -> bytes | None:
+    """Bytes under a key of a store, or the first `size` of them; None where there are none."""
+    wanted = None if size is None else RangeByteRequest(0, size)
+    found = sync(store.get(key, default_buffer_prototype(), wanted))
+    return None if found is None else found.to_bytes()
+
+
+def read_documents(store: Store, nodes: Iterable[str], origin: str) -> dict[str, Any]:
+    """Parse the metadata of those of some groups and arrays that a store has.
+
+    Parameters
+    ----------
+    store
+        The store.
+    nodes
+        Paths of the groups and arrays, "" for the root.
+    origin
+        Path of the store, for messages.
+
+    Raises
+    ------
+    DamagedError
+        If a document is not a JSON object.
+    """
+    documents = {}
+    for node in nodes:
+        key = f"{node}/zarr.json".lstrip("/")
+        text = read_key(store, key)
+        if text is None:
+            continue
+        try:
+            documents[node] = json.loads(text)
+            if not isinstance(documents[node], dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            raise DamagedError(f"{origin}: {key} is not JSON: {error}.", REMEDY) from error
+    return documents
+
+
+def write_attributes(group: zarr.Group, key: str, attributes: dict[str, Any], nodes: Iterable[str]) -> None:
+    """Set attribute `key` of a root group, with the checksum of its metadata and those of `nodes`.
+
+    Parameters
+    ----------
+    group
+        The root.
+    key
+        The attribute.
+    attributes
+        Its value; the checksum is added.
+    nodes
+        Paths of all groups and arrays that the store may have, "" for the root.
+    """
+    documents = read_documents(group.store, nodes, str(group.store))
+    documents[""]["attributes"] = {**documents[""]["attributes"], key: attributes}
+    group.attrs[key] = {**attributes, CHECKSUM_KEY: metadata_checksum(documents, key)}
+
+
+def total_bytes(store: Store) -> int:
+    """Bytes of all values of a store."""
+    return int(sync(store.getsize_prefix("")))
+
+
+class StoredArray:
+    """A one-dimensional array of a Zarr store, open for reading.
+
+    Parameters
+    ----------
+    store, name
+        The store and the path of the array in it.
+    origin
+        Path of the store, for messages.
+
+    Attributes
+    ----------
+    size, chunk
+        Entries of the array and of a chunk.
+
+    Raises
+    ------
+    DamagedError
+        If the array is missing or has another number of dimensions.
+    """
+
+    def __init__(self, store: Store, name: str, origin: str) -> None:
+        self.store = store
+        self.name = name
+        self.origin = origin
+        with self._guarded(0, 0):
+            self.array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
+            (self.size,) = self.array.shape
+            (self.chunk,) = self.array.chunks
+
+    def key(self, chunk: int) -> str:
+        """Key of a chunk in the store."""
+        return f"{self.name}/{self.array.metadata.encode_chunk_key((chunk,))}"
+
+    def read(self, lo: int, hi: int) -> NDArray[Any]:
+        """Read entries lo to hi - 1.
+
+        Raises
+        ------
+        DamagedError
+            If the array is shorter, a chunk is missing, or its bytes are not what was written.
+        """
+        if not 0 <= lo <= hi <= self.size:
+            raise DamagedError(
+                f"{self.origin}: {self.name} has {self.size} entries, {lo} to {hi} were asked for.", REMEDY
+            )
+        if lo == hi:
+            return np.empty(0, self.array.dtype)
+        for k in range(lo // self.chunk, -(-hi // self.chunk)):
+            # To Zarr a missing chunk is full of zeros; a graph store has every chunk.
+            if not sync(self.store.exists(self.key(k))):
+                raise DamagedError(f"{self.origin}: {self.key(k)} is missing.", REMEDY)
+        with self._guarded(lo, hi):
+            return np.asarray(self.array[lo:hi])
+
+    def spans(self, entries: NDArray[np.integer[Any]]) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+        """Group scattered entries by the chunk they are in.
+
+        Yields
+        ------
+        lo, hi, where
+            Entries ``entries[where]`` lie in one chunk, the first is `lo` and the last `hi` - 1.
+        """
+        order = np.argsort(entries, kind="stable")
+        chunks = entries[order] // self.chunk
+        for where in np.split(order, np.flatnonzero(np.diff(chunks)) + 1):
+            if where.size:
+                yield int(entries[where[0]]), int(entries[where[-1]]) + 1, where
+
+    def take(self, entries: NDArray[np.integer[Any]]) -> NDArray[Any]:
+        """Read scattered entries, in the order asked for; only the chunks that hold them are read."""
+        out = np.empty(len(entries), self.array.dtype)
+        for lo, hi, where in self.spans(entries):
+            out[where] = self.read(lo, hi)[entries[where] - lo]
+        return out
+
+    @contextlib.contextmanager
+    def _guarded(self, lo: int, hi: int) -> Iterator[None]:
+        try:
+            yield
+        except OocprError:
+            raise
+        except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OSError) as error:
+            raise DamagedError(
+                f"{self.origin}: {self.name}, entries {lo} to {hi}: {error}.", REMEDY
+            ) from error
+
+
+class Appender:
+    """A one-dimensional array written front to back, in whole chunks.
+
+    Parameters
+    ----------
+    group, name
+        The group that gets the array, and its path there.
+    dtype, chunk
+        Data type and entries of a chunk.
+    serializer
+        Codec of the values, in place of plain bytes with Zstandard.
+    """
+
+    def __init__(self, group: zarr.Group, name: str, dtype: str, chunk: int, serializer: Any = None) -> None:
+        codecs = [Crc32cCodec()] if serializer else [ZstdCodec(level=3), Crc32cCodec()]
+        self._array = group.create_array(
+            name,
+            shape=(0,),
+            dtype=dtype,
+            chunks=(chunk,),
+            serializer=serializer or "auto",
+            compressors=codecs,
+            fill_value=0,
+            config={"write_empty_chunks": True},
+        )
+        self._held = np.empty(chunk, dtype)
+        self._fill = 0
+        self.size = 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Add values at the end; complete chunks are written."""
+        start = 0
+        while start < len(values):
+            taken = min(len(values) - start, self._held.size - self._fill)
+            self._held[self._fill : self._fill + taken] = values[start : start + taken]
+            self._fill += taken
+            start += taken
+            if self._fill == self._held.size:
+                self._write()
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._fill:
+            self._write()
+
+    def _write(self) -> None:
+        lo = self.size
+        self.size += self._fill
+        self._array.resize((self.size,))
+        self._array[lo:] = self._held[: self._fill]
+        self._fill = 0

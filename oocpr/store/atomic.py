@@ -1,0 +1,117 @@
+"""Folders that are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oocpr.errors import DoesNotFitError, OocprError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class NewFolder:
+    """A folder written under a temporary name beside its own.
+
+    Parameters
+    ----------
+    path
+        The name it gets in the end.
+    overwrite
+        Whether what stands there is replaced, in the end and at once.
+    marker
+        Attribute of the Zarr group that stands there, if it may be replaced: no other folder ever is.
+
+    Attributes
+    ----------
+    temporary
+        Where to write until then.
+
+    Raises
+    ------
+    UsageError
+        If something stands there and is not to be replaced, or nothing can be written there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool, marker: str) -> None:
+        self.path = Path(path)
+        self.temporary = self.path.with_name(f"{self.path.name}.partial-{os.getpid()}.zarr")
+        self._overwrite = overwrite
+        self._marker = marker
+        self._refuse_existing()
+        with naming_failures(self.path):
+            shutil.rmtree(self.temporary, ignore_errors=True)
+            self.temporary.mkdir(parents=True)
+
+    def publish(self) -> None:
+        """Give the folder its name.
+
+        Raises
+        ------
+        UsageError
+            If something stands there by now and is not to be replaced.
+        """
+        self._refuse_existing()
+        with naming_failures(self.path):
+            old = self.path.with_name(f"{self.path.name}.replaced-{os.getpid()}")
+            if self.path.exists():
+                self.path.rename(old)
+            self.temporary.rename(self.path)
+            _remove(old)
+
+    def discard(self) -> None:
+        """Remove what was written; does nothing once it is published."""
+        _remove(self.temporary)
+
+    def _refuse_existing(self) -> None:
+        if not os.path.lexists(self.path):
+            return
+        if not self._overwrite:
+            raise UsageError(f"{self.path} exists.", "Choose another name, or allow it to be replaced.")
+        metadata = self.path / "zarr.json"
+        if not metadata.is_file() or f'"{self._marker}"' not in metadata.read_text(errors="replace"):
+            raise UsageError(
+                f"{self.path} is something else than what would replace it.", "Choose another name."
+            )
+
+
+@contextlib.contextmanager
+def naming_failures(path: Path) -> Iterator[None]:
+    """Turn what the system says while `path` is written into an error with a cause and a remedy.
+
+    Raises
+    ------
+    DoesNotFitError
+        If the disk, the quota or the largest allowed file is full.
+    UsageError
+        If nothing can be written there.
+    """
+    try:
+        yield
+    except OocprError:
+        raise
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            folder = next(p for p in path.absolute().parents if p.exists())
+            raise DoesNotFitError(
+                f"{path} cannot be written: {os.strerror(error.errno)} "
+                f"({shutil.disk_usage(folder).free:,} bytes free there).",
+                "Make room, or write to another disk.",
+            ) from error
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror or error}.", "Name a place where you may write."
+        ) from error
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

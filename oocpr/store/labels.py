@@ -1,0 +1,85 @@
+"""Labels of the nodes: their UTF-8 bytes end to end, and where each begins."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.errors import DamagedError
+from oocpr.store.arrays import Appender
+from oocpr.store.codec import PackedInts
+from oocpr.store.format import LABEL_BYTES, LABEL_OFFSETS, REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import zarr
+    from numpy.typing import NDArray
+
+    from oocpr.store.arrays import StoredArray
+
+_LABELS_CHUNK = 1 << 16
+_BYTES_CHUNK = 1 << 20
+
+
+def write_labels(group: zarr.Group, labels: Iterable[str]) -> int:
+    """Write labels into a store's root group; returns how many there were."""
+    offsets = Appender(group, LABEL_OFFSETS, "int64", _LABELS_CHUNK, PackedInts())
+    text = Appender(group, LABEL_BYTES, "uint8", _BYTES_CHUNK)
+    offsets.append(np.zeros(1, np.int64))
+    end = 0
+    count = 0
+    rest = iter(labels)
+    while batch := list(itertools.islice(rest, _LABELS_CHUNK)):
+        coded = [label.encode() for label in batch]
+        ends = end + np.cumsum([len(c) for c in coded])
+        offsets.append(ends)
+        text.append(np.frombuffer(b"".join(coded), np.uint8))
+        end = int(ends[-1])
+        count += len(batch)
+    offsets.close()
+    text.close()
+    return count
+
+
+class StoredLabels:
+    """Labels of an open store.
+
+    Parameters
+    ----------
+    offsets, text
+        The two arrays.
+    """
+
+    def __init__(self, offsets: StoredArray, text: StoredArray) -> None:
+        self._offsets = offsets
+        self._text = text
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> list[str]:
+        """Labels of the rows, in the order asked for.
+
+        The bytes between the first and the last row asked for of a chunk of offsets are read at once, so a
+        few labels cost a few chunks and all labels cost one reading.
+
+        Raises
+        ------
+        DamagedError
+            If the bytes are not what was written.
+        """
+        labels = [""] * len(rows)
+        for lo, hi, where in self._offsets.spans(rows):
+            offsets = self._offsets.read(lo, hi + 1)
+            text = self._text.read(int(offsets[0]), int(offsets[-1])).tobytes()
+            ends = (offsets - offsets[0]).tolist()
+            for k in where.tolist():
+                i = int(rows[k]) - lo
+                labels[k] = self._decode(text[ends[i] : ends[i + 1]])
+        return labels
+
+    def _decode(self, text: bytes) -> str:
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise DamagedError(f"{self._text.origin}: a label is not UTF-8: {error}.", REMEDY) from error

@@ -1,0 +1,239 @@
+"""Writing a graph store, tile by tile."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import zarr
+from zarr.codecs import Crc32cCodec
+
+from oocpr.errors import UsageError
+from oocpr.store.arrays import Appender, write_attributes
+from oocpr.store.atomic import NewFolder, naming_failures
+from oocpr.store.checksum import crc32c
+from oocpr.store.codec import PackedInts
+from oocpr.store.format import (
+    ATTRIBUTES_KEY,
+    INDICES,
+    INDPTR,
+    NODE_IDS,
+    NODES,
+    OUT_DEGREE,
+    TILE_ROWS,
+    UNFINISHED_KEY,
+    Attributes,
+)
+from oocpr.store.labels import write_labels
+from oocpr.store.packing import encode_tile
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+_ROWS_CHUNK = 1 << 18
+"""Entries of a chunk of the arrays that have one for each row: 2 MiB of offsets in memory."""
+
+
+class GraphWriter:
+    """Writes a graph store under a temporary name; leaving it without finish removes what was written.
+
+    Parameters
+    ----------
+    path
+        The store to make.
+    overwrite
+        Whether a store that stands there is replaced; it stays until the new one is whole.
+
+    Raises
+    ------
+    UsageError
+        If something stands at `path`, or nothing can be written there.
+    DoesNotFitError
+        If the disk is full. Every method may raise it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from oocpr.store.graph import open_store
+    >>> with tempfile.TemporaryDirectory() as folder, GraphWriter(f"{folder}/g.zarr") as writer:
+    ...     writer.add_tile(np.array([1, 2, 0], np.uint32), np.array([2, 1, 0, 0]))
+    ...     _ = writer.finish(
+    ...         source="three nodes", order="keep", tile_edges=4, duplicates=0, self_loops=0, local_edges=3,
+    ...         out_degree=[np.array([1, 1, 1], np.uint32)],
+    ...     )
+    ...     graph = open_store(f"{folder}/g.zarr")
+    ...     graph.nodes, graph.edges, graph.indptr(0, 4).tolist()
+    (3, 3, [0, 2, 3, 3])
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
+        self._tile_rows = [0]
+        self._edges = 0
+        self._tile_sizes: set[int] = set()
+        self._last_size = 0
+        self._column_bytes = 0
+        self._max_tile_bytes = 0
+        with self._writing():
+            self._root = zarr.create_group(str(self._new.temporary), zarr_format=3)
+            self._root.attrs[ATTRIBUTES_KEY] = {UNFINISHED_KEY: True}
+            self._root.create_group("in_edges")
+            self._chunks = self._new.temporary / INDICES / "c"
+            self._chunks.mkdir(parents=True)
+            self._indptr = Appender(self._root, INDPTR, "int64", _ROWS_CHUNK, PackedInts())
+            self._indptr.append(np.zeros(1, np.int64))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+    def add_tile(self, columns: NDArray[np.uint32], lengths: NDArray[np.integer[Any]]) -> None:
+        """Append the next tile.
+
+        Parameters
+        ----------
+        columns
+            uint32, shape (k,): the senders of the tile's edges, strictly ascending in a row; k is the same
+            for all tiles but the last.
+        lengths
+            Shape (owned rows + 1,): edges of each owned row that lie in the tile, then those of the row
+            behind them.
+
+        Raises
+        ------
+        UsageError
+            If the lengths do not add up to k or a row is not strictly ascending.
+        """
+        with self._writing():
+            coded = encode_tile(columns, lengths)
+            checksum = crc32c(np.frombuffer(coded, np.uint8)).to_bytes(4, "little")
+            tile = len(self._tile_rows) - 1
+            with (self._chunks / str(tile)).open("wb") as file:
+                file.write(coded)
+                file.write(checksum)
+            self._indptr.append(self._edges + np.cumsum(lengths[:-1], dtype=np.int64))
+        if tile:
+            self._tile_sizes.add(self._last_size)
+        self._last_size = columns.size
+        self._edges += columns.size
+        self._tile_rows.append(self._tile_rows[-1] + len(lengths) - 1)
+        self._column_bytes += len(coded)
+        self._max_tile_bytes = max(self._max_tile_bytes, len(coded))
+
+    def finish(
+        self,
+        *,
+        source: str,
+        order: str,
+        tile_edges: int,
+        duplicates: int,
+        self_loops: int,
+        local_edges: int,
+        out_degree: Iterable[NDArray[np.integer[Any]]],
+        node_ids: NDArray[np.integer[Any]] | Iterable[NDArray[np.integer[Any]]] | None = None,
+        labels: Iterable[str] | None = None,
+    ) -> Attributes:
+        """Write what belongs to the rows and give the store its name.
+
+        Parameters
+        ----------
+        source, order, tile_edges, duplicates, self_loops, local_edges
+            See :class:`~oocpr.store.format.Attributes`; the rest of it the writer knows.
+        out_degree
+            Out-degrees of all rows in order, in pieces, uint32.
+        node_ids
+            The source's id of each row, shape (nodes,), whole or in pieces, uint32 or int64; None where row v
+            is node v.
+        labels
+            The label of each row, or None.
+
+        Returns
+        -------
+        The attributes that the store has.
+
+        Raises
+        ------
+        UsageError
+            If the pieces are too many or too few for the rows of the tiles, or the tiles are not equal.
+        """
+        nodes = self._tile_rows[-1]
+        if self._tile_sizes - {tile_edges} or self._last_size > tile_edges or len(self._tile_rows) == 1:
+            raise UsageError(
+                f"The tiles do not all have {tile_edges} edges.", "Cut the edges into tiles of equal size."
+            )
+        with self._writing():
+            self._indptr.close()
+            in_edges = self._root["in_edges"]
+            in_edges.attrs.update(
+                {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [nodes, nodes]}
+            )
+            self._root.create_array(
+                INDICES,
+                shape=(self._edges,),
+                dtype="uint32",
+                chunks=(tile_edges,),
+                serializer=PackedInts(),
+                compressors=[Crc32cCodec()],
+                fill_value=0,
+            )
+            self._append(TILE_ROWS, "int64", [np.array(self._tile_rows)], len(self._tile_rows))
+            dangling = self._append(OUT_DEGREE, "uint32", out_degree, nodes)
+            if node_ids is not None:
+                pieces = iter([node_ids] if isinstance(node_ids, np.ndarray) else node_ids)
+                first = next(pieces, np.empty(0, np.uint32))
+                self._append(NODE_IDS, first.dtype.name, itertools.chain([first], pieces), nodes)
+            if labels is not None and (count := write_labels(self._root, labels)) != nodes:
+                raise UsageError(f"{count} labels for {nodes} rows.", "Give every row one label.")
+            attributes = Attributes(
+                nodes=nodes,
+                edges=self._edges,
+                weighted=False,
+                order=order,
+                tile_edges=tile_edges,
+                source=source,
+                duplicates=duplicates,
+                self_loops=self_loops,
+                dangling=dangling,
+                local_edges=local_edges,
+                column_bytes=self._column_bytes,
+                max_tile_bytes=self._max_tile_bytes,
+            )
+            # The store is one from here on: until now its attributes say that it is unfinished.
+            write_attributes(self._root, ATTRIBUTES_KEY, attributes.to_json(), NODES)
+        self._new.publish()
+        return attributes
+
+    def abort(self) -> None:
+        """Remove what was written; does nothing once the store is finished."""
+        self._new.discard()
+
+    def _append(self, name: str, dtype: str, pieces: Iterable[NDArray[np.integer[Any]]], size: int) -> int:
+        """Write an array of `size` entries; returns how many of them are 0."""
+        array = Appender(self._root, name, dtype, _ROWS_CHUNK)
+        zeros = 0
+        for piece in pieces:
+            array.append(piece)
+            zeros += piece.size - int(np.count_nonzero(piece))
+        array.close()
+        if array.size != size:
+            raise UsageError(f"{array.size} entries of {name} where {size} belong.", "Give one for each row.")
+        return zeros
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with naming_failures(self._new.path):
+                yield
+        except BaseException:
+            self.abort()
+            raise

@@ -1,0 +1,135 @@
+"""Sizes, counts, times and bounds as people write them: the only place that parses or prints them."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Decimal
+
+from oocpr.errors import UsageError
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
+_PREFIXES = "kmgtp"
+_EXACT_COUNTS = 100_000
+
+
+def parse_bytes(text: str | int) -> int:
+    """Read a size in bytes.
+
+    Parameters
+    ----------
+    text
+        A number and a unit: ``KiB``, ``MiB``, ``GiB``, ``TiB``, ``PiB`` are powers of 1024, ``kB``, ``MB``,
+        ``GB``, ``TB``, ``PB`` powers of 1000; a bare letter (``8G``) means the power of 1024, as batch
+        systems have it; no unit means bytes. Case does not matter. An int is taken as bytes.
+
+    Returns
+    -------
+    int
+        Bytes, at least 1.
+
+    Raises
+    ------
+    UsageError
+        Where the text is no size, or less than one byte.
+
+    Examples
+    --------
+    >>> parse_bytes("8GiB"), parse_bytes("512 MB"), parse_bytes("1.5k"), parse_bytes("1048576")
+    (8589934592, 512000000, 1536, 1048576)
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        size = text
+    else:
+        match = _SIZE.fullmatch(str(text))
+        if match is None or (match[3] and not match[2]):
+            raise UsageError(f"{text!r} is no size.", "Write a number and a unit, such as 8GiB or 512MB.")
+        number, prefix, binary, byte = match.groups()
+        base = 1000 if byte and not binary else 1024
+        power = base ** (_PREFIXES.index(prefix.lower()) + 1) if prefix else 1
+        # Whole numbers stay whole: a float holds no odd number of bytes past 2^53.
+        size = int(number) * power if number.isdigit() else round(float(number) * power)
+    if size < 1:
+        raise UsageError(f"{text!r} is less than one byte.", "Give a size such as 8GiB or 512MB.")
+    return size
+
+
+def format_bytes(size: float) -> str:
+    """Write a size with three digits and a power of 1024.
+
+    Parameters
+    ----------
+    size
+        Bytes.
+
+    Examples
+    --------
+    >>> format_bytes(1.5 * 2**30), format_bytes(512), format_bytes(1048575)
+    ('1.5 GiB', '512 B', '1 MiB')
+    """
+    return _scaled(size, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))
+
+
+def format_count(count: float) -> str:
+    """Write a number of things: exactly below a hundred thousand, with three digits from there.
+
+    Examples
+    --------
+    >>> format_count(7115), format_count(67_108_864), format_count(1_200_000_000)
+    ('7,115', '67.1 M', '1.2 G')
+    """
+    if abs(count) < _EXACT_COUNTS and count == int(count):
+        return f"{int(count):,}"
+    return _scaled(count, 1000, ("", "k", "M", "G", "T", "P", "E"))
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a time with the two units that matter.
+
+    Examples
+    --------
+    >>> format_seconds(0.00123), format_seconds(1.23), format_seconds(200), format_seconds(7260)
+    ('1.23 ms', '1.23 s', '3 min 20 s', '2 h 1 min')
+    """
+    if seconds < 0.9995:
+        return f"{_three_digits(seconds * 1000)} ms"
+    if seconds < 59.95:
+        return f"{_three_digits(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days} d {hours} h"
+
+
+def format_bound(bound: float) -> str:
+    """Write an upper bound with two digits, rounded up so that it stays one.
+
+    Examples
+    --------
+    >>> format_bound(5.01e-11), format_bound(9.91e-3), format_bound(0)
+    ('5.1e-11', '1.0e-02', '0')
+    """
+    if bound == 0:
+        return "0"
+    exact = Decimal(bound)
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), ROUND_CEILING)
+    return f"{float(rounded):.1e}"
+
+
+def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:
+    step = 0
+    # What would print as the base itself, such as 1024 KiB, belongs to the next unit.
+    while step + 1 < len(units) and float(_three_digits(abs(value))) >= base:
+        value /= base
+        step += 1
+    return f"{_three_digits(value)} {units[step]}".rstrip()
+
+
+def _three_digits(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    text = f"{value:.3g}"
+    return text if "e" not in text else f"{float(text):.3f}"

@@ -1,0 +1,87 @@
+"""The real command line, in this process where that is enough and in one of its own where it is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import oocpr
+from oocpr.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
+
+
+@dataclass
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def oocpr_command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run a command in this process."""
+
+    def run(*words: object) -> Outcome:
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        return Outcome(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def fails(oocpr_command: Callable[..., Outcome], tmp_path: Path) -> Callable[..., str]:
+    """Run a command that has to fail with two lines on standard error, and leave the folder as it was."""
+
+    def run(code: int, *words: object) -> str:
+        before = contents(tmp_path)
+        outcome = oocpr_command(*words)
+        cause, remedy = outcome.err.splitlines()
+        assert cause.startswith("error: ")
+        assert remedy.startswith("remedy: ")
+        assert len(cause) > len("error: ")
+        assert len(remedy) > len("remedy: ")
+        assert (outcome.code, outcome.out) == (code, "")
+        assert contents(tmp_path) == before
+        return cause.removeprefix("error: ")
+
+    return run
+
+
+@pytest.fixture
+def process() -> Callable[..., subprocess.Popen[bytes]]:
+    """Start a command in a process of its own."""
+
+    def start(*words: object, **options: object) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "oocpr", *(str(word) for word in words)]
+        return subprocess.Popen(command, **({"env": ENVIRONMENT} | options))  # type: ignore[call-overload]
+
+    return start
+
+
+@pytest.fixture
+def store(tmp_path: Path, data: Path) -> Path:
+    """A store of five labelled pages."""
+    path = tmp_path / "site.zarr"
+    oocpr.import_graph(data / "tiny" / "site.txt", path)
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Bytes of every file of a folder, and the names of its folders."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
+    }

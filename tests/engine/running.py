@@ -1,0 +1,177 @@
+"""Stores from arrays, plans with plenty of memory, and runs of one pass after another by hand."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine import method, tasks
+from oocpr.engine.exchange import forget
+from oocpr.engine.reads import widen
+from oocpr.engine.run import solve
+from oocpr.engine.settings import Settings
+from oocpr.ingest.build import build_store
+from oocpr.plan.plan import GraphFacts, Plan, make_plan
+from oocpr.sources import open_source
+from oocpr.store.graph import GraphStore, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.job import Job
+    from oocpr.engine.solution import Solution
+
+    from .digraphs import Digraph
+
+PLENTY = 2**33
+
+
+def build(source: Any, path: Path, tile_edges: int | None = None) -> GraphStore:
+    """Import and open a graph."""
+    build_store(source, path, memory=PLENTY, tile_edges=tile_edges)
+    return open_store(path)
+
+
+class Stored:
+    """A context with the store of a small graph, for properties that draw a graph an example."""
+
+    def __init__(self, graph: Digraph, tile_edges: int) -> None:
+        self._folder = TemporaryDirectory()
+        self._graph, self._tile_edges = graph, tile_edges
+
+    def __enter__(self) -> GraphStore:
+        source = open_source(self._graph.entries)
+        return build(source, Path(self._folder.name) / "graph.zarr", self._tile_edges)
+
+    def __exit__(self, *exception: object) -> None:
+        self._folder.cleanup()
+
+
+def plan_of(
+    store: GraphStore,
+    settings: Settings,
+    *,
+    stripes: int | None = None,
+    sweeps: int | None = None,
+    streamed: bool = False,
+    personalized: bool = False,
+) -> Plan:
+    """Plan a run that has plenty of memory, or, streamed, no byte more than it needs."""
+    facts = store.attributes
+    decide = partial(
+        make_plan,
+        GraphFacts(
+            nodes=store.nodes,
+            edges=store.edges,
+            tiles=store.tiles,
+            tile_edges=facts.tile_edges,
+            column_bytes=facts.column_bytes,
+            most_tile_bytes=facts.max_tile_bytes,
+            most_tile_rows=int(np.diff(store.tile_rows).max()),
+            local_share=facts.local_edges / max(1, facts.edges),
+        ),
+        method=settings.method,
+        reads=settings.reads,
+        damping=settings.damping,
+        tol=settings.tol,
+        mixing=settings.mixing,
+        sweeps=sweeps,
+        base=0,
+        stripes=stripes,
+        personalized=personalized,
+    )
+    plan = decide(memory=PLENTY)
+    if not streamed:
+        return plan
+    plan = decide(memory=plan.need.total)
+    assert plan.cached_tiles == 0
+    return plan
+
+
+def rank(
+    store: GraphStore,
+    *,
+    stripes: int | None = None,
+    sweeps: int | None = None,
+    streamed: bool = False,
+    backend: str = "cpu",
+    threads: int | None = 1,
+    teleport: NDArray[np.float64] | None = None,
+    client: Any = None,
+    progress: Any = None,
+    **parameters: Any,
+) -> Solution:
+    """Run with `parameters` of Settings."""
+    settings = Settings(**parameters)
+    plan = plan_of(
+        store, settings, stripes=stripes, sweeps=sweeps, streamed=streamed, personalized=teleport is not None
+    )
+    more = {} if progress is None else {"progress": progress}
+    return solve(
+        store,
+        plan,
+        settings,
+        path=store.path,
+        client=client,
+        backend=backend,
+        threads=threads,
+        teleport=teleport,
+        **more,
+    )
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A run after one of its passes.
+
+    Parameters
+    ----------
+    pushed
+        What was pushed, recomputed from the stored narrow numbers.
+    p
+        Sum of the pushes; of the last one only where the method restarts.
+    after
+        p + r as the run has it.
+    residual
+        Relative L1 norm of r as the run has it.
+    """
+
+    pushed: NDArray[np.float64]
+    p: NDArray[np.float64]
+    after: NDArray[np.float64]
+    residual: float
+
+
+def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
+    """Do `count` passes with the functions that a run is made of, and look at all rows after each."""
+    stripes = [tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
+    degree = np.maximum(store.out_degree(0, store.nodes), 1)
+    state = method.begin(job.settings, len(stripes), 1.0 if job.teleport is not None else 1 / store.nodes)
+    p = np.zeros(store.nodes)
+    try:
+        for _ in range(count):
+            scale = state.scale
+            published = [tasks.publish(job, stripe, state, index) for index, stripe in enumerate(stripes)]
+            stored = np.concatenate([part.stored for part in published])
+            pushed = widen(stored, job.settings.reads, scale) * degree
+            p = pushed if job.settings.method == "power" else p + pushed
+            swept = [tasks.sweep(job, stripe, state, published) for stripe in stripes]
+            state = tasks.reduce(job, state, published, swept, store.nodes)
+            # Finishing ends a stripe's run, so it is done to a copy.
+            after = np.concatenate(
+                [
+                    stripe.backend.finish(deepcopy(stripe.state), state.carries[index])
+                    for index, stripe in enumerate(stripes)
+                ]
+            )
+            yield Passed(pushed, p, after, state.residuals[-1])
+    finally:
+        forget(job.token)

@@ -1,0 +1,121 @@
+"""The compiled backend against the plain one, and against itself with other numbers of threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocpr.engine.job import Job, make_backend
+from oocpr.engine.reads import READS
+from oocpr.engine.settings import METHODS, Settings
+from oocpr.errors import UsageError
+
+from .digraphs import Digraph, digraphs, fewer, random_digraph
+from .running import Passed, Stored, passes, plan_of, rank
+
+if TYPE_CHECKING:
+    from oocpr.store.graph import GraphStore
+
+
+def first_passes(store: GraphStore, settings: Settings, backend: str, **how: object) -> tuple[Passed, Passed]:
+    """Two passes from a state of no pattern: the first pushes a random teleport vector."""
+    weights = np.random.default_rng(5).random(store.nodes) ** 4
+    plan = plan_of(store, settings, sweeps=3, personalized=True, **how)  # type: ignore[arg-type]
+    job = Job("", settings, plan, backend, threads=2, teleport=weights / weights.sum())
+    one, two = passes(job, store, 2)
+    return one, two
+
+
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("tile_edges", [1, 5, 16, 64, 2000])
+def test_a_pass_delivers_what_the_plain_backend_delivers(stored, reads, tile_edges):
+    graph = random_digraph(50, 80, seed=tile_edges)
+    store = stored(graph, tile_edges)
+    for stripes in {1, min(2, store.tiles), min(4, store.tiles)}:
+        for streamed in (False, True):
+            settings = Settings(reads=reads)
+            ours, then = first_passes(store, settings, "cpu", stripes=stripes, streamed=streamed)
+            plain, later = first_passes(store, settings, "reference", stripes=stripes)
+            assert np.array_equal(ours.pushed, plain.pushed)
+            assert np.abs(ours.after - plain.after).sum() <= 1e-14
+            assert abs(ours.residual - plain.residual) <= 1e-14
+            # Proposals are float32 in one and float64 in the other, before they are rounded.
+            close = 1e-6 if READS[reads].bytes >= 4 else 2 * READS[reads].unit_rounding
+            assert np.abs(then.pushed - later.pushed).sum() <= close * np.abs(later.pushed).sum()
+
+
+# Ranks that are pushed as a whole and rounded to 16 bits settle nowhere.
+CONVERGENT = [
+    (name, reads) for name in METHODS for reads in READS if name != "power" or READS[reads].bytes >= 4
+]
+
+
+@pytest.mark.parametrize(("name", "reads"), CONVERGENT)
+@pytest.mark.parametrize("stripes", [1, 2, 3, 4])
+def test_a_run_takes_as_many_passes_as_the_plain_one(stored, name, reads, stripes):
+    tol = 1e-6 if (name, reads) == ("power", "float32") else 1e-10
+    graph = random_digraph(300, 1500, seed=1)
+    store = stored(graph, 128)
+    how = {"reads": reads, "method": name, "tol": tol, "stripes": stripes, "sweeps": 4}
+    ours = rank(store, **how)
+    plain = rank(store, backend="reference", **how)
+    assert ours.converged
+    assert plain.converged
+    assert abs(ours.passes - plain.passes) <= 1
+    assert np.abs(ours.ranks - plain.ranks).sum() <= ours.error_bound + plain.error_bound
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("reads", READS)
+def test_any_number_of_threads_gives_the_same_bits(stored, reads, streamed):
+    graph = random_digraph(3000, 40_000, seed=2)
+    store = stored(graph, 9000)
+    runs = [rank(store, reads=reads, threads=threads, stripes=2, streamed=streamed) for threads in (1, 2, 3)]
+    for run in runs[1:]:
+        assert np.array_equal(run.ranks, runs[0].ranks)
+        assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
+
+
+@fewer(5)
+@given(graph=digraphs(most_nodes=60, most_links=150), data=st.data())
+def test_threads_and_cached_tiles_change_no_bit_of_any_graph(graph, data):
+    with Stored(graph, data.draw(st.integers(1, 40))) as store:
+        stripes = data.draw(st.integers(1, min(4, store.tiles)))
+        how = {"reads": data.draw(st.sampled_from(list(READS))), "stripes": stripes, "sweeps": 3}
+        one = rank(store, threads=1, **how)
+        for threads, streamed in ((2, False), (3, True)):
+            other = rank(store, threads=threads, streamed=streamed, **how)
+            assert np.array_equal(one.ranks, other.ranks)
+
+
+def long_rows() -> Digraph:
+    """60 000 links; node 7 has 30 000 of them, and rows before and behind it have theirs."""
+    rng = np.random.default_rng(4)
+    nodes = 30_000
+    src = [np.arange(nodes), rng.integers(0, nodes, 30_000)]
+    dst = [np.full(nodes, 7), rng.integers(0, 400, 30_000)]
+    return Digraph(nodes, np.concatenate(src), np.concatenate(dst))
+
+
+# One tile of several pieces of 16 x 1024 edges; tiles that lie inside the long row; stripes that do.
+@pytest.mark.parametrize(("tile_edges", "stripes"), [(2**17, 1), (20_000, 1), (5000, 4)])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_row_that_spans_pieces_tiles_and_stripes(stored, tile_edges, stripes, streamed):
+    store = stored(long_rows(), tile_edges)
+    settings = Settings(reads="float64")
+    plain, later = first_passes(store, settings, "reference", stripes=stripes)
+    ours, then = first_passes(store, settings, "cpu", stripes=stripes, streamed=streamed)
+    assert np.abs(ours.after - plain.after).sum() <= 1e-14
+    # Sweeps inside a tile add the 30 000 numbers of a row in float32.
+    assert np.abs(then.after - later.after).sum() <= 1e-4 * np.abs(later.after - plain.after).sum()
+    one, three = (rank(store, threads=threads, stripes=stripes, streamed=streamed) for threads in (1, 3))
+    assert np.array_equal(one.ranks, three.ranks)
+
+
+def test_a_backend_that_is_not_known_is_refused():
+    with pytest.raises(UsageError, match="abacus"):
+        make_backend("abacus", 1)

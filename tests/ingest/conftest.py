@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from oocpr.sources.block import EdgeBlock
+
+
+class Arrays:
+    """A source over arrays, in blocks of any size; `event` runs in the middle of the reading."""
+
+    size = None
+    position = 0
+
+    def __init__(self, src, dst, nodes=None, labels=None, event=None, weight=None):
+        self.name = "arrays"
+        self.src, self.dst = np.asarray(src, np.uint32), np.asarray(dst, np.uint32)
+        self.nodes = nodes
+        self.labels = labels
+        self.notices = []
+        self.event = event
+        self.weight = weight
+        self.reads = 0
+
+    def blocks(self, max_edges):
+        self.reads += 1
+        for start in range(0, self.src.size, max_edges):
+            if self.event is not None and start >= self.src.size // 2:
+                self.event()
+            part = slice(start, start + max_edges)
+            yield EdgeBlock(self.src[part], self.dst[part], self.weight)
+
+
+@pytest.fixture(scope="session")
+def arrays():
+    return Arrays
+
+
+@pytest.fixture(scope="session")
+def stored_matrix():
+    """Read a store with Zarr alone: SciPy matrix with an entry 1 at (v, u) for a link u -> v."""
+    import zarr
+
+    def read(path):
+        edges = zarr.open_group(Path(path), mode="r")["in_edges"]
+        indices, indptr = edges["indices"][:], edges["indptr"][:]
+        return csr_array((np.ones(indices.size, np.int64), indices, indptr), shape=edges.attrs["shape"])
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def contents():
+    """Every file of a folder with its bytes."""
+
+    def read(folder):
+        files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+    return read

@@ -1,0 +1,138 @@
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocpr.errors import DoesNotFitError
+from oocpr.ingest import budget
+from oocpr.ingest.build import build_store
+from oocpr.units import parse_bytes
+
+MIB = 1 << 20
+
+
+@given(st.integers(0, 2**40))
+def test_tiles_are_a_power_of_two_and_sixteen_or_more_where_limits_allow(edges):
+    tile_edges = budget.tile_edges_for(edges)
+    assert tile_edges & (tile_edges - 1) == 0
+    assert 2**10 <= tile_edges <= 2**20
+    assert tile_edges == 2**10 or edges // tile_edges >= 16
+    assert tile_edges == 2**20 or edges // tile_edges <= 32
+
+
+@given(st.integers(0, 2**36), st.integers(1, 2**40))
+def test_buckets_and_blocks_stay_in_their_share(spare, edges):
+    assert budget.bucket_edges(spare, edges) * 8 <= spare
+    assert budget.bucket_edges(spare, edges) <= edges
+    assert budget.block_edges(spare) <= max(2**12, spare // 256)
+
+
+def test_resident_sees_what_is_touched_and_not_what_is_only_allocated():
+    before = budget.resident()
+    untouched = np.zeros(64 * MIB, np.uint8)
+    assert budget.resident() - before < 8 * MIB
+    untouched[:] = 1
+    assert 56 * MIB < budget.resident() - before < 72 * MIB
+
+
+def test_ten_mebibytes_are_refused_before_any_work(tmp_path, arrays):
+    source = arrays([0, 1], [1, 0])
+    with pytest.raises(DoesNotFitError, match=r"needs .* in all, 10 MiB are given") as caught:
+        build_store(source, tmp_path / "g.zarr", memory=10 * MIB)
+    assert source.reads == 0
+    assert list(tmp_path.iterdir()) == []
+    advice = re.search(r"at least (.+) of memory", caught.value.remedy)[1]
+    assert build_store(source, tmp_path / "g.zarr", memory=parse_bytes(advice)).edges == 2
+
+
+def test_ids_that_outgrow_the_budget_are_refused_before_they_take_it(tmp_path, arrays):
+    source = arrays([0, 2**32 - 1], [1, 2])
+    before = budget.resident()
+    with pytest.raises(DoesNotFitError, match="Reading arrays needs"):
+        build_store(source, tmp_path / "g.zarr", memory=before + 200 * MIB)
+    assert budget.resident() < before + 100 * MIB
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_nodes_than_fit_are_refused(tmp_path, arrays):
+    for order, doing in (("keep", "Sorting 1 G nodes"), ("degree", "Ordering 1 G nodes")):
+        with pytest.raises(DoesNotFitError, match=doing):
+            build_store(arrays([0], [1], nodes=10**9), tmp_path / "g.zarr", memory=4 << 30, order=order)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tile_of_unusually_many_rows_is_refused_before_it_takes_the_budget(tmp_path, arrays):
+    nodes, edges = 3_000_000, 1 << 16
+    source = arrays(np.arange(edges), np.where(np.arange(edges) < edges // 2, 0, nodes - 1), nodes)
+    spare = budget.writing_bytes(nodes, edges, 1024) + 48 * MIB
+    with pytest.raises(DoesNotFitError, match=r"A tile of 3 M rows needs"):
+        build_store(source, tmp_path / "g.zarr", memory=budget.resident() + spare, tile_edges=1024)
+    assert list(tmp_path.iterdir()) == []
+    assert build_store(source, tmp_path / "g.zarr", memory=4 << 30, tile_edges=1024).edges == edges
+
+
+IMPORT = """
+    import sys
+    from pathlib import Path
+    from oocpr.ingest.budget import resident
+    from oocpr.ingest.build import build_store
+    from oocpr.sources.rmat import Rmat
+
+    path, scale, spare, total, order = sys.argv[1:]
+    memory = int(total)
+    if not memory:
+        # What compilers leave behind on the first use of all is no part of a tight budget, nor of its peak.
+        build_store(Rmat(5), path, memory=1 << 30, order=order)
+        Path("/proc/self/clear_refs").write_text("5")
+        memory = resident() + int(spare)
+    stages = set()
+    facts = build_store(
+        Rmat(int(scale)), path, memory=memory, order=order, overwrite=True,
+        progress=lambda stage, done, total, unit: stages.add(stage),
+    )
+    # The high-water mark of this program alone: rusage would count the parent's pages before exec as well.
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    print(memory, int(status["VmHWM"].split()[0]) << 10, facts.edges + facts.duplicates, *sorted(stages))
+"""
+
+
+def imported(path, scale, *, spare=0, total=0, order="keep"):
+    """Import R-MAT in a process of its own: budget, peak, raw edges and the stages there were."""
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(IMPORT), path, *map(str, (scale, spare, total)), order],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    memory, peak, edges, *stages = run.stdout.split()
+    return int(memory), int(peak), int(edges), stages
+
+
+def test_peak_memory_stays_in_a_tight_budget(tmp_path):
+    memory, peak, edges, stages = imported(tmp_path / "g.zarr", 17, spare=40 * MIB)
+    assert edges == 16 << 17
+    assert "partitioning" in stages, "the budget was not tight"
+    assert peak <= memory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["keep", "degree"])
+def test_sixteen_million_edges_in_350_mebibytes(tmp_path, order):
+    memory, peak, edges, stages = imported(tmp_path / "g.zarr", 20, total=350 * MIB, order=order)
+    assert edges == 16 << 20
+    assert "partitioning" in stages
+    assert peak <= memory == 350 * MIB
+
+
+@pytest.mark.slow
+def test_sixty_seven_million_edges_in_one_gibibyte(tmp_path):
+    memory, peak, edges, _ = imported(tmp_path / "g.zarr", 22, total=1 << 30)
+    assert edges == 16 << 22
+    assert peak <= memory == 1 << 30

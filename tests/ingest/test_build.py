@@ -1,0 +1,192 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import coo_array
+
+from oocpr.errors import InputError, UsageError
+from oocpr.ingest.budget import resident
+from oocpr.ingest.build import build_store
+from oocpr.sources import open_source
+from oocpr.sources.rmat import Rmat
+from oocpr.store.graph import open_store
+
+GIB = 2**30
+
+tails = st.one_of(st.integers(0, 6), st.integers(90, 95))
+heads = st.sampled_from([0, 1, 2, 3, 5, 6, 93, 200])
+pairs_of_ids = st.lists(st.tuples(tails, heads), min_size=1, max_size=60)
+
+
+def reference(src, dst, known):
+    """In-link matrix over the ids `known`, each repeated link summed away."""
+    rows, columns = np.searchsorted(known, dst), np.searchsorted(known, src)
+    matrix = coo_array((np.ones(len(src), np.int64), (rows, columns)), shape=(known.size, known.size)).tocsr()
+    matrix.data[:] = 1
+    return matrix
+
+
+@given(
+    pairs=pairs_of_ids,
+    order=st.sampled_from(["keep", "degree"]),
+    gaps=st.booleans(),
+    tile_edges=st.integers(1, 20),
+    block_edges=st.sampled_from([1, 7, 100]),
+    bucket_edges=st.sampled_from([2, 5, 17, 100]),
+)
+@settings(max_examples=40)
+def test_any_graph_is_the_matrix_scipy_makes(
+    tmp_path_factory, arrays, stored_matrix, pairs, order, gaps, tile_edges, block_edges, bucket_edges
+):
+    src, dst = np.array(pairs).T
+    path = tmp_path_factory.getbasetemp() / "any.zarr"
+    facts = build_store(
+        arrays(src, dst, None if gaps else 201),
+        path,
+        memory=4 * GIB,
+        order=order,
+        tile_edges=tile_edges,
+        overwrite=True,
+        block_edges=block_edges,
+        bucket_edges=bucket_edges,
+    )
+    known = np.unique(pairs) if gaps else np.arange(201)
+    expected = reference(src, dst, known)
+    raw_out_degree = np.bincount(src, minlength=201)[known]
+    rows = np.argsort(-raw_out_degree, kind="stable") if order == "degree" else np.arange(known.size)
+
+    store = open_store(path)
+    node_ids = store.node_ids()
+    np.testing.assert_array_equal(np.arange(known.size) if node_ids is None else node_ids, known[rows])
+    expected = expected[rows][:, rows].sorted_indices()
+    stored = stored_matrix(path)
+    np.testing.assert_array_equal(stored.indptr, expected.indptr)
+    np.testing.assert_array_equal(stored.indices, expected.indices)
+
+    out_degree = expected.sum(axis=0)
+    np.testing.assert_array_equal(store.out_degree(0, store.nodes), out_degree)
+    assert store.attributes == facts
+    assert (facts.nodes, facts.edges) == (known.size, expected.nnz)
+    assert facts.duplicates == len(pairs) - expected.nnz
+    assert facts.self_loops == expected.trace()
+    assert facts.dangling == np.count_nonzero(out_degree == 0)
+    assert (facts.order, facts.tile_edges, facts.source) == (order, tile_edges, "arrays")
+
+
+@pytest.mark.parametrize("order", ["keep", "degree"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_the_same_bytes_for_any_budget_and_block(tmp_path, contents, order, gaps):
+    source = Rmat(14)
+    if gaps:
+        blocks = list(source.blocks(2**30))
+        source = open_source((3 * blocks[0].src, 3 * blocks[0].dst))
+        source.name = "with gaps"
+    build_store(source, tmp_path / "0.zarr", order=order, memory=4 * GIB)
+    stores = [contents(tmp_path / "0.zarr")]
+    ways = [
+        {"memory": resident() + (64 << 20), "block_edges": 1000},
+        {"memory": 4 * GIB, "bucket_edges": 1000},
+        {"memory": 4 * GIB, "bucket_edges": 40_000, "block_edges": 1 << 16},
+    ]
+    for k, way in enumerate(ways, 1):
+        build_store(source, tmp_path / f"{k}.zarr", order=order, **way)
+        stores.append(contents(tmp_path / f"{k}.zarr"))
+    assert len(stores[0]) > 16
+    for other in stores[1:]:
+        assert other == stores[0]
+
+
+@pytest.mark.parametrize(("pair", "node_ids"), [((0, 2), [0, 2]), ((1, 1), [1]), ((1, 0), None)])
+def test_one_gap_is_enough_for_ids_to_be_kept(tmp_path, arrays, pair, node_ids):
+    build_store(arrays([pair[0]], [pair[1]]), tmp_path / "g.zarr", memory=GIB)
+    found = open_store(tmp_path / "g.zarr").node_ids()
+    assert (found if found is None else found.tolist()) == node_ids
+
+
+@pytest.mark.parametrize("nodes", [1, 7])
+def test_a_graph_without_links_has_its_nodes(tmp_path, arrays, nodes):
+    facts = build_store(arrays([], [], nodes), tmp_path / "g.zarr", memory=GIB, order="degree")
+    assert (facts.nodes, facts.edges, facts.dangling, facts.tiles) == (nodes, 0, nodes, 1)
+    assert open_store(tmp_path / "g.zarr").indptr(0, nodes + 1).tolist() == [0] * (nodes + 1)
+
+
+@pytest.mark.parametrize("order", ["keep", "degree"])
+def test_labels_stay_with_their_nodes(tmp_path, arrays, order):
+    source = arrays([3, 3, 2], [0, 1, 3], nodes=4, labels=["a", "b", "c", "d"])
+    build_store(source, tmp_path / "g.zarr", memory=GIB, order=order)
+    store = open_store(tmp_path / "g.zarr")
+    assert store.labels(range(4)) == (["a", "b", "c", "d"] if order == "keep" else ["d", "c", "a", "b"])
+
+
+def test_progress_names_the_stages_and_never_goes_back(tmp_path):
+    told = {}
+
+    def listen(stage, done, total, unit, note=""):
+        assert done >= told.get(stage, (0,))[0]
+        assert done <= total
+        told[stage] = (done, total, unit)
+
+    m = 16 << 12
+    build_store(Rmat(12), tmp_path / "g.zarr", memory=GIB, order="degree", bucket_edges=9999, progress=listen)
+    assert told == {
+        "reading": (8 * m, 8 * m, "B"),
+        "ordering": (m, m, "edges"),
+        "partitioning": (2 * m, 2 * m, "edges"),
+        "writing": (m, m, "edges"),
+    }
+
+
+def test_an_id_beyond_the_nodes_a_source_names(tmp_path, arrays):
+    with pytest.raises(InputError, match=r"node 9, but says it has nodes 0 to 4"):
+        build_store(arrays([0, 9], [1, 2], nodes=5), tmp_path / "g.zarr", memory=GIB)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_without_nodes(tmp_path, arrays):
+    with pytest.raises(InputError, match="no nodes"):
+        build_store(arrays([], []), tmp_path / "g.zarr", memory=GIB)
+
+
+def test_weights_are_not_dropped_silently(tmp_path, arrays):
+    with pytest.raises(UsageError, match="weights"):
+        build_store(arrays([0], [1], weight=np.ones(1)), tmp_path / "g.zarr", memory=GIB)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [("order", "random", "keep, degree"), ("tile_edges", 0, "tile of 0"), ("tmp", "absent", "no temporary")],
+)
+def test_parameters_that_cannot_be(tmp_path, monkeypatch, arrays, argument, value, message):
+    monkeypatch.chdir(tmp_path)
+    source = arrays([0], [1])
+    with pytest.raises(UsageError, match=message):
+        build_store(source, "g.zarr", memory=GIB, **{argument: value})
+    assert source.reads == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_stands_there_is_found_before_the_source_is_read(tmp_path, arrays, contents):
+    build_store(arrays([0], [1]), tmp_path / "g.zarr", memory=GIB)
+    before = contents(tmp_path)
+    source = arrays([0, 1], [1, 2])
+    with pytest.raises(UsageError, match="exists"):
+        build_store(source, tmp_path / "g.zarr", memory=GIB)
+    assert source.reads == 0
+    assert contents(tmp_path) == before
+    assert build_store(source, tmp_path / "g.zarr", memory=GIB, overwrite=True).nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "edges", "duplicates", "loops", "dangling", "nodes"),
+    [
+        ("debian-bookworm-deps.txt.gz", 309_498, 20_519, 2, 6_513, 63_436),
+        ("wiki-Vote.txt.gz", 103_689, 0, 0, 1_005, 7_115),
+        ("cit-HepTh.mtx.gz", 352_807, 0, 39, 2_711, 27_770),
+    ],
+)
+def test_real_graphs_have_their_published_counts(
+    tmp_path, graphs, name, edges, duplicates, loops, dangling, nodes
+):
+    facts = build_store(open_source(graphs / name), tmp_path / "g.zarr", memory=GIB, order="degree")
+    assert (facts.nodes, facts.edges, facts.duplicates) == (nodes, edges, duplicates)
+    assert (facts.self_loops, facts.dangling) == (loops, dangling)

@@ -1,0 +1,131 @@
+"""An import that does not finish leaves nothing, whatever ends it."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from oocpr.errors import DoesNotFitError, InputError, NotAStoreError
+from oocpr.ingest.build import build_store
+from oocpr.ingest.scratch import require_disk
+from oocpr.sources.rmat import Rmat
+from oocpr.store.graph import open_store
+
+GIB = 2**30
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def bad_line():
+    raise InputError("line 7 is no link.", "Correct it.")
+
+
+def open_files():
+    return [str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+
+
+@pytest.mark.parametrize(("event", "error"), [(interrupt, KeyboardInterrupt), (bad_line, InputError)])
+def test_the_source_breaks_off(tmp_path, arrays, event, error):
+    source = arrays(range(1000), range(1000), event=event)
+    with pytest.raises(error):
+        build_store(source, tmp_path / "g.zarr", memory=GIB, block_edges=10)
+    assert list(tmp_path.iterdir()) == []
+    assert not [name for name in open_files() if str(tmp_path) in name]
+
+
+@pytest.mark.parametrize("stage", ["reading", "ordering", "partitioning", "writing"])
+def test_an_interruption_at_any_stage(tmp_path, stage):
+    def listen(now, done, total, unit, note=""):
+        if now == stage and done > total // 3:
+            raise KeyboardInterrupt
+
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        build_store(
+            Rmat(12),
+            tmp_path / "g.zarr",
+            memory=GIB,
+            order="degree",
+            tmp=temporary,
+            progress=listen,
+            block_edges=4096,
+            bucket_edges=9999,
+        )
+    assert list(tmp_path.iterdir()) == [temporary]
+    assert list(temporary.iterdir()) == []
+
+
+def run(code, *args):
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, args)], capture_output=True, text=True
+    )
+
+
+FULL = """
+    import resource, sys
+    from oocpr.errors import DoesNotFitError
+    from oocpr.ingest.build import build_store
+    from oocpr.sources.rmat import Rmat
+
+    def limit(size):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    def listen(stage, done, total, unit):
+        if stage == sys.argv[2]:
+            limit(int(sys.argv[3]))
+
+    try:
+        build_store(
+            Rmat(14), sys.argv[1], memory=2**30, bucket_edges=50_000, block_edges=10_000, progress=listen
+        )
+    except DoesNotFitError as error:
+        print(error.cause)
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "size", "cause"),
+    [
+        ("reading", 500_000, "takes no"),
+        ("partitioning", 500_000, "takes no"),
+        ("writing", 1000, "cannot be written"),
+    ],
+)
+def test_a_file_that_may_not_grow(tmp_path, stage, size, cause):
+    # The system refuses to write past a limit as it does on a full disk, and no disk has to be filled.
+    done = run(FULL, tmp_path / "g.zarr", stage, size)
+    assert done.returncode == 0, done.stderr
+    assert cause in done.stdout
+    assert "free" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_too_small_is_refused_with_both_numbers(tmp_path):
+    with pytest.raises(DoesNotFitError, match=r"needs 1 EiB for temporary files, .*iB are free"):
+        require_disk(tmp_path, 2**60)
+
+
+def test_a_killed_import_is_no_store_and_holds_no_temporary_files(tmp_path):
+    code = """
+        import os, signal, sys
+        from oocpr.ingest.build import build_store
+        from oocpr.sources.rmat import Rmat
+
+        build_store(
+            Rmat(12), sys.argv[1], memory=2**30, bucket_edges=9999,
+            progress=lambda stage, *_: stage == "writing" and os.kill(os.getpid(), signal.SIGKILL),
+        )
+    """
+    assert run(code, tmp_path / "g.zarr").returncode == -signal.SIGKILL
+    [left] = tmp_path.iterdir()
+    assert left.is_dir()
+    with pytest.raises(NotAStoreError):
+        open_store(left)
+    with pytest.raises(NotAStoreError):
+        open_store(tmp_path / "g.zarr")

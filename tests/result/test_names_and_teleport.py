@@ -1,0 +1,92 @@
+"""Nodes are found by the names people know them by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from oocpr.errors import InputError, UsageError
+from oocpr.result import names as naming
+from oocpr.result.names import ListedNames, Names, RowNames, rows_named
+from oocpr.result.teleport import teleport_vector
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LABELS = ListedNames(["a", "two words", "c"])
+IDS = ListedNames(np.array([10, 30, 20], np.uint32))
+
+
+def test_names_are_found_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naming, "_CHUNK", 2)
+    assert rows_named(LABELS, 3, ["c", "a"], "x").tolist() == [2, 0]
+    assert rows_named(RowNames(), 5, [4, 4, 0], "x").tolist() == [4, 4, 0]
+
+
+def test_an_unknown_name_is_repeated() -> None:
+    with pytest.raises(InputError, match=r"seeds\.txt: the graph has no node 'd'"):
+        rows_named(LABELS, 3, ["a", "d"], "seeds.txt")
+
+
+def test_a_name_of_two_nodes_is_refused() -> None:
+    with pytest.raises(InputError, match="'b' is the name of node 0 and of node 2"):
+        rows_named(ListedNames(["b", "a", "b"]), 3, ["b"], "seeds.txt")
+
+
+@pytest.mark.parametrize(
+    ("names", "text", "weights"),
+    [
+        (LABELS, "two words\t3\nc\n", [0, 0.75, 0.25]),
+        (LABELS, "# comment\n\na\nc\n", [0.5, 0, 0.5]),
+        (IDS, "30 3\n20\t1\n", [0, 0.75, 0.25]),
+        (IDS, "10\n10\n20 2\r\n", [0.5, 0, 0.5]),
+        (RowNames(), "2\n", [0, 0, 1]),
+    ],
+)
+def test_a_file_of_weights_is_read_by_name(
+    tmp_path: Path, names: Names, text: str, weights: list[float]
+) -> None:
+    path = tmp_path / "seeds.txt"
+    path.write_bytes(text.encode())
+    assert teleport_vector(path, names, 3).tolist() == weights
+    assert teleport_vector(str(path), names, 3).tolist() == weights
+
+
+@pytest.mark.parametrize(
+    ("names", "text", "message"),
+    [
+        (LABELS, "a\tmuch\n", "line 1: 'a\\tmuch' is no node and weight"),
+        (IDS, "10\n\nten\n", "line 3: 'ten'"),
+        (IDS, "10 1 1\n", "line 1: '10 1 1'"),
+    ],
+)
+def test_the_line_that_cannot_be_read_is_named(tmp_path: Path, names: Names, text: str, message: str) -> None:
+    path = tmp_path / "seeds.txt"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        teleport_vector(path, names, 3)
+    assert str(path) in caught.value.cause
+    assert message in caught.value.cause
+
+
+def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        teleport_vector(tmp_path / "seeds.txt", RowNames(), 3)
+    (tmp_path / "seeds.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="cannot be read"):
+        teleport_vector(tmp_path / "seeds.txt", RowNames(), 3)
+
+
+@pytest.mark.parametrize("weights", [[0, 0, 0], [1, -1, 1], [1, np.nan, 1], [1, np.inf, 1]])
+def test_weights_that_are_no_distribution_are_refused(weights: list[float]) -> None:
+    with pytest.raises(UsageError, match="weights"):
+        teleport_vector(np.array(weights, float), RowNames(), 3)
+    with pytest.raises(UsageError, match="weights"):
+        teleport_vector(dict(enumerate(weights)), RowNames(), 3)
+
+
+def test_an_array_of_another_length_is_refused() -> None:
+    with pytest.raises(UsageError, match="shape"):
+        teleport_vector(np.ones(4), RowNames(), 3)

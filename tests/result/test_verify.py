@@ -1,0 +1,187 @@
+"""The verifying pass agrees with dense arithmetic, and only right ranks get a small bound."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oocpr.errors import DamagedError, InputError, UsageError
+from oocpr.ingest.build import build_store
+from oocpr.result import verify as verifying
+from oocpr.result.names import ListedNames, RowNames
+from oocpr.result.ranks import Ranks
+from oocpr.result.verify import in_store_order, verify
+from oocpr.sources import open_source
+from oocpr.store.graph import GraphWriter, open_store
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.store.graph import GraphStore
+
+MEMORY = 1 << 30
+
+
+def stored(adjacency: NDArray[np.bool_], folder: str | Path, tile_edges: int | None = None) -> GraphStore:
+    from scipy.sparse import csr_array
+
+    path = Path(folder, "graph.zarr")
+    build_store(open_source(csr_array(adjacency)), path, memory=MEMORY, tile_edges=tile_edges)
+    return open_store(path)
+
+
+def step_matrix(
+    adjacency: NDArray[np.bool_], damping: float, dangling: str, teleport: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Dense A and b of the step p -> A p + b, b the teleport of mass one."""
+    nodes = len(adjacency)
+    degree = adjacency.sum(axis=1)
+    links = np.divide(adjacency, degree[:, None], out=np.zeros((nodes, nodes)), where=degree[:, None] > 0).T
+    spread = teleport if dangling == "strongly" else np.full(nodes, 1 / nodes)
+    return damping * (links + np.outer(spread, degree == 0)), (1 - damping) * teleport
+
+
+def exact_ranks(matrix: NDArray[np.float64], constant: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.linalg.solve(np.eye(len(matrix)) - matrix, constant)
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_residual_and_bound_are_those_of_dense_arithmetic(data: st.DataObject) -> None:
+    nodes = data.draw(st.integers(1, 12))
+    seed = data.draw(st.integers(0, 2**32 - 1))
+    density = data.draw(st.sampled_from([0.0, 0.1, 0.4, 1.0]))
+    damping = data.draw(st.sampled_from([0.01, 0.5, 0.85, 0.99]))
+    dangling = data.draw(st.sampled_from(["strongly", "weakly"]))
+    noise = data.draw(st.sampled_from([0.0, 1e-12, 1e-3, 1.0]))
+    random = np.random.default_rng(seed)
+    adjacency = random.random((nodes, nodes)) < density
+    personal = data.draw(st.booleans())
+    teleport = random.dirichlet(np.ones(nodes)) if personal else np.full(nodes, 1 / nodes)
+    matrix, constant = step_matrix(adjacency, damping, dangling, teleport)
+    exact = exact_ranks(matrix, constant)
+    ranks = exact + noise * random.standard_normal(nodes)
+
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(adjacency, folder, tile_edges=data.draw(st.integers(1, 20)))
+        found = verify(
+            store, ranks, damping=damping, dangling=dangling, personalization=teleport if personal else None
+        )
+
+    residual = np.abs(matrix @ ranks + constant - ranks).sum()
+    assert found.residual == pytest.approx(residual, rel=1e-9, abs=1e-13)
+    assert found.bound >= np.abs(ranks - exact).sum() * (1 - 1e-12) - 1e-15
+    assert found.bound == (found.residual + found.rounding) / (1 - damping)
+    assert found.rounding <= 1e-13 * (1 + np.abs(ranks).sum())
+    assert found.total == pytest.approx(ranks.sum(), rel=1e-13, abs=1e-15)
+
+
+def test_a_multiple_of_the_answer_does_not_pass_for_it(tmp_path: Path) -> None:
+    adjacency = np.array([[0, 1, 0], [0, 0, 1], [1, 1, 0]], bool)
+    matrix, constant = step_matrix(adjacency, 0.85, "strongly", np.full(3, 1 / 3))
+    exact = exact_ranks(matrix, constant)
+    store = stored(adjacency, tmp_path)
+    assert verify(store, exact).residual < 1e-14
+    assert verify(store, 2 * exact).bound >= 1
+
+
+def test_a_hub_longer_than_a_tile_is_pushed_whole(tmp_path: Path) -> None:
+    nodes = 50
+    adjacency = np.zeros((nodes, nodes), bool)
+    adjacency[:, 7] = True
+    adjacency[7] = True
+    matrix, constant = step_matrix(adjacency, 0.85, "strongly", np.full(nodes, 1 / nodes))
+    store = stored(adjacency, tmp_path, tile_edges=3)
+    assert store.tiles == 33
+    assert verify(store, exact_ranks(matrix, constant)).residual < 1e-14
+
+
+def written(folder: Path, **changes: Any) -> GraphStore:
+    """A store of 0 -> 1, 0 -> 2, 1 -> 2, or of what `changes` makes of it."""
+    facts: dict[str, Any] = {
+        "source": "three nodes",
+        "order": "keep",
+        "tile_edges": 4,
+        "duplicates": 0,
+        "self_loops": 0,
+        "local_edges": 3,
+        "out_degree": [np.array([2, 1, 0], np.uint32)],
+    }
+    with GraphWriter(folder / "graph.zarr") as writer:
+        writer.add_tile(np.array([0, 0, 1], np.uint32), np.array([0, 1, 2, 0]))
+        writer.finish(**facts | changes)
+    return open_store(folder / "graph.zarr")
+
+
+def test_out_degrees_that_are_not_those_of_the_tiles_are_damage(tmp_path: Path) -> None:
+    store = written(tmp_path, out_degree=[np.array([1, 2, 0], np.uint32)])
+    with pytest.raises(DamagedError, match="row 0 has 2 out-links in the tiles and out-degree 1"):
+        verify(store, np.full(3, 1 / 3))
+
+
+@pytest.mark.parametrize("row", [0, 1, 2, 3])
+def test_row_offsets_that_are_not_those_of_the_tiles_are_damage(
+    tmp_path: Path, row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "_OFFSETS", 2)
+    store = written(tmp_path)
+    assert verify(store, np.full(3, 1 / 3)).residual > 0
+    right = store.indptr
+
+    def shifted(low: int, high: int) -> NDArray[np.int64]:
+        return right(low, high) + (np.arange(low, high) == row)
+
+    monkeypatch.setattr(store, "indptr", shifted)
+    with pytest.raises(DamagedError, match="row offsets"):
+        verify(store, np.full(3, 1 / 3))
+
+
+@pytest.mark.parametrize("damping", [0.0, 1.0, -0.5, float("nan")])
+def test_a_damping_that_cannot_be_is_refused(tmp_path: Path, damping: float) -> None:
+    with pytest.raises(UsageError, match="damping"):
+        verify(written(tmp_path), np.full(3, 1 / 3), damping=damping)
+
+
+def test_other_parameters_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    store = written(tmp_path)
+    with pytest.raises(UsageError, match="'never'"):
+        verify(store, np.full(3, 1 / 3), dangling="never")
+    with pytest.raises(InputError, match="2 ranks for a graph of 3 nodes"):
+        verify(store, np.full(2, 1 / 2))
+
+
+class TestOrder:
+    """Ranks in a file may stand in any order; names tell whose they are."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> GraphStore:
+        return written(tmp_path, labels=["a", "b", "b"])
+
+    def test_ranks_in_the_order_of_the_store_need_no_unique_names(self, store: GraphStore) -> None:
+        ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(["a", "b", "b"]))
+        assert in_store_order(store, ranks, "r.csv").tolist() == [0.1, 0.2, 0.7]
+
+    def test_names_that_repeat_cannot_be_matched_in_another_order(self, store: GraphStore) -> None:
+        ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(["b", "a", "b"]))
+        with pytest.raises(InputError, match=r"r\.csv has several ranks for one node name"):
+            in_store_order(store, ranks, "r.csv")
+
+    def test_any_order_is_matched_by_name(self, tmp_path: Path) -> None:
+        store = written(tmp_path, node_ids=np.array([30, 10, 20], np.uint32))
+        ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(np.array([10, 20, 30])))
+        assert in_store_order(store, ranks, "r.csv").tolist() == [0.7, 0.1, 0.2]
+
+    def test_a_node_without_a_rank_is_named(self, tmp_path: Path) -> None:
+        ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(np.array([2, 1, 5])))
+        with pytest.raises(InputError, match="no rank for the node 0"):
+            in_store_order(written(tmp_path), ranks, "r.csv")
+
+    def test_another_number_of_ranks_is_refused(self, store: GraphStore) -> None:
+        with pytest.raises(InputError, match="4 ranks, the graph 3 nodes"):
+            in_store_order(store, Ranks(np.full(4, 0.25), RowNames()), "r.csv")

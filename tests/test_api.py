@@ -1,0 +1,285 @@
+"""The calls that people make, against other programs and exact vectors."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy.sparse import coo_array, csr_array
+
+import oocpr
+from oocpr.api import as_graph
+from oocpr.errors import InputError, NotAStoreError, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HEAVY = ("cupy", "dask", "distributed", "numba", "numpy", "pyarrow", "scipy", "zarr")
+
+
+def python(code: str) -> str:
+    """Run code in a fresh interpreter that has the package under test."""
+    environment = os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    "module", ["oocpr", "oocpr.cli", "oocpr.cli.commands", "oocpr.errors", "oocpr.units"]
+)
+def test_importing_is_light(module: str) -> None:
+    assert python(f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])") == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    for name in oocpr.__all__:
+        assert getattr(oocpr, name) is not None
+    assert set(oocpr.__all__) <= set(dir(oocpr))
+    with pytest.raises(AttributeError, match="no attribute 'page_rank'"):
+        oocpr.page_rank  # noqa: B018
+
+
+@pytest.mark.parametrize("first", ["oocpr.plan.plan", "oocpr.engine.run", "oocpr.api"])
+def test_plan_stays_the_function_whatever_is_imported(first: str) -> None:
+    code = f"import oocpr, {first}; from oocpr.plan.plan import Plan; print(oocpr.plan.__module__, Plan)"
+    assert python(code) == "oocpr.api.ranking <class 'oocpr.plan.plan.Plan'>"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    import tomllib
+
+    text = Path(oocpr.__file__).parents[1].joinpath("pyproject.toml").read_text()
+    assert oocpr.__version__ == tomllib.loads(text)["project"]["version"]
+
+
+def reference(
+    adjacency: coo_array,
+    damping: float = 0.85,
+    dangling: str = "strongly",
+    teleport: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Power iteration in SciPy, to the last bit that float64 has."""
+    links = csr_array(adjacency)
+    links.data[:] = 1
+    nodes = links.shape[0]
+    degree = np.diff(links.indptr)
+    share = np.divide(1, degree, out=np.zeros(nodes), where=degree > 0)
+    transposed = csr_array(links.T)
+    uniform = np.full(nodes, 1 / nodes)
+    teleport = uniform if teleport is None else teleport
+    spread = teleport if dangling == "strongly" else uniform
+    ranks = uniform
+    for _ in range(5000):
+        step = damping * (transposed @ (ranks * share) + ranks[degree == 0].sum() * spread)
+        step += (1 - damping) * teleport
+        if np.abs(step - ranks).sum() < 1e-15:
+            return step
+        ranks = step
+    return ranks
+
+
+def random_graph(nodes: int, edges: int, seed: int) -> coo_array:
+    random = np.random.default_rng(seed)
+    ends = (random.zipf(1.6, edges) - 1) % nodes, random.integers(0, nodes, edges)
+    return coo_array((np.ones(edges), ends), shape=(nodes, nodes))
+
+
+@pytest.fixture(scope="module")
+def adjacency() -> coo_array:
+    return random_graph(2000, 12_000, 7)
+
+
+@pytest.fixture(scope="module")
+def graph(adjacency: coo_array, tmp_path_factory: pytest.TempPathFactory) -> oocpr.Graph:
+    return oocpr.import_graph(adjacency, tmp_path_factory.mktemp("api") / "graph.zarr")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"method": "residual", "reads": "bits8"},
+        {"method": "power", "reads": "float64"},
+        {"damping": 0.95, "reads": "float32", "tol": 1e-11},
+        {"dangling": "weakly", "device": "reference"},
+    ],
+)
+def test_the_certified_bound_holds(graph: oocpr.Graph, adjacency: coo_array, asked: dict[str, Any]) -> None:
+    ranks = oocpr.pagerank(graph, **asked)
+    exact = reference(adjacency, asked.get("damping", 0.85), asked.get("dangling", "strongly"))
+    assert ranks.converged
+    assert ranks.error_bound is not None
+    assert np.abs(ranks.to_numpy() - exact).sum() <= ranks.error_bound <= asked.get("tol", 1e-10)
+    assert ranks.run is not None
+    assert ranks.run.passes == len(ranks.history) == ranks.history[-1].number
+    for name, value in asked.items():
+        assert name == "device" or getattr(ranks.run, name) == value
+
+
+def test_every_way_to_name_a_graph_gives_the_same_ranks(graph: oocpr.Graph, adjacency: coo_array) -> None:
+    expected = oocpr.pagerank(graph).to_numpy()
+    source, target = adjacency.coords
+    for other in (graph.path, Path(graph.path), oocpr.open_graph(graph.path), adjacency):
+        assert oocpr.pagerank(other).to_numpy().tobytes() == expected.tobytes()
+    pairs = oocpr.pagerank((source, target))
+    # Pairs have the nodes that occur, a matrix those of its shape.
+    assert len(pairs) == len(np.union1d(source, target))
+
+
+def test_expected_ranks_of_a_labelled_file(data: Path) -> None:
+    ranks = oocpr.pagerank(data / "tiny" / "site.txt")
+    with (data / "tiny" / "site.ranks-0.85.csv").open(newline="") as file:
+        expected = {row["name"]: float(row["rank"]) for row in csv.DictReader(file)}
+    assert dict(ranks.top(5)) == pytest.approx(expected, abs=1e-10)
+
+
+def test_a_temporary_store_lives_as_long_as_its_ranks(data: Path, tmp_path: Path) -> None:
+    graph = as_graph(data / "tiny" / "site.txt", tmp=tmp_path)
+    assert repr(graph) == "Graph(5 nodes, 6 edges, temporary)"
+    ranks = oocpr.pagerank(graph)
+    del graph
+    gc.collect()
+    assert len(list(tmp_path.iterdir())) == 1
+    assert isinstance(ranks.top(1)[0][0], str)
+    del ranks
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_store_does_not_outlive_the_process(data: Path, tmp_path: Path) -> None:
+    site = data / "tiny" / "site.txt"
+    python(f"import oocpr.api; kept = oocpr.api.as_graph({str(site)!r}, tmp={str(tmp_path)!r})")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_that_fails_leaves_no_temporary_store(tmp_path: Path) -> None:
+    source = tmp_path / "links.txt"
+    source.write_text("1 2\nx y\n")
+    with pytest.raises(InputError, match="line 2"):
+        as_graph(source, tmp=tmp_path)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_parameters_are_refused_before_a_source_is_read() -> None:
+    with pytest.raises(UsageError, match="damping"):
+        oocpr.pagerank("no such file.txt", damping=2)
+
+
+def test_what_is_settled_in_a_store_cannot_be_asked_for_again(graph: oocpr.Graph) -> None:
+    with pytest.raises(UsageError, match="is a store"):
+        as_graph(graph.path, undirected=True)
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError):
+        oocpr.pagerank(tmp_path)
+
+
+def test_a_temporary_folder_that_cannot_be_made_is_named(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere"):
+        as_graph(data / "tiny" / "site.txt", tmp=tmp_path / "nowhere")
+
+
+def test_undirected_takes_both_directions(data: Path) -> None:
+    site = data / "tiny" / "site.txt"
+    both = as_graph(site, undirected=True)
+    assert both.store.out_degree(0, 5).sum() == both.edges
+    assert both.edges > as_graph(site).edges
+
+
+@pytest.mark.parametrize("way", ["mapping", "array", "file"])
+@pytest.mark.parametrize("dangling", ["strongly", "weakly"])
+def test_personalized_ranks_follow_the_weights(
+    graph: oocpr.Graph, adjacency: coo_array, tmp_path: Path, way: str, dangling: str
+) -> None:
+    seeds = {5: 3.0, 1999: 1.0}
+    teleport = np.zeros(2000)
+    teleport[[5, 1999]] = 0.75, 0.25
+    path = tmp_path / "seeds.txt"
+    path.write_text("5\t3\n1999\n")
+    wanted: Any = {"mapping": seeds, "array": teleport, "file": path}[way]
+    ranks = oocpr.pagerank(graph, personalization=wanted, dangling=dangling)
+    exact = reference(adjacency, dangling=dangling, teleport=teleport)
+    assert np.abs(ranks.to_numpy() - exact).sum() <= 1e-10
+    assert oocpr.verify(graph, ranks, personalization=wanted).bound <= 1e-10
+    with pytest.raises(UsageError, match="personalized"):
+        oocpr.verify(graph, ranks)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "zarr"])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_ranks_written_and_read_back_verify(data: Path, tmp_path: Path, suffix: str, labelled: bool) -> None:
+    name = "site.txt" if labelled else "langville-meyer.txt"
+    graph = oocpr.import_graph(data / "tiny" / name, tmp_path / "graph.zarr", order="degree")
+    ranks = oocpr.pagerank(graph, damping=0.9, dangling="weakly")
+    path = tmp_path / f"ranks.{suffix}"
+    getattr(ranks, f"to_{suffix}")(path)
+    again = oocpr.read_ranks(path)
+    assert again.top(10) == ranks.top(10)
+    assert again.to_numpy().tobytes() == ranks.to_numpy().tobytes()
+    # CSV has no place for the facts of a run.
+    said = {} if suffix != "csv" else {"damping": 0.9, "dangling": "weakly"}
+    assert oocpr.verify(graph, path, **said).bound <= 1e-10
+    assert again.run == (None if suffix == "csv" else ranks.run)
+
+
+def test_ranks_in_any_order_are_verified_by_name(graph: oocpr.Graph, tmp_path: Path) -> None:
+    path = tmp_path / "ranks.parquet"
+    oocpr.pagerank(graph).to_parquet(path, sort="rank")
+    table = pq.read_table(path)
+    assert table["rank"].to_pylist() == sorted(table["rank"].to_pylist(), reverse=True)
+    assert oocpr.verify(graph, path).bound <= 1e-10
+
+
+def test_info_says_what_is_stored(graph: oocpr.Graph, adjacency: coo_array) -> None:
+    info = graph.info()
+    distinct = csr_array(adjacency)
+    assert info["nodes"] == 2000
+    assert info["edges"] == distinct.nnz
+    assert info["duplicates"] == 12_000 - distinct.nnz
+    assert info["dangling"] == (np.diff(distinct.indptr) == 0).sum()
+    assert info["self_loops"] == (distinct.diagonal() > 0).sum()
+    assert info["weighted"] is False
+    assert info["order"] == "keep"
+    files = [path for path in Path(graph.path).rglob("*") if path.is_file()]
+    assert info["store_bytes"] == sum(path.stat().st_size for path in files)
+    assert info["arrays"]["in_edges/indices"] > info["bytes_per_edge"] * info["edges"]
+    assert sum(info["arrays"].values()) < info["store_bytes"]
+
+
+def test_a_plan_predicts_and_fits(graph: oocpr.Graph) -> None:
+    plan = oocpr.plan(graph)
+    assert plan.fits
+    assert plan.seconds is not None
+    assert plan.seconds > 0
+    assert oocpr.plan(graph.path, memory="10MiB").fits is False
+
+
+def test_a_run_that_gives_up_says_so(graph: oocpr.Graph, adjacency: coo_array) -> None:
+    ranks = oocpr.pagerank(graph, max_passes=4)
+    assert ranks.converged is False
+    assert ranks.error_bound is not None
+    assert 1e-10 < np.abs(ranks.to_numpy() - reference(adjacency)).sum() <= ranks.error_bound
+    assert "not converged" in repr(ranks)
+
+
+def test_progress_is_told_of_import_and_passes(adjacency: coo_array) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def progress(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
+        seen.append((stage, done))
+
+    ranks = oocpr.pagerank(adjacency, progress=progress)
+    assert ranks.run is not None
+    assert {stage for stage, _ in seen} >= {"reading", "writing", "ranking"}
+    assert seen[-1] == ("ranking", ranks.run.passes)

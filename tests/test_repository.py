@@ -1,0 +1,117 @@
+"""What holds for the repository as a whole: rooms, sizes, imports, and documents that say what is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+)
+HEAVY = ("dask", "distributed", "numba", "numpy", "pyarrow", "scipy", "zarr")
+
+
+def modules() -> list[Path]:
+    return [path for folder in ("oocpr", "kernels", "workflows") for path in (ROOT / folder).rglob("*.py")]
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    """Texts of a document's fenced blocks in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(*command: str, folder: Path = ROOT) -> str:
+    """Standard output of a command that has to succeed."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_rooms_import_one_way() -> None:
+    assert "0 broken" in run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+
+
+def test_no_module_holds_two_ideas() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
+    assert {name: lines for name, lines in lengths.items() if lines > 400} == {}
+
+
+def test_importing_oocpr_loads_nothing_heavy() -> None:
+    loaded = set(run(sys.executable, "-c", "import oocpr, sys; print(*sys.modules)").split())
+    assert "oocpr.errors" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_ci_runs_the_commands_of_the_readme() -> None:
+    first, *others = blocks(ROOT / "README.md", "console")
+    assert others
+    steps = (ROOT / ".ci" / "run").read_text()
+    assert len(first.splitlines()) == 2
+    for command in first.splitlines():
+        assert re.search(rf"{re.escape(command)}[)\s]", steps), f".ci/run does not run {command!r}"
+
+
+def test_first_command_prints_what_the_readme_shows() -> None:
+    first = blocks(ROOT / "README.md", "console")[0].splitlines()[0]
+    (shown,) = blocks(ROOT / "README.md", "text")
+    words = shlex.split(first.removeprefix("uv run oocpr "))
+    printed = run(sys.executable, "-m", "oocpr", *words).splitlines()
+    expected = [line.split() for line in shown.splitlines()]
+    assert len(expected) == 10
+    for line, (place, rank, name) in zip(printed, expected, strict=False):
+        assert line.split()[0::2] == [place, name]
+        assert float(line.split()[1]) == pytest.approx(float(rank), abs=1e-10)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the graph that the README's examples speak of."""
+    shutil.copy(ROOT / "data" / "tiny" / "site.txt.gz", tmp_path / "web.txt.gz")
+    return tmp_path
+
+
+def test_commands_of_the_readme_run(folder: Path) -> None:
+    for command in blocks(ROOT / "README.md", "console")[1].splitlines():
+        program, *words = shlex.split(command)
+        assert program == "oocpr"
+        run(sys.executable, "-m", "oocpr", *words, folder=folder)
+    assert (folder / "ranks.parquet").is_file()
+
+
+def test_python_of_the_readme_runs(folder: Path) -> None:
+    (source,) = blocks(ROOT / "README.md", "python")
+    run(sys.executable, "-c", source, folder=folder)
+    assert (folder / "ranks.parquet").is_file()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)", document.read_text())
+    missing = [
+        target for target in targets if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert missing == []
+
+
+def test_exit_codes_of_the_readme_are_those_of_the_program() -> None:
+    from oocpr.cli import EXIT_CODES
+
+    rows = re.findall(r"^\| (\d+) \| .* \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert [int(code) for code in rows] == list(EXIT_CODES)
+
+
+def test_formats_of_the_readme_are_those_of_the_sources() -> None:
+    from oocpr.sources import FORMATS
+
+    table = (ROOT / "README.md").read_text().split("## What it reads")[1].split("\n\n")[1]
+    named = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(FORMATS)

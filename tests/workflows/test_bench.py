@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+BENCH = Path(__file__).parents[2] / "workflows" / "bench"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _siblings() -> Any:
+    """Programs find the modules beside them, so the test does too."""
+    sys.path.insert(0, str(BENCH))
+    yield
+    sys.path.remove(str(BENCH))
+
+
+EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 0], [3, 2], [3, 3], [3, 4], [0, 1], [5, 4], [2, 5], [1, 1]])
+NODES, DISTINCT, LOOPS = 6, 10, 2
+
+
+def exact_ranks() -> np.ndarray:
+    """By the definition, densely."""
+    links = np.zeros((NODES, NODES))
+    links[EDGES[:, 0], EDGES[:, 1]] = 1
+    degree = links.sum(axis=1, keepdims=True)
+    walk = np.where(degree > 0, links / np.maximum(degree, 1), 1 / NODES)
+    ranks = np.linalg.solve(np.eye(NODES) - 0.85 * walk.T, np.full(NODES, 0.15 / NODES))
+    scaled: np.ndarray = ranks / ranks.sum()
+    return scaled
+
+
+def compare(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+    out = folder / "results.json"
+    names = ("OOCPR_GRAPHS", "OOCPR_GAP", "OOCPR_PEERS_PYTHON")
+    done = subprocess.run(
+        [
+            *(sys.executable, str(BENCH / "cpu_peers.py"), "--graphs", "tiny", "--sweeps", "--threads", "1"),
+            *("--folder", str(folder), "--cache", str(folder / "cache"), "--out", str(out), "--runs", "3"),
+            *options,
+        ],
+        env={key: value for key, value in os.environ.items() if key not in names},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done, out
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bench")
+    lines = "".join(f"{10 * a}\t{10 * b}\n" for a, b in EDGES)
+    (folder / "tiny.txt").write_text("# gaps between ids\n" + lines)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(tiny: Path) -> dict[str, Any]:
+    done, out = compare(tiny, "--only", "scipy", "networkit", "gap-pr")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def test_the_reference_is_the_solution_of_the_linear_system(tiny: Path, results: dict[str, Any]) -> None:
+    facts = results["graphs"]["tiny"]
+    assert (facts["nodes"], facts["edges"]) == (NODES, DISTINCT)
+    assert (facts["self_loops"], facts["dangling"]) == (LOOPS, 1)
+    assert facts["reference_bound"] < 1e-14
+    assert np.abs(np.load(tiny / "cache" / "tiny" / "reference.npy") - exact_ranks()).sum() < 1e-14
+
+
+def test_scipy_is_timed_at_the_first_tolerance_that_reaches_the_target(results: dict[str, Any]) -> None:
+    cell = results["times"]["tiny"]["scipy"]
+    assert cell["status"] == "reached"
+    assert cell["error"] <= 1e-10
+    assert 0 < cell["seconds_min"] <= cell["seconds_median"]
+    trials = sorted(cell["tried"]["power iteration"], key=lambda trial: trial["step"])
+    [first] = [k for k, trial in enumerate(trials) if trial["setting"] == cell["setting"]]
+    assert trials[first - 1]["step"] == trials[first]["step"] - 1
+    assert trials[first - 1]["error"] > 1e-10
+
+
+def test_a_missing_program_is_a_result_with_its_reason(results: dict[str, Any]) -> None:
+    cells = results["times"]["tiny"]
+    assert cells["networkit"]["status"] == cells["gap-pr"]["status"] == "unavailable"
+    assert "--python" in cells["networkit"]["reason"]
+    assert "--gap" in cells["gap-pr"]["reason"]
+
+
+def test_the_machine_is_described_without_its_name(results: dict[str, Any]) -> None:
+    machine = results["machine"]
+    assert machine["cores"] >= 1
+    assert machine["memory_gib"] > 0
+    assert machine["packages"]["numpy"] == np.__version__
+    assert os.uname().nodename not in json.dumps(machine).split('"')
+
+
+def test_results_are_kept_and_other_settings_are_refused(tiny: Path, results: dict[str, Any]) -> None:
+    done, out = compare(tiny, "--only", "scipy", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(out.read_text())["times"] == results["times"]
+    before = out.read_bytes()
+    done, _ = compare(tiny, "--only", "scipy", "--target", "1e-6")
+    assert done.returncode == 1
+    assert "other settings" in done.stderr
+    assert out.read_bytes() == before
+
+
+def test_the_table_shows_losses_and_misses() -> None:
+    def cell(seconds: float, **more: Any) -> dict[str, Any]:
+        return {"status": "reached", "seconds_min": seconds, "seconds_median": 2 * seconds} | more
+
+    found = {
+        "machine": {"cpu": "C", "cores": 2, "memory_gib": 4, "python": "3.11"},
+        "settings": {"target": 1e-10, "threads": 2},
+        "graphs": {"tiny": {"edges": 10_000_000}},
+        "times": {
+            "tiny": {
+                "oocpr": cell(2.0),
+                "igraph": cell(0.5),
+                "networkit": cell(9.0, status="not reached", error=3e-7),
+                "gap-pr": {"status": "unavailable", "reason": "not given"},
+            }
+        },
+        "sweeps": {"tiny": {"oocpr": cell(0.01), "scipy": cell(0.04)}},
+    }
+    lines = import_module("table").render(found).splitlines()
+    assert "| **oocpr** | 2.00 / 4.00 s |" in lines
+    assert "| igraph (PRPACK) | 0.500 / 1.00 s (0.250x) |" in lines
+    assert "| NetworKit | 9.00 / 18.0 s (4.50x), not reached: error 3.0e-07 |" in lines
+    assert "| GAP pr (Gauss-Seidel), float64 | unavailable: not given |" in lines
+    assert "| SciPy | 40.0 / 80.0 ms (4.00x) |" in lines
+
+
+@given(
+    rate=st.floats(0.05, 2.0),
+    misjudged=st.floats(0.25, 4.0),
+    start=st.integers(1, 60),
+    scale=st.floats(-3, 0),
+)
+def test_the_search_finds_the_first_step_that_holds(
+    rate: float, misjudged: float, start: int, scale: float
+) -> None:
+    search = import_module("search")
+    ladder = search.Ladder(start=start, top=400, decades=rate * misjudged)
+
+    def run(step: int) -> Any:
+        return search.Trial(step, 1.0, 10 ** (scale - rate * step))
+
+    trials = search.climb(ladder, run, 1e-10, lambda _: False)
+    found = search.first_within(trials, 1e-10)
+    expected = next(step for step in range(1, 401) if run(step).error <= 1e-10)
+    assert found.step == expected
+
+
+def test_the_search_gives_up_on_an_error_that_no_longer_falls() -> None:
+    search = import_module("search")
+    ladder = search.Ladder(start=20, top=34, decades=0.5)
+    trials = search.climb(ladder, lambda step: search.Trial(step, 1.0, 1e-6), 1e-10, lambda _: False)
+    assert search.first_within(trials, 1e-10) is None
+    assert len(trials) <= 3
