@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -14,10 +15,14 @@ from oocpr.progress import silent
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from oocpr.progress import Progress
     from oocpr.store.graph import GraphStore
 
 IMPORT_MEMORY = "4GiB"
+
+_LOG = logging.getLogger(__name__)
 
 
 class Graph:
@@ -29,6 +34,8 @@ class Graph:
         What `oocpr.store.open_store` gives.
     temporary
         A folder to remove when nobody holds the graph, or the ranks that take their names from it, any more.
+    notices
+        Sentences a person should read after an import, such as what was left out.
 
     Examples
     --------
@@ -37,8 +44,9 @@ class Graph:
     Graph(2 nodes, 2 edges, temporary)
     """
 
-    def __init__(self, store: GraphStore, temporary: Path | None = None) -> None:
+    def __init__(self, store: GraphStore, temporary: Path | None = None, notices: Sequence[str] = ()) -> None:
         self.store = store
+        self.notices = list(notices)
         self.temporary = temporary is not None
         if temporary is not None:
             # The store is what the names of ranks hold on to, so it decides how long the folder lives.
@@ -160,8 +168,9 @@ def import_graph(
 
     budget = parse_bytes(memory)
     opened = open_source(source, format=format, labels=labels, undirected=undirected)
+    _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     build_store(opened, path, memory=budget, order=order, tmp=tmp, overwrite=overwrite, progress=progress)
-    return Graph(open_store(path))
+    return Graph(open_store(path), notices=opened.notices)
 
 
 def open_graph(path: str | os.PathLike[str]) -> Graph:
@@ -234,7 +243,7 @@ def as_graph(
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Graph(made.store, temporary=folder)
+    return Graph(made.store, folder, made.notices)
 
 
 def _looks_like_a_store(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
     from oocpr.result.verify import Verification
     from oocpr.store.graph import GraphStore
+
+_LOG = logging.getLogger(__name__)
 
 
 def plan(
@@ -167,6 +170,7 @@ def pagerank(
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
     made = _plan(store, settings, memory, stripes, personalized=teleport is not None)
+    _LOG.info("plan of the run:\n%s", made)
     solution = solve(
         store,
         made,

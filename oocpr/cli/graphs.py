@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, options
+from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, options, tell_notices
 from oocpr.cli.tables import pairs
 from oocpr.units import format_bytes, format_count
 
@@ -103,6 +103,7 @@ def import_(session: Session, /, source: str, output: str, **parameters: Any) ->
 
     with session.progress() as progress:
         graph = import_graph(source, output, progress=progress, **parameters)
+    tell_notices(graph.notices)
     emit(_imported(graph))
 
 
@@ -154,6 +155,7 @@ def rmat(
     source = Rmat(scale, edge_factor=edge_factor, seed=seed, permute=permute)
     with session.progress() as progress:
         graph = import_graph(source, output, progress=progress, **parameters)
+    tell_notices(graph.notices)
     emit(_imported(graph))
 
 

@@ -17,7 +17,7 @@ from oocpr.cli.console import Reporter
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -133,6 +133,12 @@ def emit(text: str) -> None:
     with naming_stdout():
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+def tell_notices(notices: Iterable[str]) -> None:
+    """Write to standard error what a person should know of an import."""
+    for notice in notices:
+        sys.stderr.write(f"note: {notice}\n")
 
 
 @contextlib.contextmanager

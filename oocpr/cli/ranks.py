@@ -10,7 +10,7 @@ import click
 
 from oocpr.cli import NOT_CONVERGED, fail
 from oocpr.cli.graphs import source_options
-from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, naming_stdout
+from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, naming_stdout, tell_notices
 from oocpr.cli.tables import pairs, ranking
 from oocpr.errors import UsageError
 from oocpr.units import format_bound, format_bytes, format_count, format_seconds
@@ -149,6 +149,7 @@ def rank(
             progress=progress,
         )
         ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)
+    tell_notices(opened.notices)
     run = ranks.run
     assert run is not None, "pagerank always says what it did"
     if output is not None:

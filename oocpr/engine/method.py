@@ -159,7 +159,8 @@ def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[Pu
 def end_pass(state: State, step: SweepStep, pushed: Sequence[Pushed], sums: Sequence[StripeSums]) -> State:
     """State after a pass, from what all stripes report (in stripe order)."""
     mended, carries = _mend(sums)
-    total = math.fsum(part.total for part in pushed)
+    # Mixing may step along the solution itself, by any amount: only the size of p counts, not its sign.
+    total = abs(math.fsum(part.total for part in pushed))
     residual = math.fsum(part.norm for part in mended) / total
     residuals = (*state.residuals, residual)
     memory = _remember(state.memory, step, mended)

@@ -34,7 +34,7 @@ LEAST_BUCKET_EDGES = 1 << 17
 LEAST_TILE_EDGES = 1 << 10
 MOST_TILE_EDGES = 1 << 20
 LARGEST_TILE_EDGES = 1 << 31
-TILES_WANTED = 16
+TILES_WANTED = 4
 
 
 def resident() -> int:
@@ -73,8 +73,8 @@ def require(needed: int, given: int, what: str) -> None:
 def tile_edges_for(edges: int) -> int:
     """Edges of a tile where nobody chose: a power of two, within limits.
 
-    Proposals that pass from tile to tile need some tiles to work with, and a tile has to be large enough to
-    be worth a read: between the limits there are 16 to 31 tiles, less the share of repeated edges.
+    Proposals that pass from tile to tile need some tiles to work with, sweeps inside a tile gain from large
+    ones, and a tile has to be worth a read: between the limits there are 4 to 7 tiles, less the share of repeated edges.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def tile_edges_for(edges: int) -> int:
     Examples
     --------
     >>> tile_edges_for(3_216_152), tile_edges_for(0), tile_edges_for(10**10)
-    (131072, 1024, 1048576)
+    (524288, 1024, 1048576)
     """
     wanted = 1 << max(0, (edges // TILES_WANTED).bit_length() - 1)
     return min(max(wanted, LEAST_TILE_EDGES), MOST_TILE_EDGES)

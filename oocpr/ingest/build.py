@@ -67,7 +67,7 @@ def build_store(
         Order of the rows: "keep" has that of the source's ids, "degree" goes by out-degree, descending, where
         repeated links count as often as they come, and by id among equals.
     tile_edges
-        Edges of a tile; None chooses a power of two from 2^10 to 2^20 that gives about 16 to 31 tiles.
+        Edges of a tile; None chooses a power of two from 2^10 to 2^20 that gives 4 tiles or more.
     tmp
         Folder for temporary files; None takes the one that `path` is in.
     overwrite

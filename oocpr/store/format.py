@@ -17,8 +17,8 @@ number of edges, all arrays have one dimension and every chunk is written, also 
     labels/offsets       int64, n + 1       codecs oocpr.packed_ints, crc32c
     labels/utf8          uint8: the label of row v is bytes offsets[v] to offsets[v + 1] - 1
 
-``metadata_crc32c`` is the checksum of all ``zarr.json`` files, see metadata_checksum. While a store is being
-written the attribute "oocpr" is ``{"unfinished": true}``.
+``metadata_crc32c`` is the checksum of all ``zarr.json`` files, see metadata_checksum; it may be missing.
+While a store is being written the attribute "oocpr" is ``{"unfinished": true}``.
 
 Tiles
 -----
@@ -64,7 +64,8 @@ Chunk
 -----
 What the codec ``oocpr.packed_ints`` writes begins with the bytes ``oci1`` and a word with the kind of the
 chunk. Behind the header lie its sections, the ones with the larger elements first, so that all are aligned
-to their elements; zeros fill the chunk up to a multiple of four bytes.
+to their elements; zeros fill the chunk up to a multiple of four bytes. A chunk may have fewer values than
+its array's chunks: those missing at the end are fill values.
 
 Kind 0, raw: word 2 is the number of values, word 3 their type (``u4``, ``i8``, ... in ASCII, filled up with
 zeros); then the values.

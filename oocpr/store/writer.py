@@ -167,11 +167,12 @@ class GraphWriter:
             If the pieces are too many or too few for the rows of the tiles, or the tiles are not equal.
         """
         nodes = self._tile_rows[-1]
-        if self._tile_sizes - {tile_edges} or self._last_size > tile_edges or len(self._tile_rows) == 1:
-            raise UsageError(
-                f"The tiles do not all have {tile_edges} edges.", "Cut the edges into tiles of equal size."
-            )
         with self._writing():
+            if self._tile_sizes - {tile_edges} or self._last_size > tile_edges or len(self._tile_rows) == 1:
+                raise UsageError(
+                    f"The tiles do not all have {tile_edges} edges.",
+                    "Cut the edges into tiles of equal size.",
+                )
             self._indptr.close()
             in_edges = self._root["in_edges"]
             in_edges.attrs.update(

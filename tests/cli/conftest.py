@@ -17,8 +17,6 @@ from oocpr.cli import main
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
-
 
 @dataclass
 class Outcome:
@@ -61,12 +59,18 @@ def fails(oocpr_command: Callable[..., Outcome], tmp_path: Path) -> Callable[...
 
 
 @pytest.fixture
-def process() -> Callable[..., subprocess.Popen[bytes]]:
+def environment() -> dict[str, str]:
+    """Give a child process the package under test, installed or not."""
+    return os.environ | {"PYTHONPATH": str(Path(oocpr.__file__).parents[1])}
+
+
+@pytest.fixture
+def process(environment: dict[str, str]) -> Callable[..., subprocess.Popen[bytes]]:
     """Start a command in a process of its own."""
 
     def start(*words: object, **options: object) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "oocpr", *(str(word) for word in words)]
-        return subprocess.Popen(command, **({"env": ENVIRONMENT} | options))  # type: ignore[call-overload]
+        return subprocess.Popen(command, env=environment, **options)  # type: ignore[call-overload]
 
     return start
 

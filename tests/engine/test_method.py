@@ -158,6 +158,15 @@ def test_other_methods_remember_nothing(name):
         assert state.weights == ()
 
 
+def test_a_residual_is_relative_to_the_size_of_the_ranks_whatever_their_sign():
+    vectors = Vectors(Settings(), [0, 4])
+    step = method.sweep_step(vectors.settings, vectors.state, 4, MASS)
+    sums = [StripeSums(4, 0.0, 0.5, np.zeros(0), np.zeros(0), np.zeros(1), np.zeros(1))]
+    for total in (2.0, -2.0):
+        state = method.end_pass(vectors.state, step, [Pushed(0.0, 0.0, total)], sums)
+        assert state.residuals == (0.25,)
+
+
 @given(dangling=st.floats(0, 1), mass=st.floats(0, 2), nodes=st.integers(1, 1000))
 def test_teleport_and_dangling_mass_go_where_the_rule_says(dangling, mass, nodes):
     pushed = [Pushed(dangling / 2, mass / 4, 1.0), Pushed(dangling / 2, mass * 3 / 4, 1.0)]

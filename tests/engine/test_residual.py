@@ -31,9 +31,11 @@ def test_the_kept_residual_is_the_residual(backend, graph, name, reads, data):
         job = Job("", settings, plan, backend, threads=1, teleport=teleport)
         for passed in passes(job, store, 8):
             fresh = product(graph, passed.p, damping, teleport, dangling)
-            mass = passed.p.sum()
+            mass = abs(passed.p.sum())
             assert np.abs(passed.after - fresh).sum() <= 3e-14 * mass
             assert abs(passed.residual - np.abs(fresh - passed.p).sum() / mass) <= 3e-14
+            if passed.residual < 1e-13:
+                break
 
 
 @pytest.mark.parametrize("name", METHODS)

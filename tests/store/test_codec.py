@@ -76,6 +76,16 @@ def test_zarr_reads_and_writes_slices(chunk):
     np.testing.assert_array_equal(array[:], values)
 
 
+def test_a_last_chunk_is_as_short_as_its_values():
+    store: dict[str, object] = {}
+    array = zarr.create_array(
+        store, shape=(3,), dtype="int64", chunks=(10**6,), serializer=PackedInts(), compressors=None
+    )
+    array[:] = [5, 6, 9]
+    assert len(store["c/0"].to_bytes()) < 300
+    assert array[:].tolist() == [5, 6, 9]
+
+
 def test_two_dimensions_are_flattened_and_folded():
     values = np.random.default_rng(3).integers(0, 100, (30, 50)).astype(np.uint32)
     np.testing.assert_array_equal(make_array(values, 16)[:], values)
@@ -97,7 +107,7 @@ def test_a_configuration_that_the_codec_does_not_have_is_refused():
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda coded: b"",
+        lambda _: b"",
         lambda coded: b"oci2" + coded[4:],
         lambda coded: coded[:4] + b"\x07" + coded[5:],
         lambda coded: coded[:-1],

@@ -98,7 +98,7 @@ def fuzz(seed: int, count: int) -> None:
     outcomes: collections.Counter[str] = collections.Counter()
     for trial in range(count):
         outcomes[decode_fenced(spoil(valid_tile(rng), rng), at_end=bool(trial % 2))] += 1
-    print(outcomes)
+    sys.stdout.write(f"{outcomes}\n")
     assert outcomes["decoded"] > count // 50
     assert len(outcomes) > 4
 

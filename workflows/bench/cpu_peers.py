@@ -21,7 +21,7 @@ from typing import Any
 
 from edge_set import DAMPING, EdgeSet, add_reference, prepare
 from machine import describe
-from programs import PROGRAMS
+from programs import PROGRAMS, TARGET
 from sweeps import SWEEPS
 
 GRAPHS = ("cnr-2000", "linux61-calls", "rmat20", "rmat22")
@@ -38,7 +38,6 @@ class Bench:
     cache: Path
     graphs: Path | None
     peers_python: Path | None
-    target: float
     runs: int
     budget: float
     limit: float
@@ -60,12 +59,7 @@ class Bench:
         with tempfile.TemporaryDirectory() as scratch:
             answer = Path(scratch) / "cell.json"
             script = Path(__file__).with_name("measure.py")
-            options = {
-                "target": self.target,
-                "runs": self.runs,
-                "budget": self.budget,
-                "threads": self.threads,
-            }
+            options = {"runs": self.runs, "budget": self.budget, "threads": self.threads}
             command = [str(python), str(script), table, program, str(graph.folder), str(answer)]
             command += [word for key, value in options.items() for word in (f"--{key}", str(value))]
             try:
@@ -94,11 +88,7 @@ class Bench:
             Where they come from another machine or other settings: such figures do not belong in one table.
         """
         machine = describe()
-        settings = {
-            "damping": DAMPING,
-            "target": self.target,
-            "threads": self.threads,
-        }
+        settings = {"damping": DAMPING, "target": TARGET, "threads": self.threads}
         if self.out.exists():
             results: dict[str, Any] = json.loads(self.out.read_text())
             same = results["settings"] == settings and all(
@@ -156,7 +146,6 @@ def parse() -> argparse.Namespace:
         "--budget", type=float, default=20, help="seconds for those runs; past them three are enough"
     )
     parser.add_argument("--limit", type=float, default=600, help="seconds after which a program is given up")
-    parser.add_argument("--target", type=float, default=1e-10, help="true L1 error to reach")
     return parser.parse_args()
 
 
@@ -170,7 +159,6 @@ def main() -> None:
         cache=asked.cache,
         graphs=asked.folder,
         peers_python=asked.python,
-        target=asked.target,
         runs=asked.runs,
         budget=asked.budget,
         limit=asked.limit,

@@ -13,27 +13,23 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from edge_set import EdgeSet
-from programs import PROGRAMS, release
+from programs import PROGRAMS, TARGET, release
 from search import Trial, climb, first_within
 from sweeps import SWEEPS
 
 if TYPE_CHECKING:
     from programs import Program, Way
 
-HOPELESS = 3.0
-"""A variant is given up once it takes this many times the best one's time without having arrived."""
 FEWEST_RUNS = 3
 
 
 def time_to_error(
-    program: Program, graph: EdgeSet, *, target: float, runs: int, budget: float, threads: int
+    program: Program, graph: EdgeSet, *, runs: int, budget: float, threads: int
 ) -> dict[str, Any]:
-    """Time of the first setting that reaches the target, and everything needed to judge it.
+    """Time of the first setting that reaches TARGET, and everything needed to judge it.
 
     Parameters
     ----------
-    target
-        True L1 error to reach.
     runs
         Runs of the setting that was found.
     budget
@@ -42,42 +38,27 @@ def time_to_error(
         Threads where the program can use them.
     """
     began = perf_counter()
-    ways = program.build(graph, threads)
+    way = program.build(graph, threads)
     built = perf_counter() - began
-    tried: dict[str, list[Trial]] = {}
-    best: tuple[str, Trial] | None = None
-    for name, way in ways.items():
-        limit = HOPELESS * best[1].seconds if best else float("inf")
-        tried[name] = search(way, graph, target, limit)
-        found = first_within(tried[name], target)
-        if found and (best is None or found.seconds < best[1].seconds):
-            best = name, found
-    name, chosen = best or min(
-        ((name, trial) for name, trials in tried.items() for trial in trials),
-        key=lambda pair: pair[1].error,
-    )
-    way = ways[name]
+    trials = climb(way.ladder, lambda step: attempt(way, graph, step), TARGET)
+    found = first_within(trials, TARGET)
+    chosen = found or min(trials, key=lambda trial: trial.error)
     # The first run of all also pays for compiling and for memory; any later one counts.
-    first = next(iter(tried.values()))[0]
-    repeats = repeat(way, graph, chosen.step, runs, budget, [] if chosen is first else [chosen])
-    while best and max(trial.error for trial in repeats) > target and repeats[0].step < way.ladder.top:
+    repeats = repeat(way, graph, chosen.step, runs, budget, [] if chosen is trials[0] else [chosen])
+    while found and max(trial.error for trial in repeats) > TARGET and repeats[0].step < way.ladder.top:
         # Programs whose threads race do not repeat their errors: the step has to hold every time.
         repeats = repeat(way, graph, repeats[0].step + 1, runs, budget, [])
     seconds = [trial.seconds for trial in repeats]
     error = max(trial.error for trial in repeats)
     return {
-        "status": "reached" if error <= target else "not reached",
+        "status": "reached" if error <= TARGET else "not reached",
         "seconds_min": min(seconds),
         "seconds_median": median(seconds),
         "error": error,
-        "way": name,
         "setting": way.setting(repeats[0].step),
         "build_seconds": built,
         "seconds": seconds,
-        "tried": {
-            name: [asdict(trial) | {"setting": ways[name].setting(trial.step)} for trial in trials]
-            for name, trials in tried.items()
-        },
+        "tried": [asdict(trial) | {"setting": way.setting(trial.step)} for trial in trials],
     }
 
 
@@ -97,16 +78,6 @@ def attempt(way: Way, graph: EdgeSet, step: int) -> Trial:
     return Trial(step, seconds, graph.error(ranks))
 
 
-def search(way: Way, graph: EdgeSet, target: float, limit: float) -> list[Trial]:
-    """Climb the ladder of one way, until a trial takes longer than `limit` without having arrived."""
-    return climb(
-        way.ladder,
-        lambda step: attempt(way, graph, step),
-        target,
-        lambda trial: trial.seconds > limit and trial.error > target,
-    )
-
-
 def peak_memory() -> int:
     """Largest resident set of this process or of a program it ran, in KiB."""
     # What getrusage says of this process also counts the process that started it.
@@ -122,7 +93,6 @@ def main() -> None:
     parser.add_argument("program")
     parser.add_argument("graph", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--target", type=float, required=True)
     parser.add_argument("--runs", type=int, required=True)
     parser.add_argument("--budget", type=float, required=True)
     parser.add_argument("--threads", type=int, required=True)
@@ -134,12 +104,7 @@ def main() -> None:
         if chosen.table == "times":
             program = PROGRAMS[chosen.program]
             cell = time_to_error(
-                program,
-                graph,
-                target=chosen.target,
-                runs=chosen.runs,
-                budget=chosen.budget,
-                threads=chosen.threads,
+                program, graph, runs=chosen.runs, budget=chosen.budget, threads=chosen.threads
             )
             cell |= {"version": release(program), "threads": chosen.threads if program.parallel else 1}
         else:

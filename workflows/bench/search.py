@@ -41,13 +41,11 @@ class Trial:
     error: float
 
 
-def climb(
-    ladder: Ladder, run: Callable[[int], Trial], target: float, enough: Callable[[Trial], bool]
-) -> list[Trial]:
+def climb(ladder: Ladder, run: Callable[[int], Trial], target: float) -> list[Trial]:
     """Try steps until the first one whose error is at most `target` is known.
 
-    Errors are taken to fall from step to step. The search stops early where the error has stopped falling
-    above `target`, and where `enough` says that going on cannot be worth it.
+    Errors are taken to fall from step to step. The search gives up where the error has stopped falling
+    above `target`.
 
     Returns
     -------
@@ -65,7 +63,7 @@ def climb(
             holds = step
         else:
             fails = step
-        if holds - fails <= 1 or fails == ladder.top or enough(trial):
+        if holds - fails <= 1 or fails == ladder.top:
             return trials
         if holds > ladder.top and _stalled(trials, ladder.decades):
             return trials

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.base import Pushed, StripeSpec, TileSums
-from oocpr.engine.backends.cpu_deliver import PIECE, pieces_of
+from oocpr.engine.backends.cpu_deliver import PIECE
 from oocpr.engine.backends.cpu_numbers import scaled_table
 from oocpr.engine.backends.cpu_rows import BLOCK
-from oocpr.engine.backends.cpu_local import REGIONS
+from oocpr.engine.backends.cpu_scratch import NOTHING, Scratch, slice_tile
 from oocpr.engine.backends.cpu_tile import (
+    Inside,
     Links,
     Orders,
     Rows,
     Shape,
+    Slices,
     Sums,
     publish,
     sweep_decoded,
@@ -67,16 +69,17 @@ class CpuTile:
     Parameters
     ----------
     packed
-        Its bytes, checked.
-    links
+        Its bytes, checked; only their counts are used where there are slices.
+    links, slices
         Its links decoded, where they are kept.
-    picked
-        Whether the links inside the tile have been picked out and are kept.
+    inside
+        The links that stay inside the tile, once they have been picked out and are kept.
     """
 
     packed: PackedTile
     links: Links | None = None
-    picked: bool = False
+    slices: Slices | None = None
+    inside: Inside | None = None
 
 
 class CpuBackend:
@@ -92,7 +95,7 @@ class CpuBackend:
 
     def __init__(self, threads: int | None = None) -> None:
         self._team = Team(threads or usable_cores())
-        self._scratch: list[_Scratch] = []
+        self._scratch: list[Scratch] = []
 
     def allocate(
         self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
@@ -153,11 +156,11 @@ class CpuBackend:
         packed = parse_tile(encoded)
         if not decode:
             return CpuTile(packed)
-        links, starts = _Scratch().links(packed, packed.edges, False)
+        links, starts = Scratch().links(packed, packed.edges)
         expand_segments(packed, links.positions, starts, links.segments)
         decode_columns(packed, links.positions, starts, links.columns)
         _check_column(int(links.columns.max(initial=0)), nodes)
-        return CpuTile(packed, links)
+        return CpuTile(packed, links, slice_tile(packed, links, nodes))
 
     def sweep_tile(
         self,
@@ -175,48 +178,36 @@ class CpuBackend:
             raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.", REMEDY)
         local = spec.proposals and step.sweeps > 1
         peaks = spec.reads == "bits8"
-        scratch = self._scratch.pop() if self._scratch else _Scratch()
+        scratch = self._scratch.pop() if self._scratch else Scratch()
         sums = scratch.sums(packed, owned, len(step.live))
+        orders = Orders(
+            spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot, peaks,
+            step.scale,
+        )  # fmt: skip
+        live = np.array(step.live, np.int64)
+        rest = (sums, state.rows, state.pushed, reads.numbers, _table(step.scale), orders, live, *carry)
         offset = rows[0] - spec.row_begin
-        rest = (
-            sums,
-            state.rows,
-            state.pushed,
-            reads.numbers,
-            _table(step.scale),
-            Orders(
-                spec.proposals,
-                step.sweeps,
-                step.damping,
-                step.base,
-                step.uniform,
-                1 / spec.nodes,
-                step.slot,
-                peaks,
-                step.scale,
-            ),
-            np.array(step.live, np.int64),
-            *carry,
-        )
-        shape = Shape(
-            packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, tile.picked
-        )
-        if tile.links is None:
+        picked = tile.inside is not None
+        shape = Shape(packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, picked)
+        if tile.links is None or tile.slices is None:
             self._sweep_packed(scratch, packed, local, shape, rest)
         else:
-            if local and not tile.picked:
-                tile.links = _Scratch().with_inside(tile.links, packed)
-                tile.picked = True
-            self._team.run(sweep_decoded, shape, tile.links, *rest)
+            if local and not picked:
+                tile.inside = Scratch().inside(packed, local)
+            inside = tile.inside or scratch.inside(packed, False)
+            self._team.run(sweep_decoded, tile.slices, shape, tile.links, inside, *rest)
+            # From here on the slices hold them.
+            tile.links = tile.links._replace(columns=NOTHING)
         self._scratch.append(scratch)
         return _tile_sums(sums, owned, step, peaks)
 
-    def _sweep_packed(self, scratch: _Scratch, packed: PackedTile, local: bool, shape: Shape, rest: Any) -> None:
+    def _sweep_packed(self, scratch: Scratch, packed: PackedTile, local: bool, shape: Shape, rest: Any) -> None:
         team = self._team.size
-        links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024, local)
+        links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024)
         expand_segments(packed, links.positions, starts, links.segments)
         most = np.zeros(team, np.uint32)
-        self._team.run(sweep_packed, packed, starts, local, most, shape, links, *rest)
+        inside = scratch.inside(packed, local)
+        self._team.run(sweep_packed, packed, starts, local, most, shape, links, inside, *rest)
         _check_column(int(most.max()), shape.nodes)
 
     def first_row(self, state: CpuState, live: tuple[int, ...]) -> NDArray[np.float64]:
@@ -262,52 +253,3 @@ def _check_column(column: int, nodes: int) -> None:
 def _in_order(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sum of the blocks, first to last; zeros where there are none."""
     return np.cumsum(blocks, axis=0)[-1] if len(blocks) else np.zeros(blocks.shape[1])
-
-
-class _Scratch:
-    """Memory of one tile, kept from tile to tile and grown when a larger one comes."""
-
-    def __init__(self) -> None:
-        self._pool: dict[str, NDArray[Any]] = {}
-
-    def sums(self, tile: PackedTile, owned: int, live: int) -> Sums:
-        """Arrays of what a sweep adds up; contents undefined but for the blocks, which are zero."""
-        segments = owned + 1
-        pieces = int(pieces_of(tile.edges))
-        return Sums(
-            self._take("pushes", segments, np.float64),
-            self._take("proposals", segments, np.float64),
-            self._take("ends", pieces * 2, np.float64).reshape(pieces, 2),
-            *(self._take(name, segments, np.float32) for name in ("total", "shares", "after", "spare")),
-            blocks=np.zeros((-(-owned // BLOCK), 2 + 3 * live)),
-        )
-
-    def links(self, tile: PackedTile, columns: int, local: bool) -> tuple[Links, NDArray[np.uint32]]:
-        """Arrays of a tile's links, and of the first column of its non-empty segments; contents undefined."""
-        nothing = np.empty(0, np.uint32)
-        links = Links(
-            self._take("positions", tile.nonempty + 1, np.uint32),
-            self._take("segments", tile.nonempty + 1, np.uint32),
-            self._take("columns", columns, np.uint32),
-            nothing,
-            nothing,
-            nothing,
-            nothing,
-        )
-        starts = self._take("starts", tile.nonempty, np.uint32)
-        return (self.with_inside(links, tile) if local else links), starts
-
-    def with_inside(self, links: Links, tile: PackedTile) -> Links:
-        """Give links room for those that stay inside the tile."""
-        return links._replace(
-            inside=self._take("inside", tile.edges, np.uint32),
-            ends=self._take("ends of rows", tile.nonempty, np.uint32),
-            rows=self._take("rows", tile.nonempty, np.uint32),
-            counts=self._take("counts", REGIONS, np.uint32),
-        )
-
-    def _take(self, name: str, items: int, dtype: Any) -> NDArray[Any]:
-        held = self._pool.get(name)
-        if held is None or len(held) < items:
-            held = self._pool[name] = np.empty(items, dtype)
-        return held[:items]

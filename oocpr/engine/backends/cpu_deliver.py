@@ -14,8 +14,9 @@ from numba import njit, uint32, uint64
 from oocpr.engine.backends.cpu_numbers import widen
 from oocpr.store.unpacking import decode_block
 
-PIECE = 16
-"""Blocks of 1024 edges that one thread decodes and sums at a time: their columns stay in the L2 cache."""
+PIECE = 4
+"""Blocks of 1024 edges that one thread decodes and sums at a time: their columns stay in the first-level cache,
+and no part of a row is longer."""
 
 
 @njit(nogil=True, cache=True)
@@ -81,7 +82,7 @@ def _sum_both(reads, table, columns, begin, end, low, span, nothing):
 
 @njit(nogil=True, cache=True)
 def deliver_piece(
-    piece, edges, nonempty, positions, segments, columns, at, reads, table, both, low, span, pushes, proposals, ends
+    piece, edges, nonempty, positions, segments, columns, at, reads, table, both, low, span, pushes, proposals, heads
 ):
     """Sum what a piece delivers to each row.
 
@@ -93,9 +94,8 @@ def deliver_piece(
         Whether proposals are gathered too, those of nodes low .. low + span - 1; `reads` then holds push and
         proposal of each node side by side, and zeros after the last.
     pushes, proposals
-        float64, one a segment: receive the sums of the segments that begin in the piece.
-    ends
-        float64, shape (pieces, 2): receives the sums of the piece's edges before its first segment begins.
+        float64: receive the sums of the segments that begin in the piece; behind all segments, at ``heads +
+        piece``, the sums of the piece's edges before its first segment begins.
     """
     base = uint64(piece) * uint64(1024 * PIECE)
     stop = min(base + uint64(1024 * PIECE), uint64(edges))
@@ -104,12 +104,11 @@ def deliver_piece(
     offset = uint64(at) - base
     nothing = uint64(reads.size // 2 - 1)
     if both:
-        ends[piece, 0], ends[piece, 1] = _sum_both(
+        pushes[heads + piece], proposals[heads + piece] = _sum_both(
             reads, table, columns, base + offset, head + offset, low, span, nothing
         )
     else:
-        ends[piece, 1] = 0.0
-        ends[piece, 0] = _sum_pushes(reads, table, columns, base + offset, head + offset)
+        pushes[heads + piece] = _sum_pushes(reads, table, columns, base + offset, head + offset)
     begin = head
     while begin < stop:
         end = min(uint64(positions[k + uint64(1)]), stop)
@@ -125,14 +124,45 @@ def deliver_piece(
 
 
 @njit(nogil=True, cache=True)
-def join_pieces(nonempty, positions, segments, pushes, proposals, ends, carry, carry_proposed):
+def join_pieces(edges, nonempty, positions, segments, pushes, proposals, heads, carry, carry_proposed):
     """Add, in order, what pieces delivered to rows that began before them; the first row also gets the carries."""
-    size = 1024 * PIECE
-    for piece in range(ends.shape[0]):
-        k = first_at(positions, nonempty, uint64(piece * size))
+    for piece in range(pieces_of(edges)):
+        k = first_at(positions, nonempty, uint64(piece * 1024 * PIECE))
         if k > uint64(0):
             row = uint64(segments[k - uint64(1)])
-            pushes[row] += ends[piece, 0]
-            proposals[row] += ends[piece, 1]
+            pushes[row] += pushes[heads + piece]
+            proposals[row] += proposals[heads + piece]
     pushes[0] += carry
     proposals[0] += carry_proposed
+
+
+@njit(nogil=True, cache=True)
+def row_parts(edges, nonempty, positions, segments, heads, begins, ends, targets):
+    """List the parts that pieces cut rows into, with the places of their sums; returns how many there are.
+
+    Parameters
+    ----------
+    begins, ends, targets
+        uint32, shape (nonempty + pieces,).
+    """
+    count = uint64(0)
+    k = uint64(0)
+    for piece in range(pieces_of(edges)):
+        base = uint64(piece * 1024 * PIECE)
+        stop = min(base + uint64(1024 * PIECE), uint64(edges))
+        head = min(uint64(positions[k]), stop)
+        if head > base:
+            begins[count] = base
+            ends[count] = head
+            targets[count] = heads + piece
+            count += uint64(1)
+        begin = head
+        while begin < stop:
+            end = min(uint64(positions[k + uint64(1)]), stop)
+            begins[count] = begin
+            ends[count] = end
+            targets[count] = segments[k]
+            count += uint64(1)
+            begin = end
+            k += uint64(1)
+    return count

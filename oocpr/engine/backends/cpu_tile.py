@@ -11,16 +11,25 @@ import numpy as np
 from numba import float32, njit, uint64
 from numpy.typing import NDArray
 
-from oocpr.engine.backends.cpu_deliver import PIECE, decode_piece, deliver_piece, join_pieces
-from oocpr.engine.backends.cpu_local import REGIONS, pick_region, sweep_region
+from oocpr.engine.backends.cpu_deliver import (
+    PIECE,
+    decode_piece,
+    deliver_piece,
+    first_at,
+    join_pieces,
+    pieces_of,
+)
+from oocpr.engine.backends.cpu_local import REGIONS, pick_region, settle_region, sweep_region
 from oocpr.engine.backends.cpu_rows import (
     BLOCK,
     begin_sweeps,
     end_sweeps,
     peak_block,
     publish_block,
+    share_out,
     update_block,
 )
+from oocpr.engine.backends.cpu_slices import deliver_both, deliver_pushes
 from oocpr.engine.backends.team import meet
 from oocpr.store.unpacking import SCRATCH
 
@@ -60,17 +69,33 @@ class Links(NamedTuple):
         uint32, shape (nonempty + 1,): first edge and number of each non-empty segment.
     columns
         uint32, shape (edges,), or one piece a thread where columns are used once.
-    inside, ends, rows, counts
-        The links that stay inside the tile; see pick_region.
     """
 
     positions: NDArray[np.uint32]
     segments: NDArray[np.uint32]
     columns: NDArray[np.uint32]
+
+
+class Slices(NamedTuple):
+    """All links of a decoded tile, sixteen rows abreast; see slice_rows."""
+
+    bases: NDArray[np.uint32]
+    targets: NDArray[np.uint32]
+    columns: NDArray[np.uint32]
+
+
+class Inside(NamedTuple):
+    """The links that stay inside a tile; see pick_region."""
+
     inside: NDArray[np.uint32]
+    begins: NDArray[np.uint32]
     ends: NDArray[np.uint32]
     rows: NDArray[np.uint32]
     counts: NDArray[np.uint32]
+    bases: NDArray[np.uint32]
+    targets: NDArray[np.uint32]
+    sliced: NDArray[np.uint32]
+    heads: NDArray[np.uint32]
 
 
 class Sums(NamedTuple):
@@ -79,22 +104,22 @@ class Sums(NamedTuple):
     Attributes
     ----------
     pushes, proposals
-        float64, shape (segments,).
-    ends
-        float64, shape (pieces, 2).
-    total, shares, after, spare
-        float32, shape (segments,).
+        float64, shape (segments + pieces + 1,): of rows, then of the parts that pieces begin with, then of
+        nobody.
+    start, factors, total
+        float32, shape (segments,): proposal from outside the tile, damping over out-degree, proposal.
+    sends
+        float32, shape (2 segments,): what each row sends along a link; see cpu_local.
     blocks
         float64, shape (blocks of rows, 2 + 3 live).
     """
 
     pushes: NDArray[np.float64]
     proposals: NDArray[np.float64]
-    ends: NDArray[np.float64]
+    start: NDArray[np.float32]
+    factors: NDArray[np.float32]
     total: NDArray[np.float32]
-    shares: NDArray[np.float32]
-    after: NDArray[np.float32]
-    spare: NDArray[np.float32]
+    sends: NDArray[np.float32]
     blocks: NDArray[np.float64]
 
 
@@ -148,8 +173,8 @@ def publish(me, team, counter, rows, uniform, slots, thetas, kind, pushed, table
 
 @njit(nogil=True, cache=True)
 def sweep_packed(
-    me, team, counter, tile, starts, keep, most, shape, links, sums, rows, pushed, reads, table, orders, live,
-    carry, carry_proposed,
+    me, team, counter, tile, starts, keep, most, shape, links, inside, sums, rows, pushed, reads, table, orders,
+    live, carry, carry_proposed,
 ):  # fmt: skip
     """Everything a pass does to a tile that is still packed, the part of one thread.
 
@@ -164,7 +189,7 @@ def sweep_packed(
     """
     _clear(me, team, sums)
     meet(counter, team, 1)
-    pieces = sums.ends.shape[0]
+    pieces = pieces_of(shape.edges)
     block = np.empty(SCRATCH, np.uint32)
     scratch = np.empty(SCRATCH, np.uint32)
     size = uint64(1024 * PIECE)
@@ -174,65 +199,73 @@ def sweep_packed(
         most[me] = max(most[me], top)
         if top >= shape.nodes:
             break
-        _deliver(piece, at, shape, links, sums, reads, table, orders)
+        deliver_piece(
+            piece, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, at, reads,
+            table, orders.both, uint64(shape.stripe_first), uint64(shape.first - shape.stripe_first),
+            sums.pushes, sums.proposals, shape.owned + 1,
+        )  # fmt: skip
     _after_delivery(
-        me, team, counter, shape, links, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
-    )
-
-
-@njit(nogil=True, cache=True)
-def sweep_decoded(
-    me, team, counter, shape, links, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
-):
-    """Everything a pass does to a tile whose columns are decoded, the part of one thread."""
-    _clear(me, team, sums)
-    meet(counter, team, 1)
-    pieces = sums.ends.shape[0]
-    for piece in range(pieces * me // team, pieces * (me + 1) // team):
-        _deliver(piece, uint64(piece) * uint64(1024 * PIECE), shape, links, sums, reads, table, orders)
-    _after_delivery(
-        me, team, counter, shape, links, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
-    )
-
-
-@njit(nogil=True, cache=True)
-def _clear(me, team, sums):
-    """Zero what is added to or written in part only."""
-    segments = sums.pushes.size
-    low, high = segments * me // team, segments * (me + 1) // team
-    sums.pushes[low:high] = 0.0
-    sums.proposals[low:high] = 0.0
-    sums.after[low:high] = float32(0.0)
-    sums.spare[low:high] = float32(0.0)
-
-
-@njit(nogil=True, cache=True)
-def _deliver(piece, at, shape, links, sums, reads, table, orders):
-    deliver_piece(
-        piece, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, at, reads, table,
-        orders.both, uint64(shape.stripe_first), uint64(shape.first - shape.stripe_first),
-        sums.pushes, sums.proposals, sums.ends,
+        me, team, counter, shape, links, inside, sums, rows, pushed, reads, table, orders, live, carry,
+        carry_proposed,
     )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
+def sweep_decoded(
+    me, team, counter, slices, shape, links, inside, sums, rows, pushed, reads, table, orders, live, carry,
+    carry_proposed,
+):  # fmt: skip
+    """Everything a pass does to a tile whose links lie in slices, the part of one thread."""
+    _clear(me, team, sums)
+    meet(counter, team, 1)
+    count = uint64(slices.bases.size - 1)
+    columns = uint64(slices.bases[count])
+    low = first_at(slices.bases, count, columns * uint64(me) // uint64(team))
+    high = first_at(slices.bases, count, columns * uint64(me + 1) // uint64(team))
+    if orders.both:
+        deliver_both(
+            low, high, slices.bases, slices.targets, slices.columns, reads, table, uint64(shape.stripe_first),
+            uint64(shape.first - shape.stripe_first), uint64(shape.nodes), sums.pushes,
+            sums.proposals,
+        )  # fmt: skip
+    else:
+        deliver_pushes(
+            low, high, slices.bases, slices.targets, slices.columns, reads, table, sums.pushes
+        )  # fmt: skip
+    _after_delivery(
+        me, team, counter, shape, links, inside, sums, rows, pushed, reads, table, orders, live, carry,
+        carry_proposed,
+    )  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def _clear(me, team, sums):
+    """Zero what is written in part only."""
+    segments = sums.pushes.size
+    low, high = segments * me // team, segments * (me + 1) // team
+    sums.pushes[low:high] = 0.0
+    sums.proposals[low:high] = 0.0
+
+
+@njit(nogil=True, cache=True)
 def _after_delivery(
-    me, team, counter, shape, links, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
+    me, team, counter, shape, links, inside, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
 ):
     """Join the pieces, update the rows, sweep inside the tile, propose."""
     offset = uint64(shape.offset)
     meet(counter, team, 2)
     if me == 0:
         join_pieces(
-            shape.nonempty, links.positions, links.segments, sums.pushes, sums.proposals, sums.ends,
-            carry, carry_proposed,
+            shape.edges, shape.nonempty, links.positions, links.segments, sums.pushes, sums.proposals,
+            shape.owned + 1, carry, carry_proposed,
         )  # fmt: skip
     local = orders.both and orders.sweeps > 1
     if local and not shape.picked:
         for region in range(REGIONS * me // team, REGIONS * (me + 1) // team):
             pick_region(
                 region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns,
-                shape.first, shape.owned, links.inside, links.ends, links.rows, links.counts,
+                shape.first, shape.owned, inside.inside, inside.begins, inside.ends, inside.rows,
+                inside.counts[region], inside.bases, inside.targets, inside.sliced, inside.heads,
             )  # fmt: skip
     meet(counter, team, 3)
     out = np.empty(BLOCK, np.float64)
@@ -246,9 +279,14 @@ def _after_delivery(
             orders.base, orders.spread, orders.slot, live, sums.blocks[b], out,
         )  # fmt: skip
         if orders.both:
-            begin_sweeps(begin, end, offset, rows, sums.proposals, orders.damping, sums.total, sums.shares)
+            begin_sweeps(begin, end, offset, rows, sums.proposals, orders.damping, sums.start, sums.total)
+        if local:
+            share_out(
+                begin, end, offset, rows, orders.damping, sums.start, sums.factors, sums.sends,
+                uint64(shape.owned + 1),
+            )  # fmt: skip
     if local:
-        _local_sweeps(me, team, counter, shape, links, sums, rows, orders)
+        _local_sweeps(me, team, counter, shape, links, inside, sums, orders)
     for b in mine:
         begin = uint64(b * BLOCK)
         end = uint64(min(b * BLOCK + BLOCK, shape.owned))
@@ -262,22 +300,29 @@ def _after_delivery(
 
 
 @njit(nogil=True, cache=True)
-def _local_sweeps(me, team, counter, shape, links, sums, rows, orders):
+def _local_sweeps(me, team, counter, shape, links, inside, sums, orders):
     """The products inside the tile after the delivering one; ends with all threads done."""
     met = 4
+    if me == 0:
+        sums.sends[shape.owned] = float32(0.0)
     meet(counter, team, met)
-    shares, after = sums.shares, sums.after
-    spare = sums.spare
-    for _ in range(orders.sweeps - 1):
-        for region in range(REGIONS * me // team, REGIONS * (me + 1) // team):
+    mine = range(REGIONS * me // team, REGIONS * (me + 1) // team)
+    for turn in range(1, orders.sweeps):
+        for region in mine:
             sweep_region(
-                region, shape.edges, shape.nonempty, links.positions, links.inside, links.ends, links.rows,
-                links.counts, uint64(shape.offset), rows.degree, orders.damping, shares, sums.total, after,
+                region, shape.edges, shape.nonempty, links.positions, shape.owned, inside.inside,
+                inside.begins, inside.ends, inside.rows, inside.bases, inside.targets, inside.sliced,
+                inside.heads, sums.factors, sums.start, sums.sends, sums.total,
             )  # fmt: skip
-        # Rows without such links stay zero in both of the buffers that follow the first.
-        shares, after, spare = after, spare, after
         met += 1
         meet(counter, team, met)
+        if turn < orders.sweeps - 1:
+            for region in mine:
+                settle_region(
+                    region, shape.edges, shape.nonempty, links.positions, links.segments, shape.owned, sums.sends
+                )
+            met += 1
+            meet(counter, team, met)
 
 
 @njit(nogil=True, cache=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.engine.backends.base import Pushed, TileSums
+from oocpr.engine.backends.reference_local import local_sweeps
 from oocpr.engine.reads import READS, narrow, widen
 from oocpr.store.unpacking import decode_tile
 
@@ -162,13 +163,14 @@ class ReferenceBackend:
         proposed = np.zeros(end - begin + 1)
         np.add.at(proposed, row[earlier], numbers)
         proposed[0] += carry
-        sweep = state.r[owned] + step.damping * proposed[:-1]
-        proposal = sweep.copy()
-        inside = (columns >= begin) & (columns < end)
-        for _ in range(step.sweeps - 1):
-            gathered = (sweep / state.degree[owned])[columns[inside] - begin]
-            sweep = step.damping * np.bincount(row[inside], gathered, end - begin + 1)[:-1]
-            proposal += sweep
+        start = state.r[owned] + step.damping * proposed[:-1]
+        proposal = local_sweeps(
+            columns.astype(np.int64) - begin,
+            np.bincount(row, minlength=end - begin + 1).astype(np.uint32),
+            start,
+            step.damping / state.degree[owned],
+            step.sweeps,
+        )
         if step.slot >= 0:
             state.steps[step.slot, owned] = state.pushed[owned] + proposal - state.proposal[owned]
         state.proposal[owned] = proposal

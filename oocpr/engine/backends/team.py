@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
-from numba import int64, njit, types
+from numba import int64, njit, types, uint32
 from numba.extending import intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATIENCE = 2000
+_PATIENCE = 20_000
+_NAP = 20
 
-_yield_processor = types.ExternalFunction("sched_yield", types.int32())
+_sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
 @intrinsic
@@ -52,7 +53,7 @@ def _now(typingctx: Any, counter: Any) -> Any:  # noqa: ARG001
 def meet(counter, team, met):
     """Wait until all `team` threads have come for the time number `met`, counted from 1.
 
-    Spins for some microseconds, then gives the processor away: a thread may have been put aside.
+    Spins for about a tenth of a millisecond, then naps: the other may be waiting for this very processor.
     """
     if team == 1:
         return
@@ -61,7 +62,7 @@ def meet(counter, team, met):
     while _now(counter) < team * met:
         tries += 1
         if tries > _PATIENCE:
-            _yield_processor()
+            _sleep(uint32(_NAP))
 
 
 def usable_cores() -> int:

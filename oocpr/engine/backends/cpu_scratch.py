@@ -1,0 +1,97 @@
+"""Memory that the CPU works in, kept from tile to tile, and what is made of a tile that stays decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine.backends.cpu_deliver import PIECE, pieces_of, row_parts
+from oocpr.engine.backends.cpu_local import LONG, PADDING, REGIONS
+from oocpr.engine.backends.cpu_rows import BLOCK
+from oocpr.engine.backends.cpu_slices import ABREAST, slice_rows
+from oocpr.engine.backends.cpu_tile import Inside, Links, Slices, Sums
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.store.layout import PackedTile
+
+NOTHING = np.empty(0, np.uint32)
+
+
+def slice_tile(tile: PackedTile, links: Links, nodes: int) -> Slices:
+    """Lay all links of a decoded tile out in slices.
+
+    Parameters
+    ----------
+    tile
+        For its counts.
+    links
+        Decoded, with all columns.
+    nodes
+        Nodes of the graph; the number past the last reads zero.
+    """
+    pieces = int(pieces_of(tile.edges))
+    parts = tile.nonempty + pieces
+    begins, ends, targets = (np.empty(parts, np.uint32) for _ in range(3))
+    heads = tile.segments
+    count = int(row_parts(tile.edges, tile.nonempty, links.positions, links.segments, heads, begins, ends, targets))
+    slices = -(-count // ABREAST)
+    longest = 1024 * PIECE
+    bases = np.empty(slices + 1, np.uint32)
+    places = np.empty(slices * ABREAST, np.uint32)
+    columns = np.empty(tile.edges + ABREAST * longest, np.uint32)
+    used = slice_rows(
+        begins, ends, targets, count, longest, links.columns, np.uint32(nodes), np.uint32(heads + pieces),
+        np.empty(longest + 2, np.uint32), bases, places, 0, columns,
+    )  # fmt: skip
+    return Slices(bases, places, columns[: int(used)].copy())
+
+
+class Scratch:
+    """Arrays of one tile; each grows when a larger tile comes, and its contents are undefined."""
+
+    def __init__(self) -> None:
+        self._pool: dict[str, NDArray[Any]] = {}
+
+    def sums(self, tile: PackedTile, owned: int, live: int) -> Sums:
+        """Arrays of what a sweep adds up; the blocks are zero."""
+        segments = owned + 1
+        places = segments + int(pieces_of(tile.edges)) + 1
+        return Sums(
+            self._take("pushes", places, np.float64),
+            self._take("proposals", places, np.float64),
+            *(self._take(name, segments, np.float32) for name in ("start", "factors", "total")),
+            sends=self._take("sends", 2 * segments, np.float32),
+            blocks=np.zeros((-(-owned // BLOCK), 2 + 3 * live)),
+        )
+
+    def links(self, tile: PackedTile, columns: int) -> tuple[Links, NDArray[np.uint32]]:
+        """Arrays of a tile's links, and of the first column of its non-empty segments."""
+        links = Links(
+            self._take("positions", tile.nonempty + 1, np.uint32),
+            self._take("segments", tile.nonempty + 1, np.uint32),
+            self._take("columns", columns, np.uint32),
+        )
+        return links, self._take("starts", tile.nonempty, np.uint32)
+
+    def inside(self, tile: PackedTile, wanted: bool) -> Inside:
+        """Arrays of the links that stay inside a tile; empty where they are not `wanted`."""
+        edges, rows = (tile.edges, tile.nonempty) if wanted else (0, 0)
+        slices = rows // ABREAST + REGIONS + 1
+        return Inside(
+            self._take("inside", edges, np.uint32),
+            *(self._take(name, rows, np.uint32) for name in ("begins", "ends", "rows")),
+            counts=self._take("counts", REGIONS * (LONG + 2), np.uint32).reshape(REGIONS, LONG + 2),
+            bases=self._take("bases", slices + REGIONS + 1, np.uint32),
+            targets=self._take("targets", slices * ABREAST, np.uint32),
+            sliced=self._take("sliced", edges + REGIONS * PADDING if wanted else 0, np.uint32),
+            heads=self._take("heads", REGIONS * 2, np.uint32).reshape(REGIONS, 2),
+        )
+
+    def _take(self, name: str, items: int, dtype: Any) -> NDArray[Any]:
+        held = self._pool.get(name)
+        if held is None or len(held) < items:
+            held = self._pool[name] = np.empty(items, dtype)
+        return held[:items]

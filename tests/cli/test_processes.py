@@ -1,0 +1,205 @@
+"""Full disks, broken pipes, interruptions and terminals: what only a process of its own can show."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import oocpr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Start = Callable[..., subprocess.Popen[bytes]]
+
+TWO_LINES = re.compile(r"error: .+\nremedy: .+\n")
+
+# Compiled functions are loaded, and kept for later runs, before files may not grow any more.
+LIMITED = """
+import contextlib, io, resource, sys
+import numpy as np
+import oocpr
+from oocpr.cli import main
+oocpr.pagerank((np.array([0, 1]), np.array([1, 0])))
+limit = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def limited(environment: dict[str, str], limit: int, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run a command that may write no file larger than `limit` bytes."""
+    command = [sys.executable, "-c", LIMITED, str(limit), *(str(word) for word in words)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph of four thousand nodes that takes some passes to rank."""
+    from oocpr.sources.rmat import Rmat
+
+    path = tmp_path_factory.mktemp("processes") / "graph.zarr"
+    oocpr.import_graph(Rmat(12), path)
+    return path
+
+
+@pytest.mark.parametrize("limit", [1000, 50_000])
+def test_an_import_on_a_full_disk_leaves_nothing(
+    tmp_path: Path, environment: dict[str, str], limit: int
+) -> None:
+    done = limited(environment, limit, "generate", "rmat", "--scale", 12, "-o", tmp_path / "graph.zarr")
+    assert done.returncode == 4
+    assert TWO_LINES.fullmatch(done.stderr)
+    assert "File too large" in done.stderr
+    assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
+
+
+@pytest.mark.parametrize("name", ["ranks.parquet", "ranks.csv", "ranks.zarr", "run.json"])
+def test_ranks_on_a_full_disk_leave_what_was_there(
+    tmp_path: Path, graph: Path, environment: dict[str, str], name: str
+) -> None:
+    path = tmp_path / name
+    if name.endswith(".zarr"):
+        oocpr.pagerank(graph, tol=0.1).to_zarr(path)
+    else:
+        path.write_text("what stood here")
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    option = "--json" if name.endswith(".json") else "-o"
+    done = limited(environment, 400, "rank", graph, option, path)
+    assert done.returncode == 4
+    assert TWO_LINES.fullmatch(done.stderr)
+    assert str(path) in done.stderr
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+
+
+def test_a_source_on_a_full_disk_leaves_no_temporary_store(
+    tmp_path: Path, data: Path, environment: dict[str, str]
+) -> None:
+    source = data / "debian-bookworm-deps.txt.gz"
+    done = limited(environment, 50_000, "rank", source, "--tmp", tmp_path)
+    assert done.returncode == 4
+    assert TWO_LINES.fullmatch(done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [("rank", "-o", "-"), ("rank", "--json", "-"), ("rank",), ("info",)])
+def test_a_full_standard_output_is_an_error(process: Start, graph: Path, words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = process(words[0], graph, *words[1:], stdout=full, stderr=subprocess.PIPE)
+        _, err = done.communicate()
+    assert done.returncode == 4
+    assert re.search(TWO_LINES, err.decode())
+    assert "standard output" in err.decode()
+    assert "Traceback" not in err.decode()
+
+
+def test_a_full_device_is_named_and_stays_a_device(process: Start, graph: Path) -> None:
+    done = process("rank", graph, "--json", "/dev/full", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    _, err = done.communicate()
+    assert done.returncode == 4
+    assert "/dev/full cannot be written" in err.decode()
+    assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize("words", [("rank", "-o", "-"), ("top", "-k", "4000")])
+def test_a_reader_that_goes_away_is_no_error(
+    process: Start, graph: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    path = graph
+    if words[0] == "top":
+        path = tmp_path / "ranks.csv"
+        oocpr.pagerank(graph, tol=1e-3).to_csv(path)
+    reading, writing = os.pipe()
+    done = process(words[0], path, *words[1:], stdout=writing, stderr=subprocess.PIPE)
+    os.close(reading)
+    os.close(writing)
+    _, err = done.communicate()
+    assert (done.returncode, err) == (141, b"")
+
+
+class Terminal:
+    """A pseudo-terminal that a process takes for its standard error."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.openpty()
+        self.text = ""
+
+    def wait_for(self, word: str, seconds: float = 60) -> None:
+        """Read until the word has been written."""
+        end = time.monotonic() + seconds
+        while word not in self.text:
+            assert time.monotonic() < end, self.text
+            self.text += os.read(self.reading, 4096).decode()
+
+    def rest(self) -> str:
+        """Everything that was written, once the process is gone."""
+        os.close(self.writing)
+        while True:
+            try:
+                more = os.read(self.reading, 4096)
+            except OSError:
+                break
+            if not more:
+                break
+            self.text += more.decode()
+        os.close(self.reading)
+        return self.text.replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("stage", ["reading", "writing"])
+def test_an_interrupted_import_leaves_nothing(process: Start, tmp_path: Path, stage: str) -> None:
+    terminal = Terminal()
+    words = ("generate", "rmat", "--scale", 19, "-o", tmp_path / "graph.zarr")
+    done = process(*words, stdout=subprocess.PIPE, stderr=terminal.writing)
+    terminal.wait_for(stage)
+    assert list(tmp_path.iterdir()) != []
+    interrupted(done, terminal)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_run_leaves_nothing(process: Start, graph: Path, tmp_path: Path) -> None:
+    terminal = Terminal()
+    never = ("--method", "power", "--reads", "float64", "--damping", 0.99999, "--tol", 1e-8)
+    words = ("rank", graph, *never, "-o", tmp_path / "ranks.parquet")
+    done = process(*words, stdout=subprocess.PIPE, stderr=terminal.writing)
+    terminal.wait_for("ranking")
+    interrupted(done, terminal)
+    assert list(tmp_path.iterdir()) == []
+
+
+def interrupted(done: subprocess.Popen[bytes], terminal: Terminal) -> None:
+    done.send_signal(signal.SIGINT)
+    out, _ = done.communicate(timeout=60)
+    last = terminal.rest().rpartition("\x1b[2K")[2]
+    assert (done.returncode, out) == (130, b"")
+    assert TWO_LINES.fullmatch(last), last
+
+
+def test_a_terminal_gets_one_live_line_and_a_drawn_table(process: Start, data: Path) -> None:
+    terminal = Terminal()
+    words: tuple[Any, ...] = ("rank", data / "debian-bookworm-deps.txt.gz", "--top", 3)
+    done = process(*words, stdout=terminal.writing, stderr=terminal.writing)
+    terminal.wait_for("peak memory")
+    assert done.wait() == 0
+    live, _, answer = terminal.rest().rpartition("\x1b[2K")
+    assert {"reading", "writing", "ranking"} <= set(re.findall(r"\x1b\[2K(\w+)", live))
+    # A line of its own is only what a person should read; everything else is overwritten.
+    assert "\n" not in live
+    assert "│ 1 │" in answer
+    assert "libc6" in answer
+
+
+def test_nothing_is_drawn_where_nobody_looks(process: Start, graph: Path) -> None:
+    done = process("rank", graph, "--top", 1, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = done.communicate()
+    assert (done.returncode, err) == (0, b"")
+    assert b"\x1b" not in out
+    assert len(out.splitlines()) == 2

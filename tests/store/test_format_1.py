@@ -1,0 +1,73 @@
+"""Stores that were written once stay readable for ever."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from oocpr.store import packing_reference
+from oocpr.store.graph import open_store
+from oocpr.store.packing import decode_tile
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "format-1"
+EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
+
+
+@pytest.mark.parametrize("decode", [decode_tile, packing_reference.decode_tile])
+@pytest.mark.parametrize("name", EXPECTED)
+def test_tiles_hold_the_edges(name, decode):
+    expected = EXPECTED[name]
+    store = open_store(FIXTURES / f"{name}.zarr")
+    assert (store.nodes, store.edges) == (expected["nodes"], len(expected["columns"]))
+    assert store.tile_rows.tolist() == expected["tile_rows"]
+    buffer = np.empty(store.encoded.max_bytes, np.uint8)
+    rows, columns = [], []
+    for t in range(store.tiles):
+        tile_columns, lengths = decode(buffer[: store.encoded.read_into(t, buffer)])
+        segments = np.arange(store.tile_rows[t], store.tile_rows[t + 1] + 1)
+        rows += np.repeat(segments, lengths).tolist()
+        columns += tile_columns.tolist()
+    assert rows == expected["rows"]
+    assert columns == expected["columns"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_arrays_beside_the_tiles_agree(name):
+    expected = EXPECTED[name]
+    store = open_store(FIXTURES / f"{name}.zarr")
+    n = store.nodes
+    counts = np.bincount(expected["rows"], minlength=n)
+    np.testing.assert_array_equal(np.diff(store.indptr(0, n + 1)), counts)
+    np.testing.assert_array_equal(store.out_degree(0, n), np.bincount(expected["columns"], minlength=n))
+    ids = store.node_ids()
+    assert (ids if ids is None else ids.tolist()) == expected["node_ids"]
+    assert store.labels(np.arange(n)) == expected["labels"]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_zarr_reads_the_columns(name):
+    group = zarr.open_group(FIXTURES / f"{name}.zarr", mode="r")
+    assert group["in_edges/indices"][:].tolist() == EXPECTED[name]["columns"]
+
+
+def test_attributes_of_five_nodes():
+    attributes = open_store(FIXTURES / "five-nodes.zarr").attributes
+    assert attributes.to_json() == {
+        "format": 1,
+        "nodes": 5,
+        "edges": 10,
+        "weighted": False,
+        "order": "degree",
+        "tile_edges": 3,
+        "source": "five nodes",
+        "duplicates": 1,
+        "self_loops": 1,
+        "dangling": 0,
+        "local_edges": 2,
+        "column_bytes": 992,
+        "max_tile_bytes": 252,
+    }
