@@ -82,7 +82,16 @@ def plan(
     if not made.fits:
         return made
     rates = measure_rates(store, made, settings, backend=device, threads=threads)
-    return _plan(store, settings, memory, stripes, personalized=personalized, rates=rates)
+    # The probe's own memory is none of the run's.
+    return _plan(
+        store,
+        settings,
+        made.memory,
+        stripes,
+        personalized=personalized,
+        base=made.need.base,
+        rates=rates,
+    )
 
 
 def pagerank(
@@ -254,6 +263,7 @@ def _plan(
     stripes: int | None,
     *,
     personalized: bool,
+    base: int | None = None,
     rates: Rates | None = None,
 ) -> Plan:
     from oocpr.plan.plan import GraphFacts, make_plan
@@ -277,7 +287,7 @@ def _plan(
         mixing=settings.mixing,
         sweeps=None,
         memory=available_memory() if memory is None else parse_bytes(memory),
-        base=resident() + KERNEL_BYTES,
+        base=resident() + KERNEL_BYTES if base is None else base,
         stripes=stripes,
         personalized=personalized,
         rates=rates,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from typing import TYPE_CHECKING
@@ -62,7 +63,7 @@ class Reporter:
         if stage != self._stage:
             self._stage, self._began = stage, now
             # A live line shows a new stage at once, a plain one only when it lasts.
-            self._drawn = now - _LIVE_SECONDS if self._live else now
+            self._drawn = -math.inf if self._live else now
         if now - self._drawn < (_LIVE_SECONDS if self._live else _PLAIN_SECONDS):
             return
         self._drawn = now

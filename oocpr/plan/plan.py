@@ -120,7 +120,7 @@ class Plan:
                 f"the run needs {format_bytes(self.need.total)} (vectors {format_bytes(self.need.vectors)}, "
                 f"reads {format_bytes(self.need.reads)}, process {format_bytes(self.need.base)}) "
                 f"and was given {format_bytes(self.memory)}.",
-                f"Give --memory {format_bytes(self.need.total).replace(' ', '')} or more, or use --reads bits8.",
+                f"Give {format_bytes(self.need.total).replace(' ', '')} or more, or use reads bits8.",
             )
 
     def to_json(self) -> dict[str, object]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -68,9 +68,9 @@ def environment() -> dict[str, str]:
 def process(environment: dict[str, str]) -> Callable[..., subprocess.Popen[bytes]]:
     """Start a command in a process of its own."""
 
-    def start(*words: object, **options: object) -> subprocess.Popen[bytes]:
+    def start(*words: object, **options: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "oocpr", *(str(word) for word in words)]
-        return subprocess.Popen(command, env=environment, **options)  # type: ignore[call-overload]
+        return subprocess.Popen(command, env=environment, **options)
 
     return start
 

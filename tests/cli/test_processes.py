@@ -51,18 +51,15 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("limit", [1000, 50_000])
-def test_an_import_on_a_full_disk_leaves_nothing(
-    tmp_path: Path, environment: dict[str, str], limit: int
-) -> None:
-    done = limited(environment, limit, "generate", "rmat", "--scale", 12, "-o", tmp_path / "graph.zarr")
+def test_an_import_on_a_full_disk_leaves_nothing(tmp_path: Path, environment: dict[str, str]) -> None:
+    done = limited(environment, 50_000, "generate", "rmat", "--scale", 12, "-o", tmp_path / "graph.zarr")
     assert done.returncode == 4
     assert TWO_LINES.fullmatch(done.stderr)
     assert "File too large" in done.stderr
     assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
 
 
-@pytest.mark.parametrize("name", ["ranks.parquet", "ranks.csv", "ranks.zarr", "run.json"])
+@pytest.mark.parametrize("name", ["ranks.parquet", "ranks.zarr"])
 def test_ranks_on_a_full_disk_leave_what_was_there(
     tmp_path: Path, graph: Path, environment: dict[str, str], name: str
 ) -> None:
@@ -72,8 +69,7 @@ def test_ranks_on_a_full_disk_leave_what_was_there(
     else:
         path.write_text("what stood here")
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    option = "--json" if name.endswith(".json") else "-o"
-    done = limited(environment, 400, "rank", graph, option, path)
+    done = limited(environment, 400, "rank", graph, "-o", path)
     assert done.returncode == 4
     assert TWO_LINES.fullmatch(done.stderr)
     assert str(path) in done.stderr
@@ -90,7 +86,7 @@ def test_a_source_on_a_full_disk_leaves_no_temporary_store(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [("rank", "-o", "-"), ("rank", "--json", "-"), ("rank",), ("info",)])
+@pytest.mark.parametrize("words", [("rank", "-o", "-"), ("info",)])
 def test_a_full_standard_output_is_an_error(process: Start, graph: Path, words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = process(words[0], graph, *words[1:], stdout=full, stderr=subprocess.PIPE)
@@ -101,15 +97,7 @@ def test_a_full_standard_output_is_an_error(process: Start, graph: Path, words: 
     assert "Traceback" not in err.decode()
 
 
-def test_a_full_device_is_named_and_stays_a_device(process: Start, graph: Path) -> None:
-    done = process("rank", graph, "--json", "/dev/full", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    _, err = done.communicate()
-    assert done.returncode == 4
-    assert "/dev/full cannot be written" in err.decode()
-    assert Path("/dev/full").is_char_device()
-
-
-@pytest.mark.parametrize("words", [("rank", "-o", "-"), ("top", "-k", "4000")])
+@pytest.mark.parametrize("words", [("top", "-k", "4000"), ("rank", "-o", "-")])
 def test_a_reader_that_goes_away_is_no_error(
     process: Start, graph: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
@@ -154,7 +142,7 @@ class Terminal:
         return self.text.replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("stage", ["reading", "writing"])
+@pytest.mark.parametrize("stage", ["reading", pytest.param("writing", marks=pytest.mark.slow)])
 def test_an_interrupted_import_leaves_nothing(process: Start, tmp_path: Path, stage: str) -> None:
     terminal = Terminal()
     words = ("generate", "rmat", "--scale", 19, "-o", tmp_path / "graph.zarr")
@@ -185,7 +173,7 @@ def interrupted(done: subprocess.Popen[bytes], terminal: Terminal) -> None:
 
 def test_a_terminal_gets_one_live_line_and_a_drawn_table(process: Start, data: Path) -> None:
     terminal = Terminal()
-    words: tuple[Any, ...] = ("rank", data / "debian-bookworm-deps.txt.gz", "--top", 3)
+    words: tuple[Any, ...] = ("rank", data / "tiny" / "site.txt", "--top", 3)
     done = process(*words, stdout=terminal.writing, stderr=terminal.writing)
     terminal.wait_for("peak memory")
     assert done.wait() == 0
@@ -194,7 +182,7 @@ def test_a_terminal_gets_one_live_line_and_a_drawn_table(process: Start, data: P
     # A line of its own is only what a person should read; everything else is overwritten.
     assert "\n" not in live
     assert "│ 1 │" in answer
-    assert "libc6" in answer
+    assert "home" in answer
 
 
 def test_nothing_is_drawn_where_nobody_looks(process: Start, graph: Path) -> None:

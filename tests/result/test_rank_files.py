@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,6 +137,29 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(
     assert done.stderr == ""
     assert path.read_text() == "what stood here"
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.csv"
+    os.mkfifo(path)
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(path.read_bytes)
+        Ranks(VALUES, RowNames()).to_csv(path)
+    assert read.result().splitlines()[0] == b"node,rank"
+    assert len(read.result().splitlines()) == 6
+    assert path.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_link_stays_a_link_to_the_file_that_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "today.csv").write_text("what stood here")
+    link = tmp_path / "ranks.csv"
+    link.symlink_to(tmp_path / "disk" / "today.csv")
+    Ranks(VALUES, RowNames()).to_csv(link)
+    assert link.is_symlink()
+    assert len(read_ranks(tmp_path / "disk" / "today.csv")) == 5
+    assert sorted(entry.name for entry in tmp_path.rglob("*")) == ["disk", "ranks.csv", "today.csv"]
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from oocpr.engine.backends.cpu_tile import (
 from oocpr.engine.backends.team import Team, usable_cores
 from oocpr.engine.reads import READS
 from oocpr.errors import DamagedError
-from oocpr.store.layout import REMEDY, PackedTile, parse_tile
+from oocpr.store.format import REMEDY
+from oocpr.store.layout import PackedTile, parse_tile
 from oocpr.store.unpacking import decode_columns, expand_segments
 
 if TYPE_CHECKING:
@@ -181,14 +182,16 @@ class CpuBackend:
         scratch = self._scratch.pop() if self._scratch else Scratch()
         sums = scratch.sums(packed, owned, len(step.live))
         orders = Orders(
-            spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot, peaks,
-            step.scale,
+            spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
+            peaks, step.scale,
         )  # fmt: skip
         live = np.array(step.live, np.int64)
         rest = (sums, state.rows, state.pushed, reads.numbers, _table(step.scale), orders, live, *carry)
         offset = rows[0] - spec.row_begin
         picked = tile.inside is not None
-        shape = Shape(packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, picked)
+        shape = Shape(
+            packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, picked
+        )
         if tile.links is None or tile.slices is None:
             self._sweep_packed(scratch, packed, local, shape, rest)
         else:
@@ -201,7 +204,9 @@ class CpuBackend:
         self._scratch.append(scratch)
         return _tile_sums(sums, owned, step, peaks)
 
-    def _sweep_packed(self, scratch: Scratch, packed: PackedTile, local: bool, shape: Shape, rest: Any) -> None:
+    def _sweep_packed(
+        self, scratch: Scratch, packed: PackedTile, local: bool, shape: Shape, rest: Any
+    ) -> None:
         team = self._team.size
         links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024)
         expand_segments(packed, links.positions, starts, links.segments)

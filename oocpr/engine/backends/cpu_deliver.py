@@ -4,8 +4,9 @@ A tile is worked on in pieces of PIECE blocks, whatever the number of threads, a
 end of a piece is joined in the order of the pieces. So the sums do not depend on the number of threads.
 """
 
-# Decorators of numba carry no types.
+# Compiled functions carry no types: numba infers them.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from oocpr.engine.backends.cpu_numbers import widen
 from oocpr.store.unpacking import decode_block
 
 PIECE = 4
-"""Blocks of 1024 edges that one thread decodes and sums at a time: their columns stay in the first-level cache,
-and no part of a row is longer."""
+"""Blocks of 1024 edges that one thread decodes and sums at a time: their columns stay in the first-level
+cache, and no part of a row is longer."""
 
 
 @njit(nogil=True, cache=True)
@@ -82,7 +83,21 @@ def _sum_both(reads, table, columns, begin, end, low, span, nothing):
 
 @njit(nogil=True, cache=True)
 def deliver_piece(
-    piece, edges, nonempty, positions, segments, columns, at, reads, table, both, low, span, pushes, proposals, heads
+    piece,
+    edges,
+    nonempty,
+    positions,
+    segments,
+    columns,
+    at,
+    reads,
+    table,
+    both,
+    low,
+    span,
+    pushes,
+    proposals,
+    heads,
 ):
     """Sum what a piece delivers to each row.
 
@@ -125,7 +140,7 @@ def deliver_piece(
 
 @njit(nogil=True, cache=True)
 def join_pieces(edges, nonempty, positions, segments, pushes, proposals, heads, carry, carry_proposed):
-    """Add, in order, what pieces delivered to rows that began before them; the first row also gets the carries."""
+    """Add, in order, what pieces delivered to rows that began before; the first row also gets the carries."""
     for piece in range(pieces_of(edges)):
         k = first_at(positions, nonempty, uint64(piece * 1024 * PIECE))
         if k > uint64(0):
@@ -137,7 +152,7 @@ def join_pieces(edges, nonempty, positions, segments, pushes, proposals, heads, 
 
 
 @njit(nogil=True, cache=True)
-def row_parts(edges, nonempty, positions, segments, heads, begins, ends, targets):
+def row_parts(edges, positions, segments, heads, begins, ends, targets):
     """List the parts that pieces cut rows into, with the places of their sums; returns how many there are.
 
     Parameters

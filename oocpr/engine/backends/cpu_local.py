@@ -9,8 +9,9 @@ What rows send is kept twice, behind each other: as it was when the sweep began 
 last of them zero for padding) and as it is. A link says by its number which of the two it reads.
 """
 
-# Decorators of numba carry no types.
+# Compiled functions carry no types: numba infers them.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
@@ -60,7 +61,25 @@ def region_rows(region, edges, positions, segments, nonempty, owned):
 
 
 @njit(nogil=True, cache=True)
-def pick_region(region, edges, nonempty, positions, segments, columns, first, owned, inside, begins, ends, rows, counts, bases, targets, sliced, heads):
+def pick_region(
+    region,
+    edges,
+    nonempty,
+    positions,
+    segments,
+    columns,
+    first,
+    owned,
+    inside,
+    begins,
+    ends,
+    rows,
+    counts,
+    bases,
+    targets,
+    sliced,
+    heads,
+):
     """Pick out the links of a region that stay inside the tile, and slice them.
 
     Parameters
@@ -110,7 +129,8 @@ def pick_region(region, edges, nonempty, positions, segments, columns, first, ow
             short += uint64(1)
     slot = low // uint64(ABREAST) + uint64(region)
     slice_rows(
-        begins[low:short], ends[low:short], rows[low:short], short - low, uint64(LONG), inside, room, room, counts,
+        begins[low:short], ends[low:short], rows[low:short], short - low, uint64(LONG), inside, room, room,
+        counts,
         bases[slot + uint64(region):], targets[slot * uint64(ABREAST):],
         uint64(positions[low]) + uint64(region * PADDING), sliced,
     )  # fmt: skip
@@ -119,7 +139,25 @@ def pick_region(region, edges, nonempty, positions, segments, columns, first, ow
 
 
 @njit(nogil=True, cache=True)
-def sweep_region(region, edges, nonempty, positions, owned, inside, begins, ends, rows, bases, targets, sliced, heads, factors, start, sends, total):
+def sweep_region(
+    region,
+    edges,
+    nonempty,
+    positions,
+    owned,
+    inside,
+    begins,
+    ends,
+    rows,
+    bases,
+    targets,
+    sliced,
+    heads,
+    factors,
+    start,
+    sends,
+    total,
+):
     """Sweep the rows of a region once: each becomes `start` and what it is sent.
 
     Parameters

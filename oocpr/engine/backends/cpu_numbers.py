@@ -3,19 +3,23 @@
 The bits are those of :mod:`oocpr.engine.reads`, which says what they mean.
 """
 
-# Decorators of numba carry no types.
+# Compiled functions carry no types: numba infers them.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from llvmlite import ir
 from numba import float32, float64, int64, types, uint8, uint16, uint32, uint64
 from numba.extending import intrinsic, overload
 
 from oocpr.engine.reads import LEVELS_PER_OCTAVE, level_table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _LEVELS = level_table()[:128]
 _FRACTIONS = tuple(float(x) for x in _LEVELS[127 - LEVELS_PER_OCTAVE : 127] * 2)
@@ -91,6 +95,6 @@ def _to_bits8(reads, value, scale):  # noqa: ARG001
     return uint8(level + int64(128) * int64(value < 0.0))
 
 
-def scaled_table(scale: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+def scaled_table(scale: float) -> NDArray[np.float64]:
     """Magnitude of each byte of ``bits8`` at a scale; float64, shape (256,)."""
     return level_table() * scale

@@ -5,8 +5,9 @@ arrays each: a compiler vectorises such a loop, and gives up on one that touches
 apart. The blocks' sums are added in order, so they do not depend on the number of threads.
 """
 
-# Decorators of numba carry no types.
+# Compiled functions carry no types: numba infers them.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
@@ -90,7 +91,9 @@ def publish_block(block, rows, uniform, slots, thetas, kind, pushed, table, scal
 
 
 @njit(nogil=True, cache=True)
-def update_block(begin, end, offset, rows, pushed, table, uniform, pushes, damping, base, spread, slot, live, sums, out):
+def update_block(
+    begin, end, offset, rows, pushed, table, uniform, pushes, damping, base, spread, slot, live, sums, out
+):
     """Add what was delivered to the residual, take away what was pushed, and sum.
 
     Parameters

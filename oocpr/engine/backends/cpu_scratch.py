@@ -36,7 +36,7 @@ def slice_tile(tile: PackedTile, links: Links, nodes: int) -> Slices:
     parts = tile.nonempty + pieces
     begins, ends, targets = (np.empty(parts, np.uint32) for _ in range(3))
     heads = tile.segments
-    count = int(row_parts(tile.edges, tile.nonempty, links.positions, links.segments, heads, begins, ends, targets))
+    count = int(row_parts(tile.edges, links.positions, links.segments, heads, begins, ends, targets))
     slices = -(-count // ABREAST)
     longest = 1024 * PIECE
     bases = np.empty(slices + 1, np.uint32)
@@ -59,12 +59,17 @@ class Scratch:
         """Arrays of what a sweep adds up; the blocks are zero."""
         segments = owned + 1
         places = segments + int(pieces_of(tile.edges)) + 1
+        start, factors, total = (
+            self._take(name, segments, np.float32) for name in ("start", "factors", "total")
+        )
         return Sums(
             self._take("pushes", places, np.float64),
             self._take("proposals", places, np.float64),
-            *(self._take(name, segments, np.float32) for name in ("start", "factors", "total")),
-            sends=self._take("sends", 2 * segments, np.float32),
-            blocks=np.zeros((-(-owned // BLOCK), 2 + 3 * live)),
+            start,
+            factors,
+            total,
+            self._take("sends", 2 * segments, np.float32),
+            np.zeros((-(-owned // BLOCK), 2 + 3 * live)),
         )
 
     def links(self, tile: PackedTile, columns: int) -> tuple[Links, NDArray[np.uint32]]:
@@ -80,14 +85,17 @@ class Scratch:
         """Arrays of the links that stay inside a tile; empty where they are not `wanted`."""
         edges, rows = (tile.edges, tile.nonempty) if wanted else (0, 0)
         slices = rows // ABREAST + REGIONS + 1
+        begins, ends, places = (self._take(name, rows, np.uint32) for name in ("begins", "ends", "rows"))
         return Inside(
             self._take("inside", edges, np.uint32),
-            *(self._take(name, rows, np.uint32) for name in ("begins", "ends", "rows")),
-            counts=self._take("counts", REGIONS * (LONG + 2), np.uint32).reshape(REGIONS, LONG + 2),
-            bases=self._take("bases", slices + REGIONS + 1, np.uint32),
-            targets=self._take("targets", slices * ABREAST, np.uint32),
-            sliced=self._take("sliced", edges + REGIONS * PADDING if wanted else 0, np.uint32),
-            heads=self._take("heads", REGIONS * 2, np.uint32).reshape(REGIONS, 2),
+            begins,
+            ends,
+            places,
+            self._take("counts", REGIONS * (LONG + 2), np.uint32).reshape(REGIONS, LONG + 2),
+            self._take("bases", slices + REGIONS + 1, np.uint32),
+            self._take("targets", slices * ABREAST, np.uint32),
+            self._take("sliced", edges + REGIONS * PADDING if wanted else 0, np.uint32),
+            self._take("heads", REGIONS * 2, np.uint32).reshape(REGIONS, 2),
         )
 
     def _take(self, name: str, items: int, dtype: Any) -> NDArray[Any]:

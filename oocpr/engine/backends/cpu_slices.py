@@ -6,8 +6,9 @@ padded with a column that reads zero. Each row is still added up in its own orde
 as in a plain loop.
 """
 
-# Decorators of numba carry no types.
+# Compiled functions carry no types: numba infers them.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ ABREAST = 16
 
 
 @njit(nogil=True, cache=True)
-def slice_rows(begins, ends, targets, count, longest, columns, nothing, nobody, counts, bases, out_targets, at, out):
+def slice_rows(
+    begins, ends, targets, count, longest, columns, nothing, nobody, counts, bases, out_targets, at, out
+):
     """Lay rows out in slices, longest first, equally long ones in their order.
 
     Parameters
@@ -100,7 +103,9 @@ def deliver_pushes(low, high, bases, targets, columns, reads, table, pushes):
 
 
 @njit(nogil=True, cache=True)
-def deliver_both(slices_low, slices_high, bases, targets, columns, reads, table, low, span, nothing, pushes, proposals):
+def deliver_both(
+    slices_low, slices_high, bases, targets, columns, reads, table, low, span, nothing, pushes, proposals
+):
     """Sum pushes, and proposals of the nodes low .. low + span - 1."""
     lanes = np.empty(ABREAST, np.float64)
     more = np.empty(ABREAST, np.float64)

@@ -1,15 +1,15 @@
 """One tile on the CPU, from its bytes or columns to its sums, by all threads of a team."""
 
-# Decorators of numba carry no types.
+# Compiled functions carry no types: numba infers them.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import float32, njit, uint64
-from numpy.typing import NDArray
 
 from oocpr.engine.backends.cpu_deliver import (
     PIECE,
@@ -32,6 +32,9 @@ from oocpr.engine.backends.cpu_rows import (
 from oocpr.engine.backends.cpu_slices import deliver_both, deliver_pushes
 from oocpr.engine.backends.team import meet
 from oocpr.store.unpacking import SCRATCH
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Rows(NamedTuple):
@@ -173,8 +176,8 @@ def publish(me, team, counter, rows, uniform, slots, thetas, kind, pushed, table
 
 @njit(nogil=True, cache=True)
 def sweep_packed(
-    me, team, counter, tile, starts, keep, most, shape, links, inside, sums, rows, pushed, reads, table, orders,
-    live, carry, carry_proposed,
+    me, team, counter, tile, starts, keep, most, shape, links, inside, sums, rows, pushed, reads, table,
+    orders, live, carry, carry_proposed,
 ):  # fmt: skip
     """Everything a pass does to a tile that is still packed, the part of one thread.
 
@@ -249,7 +252,21 @@ def _clear(me, team, sums):
 
 @njit(nogil=True, cache=True)
 def _after_delivery(
-    me, team, counter, shape, links, inside, sums, rows, pushed, reads, table, orders, live, carry, carry_proposed
+    me,
+    team,
+    counter,
+    shape,
+    links,
+    inside,
+    sums,
+    rows,
+    pushed,
+    reads,
+    table,
+    orders,
+    live,
+    carry,
+    carry_proposed,
 ):
     """Join the pieces, update the rows, sweep inside the tile, propose."""
     offset = uint64(shape.offset)
@@ -319,7 +336,13 @@ def _local_sweeps(me, team, counter, shape, links, inside, sums, orders):
         if turn < orders.sweeps - 1:
             for region in mine:
                 settle_region(
-                    region, shape.edges, shape.nonempty, links.positions, links.segments, shape.owned, sums.sends
+                    region,
+                    shape.edges,
+                    shape.nonempty,
+                    links.positions,
+                    links.segments,
+                    shape.owned,
+                    sums.sends,
                 )
             met += 1
             meet(counter, team, met)

@@ -1,4 +1,4 @@
-"""Tile-local sweeps in plain NumPy: the order of :mod:`oocpr.engine.backends.cpu_local`, written for reading."""
+"""Tile-local sweeps in plain NumPy, in the order of :mod:`oocpr.engine.backends.cpu_local`."""
 
 from __future__ import annotations
 

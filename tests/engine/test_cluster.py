@@ -1,0 +1,147 @@
+"""Runs on the workers of a real cluster of processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from oocpr.engine import cluster as engine_cluster
+from oocpr.engine.cluster import LostWorkerError
+from oocpr.errors import DamagedError, UsageError
+
+from .digraphs import random_digraph
+from .running import Stored, rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+GRAPH = random_digraph(2000, 12_000, seed=12)
+STRIPES = 4
+
+
+def scaled(client: Client, workers: int) -> Client:
+    """The client, once its cluster has so many workers."""
+    client.cluster.scale(workers)
+    begun = time.monotonic()
+    while len(client.scheduler_info(n_workers=-1)["workers"]) != workers:
+        assert time.monotonic() - begun < 60, "the cluster does not come to its size"
+        time.sleep(0.02)
+    return client
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one thread", "two threads"])
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=request.param, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_any_number_of_workers_gives_the_bits_of_this_process(stored, client, workers):
+    store = stored(GRAPH, 700)
+    alone = rank(store, stripes=STRIPES)
+    run = rank(store, stripes=STRIPES, client=scaled(client, workers))
+    assert np.array_equal(run.ranks, alone.ranks)
+    assert run.error_bound == alone.error_bound
+    assert [x.residual for x in run.history] == [x.residual for x in alone.history]
+    assert [x.bytes_read for x in run.history] == [x.bytes_read for x in alone.history]
+    assert run.peak_memory > 2**20
+
+
+def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
+    store = stored(GRAPH, 700)
+    scaled(client, 2)
+    teleport = np.arange(1.0, GRAPH.nodes + 1)
+    teleport /= teleport.sum()
+    for how in (
+        {"method": "residual", "reads": "bits8", "streamed": True},
+        {"method": "mixed", "reads": "float32", "teleport": teleport, "dangling": "weakly", "threads": 2},
+        {"method": "power", "reads": "float64", "tol": 1e-6},
+    ):
+        alone = rank(store, stripes=STRIPES, **how)
+        run = rank(store, stripes=STRIPES, client=client, **how)
+        assert np.array_equal(run.ranks, alone.ranks), how
+
+
+def test_two_workers_and_one_stripe(stored, client):
+    store = stored(GRAPH, 700)
+    run = rank(store, stripes=1, client=scaled(client, 2))
+    assert np.array_equal(run.ranks, rank(store, stripes=1).ranks)
+
+
+def test_a_run_leaves_nothing_on_the_workers(stored, client):
+    rank(stored(GRAPH, 700), stripes=STRIPES, client=scaled(client, 2))
+    assert client.run(exchanges_held) == dict.fromkeys(client.scheduler_info(n_workers=-1)["workers"], 0)
+    begun = time.monotonic()
+    while any(client.has_what().values()):
+        assert time.monotonic() - begun < 10, "workers still hold data of the run"
+        time.sleep(0.02)
+
+
+def exchanges_held() -> int:
+    from oocpr.engine import exchange
+
+    return len(exchange._exchanges)
+
+
+def test_a_damaged_tile_is_reported_by_the_worker_that_reads_it(client):
+    with Stored(GRAPH, 700) as store:
+        spoil(store.path)
+        with pytest.raises(DamagedError, match="c/5"):
+            rank(store, stripes=STRIPES, client=scaled(client, 2))
+
+
+def spoil(path: str | Path) -> None:
+    from pathlib import Path
+
+    file = next(file for file in Path(path).rglob("indices/c/5"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def test_a_client_without_workers_is_refused(stored):
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        pytest.raises(UsageError, match="no workers"),
+    ):
+        rank(stored(GRAPH, 700), client=client)
+
+
+def test_a_worker_that_is_killed_ends_the_run(stored, monkeypatch):
+    monkeypatch.setattr(engine_cluster, "PATIENCE", 0.5)
+    store = stored(GRAPH, 700)
+    outcome: list[Any] = []
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def kill(stage: str, done: int, *rest: Any) -> None:
+            if done == 3:
+                os.kill(max(client.run(os.getpid).values()), signal.SIGKILL)
+
+        def work() -> None:
+            try:
+                outcome.append(rank(store, stripes=STRIPES, client=client, progress=kill))
+            except Exception as error:  # noqa: BLE001 looked at below
+                outcome.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert outcome, "the run hangs"
+    assert isinstance(outcome[0], LostWorkerError)
+    assert "lost" in outcome[0].cause
+    assert outcome[0].remedy
