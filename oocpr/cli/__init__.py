@@ -6,12 +6,15 @@ Every way to end has one exit code, listed in `EXIT_CODES`; errors of `oocpr.err
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 USAGE = 2
 NOT_CONVERGED = 3
@@ -52,13 +55,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        return _run(words)
+        with _stopping_like_ctrl_c():
+            return _run(words)
     except BrokenPipeError:
         # Python would complain once more when it flushes what nobody reads.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
     except KeyboardInterrupt:
         return fail("interrupted.", "Nothing half-written is left; run it again.", INTERRUPTED)
+
+
+@contextlib.contextmanager
+def _stopping_like_ctrl_c() -> Iterator[None]:
+    """Let a closed terminal and a batch system's end of time clean up as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for number, handler in before.items():
+            # What nohup has set to be ignored stays ignored.
+            if handler is signal.SIG_DFL:
+                signal.signal(number, signal.default_int_handler)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _run(words: list[str]) -> int:

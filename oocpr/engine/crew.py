@@ -40,7 +40,12 @@ class LocalCrew:
     def __init__(self, job: Job, store: RankedStore) -> None:
         self._job = job
         self._nodes = store.nodes
-        self._stripes = [tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
+        try:
+            self._stripes = [tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
+        except BaseException:
+            # Nobody has this crew, so nobody can close it.
+            forget(job.token)
+            raise
 
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
         """See Crew."""

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 """Bytes of one gathered number."""
 
-SHARED = 8 * 2**20
-"""Thread stacks, reports and small arrays."""
+SHARED = 40 * 2**20
+"""Thread stacks, what the allocator keeps back, reports and small arrays."""
+
+PADDING = 3 * 2**17
+"""Bytes that fill up the slices of sixteen rows in which a tile's columns are kept decoded."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +28,10 @@ class Need:
     history
         Change and step of each remembered pass, 4 bytes each, a row.
     reads
-        The last push and the proposal as other rows read them, for all nodes.
+        The last push as it was made and, with the proposal, as other rows read it, for all nodes.
     scratch
-        Of one tile: columns (4 an edge), row lengths, starts and offsets (12) and sums (20) a row.
+        Of one tile: columns (4 an edge), when mixing those inside the tile twice more (8 an edge); sums (36)
+        and places (28) a row.
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -65,24 +69,24 @@ def run_need(
     >>> need = run_need(base=0, nodes=1000, tile_edges=64, most_tile_rows=10, most_tile_bytes=100,
     ...                 ring_slots=4, reads="bits16", mixed=True, mixing=5, personalized=False)
     >>> need.vectors, need.history, need.reads, need.ring
-    (24000, 40000, 4000, 400)
+    (24000, 40000, 6000, 400)
     """
     return Need(
         base=base,
         vectors=nodes * (8 + 8 + 4 + (4 if mixed else 0) + (8 if personalized else 0)),
         history=nodes * 8 * mixing if mixed else 0,
-        reads=nodes * READ_BYTES[reads] * (2 if mixed else 1),
-        scratch=tile_edges * 4 + (most_tile_rows + 1) * 32,
+        reads=nodes * READ_BYTES[reads] * (3 if mixed else 2),
+        scratch=tile_edges * (12 if mixed else 4) + (most_tile_rows + 1) * 64 + (PADDING if mixed else 0),
         ring=ring_slots * most_tile_bytes,
     )
 
 
-def decoded_bytes(nodes: int, edges: int) -> int:
-    """Bytes of a graph's columns and row positions when they are kept decoded, those inside tiles twice.
+def decoded_bytes(nodes: int, edges: int, tiles: int, mixed: bool) -> int:
+    """Bytes of a graph's tiles that are kept decoded; when mixing, the columns inside tiles twice more.
 
     Examples
     --------
-    >>> decoded_bytes(10, 100)
-    960
+    >>> decoded_bytes(10, 100, 0, True), decoded_bytes(10, 100, 0, False)
+    (1520, 720)
     """
-    return 8 * edges + 16 * nodes
+    return edges * (12 if mixed else 4) + nodes * 32 + tiles * PADDING

@@ -89,7 +89,9 @@ class Plan:
         """Most bytes that cached tiles take."""
         facts = self.facts
         kept = self.cached_tiles * facts.most_tile_bytes
-        return kept + decoded_bytes(facts.nodes, facts.edges) if self.decoded else kept
+        if not self.decoded:
+            return kept
+        return kept + decoded_bytes(facts.nodes, facts.edges, facts.tiles, self.method == "mixed")
 
     @property
     def streamed_bytes(self) -> int:
@@ -116,11 +118,14 @@ class Plan:
             With both numbers and the way out.
         """
         if not self.fits:
+            # Rounded up: who gives this much must not be refused again.
+            least = f"{-(-self.need.total // 2**20)}MiB"
+            narrower = "" if self.reads == "bits8" else ", or use reads bits8"
             raise DoesNotFitError(
                 f"the run needs {format_bytes(self.need.total)} (vectors {format_bytes(self.need.vectors)}, "
                 f"reads {format_bytes(self.need.reads)}, process {format_bytes(self.need.base)}) "
                 f"and was given {format_bytes(self.memory)}.",
-                f"Give {format_bytes(self.need.total).replace(' ', '')} or more, or use reads bits8.",
+                f"Give {least} or more{narrower}.",
             )
 
     def to_json(self) -> dict[str, object]:
@@ -216,7 +221,9 @@ def make_plan(
     rates
         Measured rates, to predict the time.
     """
-    cuts = stripe_tiles(facts.tiles, stripes or default_stripes(facts.edges, facts.tiles))
+    if stripes is None:
+        stripes = default_stripes(facts.edges, facts.tiles)
+    cuts = stripe_tiles(facts.tiles, stripes)
     mixed = method == "mixed"
 
     def need(remembered: int) -> Need:
@@ -240,7 +247,7 @@ def make_plan(
     chosen = (sweeps or sweeps_for(facts.local_share)) if mixed else 1
     cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
     left = memory - needed.total - cached * facts.most_tile_bytes
-    decoded = cached == facts.tiles and decoded_bytes(facts.nodes, facts.edges) <= left
+    decoded = cached == facts.tiles and decoded_bytes(facts.nodes, facts.edges, facts.tiles, mixed) <= left
     passes = predicted_passes(damping, tol, method)
     seconds = None
     if rates is not None:

@@ -84,14 +84,16 @@ Kind 2, tile: columns in segments, strictly ascending in each. Three streams:
 - gaps: for each edge 0 if it begins a segment, else its column less the column before less 1. Carry:
   column of the edge before the block, 0 for the first block.
 
+Where it is shorter, the columns themselves are packed in place of gaps and starts ("verbatim"; the carry
+stays what it is).
+
 Header of 16 words: magic; kind, plus 2^8 if the segments are ascending runs instead of rows, plus 2^9 if the
-columns are stored verbatim, without starts and gaps, since that is not longer; edges; segments; segments
-that are not empty; for gaps, starts, lengths (verbatim: for lengths only) rows of words, wide exceptions,
-narrow exceptions; zeros. Sections: words of gaps, starts, lengths; directories of the three; ranks; verbatim
-columns; wide exceptions of the three; narrow exceptions of the three; widths of the three.
+columns are verbatim; edges; segments; segments that are not empty; for gaps, starts, lengths (verbatim: for
+columns, lengths) rows of words, wide exceptions, narrow exceptions; zeros. Sections: words of the streams in
+the same order, then their directories; ranks; wide exceptions of the streams, narrow exceptions, widths.
 
 So any 1024 edges can be decoded without those before them once lengths and starts are known, and these in
-turn block by block. A tile never takes more than four bytes an edge, its header and its lengths.
+turn block by block. No tile takes more than 4.05 bytes an edge, 300 bytes and its lengths.
 """
 
 from __future__ import annotations

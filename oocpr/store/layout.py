@@ -64,15 +64,13 @@ class PackedTile(NamedTuple):
     edges, segments, nonempty
         Numbers of columns, of segments, and of segments that are not empty.
     verbatim
-        The columns are stored as they are, in `columns`; `starts` and `gaps` are empty then.
+        The columns themselves are the values of `gaps`; `starts` is empty then.
     runs
         The segments are ascending runs, not rows of a matrix.
     lengths, starts, gaps
         The three streams.
     ranks
         uint32, shape (blocks of lengths + 1,): non-empty segments before each block of lengths.
-    columns
-        uint32, shape (edges,) where verbatim, else (0,).
     """
 
     edges: int
@@ -84,7 +82,6 @@ class PackedTile(NamedTuple):
     starts: Stream
     gaps: Stream
     ranks: NDArray[np.uint32]
-    columns: NDArray[np.uint32]
 
 
 def word_rows(bits: int) -> int:
@@ -211,24 +208,26 @@ def _aligned(buf: NDArray[np.uint8], header: int) -> NDArray[np.uint8]:
 
 
 def write_tile(
-    columns: NDArray[np.uint32],
     lengths: Stream,
     ranks: NDArray[np.uint32],
-    starts: Stream,
-    gaps: Stream,
+    starts: Stream | None,
+    columns: Stream,
+    nonempty: int,
     *,
     runs: bool,
 ) -> bytes:
-    """Join the parts of a tile; the columns are stored verbatim where that is no longer.
+    """Join the parts of a tile.
 
     Parameters
     ----------
-    columns
-        uint32, shape (m,).
-    lengths, starts, gaps
-        The packed streams.
+    lengths
+        The packed lengths.
     ranks
         uint32, non-empty segments before each block of lengths.
+    starts, columns
+        The packed starts and gaps, or None and the packed columns.
+    nonempty
+        Number of segments that are not empty.
     runs
         The segments are ascending runs, not rows.
 
@@ -236,14 +235,13 @@ def write_tile(
     -------
     bytes
     """
-    verbatim = columns.nbytes <= sum(part.nbytes for stream in (starts, gaps) for part in stream[1:])
-    flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if verbatim else 0)
-    streams = [lengths] if verbatim else [gaps, starts, lengths]
+    flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if starts is None else 0)
+    streams = [columns, lengths] if starts is None else [columns, starts, lengths]
     header = new_header(TILE_HEADER, KIND_TILE | flags)
-    header[2:5] = columns.size, lengths.size, starts.size
+    header[2:5] = columns.size, lengths.size, nonempty
     for k, s in enumerate(streams):
         header[5 + 3 * k : 8 + 3 * k] = s.words.size // GROUP, s.wide.size, s.narrow.size
-    return _join(header, streams, {"ranks": ranks, "columns": columns if verbatim else columns[:0]})
+    return _join(header, streams, {"ranks": ranks})
 
 
 def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
@@ -282,16 +280,14 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     header = [int(x) for x in buf[: 4 * TILE_HEADER].view("<u4")]
     edges, segments, nonempty = header[2:5]
     verbatim = bool(kind & FLAG_VERBATIM)
-    if any(header[8 if verbatim else 14 :]):
+    if any(header[11 if verbatim else 14 :]):
         raise DamagedError("A tile's header has numbers where zeros belong.", REMEDY)
-    sizes = [segments] if verbatim else [edges, nonempty, segments]
+    sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
     counts = [_Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
-    extras = [("ranks", blocks_of(segments) + 1), ("columns", edges if verbatim else 0)]
-    streams, found = _part(buf, 4 * TILE_HEADER, counts, extras)
+    streams, found = _part(buf, 4 * TILE_HEADER, counts, [("ranks", blocks_of(segments) + 1)])
     if verbatim:
         nothing = buf[:0].view("<u4")
-        empty = Stream(0, nothing, nothing.reshape(-1, 4), nothing, buf[:0].view("<u2"), buf[:0])
-        streams = [empty, empty, *streams]
+        streams.insert(1, Stream(0, nothing, nothing.reshape(-1, 4), nothing, buf[:0].view("<u2"), buf[:0]))
     gaps, starts, lengths = streams
     runs = bool(kind & FLAG_RUNS)
     return PackedTile(edges, segments, nonempty, verbatim, runs, lengths, starts, gaps, **found)

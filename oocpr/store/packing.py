@@ -8,13 +8,13 @@ The layout is specified in :mod:`oocpr.store.format`; :mod:`oocpr.store.unpackin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit, uint32, uint64
 
 from oocpr.errors import UsageError
-from oocpr.store.layout import BLOCK, GROUP, Stream, word_rows, write_tile
+from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, word_rows, write_tile
 from oocpr.store.simd import bit_length
 from oocpr.store.unpacking import decode_tile
 
@@ -27,32 +27,36 @@ __all__ = ["decode_tile", "encode_runs", "encode_tile", "pack_stream"]
 @njit(nogil=True, cache=True)
 def _choose_widths(values, widths):
     """Choose the width of least bits for each group; returns the numbers of narrow and wide exceptions."""
-    longer = np.zeros(34, np.int64)  # longer[k]: values of at least k bits
-    narrow = 0
-    wide = 0
-    for g in range(widths.size):
-        longer[:] = 0
-        for i in range(32 * g, 32 * g + 32):
-            longer[uint64(bit_length(values[uint64(i)]))] += 1
-        full = 32
-        while full > 0 and longer[full] == 0:
-            full -= 1
-        for k in range(full - 1, -1, -1):
-            longer[k] += longer[k + 1]
-        best = 32 * full
+    longer = np.zeros(40, np.uint32)  # longer[w]: values of the group that have more than w bits
+    narrow = uint64(0)
+    wide = uint64(0)
+    for g in range(uint64(widths.size)):
+        first = uint64(32) * g
+        union = uint32(0)
+        for lane in range(uint64(32)):
+            union |= values[first + lane]
+        full = uint64(bit_length(uint32(union)))
+        for w in range(full, full + uint64(7)):
+            longer[w] = 0
+        best = uint64(32) * full
         width = full
-        best_narrow = 0
-        best_wide = 0
-        for w in range(full - 1, max(-1, full - 23), -1):
-            cut = longer[w + 1]
-            cut_wide = longer[w + 7] if w + 7 <= full else 0
-            patches = 16 * (cut + cut_wide)
+        best_narrow = uint64(0)
+        best_wide = uint64(0)
+        for less in range(uint64(1), min(full, uint64(22)) + uint64(1)):
+            w = full - less
+            shift = uint32(w)
+            cut = uint32(0)
+            for lane in range(uint64(32)):
+                cut += uint32(values[first + lane] >> shift != 0)
+            longer[w] = cut
+            cut_wide = uint64(longer[w + uint64(6)])
+            patches = uint64(16) * (uint64(cut) + cut_wide)
             if patches >= best:
                 break
-            if 32 * w + patches < best:
-                best = 32 * w + patches
+            if uint64(32) * w + patches < best:
+                best = uint64(32) * w + patches
                 width = w
-                best_narrow = cut - cut_wide
+                best_narrow = uint64(cut) - cut_wide
                 best_wide = cut_wide
         widths[g] = width
         narrow += best_narrow
@@ -102,6 +106,38 @@ def _fill(values, widths, words, directory, wide, narrow):
     directory[b, 2] = q_wide
 
 
+class _Choice(NamedTuple):
+    """How a stream will be packed: width of each group, numbers of exceptions."""
+
+    widths: NDArray[np.uint8]
+    narrow: int
+    wide: int
+
+    @property
+    def bits(self) -> int:
+        return int(self.widths.sum(dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        groups = self.widths.size
+        fixed = 128 * word_rows(self.bits) + 16 * (-(-groups // 32) + 1) + groups
+        return fixed + 4 * self.wide + 2 * self.narrow
+
+
+def _choose(values: NDArray[np.uint32]) -> _Choice:
+    widths = np.empty(values.size // GROUP, np.uint8)
+    return _Choice(widths, *_choose_widths(values, widths))
+
+
+def _pack(values: NDArray[np.uint32], count: int, choice: _Choice) -> Stream:
+    rows = word_rows(choice.bits)
+    words = np.zeros(GROUP * (rows + 1), np.uint32)
+    directory = np.zeros((blocks_of(count) + 1, 4), np.uint32)
+    wide, narrow = np.empty(choice.wide, np.uint32), np.empty(choice.narrow, np.uint16)
+    _fill(values, choice.widths, words, directory, wide, narrow)
+    return Stream(count, words[: GROUP * rows], directory, wide, narrow, choice.widths)
+
+
 def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
     """Pack a stream of unsigned 32-bit values; the carries of its directory are left 0.
 
@@ -122,14 +158,7 @@ def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
     >>> packed.widths.tolist(), packed.words.size
     ([5], 32)
     """
-    widths = np.empty(-(-count // GROUP), np.uint8)
-    narrow, wide = _choose_widths(values, widths)
-    rows = word_rows(int(widths.sum(dtype=np.int64)))
-    words = np.zeros(GROUP * (rows + 1), np.uint32)
-    directory = np.zeros((-(-count // BLOCK) + 1, 4), np.uint32)
-    packed = Stream(count, words, directory, np.empty(wide, np.uint32), np.empty(narrow, np.uint16), widths)
-    _fill(values, widths, words, directory, packed.wide, packed.narrow)
-    return packed._replace(words=words[: GROUP * rows])
+    return _pack(values, count, _choose(values))
 
 
 @njit(nogil=True, cache=True)
@@ -246,11 +275,16 @@ def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer], *, ru
     packed_lengths = pack_stream(length_values, segments)
     ranks = np.zeros(packed_lengths.directory.shape[0], np.uint32)
     _carry_lengths(length_values[:segments], packed_lengths.directory, ranks)
-    starts = pack_stream(start_values, positions.size)
-    _carry(starts, columns[positions])
-    gaps = pack_stream(gap_values, edges)
-    _carry(gaps, columns)
-    return write_tile(columns, packed_lengths, ranks, starts, gaps, runs=runs)
+    column_values = np.pad(columns, (0, -edges % GROUP)) if edges % GROUP else columns
+    gaps, starts, plain = map(_choose, (gap_values, start_values, column_values))
+    verbatim = plain.nbytes < gaps.nbytes + starts.nbytes
+    packed_columns = _pack(column_values, edges, plain) if verbatim else _pack(gap_values, edges, gaps)
+    _carry(packed_columns, columns)
+    packed_starts = None
+    if not verbatim:
+        packed_starts = _pack(start_values, positions.size, starts)
+        _carry(packed_starts, columns[positions])
+    return write_tile(packed_lengths, ranks, packed_starts, packed_columns, positions.size, runs=runs)
 
 
 def _padded(count: int) -> NDArray[np.uint32]:

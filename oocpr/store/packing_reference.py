@@ -46,7 +46,8 @@ class _Stream:
         self.wide = np.array(wide, "<u4")
         self.narrow = np.array(narrow, "<u2")
         self.widths = np.array(widths, "u1")
-        self.sections = [self.words, self.directory, self.wide, self.narrow, self.widths]
+        sections = (self.words, self.directory, self.wide, self.narrow, self.widths)
+        self.nbytes = sum(section.nbytes for section in sections)
 
 
 def _cost(group: list[int], width: int) -> float:
@@ -91,13 +92,14 @@ def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.uint32], *, run
     def ends(values: list[int]) -> list[int]:
         return [min(1024 * b, len(values)) for b in range(-(-len(values) // 1024) + 1)]
 
-    lengths_stream = _Stream(lens, [sum(lens[:e]) for e in ends(lens)])
-    starts_stream = _Stream(zigzag, [firsts[e - 1] if e else 0 for e in ends(firsts)])
-    gaps_stream = _Stream(gaps[: len(cols)], [cols[e - 1] if e else 0 for e in ends(cols)])
+    carries = [cols[e - 1] if e else 0 for e in ends(cols)]
+    coded_columns = _Stream(cols, carries)
+    coded_gaps = _Stream(gaps[: len(cols)], carries)
+    coded_starts = _Stream(zigzag, [firsts[e - 1] if e else 0 for e in ends(firsts)])
+    coded_lengths = _Stream(lens, [sum(lens[:e]) for e in ends(lens)])
     ranks = np.array([sum(n > 0 for n in lens[:e]) for e in ends(lens)], "<u4")
-    packed = sum(part.nbytes for part in gaps_stream.sections + starts_stream.sections)
-    verbatim = columns.nbytes <= packed
-    streams = [lengths_stream] if verbatim else [gaps_stream, starts_stream, lengths_stream]
+    verbatim = coded_columns.nbytes < coded_gaps.nbytes + coded_starts.nbytes
+    streams = [coded_columns, coded_lengths] if verbatim else [coded_gaps, coded_starts, coded_lengths]
     header = np.zeros(16, "<u4")
     header[0] = int.from_bytes(b"oci1", "little")
     header[1] = _TILE | (_RUNS if runs else 0) | (_VERBATIM if verbatim else 0)
@@ -105,7 +107,6 @@ def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.uint32], *, run
     for k, s in enumerate(streams):
         header[5 + 3 * k : 8 + 3 * k] = s.words.size // 32, s.wide.size, s.narrow.size
     parts = [header, *(s.words for s in streams), *(s.directory for s in streams), ranks]
-    parts += [columns.astype("<u4")] if verbatim else []
     for name in ("wide", "narrow", "widths"):
         parts += [getattr(s, name) for s in streams]
     coded = b"".join(part.tobytes() for part in parts)
@@ -129,7 +130,7 @@ def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.
     header = np.frombuffer(data, "<u4", 16).tolist()
     edges, segments, nonempty = header[2:5]
     verbatim = bool(header[1] & _VERBATIM)
-    sizes = [segments] if verbatim else [edges, nonempty, segments]
+    sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
     counts = [(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
     at = 64
 
@@ -142,13 +143,12 @@ def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.
     words = [take("<u4", 32 * rows) for _, rows, _, _ in counts]
     directories = [take("<u4", 4 * (-(-size // 1024) + 1)).reshape(-1, 4) for size, *_ in counts]
     take("<u4", directories[-1].shape[0])
-    stored = take("<u4", edges if verbatim else 0)
     wide = [take("<u4", w) for _, _, w, _ in counts]
     narrow = [take("<u2", n) for _, _, _, n in counts]
     widths = [take("u1", -(-size // 32)) for size, *_ in counts]
     values = [_unpack(*parts) for parts in zip(sizes, words, directories, wide, narrow, widths, strict=True)]
     lengths = values[-1]
-    columns = stored if verbatim else _columns(lengths, values[1], values[0])
+    columns = values[0] if verbatim else _columns(lengths, values[1], values[0])
     return columns.astype(np.uint32), lengths.astype(np.uint32)
 
 

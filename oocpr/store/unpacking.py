@@ -88,8 +88,6 @@ def _expand(tile, positions, starts, segments):
         return 1
     positions[k] = position
     if tile.verbatim:
-        for i in range(k):
-            starts[i] = tile.columns[positions[i]]
         return 0
     column = uint32(0)
     for b in range(uint64(tile.starts.directory.shape[0] - 1)):
@@ -117,16 +115,14 @@ def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
     last = at + end - base - uint64(1)
     count = uint64(tile.nonempty)
     if tile.verbatim:
+        unpack_block(tile.gaps, b, uint32(0), out, at)
         top = uint32(0)
-        for i in range(end - base):
-            out[at + i] = tile.columns[base + i]
-            top = max(top, out[at + i])
+        for i in range(at, at + uint64(1024)):
+            top = max(top, out[i])
         while k < count and uint64(positions[k]) < end:
             k += uint64(1)
         return k, out[last], top
     unpack_block(tile.gaps, b, uint32(1), out, at)
-    for i in range(end - base, uint64(1024)):
-        out[at + i] = 0
     if k < count and uint64(positions[k]) < end:
         # Sums that ignore the segments tell how far to jump at each start: so no step waits for another.
         running_sums(out, at, scratch, uint64(0), uint64(64), uint32(0))
@@ -210,7 +206,7 @@ def expand_segments(
     positions
         uint32, shape (>= nonempty + 1,): receives the first edge of each, and the number of edges at the end.
     starts
-        uint32, shape (>= nonempty,): receives the first column of each.
+        uint32, shape (>= nonempty,): receives the first column of each; not where verbatim, nobody needs it.
     segments
         uint32, shape (>= nonempty + 1,): receives the number of each among all segments.
 
@@ -247,9 +243,7 @@ def decode_columns(
     """
     if columns.size < tile.edges:
         raise ValueError(f"buffer too short for {tile.edges} columns")
-    if tile.verbatim:
-        columns[: tile.edges] = tile.columns
-    elif _decode(tile, positions, starts, columns):
+    if _decode(tile, positions, starts, columns):
         raise DamagedError("A tile's columns contradict its directory.", REMEDY)
 
 

@@ -142,14 +142,24 @@ class Terminal:
         return self.text.replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("stage", ["reading", pytest.param("writing", marks=pytest.mark.slow)])
-def test_an_interrupted_import_leaves_nothing(process: Start, tmp_path: Path, stage: str) -> None:
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [
+        ("reading", signal.SIGINT),
+        ("reading", signal.SIGTERM),
+        pytest.param("writing", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("writing", signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupted_import_leaves_nothing(
+    process: Start, tmp_path: Path, stage: str, number: signal.Signals
+) -> None:
     terminal = Terminal()
     words = ("generate", "rmat", "--scale", 19, "-o", tmp_path / "graph.zarr")
     done = process(*words, stdout=subprocess.PIPE, stderr=terminal.writing)
     terminal.wait_for(stage)
     assert list(tmp_path.iterdir()) != []
-    interrupted(done, terminal)
+    interrupted(done, terminal, number)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -163,8 +173,10 @@ def test_an_interrupted_run_leaves_nothing(process: Start, graph: Path, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def interrupted(done: subprocess.Popen[bytes], terminal: Terminal) -> None:
-    done.send_signal(signal.SIGINT)
+def interrupted(
+    done: subprocess.Popen[bytes], terminal: Terminal, number: signal.Signals = signal.SIGINT
+) -> None:
+    done.send_signal(number)
     out, _ = done.communicate(timeout=60)
     last = terminal.rest().rpartition("\x1b[2K")[2]
     assert (done.returncode, out) == (130, b"")

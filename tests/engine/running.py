@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .digraphs import Digraph
 
 PLENTY = 2**33
+KEPT = ("decoded", "packed", "some", "none")
 
 
 def build(source: Any, path: Path, tile_edges: int | None = None) -> GraphStore:
@@ -61,10 +62,10 @@ def plan_of(
     *,
     stripes: int | None = None,
     sweeps: int | None = None,
-    streamed: bool = False,
+    kept: str = "decoded",
     personalized: bool = False,
 ) -> Plan:
-    """Plan a run that has plenty of memory, or, streamed, no byte more than it needs."""
+    """Plan a run that keeps all tiles, decoded or packed, or a third of them packed, or none: see KEPT."""
     facts = store.attributes
     decide = partial(
         make_plan,
@@ -89,10 +90,11 @@ def plan_of(
         personalized=personalized,
     )
     plan = decide(memory=PLENTY)
-    if not streamed:
-        return plan
-    plan = decide(memory=plan.need.total)
-    assert plan.cached_tiles == 0
+    if kept != "decoded":
+        tiles = {"packed": store.tiles, "some": store.tiles // 3, "none": 0}[kept]
+        plan = decide(memory=plan.need.total + tiles * facts.max_tile_bytes)
+        assert plan.cached_tiles == tiles
+    assert plan.decoded == (kept == "decoded")
     return plan
 
 
@@ -101,7 +103,7 @@ def rank(
     *,
     stripes: int | None = None,
     sweeps: int | None = None,
-    streamed: bool = False,
+    kept: str = "decoded",
     backend: str = "cpu",
     threads: int | None = 1,
     teleport: NDArray[np.float64] | None = None,
@@ -112,7 +114,7 @@ def rank(
     """Run with `parameters` of Settings."""
     settings = Settings(**parameters)
     plan = plan_of(
-        store, settings, stripes=stripes, sweeps=sweeps, streamed=streamed, personalized=teleport is not None
+        store, settings, stripes=stripes, sweeps=sweeps, kept=kept, personalized=teleport is not None
     )
     more = {} if progress is None else {"progress": progress}
     return solve(

@@ -15,7 +15,7 @@ from oocpr.engine.settings import METHODS, Settings
 from oocpr.errors import UsageError
 
 from .digraphs import Digraph, digraphs, fewer, random_digraph
-from .running import Passed, Stored, passes, plan_of, rank
+from .running import KEPT, Passed, Stored, passes, plan_of, rank
 
 if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
@@ -25,7 +25,7 @@ def first_passes(store: GraphStore, settings: Settings, backend: str, **how: obj
     """Two passes from a state of no pattern: the first pushes a random teleport vector."""
     weights = np.random.default_rng(5).random(store.nodes) ** 4
     plan = plan_of(store, settings, sweeps=3, personalized=True, **how)  # type: ignore[arg-type]
-    job = Job("", settings, plan, backend, threads=2, teleport=weights / weights.sum())
+    job = Job("", settings, plan, backend, threads=1, teleport=weights / weights.sum())
     one, two = passes(job, store, 2)
     return one, two
 
@@ -36,10 +36,10 @@ def test_a_pass_delivers_what_the_plain_backend_delivers(stored, reads, tile_edg
     graph = random_digraph(50, 80, seed=tile_edges)
     store = stored(graph, tile_edges)
     for stripes in {1, min(2, store.tiles), min(4, store.tiles)}:
-        for streamed in (False, True):
-            settings = Settings(reads=reads)
-            ours, then = first_passes(store, settings, "cpu", stripes=stripes, streamed=streamed)
-            plain, later = first_passes(store, settings, "reference", stripes=stripes)
+        settings = Settings(reads=reads)
+        plain, later = first_passes(store, settings, "reference", stripes=stripes)
+        for kept in KEPT:
+            ours, then = first_passes(store, settings, "cpu", stripes=stripes, kept=kept)
             assert np.array_equal(ours.pushed, plain.pushed)
             assert np.abs(ours.after - plain.after).sum() <= 1e-14
             assert abs(ours.residual - plain.residual) <= 1e-14
@@ -69,12 +69,12 @@ def test_a_run_takes_as_many_passes_as_the_plain_one(stored, name, reads, stripe
     assert np.abs(ours.ranks - plain.ranks).sum() <= ours.error_bound + plain.error_bound
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("reads", READS)
-def test_any_number_of_threads_gives_the_same_bits(stored, reads, streamed):
+def test_any_number_of_threads_gives_the_same_bits(stored, reads, kept):
     graph = random_digraph(3000, 40_000, seed=2)
     store = stored(graph, 9000)
-    runs = [rank(store, reads=reads, threads=threads, stripes=2, streamed=streamed) for threads in (1, 2, 3)]
+    runs = [rank(store, reads=reads, threads=threads, stripes=2, kept=kept) for threads in (1, 2, 3)]
     for run in runs[1:]:
         assert np.array_equal(run.ranks, runs[0].ranks)
         assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
@@ -87,8 +87,8 @@ def test_threads_and_cached_tiles_change_no_bit_of_any_graph(graph, data):
         stripes = data.draw(st.integers(1, min(4, store.tiles)))
         how = {"reads": data.draw(st.sampled_from(list(READS))), "stripes": stripes, "sweeps": 3}
         one = rank(store, threads=1, **how)
-        for threads, streamed in ((2, False), (3, True)):
-            other = rank(store, threads=threads, streamed=streamed, **how)
+        for threads, kept in ((1, "packed"), (2, "decoded"), (2, "some"), (3, "none")):
+            other = rank(store, threads=threads, kept=kept, **how)
             assert np.array_equal(one.ranks, other.ranks)
 
 
@@ -103,16 +103,16 @@ def long_rows() -> Digraph:
 
 # One tile of several pieces of 16 x 1024 edges; tiles that lie inside the long row; stripes that do.
 @pytest.mark.parametrize(("tile_edges", "stripes"), [(2**17, 1), (20_000, 1), (5000, 4)])
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_row_that_spans_pieces_tiles_and_stripes(stored, tile_edges, stripes, streamed):
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_row_that_spans_pieces_tiles_and_stripes(stored, tile_edges, stripes, kept):
     store = stored(long_rows(), tile_edges)
     settings = Settings(reads="float64")
     plain, later = first_passes(store, settings, "reference", stripes=stripes)
-    ours, then = first_passes(store, settings, "cpu", stripes=stripes, streamed=streamed)
+    ours, then = first_passes(store, settings, "cpu", stripes=stripes, kept=kept)
     assert np.abs(ours.after - plain.after).sum() <= 1e-14
     # Sweeps inside a tile add the 30 000 numbers of a row in float32.
     assert np.abs(then.after - later.after).sum() <= 1e-4 * np.abs(later.after - plain.after).sum()
-    one, three = (rank(store, threads=threads, stripes=stripes, streamed=streamed) for threads in (1, 3))
+    one, three = (rank(store, threads=threads, stripes=stripes, kept=kept) for threads in (1, 3))
     assert np.array_equal(one.ranks, three.ranks)
 
 

@@ -1,4 +1,4 @@
-"""Passes over real graphs: those that power iteration is known to take, and the goals of the default method."""
+"""Passes over real graphs: what power iteration is known to take, and the goals of the default method."""
 
 from __future__ import annotations
 

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.engine import exchange
 from oocpr.engine.reads import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import METHODS, Settings
 from oocpr.errors import DamagedError, DoesNotFitError
-from oocpr.store.graph import open_store
+from oocpr.store.graph import GraphStore, open_store
 
 from .digraphs import Digraph, digraphs, exact_ranks, fewer, product, random_digraph, teleports
-from .running import Stored, plan_of, rank
+from .running import KEPT, Stored, plan_of, rank
 
 
 @fewer(2)
@@ -145,7 +146,7 @@ def test_the_history_adds_up(stored):
     told = []
     store = stored(graph, 500)
     column_bytes = store.attributes.column_bytes
-    run = rank(store, streamed=True, progress=lambda *facts: told.append(facts))
+    run = rank(store, kept="none", progress=lambda *facts: told.append(facts))
     cached = rank(store)
     gathers = plan_of(store, Settings()).gathers
     assert [record.number for record in run.history] == list(range(1, run.passes + 1))
@@ -167,13 +168,26 @@ def test_a_run_that_does_not_fit_is_refused_before_a_pass(stored):
         solve(store, plan, Settings())
 
 
+def flip_a_bit(store: GraphStore, name: str) -> None:
+    file = next(path for path in Path(store.path).rglob(name))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_a_damaged_tile_ends_the_run(backend):
     with Stored(random_digraph(200, 900, seed=1), 64) as store:
-        file = next(path for path in Path(store.path).rglob("indices/c/5"))
-        data = bytearray(file.read_bytes())
-        data[len(data) // 2] ^= 1
-        file.write_bytes(data)
-        for streamed in (False, True):
+        flip_a_bit(store, "indices/c/5")
+        for kept in KEPT:
             with pytest.raises(DamagedError, match="c/5"):
-                rank(open_store(store.path), backend=backend, streamed=streamed)
+                rank(open_store(store.path), backend=backend, kept=kept)
+    assert not exchange._exchanges
+
+
+def test_a_run_that_cannot_begin_leaves_nothing():
+    with Stored(random_digraph(200, 900, seed=1), 64) as store:
+        flip_a_bit(store, "out_degree/c/0")
+        with pytest.raises(DamagedError, match="out_degree"):
+            rank(open_store(store.path))
+    assert not exchange._exchanges

@@ -18,11 +18,11 @@ MIB = 1 << 20
 
 
 @given(st.integers(0, 2**40))
-def test_tiles_are_a_power_of_two_and_sixteen_or_more_where_limits_allow(edges):
+def test_tiles_are_a_power_of_two_and_four_or_more_where_limits_allow(edges):
     tile_edges = budget.tile_edges_for(edges)
     assert tile_edges & (tile_edges - 1) == 0
     assert 2**10 <= tile_edges <= 2**20
-    assert tile_edges == 2**10 or edges // tile_edges >= 16
+    assert tile_edges == 2**10 or edges // tile_edges >= 4
     assert tile_edges == 2**20 or edges // tile_edges <= 32
 
 

@@ -67,11 +67,11 @@ def parse_sections(tile: np.ndarray) -> list[tuple[int, int]]:
     """Begin and end of the sections, found as the reference reader finds them; those of the header first."""
     header = tile[:64].view("<u4").astype(np.int64)
     verbatim = bool(header[1] & 1 << 9)
-    sizes = [header[3]] if verbatim else [header[2], header[4], header[3]]
+    sizes = [header[2], header[3]] if verbatim else [header[2], header[4], header[3]]
     counts = [(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
     lengths = [16, *(32 * c[1] for c in counts)]
     lengths += [4 * (-(-c[0] // 1024) + 1) for c in counts]
-    lengths += [-(-header[3] // 1024) + 1, header[2] if verbatim else 0, *(c[2] for c in counts)]
+    lengths += [-(-header[3] // 1024) + 1, *(c[2] for c in counts)]
     ends = np.cumsum([4 * n for n in lengths] + [2 * c[3] for c in counts] + [-(-c[0] // 32) for c in counts])
     return [(int(a), int(b)) for a, b in zip([0, *ends], ends, strict=False) if b <= tile.size]
 

@@ -68,6 +68,6 @@ def test_attributes_of_five_nodes():
         "self_loops": 1,
         "dangling": 0,
         "local_edges": 2,
-        "column_bytes": 992,
-        "max_tile_bytes": 252,
+        "column_bytes": 1612,
+        "max_tile_bytes": 404,
     }

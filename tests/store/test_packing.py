@@ -42,11 +42,24 @@ def test_decoding_gives_back_what_was_encoded(tile):
 
 
 @given(tiles())
-def test_no_tile_is_longer_than_raw_columns_with_header_and_lengths(tile):
+def test_no_tile_is_much_longer_than_raw_columns_and_its_lengths(tile):
     columns, lengths = tile
-    per_block = 32 * 128 + 32 + 16 + 4  # words of 32 bits, widths, directory, ranks
-    blocks = -(-lengths.size // 1024)
-    assert len(encode_tile(columns, lengths)) <= 4 * columns.size + blocks * per_block + 64 + 128 + 20 + 3
+    alone = len(encode_tile(columns[:0], np.zeros_like(lengths)))
+    longest = max(int(lengths.max(initial=0)).bit_length(), 1)
+    assert (
+        len(encode_tile(columns, lengths))
+        <= 4.05 * columns.size + alone + 4 * longest * (lengths.size / 32 + 1) + 300
+    )
+
+
+@pytest.mark.parametrize("degree", [1, 2, 4, 16])
+@pytest.mark.parametrize("bits", [20, 32])
+def test_random_columns_cost_their_bits(degree, bits):
+    rng = np.random.default_rng(degree)
+    lists = [np.unique(rng.integers(0, 2**bits, rng.poisson(degree))) for _ in range(60_000 // degree)]
+    columns, lengths = np.concatenate(lists).astype(np.uint32), np.array([x.size for x in lists])
+    # 0.05 for widths and directory, 5 bits and 0.05 for the length of a row.
+    assert len(encode_tile(columns, lengths)) < (bits / 8 + 0.05) * columns.size + 0.7 * lengths.size + 600
 
 
 @settings(max_examples=25)
@@ -72,7 +85,7 @@ def test_any_block_decodes_without_the_blocks_before_it(degree):
     rng = np.random.default_rng(degree)
     columns, lengths = random_rows(rng, 20_000 // degree + 3, 100_000, degree)
     tile = parse_tile(as_array(encode_tile(columns, lengths)))
-    assert not tile.verbatim
+    assert tile.verbatim == (degree == 2)
     positions, segments = (np.empty(tile.nonempty + 1, np.uint32) for _ in range(2))
     starts = np.empty(tile.nonempty, np.uint32)
     expand_segments(tile, positions, starts, segments)
@@ -89,8 +102,9 @@ def test_any_block_decodes_without_the_blocks_before_it(degree):
 
 
 def test_segments_are_where_the_lengths_say():
-    columns, lengths = random_rows(np.random.default_rng(5), 3000, 5000, 3)
+    columns, lengths = random_rows(np.random.default_rng(5), 3000, 5000, 30)
     tile = parse_tile(as_array(encode_tile(columns, lengths)))
+    assert not tile.verbatim
     positions, segments = (np.empty(tile.nonempty + 1, np.uint32) for _ in range(2))
     starts = np.empty(tile.nonempty, np.uint32)
     expand_segments(tile, positions, starts, segments)

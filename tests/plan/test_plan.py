@@ -1,0 +1,235 @@
+"""How a plan uses the memory it is given, and when it refuses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.plan.memory import SHARED, decoded_bytes
+from oocpr.plan.model import Rates
+from oocpr.plan.plan import GraphFacts, Plan, make_plan, sweeps_for
+from oocpr.plan.tiers import RING_SLOTS
+from oocpr.plan.tiling import default_stripes, stripe_tiles
+from oocpr.units import format_bytes, parse_bytes
+
+FACTS = GraphFacts(
+    nodes=10**6,
+    edges=16 * 10**6,
+    tiles=16,
+    tile_edges=10**6,
+    column_bytes=32 * 10**6,
+    most_tile_bytes=2_100_000,
+    most_tile_rows=70_000,
+    local_share=0.25,
+)
+BASE = 10**8
+
+
+def plan(memory: int, facts: GraphFacts = FACTS, **how: Any) -> Plan:
+    given = {"method": "mixed", "reads": "bits16", "damping": 0.85, "tol": 1e-10, "mixing": 5, "sweeps": None}
+    return make_plan(facts, memory=memory, base=BASE, **(given | how))
+
+
+ENOUGH = plan(2**40)
+LEAST = plan(0).need.total
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> GraphFacts:
+    nodes, edges = draw(st.integers(1, 10**9)), draw(st.integers(0, 10**11))
+    tile_edges = draw(st.integers(1024, 2**22))
+    tiles = max(1, -(-edges // tile_edges))
+    column_bytes = draw(st.integers(edges // 4, 4 * edges + 10**6))
+    most = draw(st.integers(-(-column_bytes // tiles), column_bytes))
+    rows = draw(st.integers(-(-nodes // tiles), nodes))
+    return GraphFacts(nodes, edges, tiles, tile_edges, column_bytes, most, rows, draw(st.floats(0, 1)))
+
+
+@given(graphs(), st.integers(0, 10**13), st.sampled_from(["mixed", "residual", "power"]), st.booleans())
+def test_a_plan_that_fits_stays_within_its_memory(facts, memory, method, personalized):
+    made = plan(memory, facts, method=method, personalized=personalized)
+    assert made.fits == (made.need.total <= memory)
+    if made.fits:
+        assert made.need.total + made.cache_bytes <= memory
+    else:
+        assert made.cached_tiles == 0
+        assert made.mixing == 0
+    assert 0 <= made.cached_tiles <= facts.tiles
+    if made.decoded:
+        assert made.cached_tiles == facts.tiles
+
+
+@given(graphs(), st.integers(0, 10**13), st.integers(0, 10**13))
+def test_more_memory_never_gives_less(facts, one, other):
+    less, more = (plan(memory, facts) for memory in sorted((one, other)))
+    assert less.fits <= more.fits
+    assert less.mixing <= more.mixing
+    # What more history takes may be what tiles had before.
+    if less.mixing == more.mixing:
+        assert less.cached_tiles <= more.cached_tiles
+        assert less.decoded <= more.decoded
+
+
+def test_history_shrinks_before_a_run_is_refused():
+    each = 8 * FACTS.nodes
+    assert ENOUGH.mixing == 5
+    assert ENOUGH.need.total == LEAST + 5 * each
+    for remembered in range(6):
+        at = plan(LEAST + remembered * each)
+        assert (at.mixing, at.fits) == (remembered, True)
+        assert plan(LEAST + remembered * each - 1).mixing == max(0, remembered - 1)
+    assert not plan(LEAST - 1).fits
+
+
+def test_history_comes_before_cached_tiles():
+    full = ENOUGH.need.total
+    for kept in range(17):
+        at = plan(full + kept * FACTS.most_tile_bytes)
+        assert (at.mixing, at.cached_tiles, at.decoded) == (5, kept, False)
+        assert at.cache_bytes == kept * FACTS.most_tile_bytes
+        assert at.streamed_bytes == FACTS.column_bytes * (16 - kept) // 16
+
+
+def test_tiles_are_kept_decoded_when_all_are_and_there_is_room():
+    room = ENOUGH.need.total + 16 * FACTS.most_tile_bytes
+    decoded = decoded_bytes(FACTS.nodes, FACTS.edges, FACTS.tiles, mixed=True)
+    assert not plan(room + decoded - 1).decoded
+    at = plan(room + decoded)
+    assert at.decoded
+    assert at.cache_bytes == 16 * FACTS.most_tile_bytes + decoded
+    assert at.need.total + at.cache_bytes == at.memory
+    assert at.streamed_bytes == 0
+
+
+def test_too_little_memory_is_refused_with_both_numbers_and_a_way_out():
+    short = plan(LEAST - 1)
+    with pytest.raises(DoesNotFitError) as caught:
+        short.validate()
+    assert format_bytes(LEAST) in caught.value.cause
+    assert format_bytes(LEAST - 1) in caught.value.cause
+    assert "bits8" in caught.value.remedy
+    assert plan(LEAST - 1, reads="bits8").fits
+    with pytest.raises(DoesNotFitError) as caught:
+        plan(10**6, reads="bits8").validate()
+    assert "bits8" not in caught.value.remedy
+    plan(LEAST).validate()
+
+
+@given(graphs())
+def test_the_memory_that_a_refusal_names_is_enough(facts):
+    short = plan(2**20, facts)
+    with pytest.raises(DoesNotFitError) as caught:
+        short.validate()
+    named = parse_bytes(caught.value.remedy.split()[1])
+    plan(named, facts).validate()
+    assert named - short.need.total < 2**20
+
+
+@given(graphs(), st.integers(1, 64), st.integers(0, 10**13))
+def test_stripes_share_out_all_tiles_and_the_cached_ones(facts, stripes, memory):
+    assume(stripes <= facts.tiles <= 10**4)
+    made = plan(memory, facts, stripes=stripes)
+    assert made.stripes[0][0] == 0
+    assert made.stripes[-1][1] == facts.tiles
+    assert all(a[1] == b[0] for a, b in zip(made.stripes[:-1], made.stripes[1:], strict=True))
+    sizes = [last - first for first, last in made.stripes]
+    assert min(sizes) >= 1
+    assert max(sizes) - min(sizes) <= 1
+    kept = [made.resident(stripe) for stripe in range(stripes)]
+    assert all(
+        set(range(first, last)) >= tiles for (first, last), tiles in zip(made.stripes, kept, strict=True)
+    )
+    assert sum(map(len, kept)) == made.cached_tiles
+    # Evenly: no stripe has much more of its tiles in memory than another.
+    for tiles, size in zip(kept, sizes, strict=True):
+        assert abs(len(tiles) - made.cached_tiles * size / facts.tiles) < 1
+
+
+@given(st.integers(1, 200), st.integers(0, 200))
+def test_cached_tiles_lie_evenly_in_a_stripe(tiles, kept):
+    assume(kept <= tiles)
+    facts = replace(FACTS, tiles=tiles)
+    made = replace(plan(2**40, facts, stripes=1), cached_tiles=kept)
+    chosen = sorted(made.resident(0))
+    gaps = [b - a for a, b in itertools.pairwise(chosen)]
+    assert len(chosen) == kept
+    assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+@pytest.mark.parametrize("stripes", [0, -1, 17])
+def test_stripes_that_cannot_be_are_refused(stripes):
+    with pytest.raises(UsageError, match="16 tiles"):
+        plan(2**40, stripes=stripes)
+
+
+@given(st.integers(0, 10**13), st.integers(1, 10**6))
+def test_the_default_stripes_depend_on_the_graph_alone_and_hold_tiles(edges, tiles):
+    stripes = default_stripes(edges, tiles)
+    assert 1 <= stripes <= 64
+    assert all(last > first for first, last in stripe_tiles(tiles, stripes))
+
+
+def test_sweeps_are_chosen_by_the_share_inside_tiles_unless_asked_for():
+    assert plan(2**40).sweeps == sweeps_for(0.25) == 4
+    assert plan(2**40, sweeps=2).sweeps == 2
+    assert plan(2**40, sweeps=2).gathers == 1 + 0.25
+    assert plan(2**40, method="residual").sweeps == 1
+    assert plan(2**40, method="residual").gathers == 1
+    assert plan(2**40, method="residual").mixing == 0
+
+
+def test_the_json_has_the_keys_that_programs_read():
+    made = plan(ENOUGH.need.total, rates=Rates(1e9, 1e9, 1e8))
+    told = json.loads(json.dumps(made.to_json()))
+    assert {"tiers", "memory", "needed", "fits", "passes", "predicted_seconds"} <= told.keys()
+    tiers = told["tiers"]
+    assert all(isinstance(size, int) and size >= 0 for size in tiers.values())
+    in_memory = sum(size for tier, size in tiers.items() if tier not in ("store", "tile_cache"))
+    assert in_memory + SHARED == told["needed"] == made.need.total
+    assert tiers["ring"] == RING_SLOTS * FACTS.most_tile_bytes
+    assert tiers["store"] == FACTS.column_bytes
+    assert told["fits"] is True
+    assert told["passes"] == made.passes > 0
+    assert told["predicted_seconds"] == made.seconds
+    assert json.loads(json.dumps(plan(0).to_json()))["fits"] is False
+    assert plan(0).to_json()["predicted_seconds"] is None
+
+
+def test_time_is_that_of_the_slower_of_link_and_arithmetic_and_of_the_rows():
+    # 16 M edges, 1.75 times a pass, 32 MB of them from the store.
+    rates = Rates(store_bytes=1e6, edges=1e9, rows=1e6)
+    made = plan(ENOUGH.need.total, rates=rates)
+    assert made.seconds == pytest.approx(made.passes * (32 + 1))
+    rates = replace(rates, store_bytes=1e12)
+    made = plan(ENOUGH.need.total, rates=rates)
+    assert made.seconds == pytest.approx(made.passes * (16e6 * 1.75 / 1e9 + 1))
+
+
+def test_a_person_reads_what_a_program_reads():
+    made = plan(LEAST - 1)
+    lines = {line[:16].strip(): line[16:] for line in str(made).splitlines()}
+    assert lines["graph"] == "1 M nodes, 16 M edges"
+    assert lines["vectors"] == format_bytes(made.need.vectors)
+    assert lines["needed / given"] == f"{format_bytes(LEAST)} / {format_bytes(LEAST - 1)}"
+    assert lines["tile cache"] == "0 tiles, 0 B"
+    assert lines["time"] == "not predicted"
+    assert lines["fits"] == "no"
+    roomy = str(ENOUGH)
+    assert "16 tiles, decoded" in roomy
+    assert roomy.endswith("yes")
+
+
+def test_a_graph_without_edges_can_be_planned():
+    empty = GraphFacts(5, 0, 1, 1024, 236, 236, 5, 0.0)
+    made = plan(2**30, empty)
+    made.validate()
+    assert made.stripes == ((0, 1),)
+    assert made.resident(0) == {0}
+    assert str(made)
