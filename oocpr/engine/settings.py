@@ -51,7 +51,7 @@ class Settings:
     Examples
     --------
     >>> Settings(damping=0.9).pass_limit
-    486
+    514
     """
 
     damping: float = 0.85

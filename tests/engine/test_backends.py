@@ -33,7 +33,7 @@ def first_passes(store: GraphStore, settings: Settings, backend: str, **how: obj
 @pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize("tile_edges", [1, 5, 16, 64, 2000])
 def test_a_pass_delivers_what_the_plain_backend_delivers(stored, reads, tile_edges):
-    graph = random_digraph(50, 80, seed=tile_edges)
+    graph = random_digraph(30, 50, seed=tile_edges)
     store = stored(graph, tile_edges)
     for stripes in {1, min(2, store.tiles), min(4, store.tiles)}:
         settings = Settings(reads=reads)
@@ -58,8 +58,8 @@ CONVERGENT = [
 @pytest.mark.parametrize("stripes", [1, 2, 3, 4])
 def test_a_run_takes_as_many_passes_as_the_plain_one(stored, name, reads, stripes):
     tol = 1e-6 if (name, reads) == ("power", "float32") else 1e-10
-    graph = random_digraph(300, 1500, seed=1)
-    store = stored(graph, 128)
+    graph = random_digraph(200, 700, seed=1)
+    store = stored(graph, 100)
     how = {"reads": reads, "method": name, "tol": tol, "stripes": stripes, "sweeps": 4}
     ours = rank(store, **how)
     plain = rank(store, backend="reference", **how)
@@ -69,7 +69,7 @@ def test_a_run_takes_as_many_passes_as_the_plain_one(stored, name, reads, stripe
     assert np.abs(ours.ranks - plain.ranks).sum() <= ours.error_bound + plain.error_bound
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kept", ["decoded", "none"])
 @pytest.mark.parametrize("reads", READS)
 def test_any_number_of_threads_gives_the_same_bits(stored, reads, kept):
     graph = random_digraph(3000, 40_000, seed=2)

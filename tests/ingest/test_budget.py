@@ -94,6 +94,7 @@ IMPORT = """
     stages = set()
     facts = build_store(
         Rmat(int(scale)), path, memory=memory, order=order, overwrite=True,
+        tile_edges=1 << 17 if int(spare) else None,
         progress=lambda stage, done, total, unit: stages.add(stage),
     )
     # The high-water mark of this program alone: rusage would count the parent's pages before exec as well.
