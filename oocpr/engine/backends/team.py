@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATIENCE = 20_000
+_PATIENCE = 100_000
 _NAP = 20
 
 _sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
@@ -54,7 +54,7 @@ def _now(typingctx: Any, counter: Any) -> Any:  # noqa: ARG001
 def meet(counter, team, met):
     """Wait until all `team` threads have come for the time number `met`, counted from 1.
 
-    Spins for about a tenth of a millisecond, then naps: the other may be waiting for this very processor.
+    Spins for some tenths of a millisecond, then naps: the other may be waiting for this very processor.
     """
     if team == 1:
         return
