@@ -87,18 +87,18 @@ def test_two_workers_and_one_stripe(stored, client):
 
 
 def test_a_run_leaves_nothing_on_the_workers(stored, client):
+    # Local, so that it travels by value: workers know this package and not its tests.
+    def exchanges_held() -> int:
+        from oocpr.engine import exchange
+
+        return len(exchange._exchanges)
+
     rank(stored(GRAPH, 700), stripes=STRIPES, client=scaled(client, 2))
     assert set(client.run(exchanges_held).values()) == {0}
     begun = time.monotonic()
     while any(client.has_what().values()):
         assert time.monotonic() - begun < 10, "workers still hold data of the run"
         time.sleep(0.02)
-
-
-def exchanges_held() -> int:
-    from oocpr.engine import exchange
-
-    return len(exchange._exchanges)
 
 
 def test_a_damaged_tile_is_reported_by_the_worker_that_reads_it(client):

@@ -178,6 +178,8 @@ def test_the_default_stripes_depend_on_the_graph_alone_and_hold_tiles(edges, til
 
 def test_sweeps_are_chosen_by_the_share_inside_tiles_unless_asked_for():
     assert plan(2**40).sweeps == sweeps_for(0.25) == 4
+    assert plan(2**40, replace(FACTS, local_share=0.6), stripes=1).sweeps == 6
+    assert plan(2**40, replace(FACTS, local_share=0.6), stripes=2).sweeps == 4
     assert plan(2**40, sweeps=2).sweeps == 2
     assert plan(2**40, sweeps=2).gathers == 1 + 0.25
     assert plan(2**40, method="residual").sweeps == 1
