@@ -27,7 +27,7 @@ class Progress(Protocol):
         """
 
 
-def silent(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+def silent(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
     """Ignore all progress.
 
     Examples

@@ -74,7 +74,8 @@ def tile_edges_for(edges: int) -> int:
     """Edges of a tile where nobody chose: a power of two, within limits.
 
     Proposals that pass from tile to tile need some tiles to work with, sweeps inside a tile gain from large
-    ones, and a tile has to be worth a read: between the limits there are 4 to 7 tiles, less the share of repeated edges.
+    ones, and a tile has to be worth a read: between the limits there are 4 to 7 tiles, less the share of
+    repeated edges.
 
     Parameters
     ----------

@@ -73,7 +73,6 @@ def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
     for how in (
         {"method": "residual", "reads": "bits8", "kept": "none"},
         {"method": "mixed", "reads": "float32", "teleport": teleport, "dangling": "weakly", "threads": 2},
-        {"method": "power", "reads": "float64", "tol": 1e-6},
     ):
         alone = rank(store, stripes=STRIPES, **how)
         run = rank(store, stripes=STRIPES, client=client, **how)
