@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -70,7 +71,12 @@ def process(environment: dict[str, str]) -> Callable[..., subprocess.Popen[bytes
 
     def start(*words: object, **options: Any) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "oocpr", *(str(word) for word in words)]
-        return subprocess.Popen(command, env=environment, **options)
+        # A parent that runs in the background may ignore Ctrl-C, and children would take that over.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(command, env=environment, **options)
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     return start
 

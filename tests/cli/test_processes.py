@@ -24,11 +24,15 @@ TWO_LINES = re.compile(r"error: .+\nremedy: .+\n")
 
 # Compiled functions are loaded, and kept for later runs, before files may not grow any more.
 LIMITED = """
-import contextlib, io, resource, sys
-import numpy as np
+import pathlib, resource, sys, tempfile
 import oocpr
 from oocpr.cli import main
-oocpr.pagerank((np.array([0, 1]), np.array([1, 0])))
+from oocpr.sources.rmat import Rmat
+with tempfile.TemporaryDirectory() as folder:
+    edges = pathlib.Path(folder, "edges.txt")
+    edges.write_text("1 2\\n2 4\\n")
+    for source in (edges, Rmat(5)):
+        oocpr.pagerank(oocpr.import_graph(source, edges.with_suffix(".zarr"), overwrite=True))
 limit = int(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 sys.exit(main(sys.argv[2:]))

@@ -91,7 +91,7 @@ def test_the_same_bytes_for_any_budget_and_block(tmp_path, contents, order, gaps
     for k, way in enumerate(ways, 1):
         build_store(source, tmp_path / f"{k}.zarr", order=order, **way)
         stores.append(contents(tmp_path / f"{k}.zarr"))
-    assert len(stores[0]) > 16
+    assert len(stores[0]) > 10
     for other in stores[1:]:
         assert other == stores[0]
 

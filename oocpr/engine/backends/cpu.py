@@ -179,7 +179,7 @@ class CpuBackend:
             raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.", REMEDY)
         local = spec.proposals and step.sweeps > 1
         peaks = spec.reads == "bits8"
-        scratch = self._scratch.pop() if self._scratch else Scratch()
+        scratch = self._spare_scratch()
         sums = scratch.sums(packed, owned, len(step.live))
         orders = Orders(
             spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
@@ -203,6 +203,13 @@ class CpuBackend:
             tile.links = tile.links._replace(columns=NOTHING)
         self._scratch.append(scratch)
         return _tile_sums(sums, owned, step, peaks)
+
+    def _spare_scratch(self) -> Scratch:
+        # Asking first would race with a stripe that another thread sweeps.
+        try:
+            return self._scratch.pop()
+        except IndexError:
+            return Scratch()
 
     def _sweep_packed(
         self, scratch: Scratch, packed: PackedTile, local: bool, shape: Shape, rest: Any

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,6 +91,7 @@ class Team:
     def __init__(self, size: int) -> None:
         self.size = size
         self._pool = ThreadPoolExecutor(size - 1, thread_name_prefix="oocpr-team") if size > 1 else None
+        self._lock = Lock()
 
     def run(self, work: Callable[..., Any], *args: Any) -> None:
         """Call ``work(me, size, counter, *args)`` in every thread; returns when all have returned."""
@@ -97,7 +99,9 @@ class Team:
         if self._pool is None:
             work(0, 1, counter, *args)
             return
-        others = [self._pool.submit(work, me, self.size, counter, *args) for me in range(1, self.size)]
+        # Two runs whose members were queued in turns would each hold threads that wait for the other's.
+        with self._lock:
+            others = [self._pool.submit(work, me, self.size, counter, *args) for me in range(1, self.size)]
         work(0, self.size, counter, *args)
         for other in others:
             other.result()
