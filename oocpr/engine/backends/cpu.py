@@ -14,7 +14,6 @@ from oocpr.engine.backends.cpu_numbers import scaled_table
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.cpu_scratch import NOTHING, Scratch, slice_tile
 from oocpr.engine.backends.cpu_tile import (
-    Inside,
     Links,
     Orders,
     Rows,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import PublishStep, SweepStep
+    from oocpr.engine.backends.cpu_seats import Inside
 
 
 @dataclass
@@ -180,7 +180,7 @@ class CpuBackend:
         local = spec.proposals and step.sweeps > 1
         peaks = spec.reads == "bits8"
         scratch = self._spare_scratch()
-        sums = scratch.sums(packed, owned, len(step.live))
+        sums = scratch.sums(packed, owned, len(step.live), local)
         orders = Orders(
             spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
             peaks, step.scale,
@@ -192,13 +192,14 @@ class CpuBackend:
         shape = Shape(
             packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, picked
         )
+        picking = scratch.picking(owned, local and not picked)
         if tile.links is None or tile.slices is None:
-            self._sweep_packed(scratch, packed, local, shape, rest)
+            self._sweep_packed(scratch, packed, local, shape, (picking, *rest))
         else:
             if local and not picked:
-                tile.inside = Scratch().inside(packed, local)
-            inside = tile.inside or scratch.inside(packed, False)
-            self._team.run(sweep_decoded, tile.slices, shape, tile.links, inside, *rest)
+                tile.inside = Scratch().inside(packed, owned, local)
+            inside = tile.inside or scratch.inside(packed, owned, False)
+            self._team.run(sweep_decoded, tile.slices, shape, tile.links, inside, picking, *rest)
             # From here on the slices hold them.
             tile.links = tile.links._replace(columns=NOTHING)
         self._scratch.append(scratch)
@@ -218,7 +219,7 @@ class CpuBackend:
         links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024)
         expand_segments(packed, links.positions, starts, links.segments)
         most = np.zeros(team, np.uint32)
-        inside = scratch.inside(packed, local)
+        inside = scratch.inside(packed, shape.owned, local)
         self._team.run(sweep_packed, packed, starts, local, most, shape, links, inside, *rest)
         _check_column(int(most.max()), shape.nodes)
 

@@ -140,48 +140,20 @@ def update_block(
 
 
 @njit(nogil=True, cache=True)
-def begin_sweeps(begin, end, offset, rows, proposals, damping, start, total):
+def begin_sweeps(begin, end, offset, rows, proposals, damping, proposed):
     """Start the proposal of a tile's rows: the residual and what earlier tiles proposed to them.
 
     Parameters
     ----------
-    start, total
-        float32, one a row of the tile: both receive the proposal so far.
+    proposed
+        float32, one a row of the tile: receives the proposal so far.
     """
     count = end - begin
     r = rows.r[begin + offset : end + offset]
-    proposed = proposals[begin:end]
-    first = start[begin:end]
-    so_far = total[begin:end]
+    earlier = proposals[begin:end]
+    so_far = proposed[begin:end]
     for i in range(count):
-        first[i] = float32(r[i] + damping * proposed[i])
-    for i in range(count):
-        so_far[i] = first[i]
-
-
-@njit(nogil=True, cache=True)
-def share_out(begin, end, offset, rows, damping, start, factors, sends, live):
-    """Note what each row sends along a link before the first tile-local sweep.
-
-    Parameters
-    ----------
-    factors
-        float32: receives damping over out-degree.
-    sends, live
-        float32: receives it at the row, and at the row behind `live`.
-    """
-    count = end - begin
-    degree = rows.degree[begin + offset : end + offset]
-    first = start[begin:end]
-    factor = factors[begin:end]
-    before = sends[begin:end]
-    now = sends[begin + live : end + live]
-    for i in range(count):
-        factor[i] = float32(damping) / float32(max(degree[i], uint32(1)))
-    for i in range(count):
-        before[i] = factor[i] * first[i]
-    for i in range(count):
-        now[i] = before[i]
+        so_far[i] = float32(r[i] + damping * earlier[i])
 
 
 @njit(nogil=True, cache=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.cpu_deliver import PIECE, pieces_of, row_parts
-from oocpr.engine.backends.cpu_local import LONG, PADDING, REGIONS
 from oocpr.engine.backends.cpu_rows import BLOCK
+from oocpr.engine.backends.cpu_seats import LONG, PADDING, REGIONS, Inside, long_slots, seats, slots
 from oocpr.engine.backends.cpu_slices import ABREAST, slice_rows
-from oocpr.engine.backends.cpu_tile import Inside, Links, Slices, Sums
+from oocpr.engine.backends.cpu_tile import Links, Picking, Slices, Sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,20 +55,18 @@ class Scratch:
     def __init__(self) -> None:
         self._pool: dict[str, NDArray[Any]] = {}
 
-    def sums(self, tile: PackedTile, owned: int, live: int) -> Sums:
+    def sums(self, tile: PackedTile, owned: int, live: int, local: bool) -> Sums:
         """Arrays of what a sweep adds up; the blocks are zero."""
         segments = owned + 1
         places = segments + int(pieces_of(tile.edges)) + 1
-        start, factors, total = (
-            self._take(name, segments, np.float32) for name in ("start", "factors", "total")
-        )
+        sitting = seats(owned) if local else 0
         return Sums(
             self._take("pushes", places, np.float64),
             self._take("proposals", places, np.float64),
-            start,
-            factors,
-            total,
-            self._take("sends", 2 * segments, np.float32),
+            self._take("proposed", segments, np.float32),
+            self._take("start", sitting, np.float32),
+            self._take("value", sitting, np.float32),
+            self._take("sends", 2 * sitting, np.float32),
             np.zeros((-(-owned // BLOCK), 2 + 3 * live)),
         )
 
@@ -81,22 +79,25 @@ class Scratch:
         )
         return links, self._take("starts", tile.nonempty, np.uint32)
 
-    def inside(self, tile: PackedTile, wanted: bool) -> Inside:
+    def inside(self, tile: PackedTile, owned: int, wanted: bool) -> Inside:
         """Arrays of the links that stay inside a tile; empty where they are not `wanted`."""
-        edges, rows = (tile.edges, tile.nonempty) if wanted else (0, 0)
-        slices = rows // ABREAST + REGIONS + 1
-        begins, ends, places = (self._take(name, rows, np.uint32) for name in ("begins", "ends", "rows"))
+        edges, rows, sitting = (tile.edges, tile.nonempty, seats(owned)) if wanted else (0, 0, 0)
         return Inside(
-            self._take("inside", edges, np.uint32),
-            begins,
-            ends,
-            places,
-            self._take("counts", REGIONS * (LONG + 2), np.uint32).reshape(REGIONS, LONG + 2),
-            self._take("bases", slices + REGIONS + 1, np.uint32),
-            self._take("targets", slices * ABREAST, np.uint32),
-            self._take("sliced", edges + REGIONS * PADDING if wanted else 0, np.uint32),
+            self._take("row_of", sitting, np.uint32),
+            self._take("seat_of", owned + 1 if wanted else 0, np.uint32),
+            self._take("factors", sitting, np.float32),
+            self._take("gains", sitting, np.float32),
+            self._take("bases", slots(rows), np.uint32),
+            self._take("long_bases", long_slots(edges), np.uint32),
+            self._take("listed", edges + REGIONS * PADDING if wanted else 0, np.uint32),
             self._take("heads", REGIONS * 2, np.uint32).reshape(REGIONS, 2),
         )
+
+    def picking(self, owned: int, wanted: bool) -> Picking:
+        """Scratch in which rows are seated; empty where it is not `wanted`."""
+        rows = owned + 1 if wanted else 0
+        tally = self._take("tally", REGIONS * (LONG + 2), np.uint32).reshape(REGIONS, LONG + 2)
+        return Picking(self._take("counts", rows, np.uint32), self._take("places", rows, np.uint32), tally)
 
     def _take(self, name: str, items: int, dtype: Any) -> NDArray[Any]:
         held = self._pool.get(name)

@@ -85,8 +85,8 @@ def slice_rows(
 
 
 @njit(nogil=True, cache=True)
-def deliver_pushes(low, high, bases, targets, columns, reads, table, pushes):
-    """Sum the pushes to the rows of the slices low .. high - 1."""
+def deliver_pushes(low, high, bases, targets, columns, reads, table, shift, pushes):
+    """Sum the pushes to the rows of the slices low .. high - 1; that of node i is ``reads[i << shift]``."""
     # Made here, where the compiler sees that nothing else is written to.
     lanes = np.empty(ABREAST, np.float64)
     for s in range(low, high):
@@ -96,7 +96,7 @@ def deliver_pushes(low, high, bases, targets, columns, reads, table, pushes):
         end = uint64(bases[s + uint64(1)])
         while i < end:
             for lane in range(uint64(ABREAST)):
-                lanes[lane] += widen(reads[uint64(columns[i + lane])], table)
+                lanes[lane] += widen(reads[uint64(columns[i + lane]) << shift], table)
             i += uint64(ABREAST)
         for lane in range(uint64(ABREAST)):
             pushes[uint64(targets[s * uint64(ABREAST) + lane])] = lanes[lane]

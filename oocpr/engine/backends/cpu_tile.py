@@ -19,16 +19,16 @@ from oocpr.engine.backends.cpu_deliver import (
     join_pieces,
     pieces_of,
 )
-from oocpr.engine.backends.cpu_local import REGIONS, pick_region, settle_region, sweep_region
+from oocpr.engine.backends.cpu_local import seat_proposals, settle_region, sweep_region, unseat_region
 from oocpr.engine.backends.cpu_rows import (
     BLOCK,
     begin_sweeps,
     end_sweeps,
     peak_block,
     publish_block,
-    share_out,
     update_block,
 )
+from oocpr.engine.backends.cpu_seats import REGIONS, list_region, seat_region
 from oocpr.engine.backends.cpu_slices import deliver_both, deliver_pushes
 from oocpr.engine.backends.team import meet
 from oocpr.store.unpacking import SCRATCH
@@ -87,18 +87,12 @@ class Slices(NamedTuple):
     columns: NDArray[np.uint32]
 
 
-class Inside(NamedTuple):
-    """The links that stay inside a tile; see pick_region."""
+class Picking(NamedTuple):
+    """Scratch in which the rows of a tile are given their seats; see seat_region."""
 
-    inside: NDArray[np.uint32]
-    begins: NDArray[np.uint32]
-    ends: NDArray[np.uint32]
-    rows: NDArray[np.uint32]
     counts: NDArray[np.uint32]
-    bases: NDArray[np.uint32]
-    targets: NDArray[np.uint32]
-    sliced: NDArray[np.uint32]
-    heads: NDArray[np.uint32]
+    places: NDArray[np.uint32]
+    tally: NDArray[np.uint32]
 
 
 class Sums(NamedTuple):
@@ -109,19 +103,21 @@ class Sums(NamedTuple):
     pushes, proposals
         float64, shape (segments + pieces + 1,): of rows, then of the parts that pieces begin with, then of
         nobody.
-    start, factors, total
-        float32, shape (segments,): proposal from outside the tile, damping over out-degree, proposal.
+    proposed
+        float32, shape (segments,): proposal of each row, first what comes from outside the tile.
+    start, value
+        float32, shape (seats,): the same by seats, where the tile is swept on its own.
     sends
-        float32, shape (2 segments,): what each row sends along a link; see cpu_local.
+        float32, shape (2 seats,): what each seat sends along a link; see cpu_local.
     blocks
         float64, shape (blocks of rows, 2 + 3 live).
     """
 
     pushes: NDArray[np.float64]
     proposals: NDArray[np.float64]
+    proposed: NDArray[np.float32]
     start: NDArray[np.float32]
-    factors: NDArray[np.float32]
-    total: NDArray[np.float32]
+    value: NDArray[np.float32]
     sends: NDArray[np.float32]
     blocks: NDArray[np.float64]
 
@@ -176,8 +172,8 @@ def publish(me, team, counter, rows, uniform, slots, thetas, kind, pushed, table
 
 @njit(nogil=True, cache=True)
 def sweep_packed(
-    me, team, counter, tile, starts, keep, most, shape, links, inside, sums, rows, pushed, reads, table,
-    orders, live, carry, carry_proposed,
+    me, team, counter, tile, starts, keep, most, shape, links, inside, picking, sums, rows, pushed,
+    reads, table, orders, live, carry, carry_proposed,
 ):  # fmt: skip
     """Everything a pass does to a tile that is still packed, the part of one thread.
 
@@ -208,15 +204,15 @@ def sweep_packed(
             sums.pushes, sums.proposals, shape.owned + 1,
         )  # fmt: skip
     _after_delivery(
-        me, team, counter, shape, links, inside, sums, rows, pushed, reads, table, orders, live, carry,
-        carry_proposed,
+        me, team, counter, shape, links, inside, picking, sums, rows, pushed, reads, table, orders, live,
+        carry, carry_proposed,
     )  # fmt: skip
 
 
 @njit(nogil=True, cache=True)
 def sweep_decoded(
-    me, team, counter, slices, shape, links, inside, sums, rows, pushed, reads, table, orders, live, carry,
-    carry_proposed,
+    me, team, counter, slices, shape, links, inside, picking, sums, rows, pushed, reads, table, orders, live,
+    carry, carry_proposed,
 ):  # fmt: skip
     """Everything a pass does to a tile whose links lie in slices, the part of one thread."""
     _clear(me, team, sums)
@@ -225,7 +221,7 @@ def sweep_decoded(
     columns = uint64(slices.bases[count])
     low = first_at(slices.bases, count, columns * uint64(me) // uint64(team))
     high = first_at(slices.bases, count, columns * uint64(me + 1) // uint64(team))
-    if orders.both:
+    if orders.both and shape.first > shape.stripe_first:
         deliver_both(
             low, high, slices.bases, slices.targets, slices.columns, reads, table, uint64(shape.stripe_first),
             uint64(shape.first - shape.stripe_first), uint64(shape.nodes), sums.pushes,
@@ -233,11 +229,12 @@ def sweep_decoded(
         )  # fmt: skip
     else:
         deliver_pushes(
-            low, high, slices.bases, slices.targets, slices.columns, reads, table, sums.pushes
+            low, high, slices.bases, slices.targets, slices.columns, reads, table, uint64(orders.both),
+            sums.pushes,
         )  # fmt: skip
     _after_delivery(
-        me, team, counter, shape, links, inside, sums, rows, pushed, reads, table, orders, live, carry,
-        carry_proposed,
+        me, team, counter, shape, links, inside, picking, sums, rows, pushed, reads, table, orders, live,
+        carry, carry_proposed,
     )  # fmt: skip
 
 
@@ -258,6 +255,7 @@ def _after_delivery(
     shape,
     links,
     inside,
+    picking,
     sums,
     rows,
     pushed,
@@ -277,14 +275,11 @@ def _after_delivery(
             shape.owned + 1, carry, carry_proposed,
         )  # fmt: skip
     local = orders.both and orders.sweeps > 1
-    if local and not shape.picked:
-        for region in range(REGIONS * me // team, REGIONS * (me + 1) // team):
-            pick_region(
-                region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns,
-                shape.first, shape.owned, inside.inside, inside.begins, inside.ends, inside.rows,
-                inside.counts[region], inside.bases, inside.targets, inside.sliced, inside.heads,
-            )  # fmt: skip
     meet(counter, team, 3)
+    met = 3
+    if local and not shape.picked:
+        _pick(me, team, counter, shape, links, inside, picking, rows, orders.damping)
+        met = 4
     out = np.empty(BLOCK, np.float64)
     blocks = sums.blocks.shape[0]
     mine = range(blocks * me // team, blocks * (me + 1) // team)
@@ -296,56 +291,69 @@ def _after_delivery(
             orders.base, orders.spread, orders.slot, live, sums.blocks[b], out,
         )  # fmt: skip
         if orders.both:
-            begin_sweeps(begin, end, offset, rows, sums.proposals, orders.damping, sums.start, sums.total)
-        if local:
-            share_out(
-                begin, end, offset, rows, orders.damping, sums.start, sums.factors, sums.sends,
-                uint64(shape.owned + 1),
-            )  # fmt: skip
+            begin_sweeps(begin, end, offset, rows, sums.proposals, orders.damping, sums.proposed)
     if local:
-        _local_sweeps(me, team, counter, shape, links, inside, sums, orders)
+        _local_sweeps(me, team, counter, met, shape, links, inside, sums, orders)
     for b in mine:
         begin = uint64(b * BLOCK)
         end = uint64(min(b * BLOCK + BLOCK, shape.owned))
         if orders.both:
             end_sweeps(
                 begin, end, uint64(shape.first), offset, rows, pushed, reads, table, orders.scale,
-                sums.total, orders.slot, out,
+                sums.proposed, orders.slot, out,
             )  # fmt: skip
         if orders.peaks:
             _note_peaks(begin, end, offset, rows, orders, live, sums.blocks[b])
 
 
 @njit(nogil=True, cache=True)
-def _local_sweeps(me, team, counter, shape, links, inside, sums, orders):
-    """The products inside the tile after the delivering one; ends with all threads done."""
-    met = 4
-    if me == 0:
-        sums.sends[shape.owned] = float32(0.0)
-    meet(counter, team, met)
+def _pick(me, team, counter, shape, links, inside, picking, rows, damping):
+    """Seat the tile's rows and list the links that stay inside it."""
     mine = range(REGIONS * me // team, REGIONS * (me + 1) // team)
+    degree = rows.degree[uint64(shape.offset) : uint64(shape.offset + shape.owned)]
+    for region in mine:
+        seat_region(
+            region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, shape.first,
+            shape.owned, degree, damping, picking.counts, picking.places, picking.tally[region], inside,
+        )  # fmt: skip
+    meet(counter, team, 4)
+    for region in mine:
+        list_region(
+            region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, shape.first,
+            shape.owned, inside.row_of.size, picking.places, inside,
+        )  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def _local_sweeps(me, team, counter, met, shape, links, inside, sums, orders):
+    """The products inside the tile after the delivering one; begins and ends with all threads done."""
+    if me == 0:
+        sums.sends[sums.start.size - 1] = float32(0.0)
+        sums.proposed[shape.owned] = float32(0.0)
+    met += 1
+    meet(counter, team, met)
+    edges, nonempty, owned = shape.edges, shape.nonempty, shape.owned
+    positions, segments = links.positions, links.segments
+    start, value, sends = sums.start, sums.value, sums.sends
+    mine = range(REGIONS * me // team, REGIONS * (me + 1) // team)
+    for region in mine:
+        seat_proposals(
+            region, edges, nonempty, positions, segments, owned, inside, sums.proposed, start, value, sends
+        )
     for turn in range(1, orders.sweeps):
-        for region in mine:
-            sweep_region(
-                region, shape.edges, shape.nonempty, links.positions, shape.owned, inside.inside,
-                inside.begins, inside.ends, inside.rows, inside.bases, inside.targets, inside.sliced,
-                inside.heads, sums.factors, sums.start, sums.sends, sums.total,
-            )  # fmt: skip
         met += 1
         meet(counter, team, met)
+        for region in mine:
+            sweep_region(region, edges, nonempty, positions, segments, owned, inside, start, value, sends)
         if turn < orders.sweeps - 1:
-            for region in mine:
-                settle_region(
-                    region,
-                    shape.edges,
-                    shape.nonempty,
-                    links.positions,
-                    links.segments,
-                    shape.owned,
-                    sums.sends,
-                )
             met += 1
             meet(counter, team, met)
+            for region in mine:
+                settle_region(region, edges, nonempty, positions, segments, owned, sends)
+    for region in mine:
+        unseat_region(region, edges, nonempty, positions, segments, owned, inside, value, sums.proposed)
+    met += 1
+    meet(counter, team, met)
 
 
 @njit(nogil=True, cache=True)

@@ -21,7 +21,7 @@ def local_sweeps(
     factors: NDArray[np.float64],
     sweeps: int,
 ) -> NDArray[np.float64]:
-    """Sweep a tile's rows over the links that stay inside it.
+    """Sweep a tile's rows over the links that stay inside it; a row's link to itself is solved for.
 
     Parameters
     ----------
@@ -45,9 +45,10 @@ def local_sweeps(
     >>> local_sweeps(ring, np.array([1, 1, 0], np.uint32), np.ones(2), np.full(2, 0.5), 3)
     array([1.75, 1.75])
     """
-    value = start.copy()
     if sweeps == 1:
-        return value
+        return start.copy()
+    gains = _gains(columns, lengths, factors)
+    value = start * gains
     groups = [list(_groups(columns, lengths, len(start), region)) for region in range(REGIONS)]
     bounds = [_bounds(lengths, len(start), region) for region in range(REGIONS)]
     for _ in range(sweeps - 1):
@@ -56,8 +57,20 @@ def local_sweeps(
             for rows, links, owner in region:
                 own = (links >= low) & (links < high)
                 sent = np.where(own, factors[links] * value[links], before[links])
-                value[rows] = start[rows] + np.bincount(owner, sent, len(rows))
+                value[rows] = gains[rows] * (start[rows] + np.bincount(owner, sent, len(rows)))
     return value
+
+
+def _gains(
+    columns: NDArray[np.int64], lengths: NDArray[np.uint32], factors: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """By what the link of a row to itself multiplies it: 1 / (1 - damping / out-degree); else 1."""
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    own = owner[columns == owner]
+    gains = np.ones(len(factors))
+    own = own[own < len(factors)]
+    gains[own] = 1 / (1 - factors[own])
+    return gains
 
 
 def _segments(lengths: NDArray[np.uint32], region: int) -> NDArray[np.int64]:
@@ -84,7 +97,7 @@ def _bounds(lengths: NDArray[np.uint32], rows: int, region: int) -> tuple[int, i
 def _groups(
     columns: NDArray[np.int64], lengths: NDArray[np.uint32], rows: int, region: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows that are replaced together: long ones alone, last first, then sixteen at a time, longest first.
+    """Rows that are replaced together: long ones alone, then sixteen at a time, longest first.
 
     Yields the rows, their links inside the tile, and to which of the rows each link belongs.
     """
@@ -92,13 +105,13 @@ def _groups(
     inside: dict[int, NDArray[np.int64]] = {}
     for segment in map(int, _segments(lengths, region)):
         links = columns[ends[segment] - lengths[segment] : ends[segment]]
-        links = links[(links >= 0) & (links < rows)]
+        links = links[(links >= 0) & (links < rows) & (links != segment)]
         if segment < rows and len(links):
             inside[segment] = links
     long = [row for row, links in inside.items() if len(links) > LONG]
     short = [row for row, links in inside.items() if len(links) <= LONG]
     short.sort(key=lambda row: -len(inside[row]))
-    chosen = [[row] for row in reversed(long)]
+    chosen = [[row] for row in long]
     chosen += [short[i : i + ABREAST] for i in range(0, len(short), ABREAST)]
     for group in chosen:
         owner = np.repeat(np.arange(len(group)), [len(inside[row]) for row in group])
