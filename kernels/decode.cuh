@@ -1,0 +1,169 @@
+// Packed streams (oocpr/store/format.py), block by block: 32 lanes unpack 1024 values.
+//
+// Lane l of the packed words has value l of each group of 32, so the lanes read neighbouring words and all
+// stand at the same bit. Whoever works with the values has them the other way round, lane g those of group g,
+// because running sums and sums of rows then add within a lane: they change places in shared memory.
+//
+// Nothing is checked here that oocpr.store.layout.parse_tile has checked: widths, directories, the numbers of
+// words and of exceptions. What it cannot know is checked where segments are expanded, see decode.cu; columns
+// are checked or cut by whoever gathers with them.
+#pragma once
+#include "common.cuh"
+
+constexpr int GROUP = 32;               // values that share a width, and lanes that work together
+constexpr int BLOCK = GROUP * GROUP;    // values of a block
+constexpr int PITCH = GROUP + 1;        // words between two groups in shared memory: none meets another's bank
+constexpr int SCRATCH = GROUP * PITCH;  // words of shared memory that a block takes
+
+// A packed stream, arrays as in oocpr.store.layout.Stream; behind the widths, zeros up to a whole block. Directory
+// and widths begin at multiples of 16 bytes.
+struct Stream {
+  const u32* words;
+  const u32* directory;
+  const u32* wide;
+  const u16* narrow;
+  const u8* widths;
+};
+
+// The non-empty segments of a tile.
+struct Segments {
+  const u32* begins;  // a bit an edge, set where a segment begins
+  const u32* ranks;   // segments that begin before each block; blocks + 1
+  const u32* starts;  // first column of each; null where the columns are verbatim
+};
+
+// The low `width` bits, 0 to 32 of them.
+__device__ __forceinline__ u32 low_bits(u32 value, u32 width) {
+  return value & ~u32(~u64(0) << width);
+}
+
+// Adds exceptions first .. last - 1 to the values of their block; `width` is that of this lane's group.
+template <class T>
+__device__ __forceinline__ void patch(const T* exceptions, u32 first, u32 last, u32 width, u32* values) {
+  for (u32 base = first; base < last; base += GROUP) {
+    const u32 q = base + lane<GROUP>();
+    const u32 entry = q < last ? read_once(exceptions + q) : 0;
+    const int group = int(entry >> 5 & 31);
+    const u32 shift = shuffle<GROUP>(width, group) & 31;
+    if (q < last) atomicAdd(values + PITCH * group + (entry & 31), entry >> 10 << shift);
+  }
+}
+
+// Unpacks block b: value i of group g goes to values[PITCH * g + i]. Returns the carry of its directory entry.
+// Other lanes may read the values after sync_group.
+__device__ __forceinline__ u32 unpack(const Stream& stream, u64 b, u32* values) {
+  const int me = lane<GROUP>();
+  const uint4* const directory = reinterpret_cast<const uint4*>(stream.directory);
+  const uint4 entry = read_shared(directory + b), next = read_shared(directory + b + 1);
+  const u8* const widths = stream.widths + GROUP * b;
+  const uint4 first = read_shared(reinterpret_cast<const uint4*>(widths));
+  const uint4 second = read_shared(reinterpret_cast<const uint4*>(widths) + 1);
+  const u32 four_widths[] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
+  // There are 32 words a row and 32 bits a word, so a position less its low bits is where its row begins. The
+  // bits of a group end in the row where those of the next begin: one load a group, and none waits for another.
+  const u32* const words = stream.words + me;
+  u32 position = entry.x;
+  u32 word = read_once(words + (position & ~31u));
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) {
+    const u32 width = four_widths[g / 4] >> 8 * (g % 4) & 255;
+    const u32 end = position + width;
+    const u32 next_word = read_once(words + (end & ~31u));
+    values[PITCH * g + me] = low_bits(__funnelshift_r(word, next_word, position), width);
+    position = end;
+    word = next_word;
+  }
+  if (next.y != entry.y || next.z != entry.z) {
+    const u32 own = read_shared(widths + me);
+    sync_group<GROUP>();
+    patch(stream.narrow, entry.y, next.y, own, values);
+    patch(stream.wide, entry.z, next.z, own, values);
+  }
+  return entry.w;
+}
+
+// The lane at or before this one whose bit is set; 0 if there is none.
+__device__ __forceinline__ int nearest(u32 bits) {
+  const int found = highest_bit(bits & (~0u >> (GROUP - 1 - lane<GROUP>())));
+  return found < 0 ? 0 : found;
+}
+
+// Sum over the lanes from `from` up to and including this one; additions in an order that `from` fixes.
+template <class T> __device__ __forceinline__ T scan_from(T value, int from) {
+  const int distance = lane<GROUP>() - from;
+#pragma unroll
+  for (int step = 1; step < GROUP; step *= 2) {
+    const T before = shuffle_up<GROUP>(value, step);
+    if (step <= distance) value = before + value;
+  }
+  return value;
+}
+
+// Where the segments of a block begin, as a lane sees its own 32 edges.
+struct Begins {
+  u32 own;     // bit i: a segment begins at edge i
+  u32 lanes;   // bit l: one begins at an edge of lane l
+  u32 before;  // segments of the tile that begin before the lane's edges
+};
+
+// Ones below the lowest bit that is set; all ones if none is.
+__device__ __forceinline__ u32 bits_before_first(u32 bits) { return (bits & (0u - bits)) - 1; }
+
+__device__ __forceinline__ Begins find_begins(const Segments& segments, u64 b) {
+  Begins begins;
+  begins.own = read_once(segments.begins + GROUP * b + lane<GROUP>());
+  begins.lanes = u32(ballot<GROUP>(begins.own != 0));
+  const u32 count = count_bits(begins.own);
+  begins.before = read_shared(segments.ranks + b) + group_scan<GROUP>(count) - count;
+  return begins;
+}
+
+// Decodes block b of a tile's columns, the first `count` of which there are: column[i] is that of the lane's edge
+// i, which is edge i of group `lane`. Behind the last edge stands `behind`. `values` is free again once all lanes
+// are through.
+__device__ __forceinline__ void decode(const Stream& stream, const Segments& segments, const Begins& begins, u64 b,
+                                       u32 count, u32 behind, u32* values, u32 (&column)[GROUP]) {
+  const int me = lane<GROUP>();
+  u32* const own = values + PITCH * me;
+  u32 carry = unpack(stream, b, values);
+  sync_group<GROUP>();
+  // Where a segment begins, its first column takes the place of the gap.
+  u32 breaks = begins.own, lanes = begins.lanes;
+  if (segments.starts) {
+    u32 rank = begins.before;
+    for (u32 rest = breaks; rest; rest &= rest - 1) own[lowest_bit(rest)] = read_shared(segments.starts + rank++);
+  }
+  if (count < BLOCK) {
+    // One more segment, which never leaves its first column.
+    const u32 end = count / GROUP;
+    for (int i = u32(me) < end ? GROUP : u32(me) == end ? int(count % GROUP) : 0; i < GROUP; ++i) {
+      own[i] = segments.starts ? ~0u : behind;
+    }
+    if (u32(me) == end) {
+      own[count % GROUP] = behind;
+      breaks |= 1u << count % GROUP;
+    }
+    lanes |= 1u << end;
+  }
+  if (!segments.starts) {
+#pragma unroll
+    for (int i = 0; i < GROUP; ++i) column[i] = own[i];
+    return;
+  }
+  u32 sum = 0;
+#pragma unroll
+  for (int i = 0; i < GROUP; ++i) {
+    const u32 gap = own[i];
+    sum = breaks >> i & 1 ? gap : sum + gap + 1;
+    column[i] = sum;
+  }
+  // What is before the lane's first break goes on from the lanes before, and they from the block before.
+  const int from = nearest(lanes);
+  sum = scan_from(sum, from);
+  const u32 before = shuffle_up<GROUP>(sum, 1);
+  const bool whole = (lanes & u32(lanes_before<GROUP>())) == 0;
+  carry = (me ? before : 0) + (whole ? carry : 0);
+  const u32 head = bits_before_first(breaks);
+#pragma unroll
+  for (int i = 0; i < GROUP; ++i) column[i] += head >> i & 1 ? carry : 0;
+}

@@ -1,0 +1,110 @@
+// What rows gather, one load a node, and their sums: the part that all products over plain columns share.
+//
+// Parameters:
+//   READS    format of the gathered numbers, a struct of narrow.cuh
+//   PAIRED   1: each node has two numbers side by side, push and proposal, and both are summed
+//   STRIPED  1: proposals of nodes before `low` are another stripe's and left out
+//   INDEX    type of edge numbers: u32, or u64 for 2^32 edges and more
+#pragma once
+#include "narrow.cuh"
+
+#ifndef READS
+#define READS Bits16
+#endif
+#ifndef PAIRED
+#define PAIRED 0
+#endif
+#ifndef STRIPED
+#define STRIPED 0
+#endif
+#ifndef INDEX
+#define INDEX u32
+#endif
+
+using Reads = READS;
+using Stored = Reads::Stored;
+using Index = INDEX;
+
+#if PAIRED
+struct __align__(2 * sizeof(Stored)) Word {
+  Stored push, proposal;
+  __device__ __forceinline__ Stored proposal_from(u32 column, u32 low) const {
+    return !STRIPED || column >= low ? proposal : Stored(0);
+  }
+};
+#else
+struct Word {
+  Stored push;
+  __device__ __forceinline__ Stored proposal_from(u32, u32) const { return Stored(0); }
+};
+#endif
+
+template <int BYTES> struct RawOf { using Type = uint4; };
+template <> struct RawOf<1> { using Type = u8; };
+template <> struct RawOf<2> { using Type = u16; };
+template <> struct RawOf<4> { using Type = u32; };
+template <> struct RawOf<8> { using Type = uint2; };
+
+// A structure through the read-only cache, in as few loads as there can be; it is aligned to its size or to 16.
+template <class T> __device__ __forceinline__ T load(const T* from) {
+  using Raw = typename RawOf<sizeof(T)>::Type;
+  constexpr int PIECES = int(sizeof(T) / sizeof(Raw));
+  Raw raw[PIECES];
+#pragma unroll
+  for (int k = 0; k < PIECES; ++k) raw[k] = read_shared(reinterpret_cast<const Raw*>(from) + k);
+  T value;
+  memcpy(&value, raw, sizeof value);
+  return value;
+}
+
+// What has been delivered to part of a row. Proposals need no precision: any proposal is right.
+struct Sum {
+  double push = 0;
+  float proposal = 0;
+
+  __device__ __forceinline__ void add(const Word& word, u32 column, u32 low) {
+    push = add_widened<Reads>(push, word.push);
+    if constexpr (PAIRED) proposal += float(Reads::widen(word.proposal_from(column, low)));
+  }
+
+  // The sum over a group, in every lane.
+  template <int LANES> __device__ __forceinline__ Sum over() const {
+    Sum all;
+    all.push = group_sum<LANES>(push);
+    if constexpr (PAIRED) all.proposal = group_sum<LANES>(proposal);
+    return all;
+  }
+};
+
+// Where sums of rows go; `proposals` may be null where nothing is paired.
+struct Rows {
+  double* pushes;
+  float* proposals;
+
+  __device__ __forceinline__ void put(u64 row, const Sum& sum) const {
+    pushes[row] = sum.push;
+    if constexpr (PAIRED) proposals[row] = sum.proposal;
+  }
+
+  __device__ __forceinline__ void add(u64 row, const Sum& sum) const {
+    pushes[row] += sum.push;
+    if constexpr (PAIRED) proposals[row] += sum.proposal;
+  }
+
+  // In no fixed order: the bits of the result change from run to run.
+  __device__ __forceinline__ void add_atomically(u64 row, const Sum& sum) const {
+    atomicAdd(pushes + row, sum.push);
+    if constexpr (PAIRED) atomicAdd(proposals + row, sum.proposal);
+  }
+};
+
+// The sum of edges `begin` to `end` - 1, taken by a group of lanes.
+template <int LANES>
+__device__ __forceinline__ Sum sum_edges(const u32* columns, u64 begin, u64 end, const Word* reads, u32 low) {
+  Sum sum;
+  for (u64 e = begin + lane<LANES>(); e < end; e += LANES) {
+    const u32 column = read_once(columns + e);
+    sum.add(load(reads + column), column, low);
+  }
+  return sum.over<LANES>();
+}

@@ -1,0 +1,200 @@
+// The balanced product: what a pass delivers to each row of a tile, in one pass over its packed columns.
+//
+// 32 lanes take 1024 edges, wherever rows begin and end: they decode the columns, gather, and add within each
+// lane, whose 32 edges are neighbours; one scan over the lanes joins the rows that pass from lane to lane, and
+// `join_blocks` those that pass from block to block. Every sum has one order, whatever runs when.
+//
+// Parameters:
+//   READS, PAIRED, STRIPED  as in gather.cuh
+//   CHECKED     1: columns that are no node are found and not followed
+//   EDGE_ORDER  1: at a time lanes gather for neighbouring edges, which costs a detour through shared memory
+//   PROBE       1: rows are ignored, the gathered numbers only added up: what gathering alone would take
+//   TEAMS       teams of 32 lanes in a block of threads
+//   RESIDENT    blocks of threads that shall share a multiprocessor
+#include "decode.cuh"
+#include "gather.cuh"
+
+#ifndef CHECKED
+#define CHECKED 0
+#endif
+#ifndef EDGE_ORDER
+#define EDGE_ORDER 0
+#endif
+#ifndef PROBE
+#define PROBE 0
+#endif
+#ifndef TEAMS
+#define TEAMS 4
+#endif
+#ifndef RESIDENT
+#define RESIDENT 5
+#endif
+
+namespace {
+
+constexpr u32 FAULT_RANGE = 8;  // a column is no node
+
+// Words on their way to a lane at a time: as many as registers hold.
+constexpr int ABREAST = sizeof(Word) <= 4 ? GROUP : sizeof(Word) == 8 ? GROUP / 2 : GROUP / 4;
+static_assert(!EDGE_ORDER || sizeof(Word) <= 4, "words take the place of columns in shared memory");
+
+__device__ __forceinline__ Sum choose(bool so, const Sum& a, const Sum& b) {
+  Sum chosen;
+  chosen.push = so ? a.push : b.push;
+  chosen.proposal = so ? a.proposal : b.proposal;
+  return chosen;
+}
+
+// Gathers for a lane's own edges, ABREAST of them from `first` on; `values` is used where EDGE_ORDER is set.
+__device__ __forceinline__ void gather(const Word* reads, const u32 (&column)[GROUP], int first, u32* values,
+                                       Word (&word)[ABREAST]) {
+  if constexpr (EDGE_ORDER) {
+    const int me = lane<GROUP>();
+#pragma unroll
+    for (int i = 0; i < ABREAST; ++i) values[PITCH * me + i] = column[i];
+    sync_group<GROUP>();
+#pragma unroll
+    for (int i = 0; i < ABREAST; ++i) word[i] = load(reads + values[PITCH * i + me]);
+    sync_group<GROUP>();
+#pragma unroll
+    for (int i = 0; i < ABREAST; ++i) {
+      u32 bits = 0;
+      memcpy(&bits, &word[i], sizeof(Word) <= 4 ? sizeof(Word) : 4);
+      values[PITCH * i + me] = bits;
+    }
+    sync_group<GROUP>();
+#pragma unroll
+    for (int i = 0; i < ABREAST; ++i) {
+      const u32 bits = values[PITCH * me + i];
+      memcpy(&word[i], &bits, sizeof(Word) <= 4 ? sizeof(Word) : 4);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < ABREAST; ++i) word[i] = load(reads + column[first + i]);
+    // Compilers would let the first words be added before the last are asked for.
+    sync_group<GROUP>();
+  }
+}
+
+// Finds columns that are no node among the first `count`, and lets all others stand at the zero behind the nodes.
+__device__ __forceinline__ void check(u32 (&column)[GROUP], int count, u32 nodes, u32* faults) {
+  bool wrong = false;
+#pragma unroll
+  for (int i = 0; i < GROUP; ++i) {
+    wrong |= i < count && column[i] >= nodes;
+    column[i] = min(column[i], nodes);
+  }
+  if (ballot<GROUP>(wrong) && lane<GROUP>() == 0) atomicOr(faults, FAULT_RANGE);
+}
+
+}  // namespace
+
+// Sums what the columns of a tile bring, for each segment that is not empty.
+//
+//   begins, ranks, starts  as decode.cu expands them; starts is null where columns are verbatim
+//   reads                  numbers of all nodes, and zeros behind them
+//   each                   blocks of edges that a block of threads takes, one behind the other: their rows are
+//                          neighbours, and so are many columns of graphs whose order means something
+//   pushes, proposals      receive the sums of the segments, each without what lies in blocks after its first
+//   heads, head_proposals  receive, of each block, the sum of the edges before its first segment begins
+extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
+    product(const u32* words, const u32* directory, const u32* wide, const u16* narrow, const u8* widths,
+            const u32* begins_of_tile, const u32* ranks, const u32* starts, u32 edges, u32 nodes, const Stored* reads,
+            u32 low, u32 each, double* pushes, float* proposals, double* heads, float* head_proposals, u32* faults) {
+  // Segments that contradict themselves lead anywhere.
+  if (CHECKED && *faults & ~FAULT_RANGE) return;
+  __shared__ u32 scratch[TEAMS * SCRATCH];
+  const int me = lane<GROUP>();
+  const int team = int(threadIdx.x) / GROUP;
+  u32* const values = scratch + SCRATCH * team;
+  const Stream stream = {words, directory, wide, narrow, widths};
+  const Segments segments = {begins_of_tile, ranks, starts};
+  const Rows rows = {pushes, proposals}, rest = {heads, head_proposals};
+  const u64 blocks = (u64(edges) + (BLOCK - 1)) / BLOCK;
+  const u64 from_block = u64(blockIdx.x) * each;
+  const u64 to_block = from_block + each < blocks ? from_block + each : blocks;
+#pragma unroll 1
+  for (u64 b = from_block + team; b < to_block; b += TEAMS) {
+    const Begins begins = find_begins(segments, b);
+    u32 column[GROUP];
+    const u32 left = edges - u32(b) * BLOCK, count = left < BLOCK ? left : BLOCK;
+    decode(stream, segments, begins, b, count, nodes, values, column);
+    if (CHECKED) check(column, int(count) - GROUP * me, nodes, faults);
+    // What is before the lane's first begin may have come from other lanes.
+    const u32 later = begins.own & (begins.own - 1), first = begins.own ^ later;
+    Sum sum, head;
+    u32 row = begins.before;
+    float total = 0;
+#pragma unroll
+    for (int part = 0; part < GROUP; part += ABREAST) {
+      Word word[ABREAST];
+      gather(reinterpret_cast<const Word*>(reads), column, part, values, word);
+#pragma unroll
+      for (int i = 0; i < ABREAST; ++i) {
+        const u32 bit = 1u << (part + i);
+        if constexpr (PROBE) {
+          total += float(Reads::widen(word[i].push));
+          continue;
+        }
+        // Choices instead of branches: in every step some lane has a begin.
+        const bool begin = begins.own & bit;
+        if (later & bit) rows.put(row - 1, sum);
+        head = choose(first & bit, sum, head);
+        sum = choose(begin, Sum(), sum);
+        row += begin;
+        sum.add(word[i], column[part + i], low);
+      }
+    }
+    if constexpr (PROBE) {
+      total = group_sum<GROUP>(total);
+      if (me == 0) heads[b] = total;
+      continue;
+    }
+    const int from = nearest(begins.lanes);
+    sum.push = scan_from(sum.push, from);
+    const double before = shuffle_up<GROUP>(sum.push, 1);
+    head.push = (me ? before : 0) + head.push;
+    if constexpr (PAIRED) {
+      sum.proposal = scan_from(sum.proposal, from);
+      const float proposed = shuffle_up<GROUP>(sum.proposal, 1);
+      head.proposal = (me ? proposed : 0) + head.proposal;
+    }
+    const bool whole = (begins.lanes & u32(lanes_before<GROUP>())) == 0;
+    if (begins.own) (whole ? rest : rows).put(whole ? u32(b) : begins.before - 1, head);
+    if (me == GROUP - 1) (begins.lanes ? rows : rest).put(begins.lanes ? row - 1 : u32(b), sum);
+    sync_group<GROUP>();
+  }
+}
+
+// Adds to each segment what lies in blocks after its first; one thread a block of edges.
+extern "C" __global__ void join_blocks(const u32* begins, const u32* ranks, u32 edges, const double* heads,
+                                       const float* head_proposals, double* pushes, float* proposals) {
+  const u64 blocks = (u64(edges) + (BLOCK - 1)) / BLOCK;
+  const u64 b = thread_number();
+  const bool there = b > 0 && b < blocks;
+  const u32 rank = there ? ranks[b] : 0;
+  // Here a segment goes on that began in the block before.
+  const bool joins = there && rank > ranks[b - 1] && !(begins[GROUP * b] & 1);
+  const bool longer = joins && b + 1 < blocks && ranks[b + 1] == rank;
+  if (joins && !longer) {
+    pushes[rank - 1] += heads[b];
+    if constexpr (PAIRED) proposals[rank - 1] += head_proposals[b];
+  }
+  // A long one is added up by all lanes.
+  for (LaneMask left = ballot<WARP>(longer); left; left &= left - 1) {
+    const int source = lowest_bit(left);
+    const u32 own = shuffle(rank, source);
+    double push = 0;
+    float proposal = 0;
+    for (u64 k = shuffle(b, source) + lane(); k < blocks && ranks[k] == own; k += WARP) {
+      push += heads[k];
+      if constexpr (PAIRED) proposal += head_proposals[k];
+    }
+    push = group_sum(push);
+    if constexpr (PAIRED) proposal = group_sum(proposal);
+    if (lane() == 0) {
+      pushes[own - 1] += push;
+      if constexpr (PAIRED) proposals[own - 1] += proposal;
+    }
+  }
+}

@@ -1,0 +1,130 @@
+"""Compiled kernels of the current CUDA device; imports CuPy, so it is imported on use only."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from oocpr.engine.backends.cuda_sources import inline
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+OPTIONS = ("-std=c++17", "-lineinfo")
+"""For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
+
+
+class Kernels(Protocol):
+    """A compiled source."""
+
+    def get_function(self, name: str) -> Any:
+        """Kernel of a name, called as ``kernel(grid, block, arguments, shared_mem=0)``.
+
+        Grid and block are tuples. An argument is an array of `Device.xp`, a NumPy scalar of the very type
+        that the kernel takes (a Python int passes 64 bits), or None for a null pointer.
+        """
+
+
+class Device(Protocol):
+    """Where kernels run: a CUDA device, or in tests the host."""
+
+    @property
+    def xp(self) -> ModuleType:
+        """Array module, CuPy or NumPy."""
+
+    @property
+    def name(self) -> str:
+        """What the device calls itself."""
+
+    @property
+    def warp(self) -> int:
+        """Lanes of a warp."""
+
+    @property
+    def multiprocessors(self) -> int:
+        """Number of multiprocessors."""
+
+    @property
+    def shared_bytes(self) -> int:
+        """Most shared memory that a block can be given."""
+
+    def load(self, file: str, **parameters: int | str) -> Kernels:
+        """Compile a file of ``kernels/`` with parameters, once."""
+
+    def compile(self, text: str, **parameters: int | str) -> Kernels:
+        """Compile CUDA C++ that may include files of ``kernels/``, once."""
+
+    def synchronize(self) -> None:
+        """Wait until all that was launched has run."""
+
+
+class CudaDevice:
+    """The CUDA device of a number; see Device. Make it current with ``with device:``.
+
+    Parameters
+    ----------
+    index
+        Number of the device as CUDA counts.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        import cupy
+
+        self._xp: ModuleType = cupy
+        self.index = index
+        self._device = cupy.cuda.Device(index)
+        self._loaded: dict[tuple[Any, ...], Any] = {}
+
+    def __enter__(self) -> CudaDevice:
+        self._device.__enter__()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._device.__exit__(*exception)
+
+    @cached_property
+    def _properties(self) -> dict[str, Any]:
+        properties: dict[str, Any] = self._xp.cuda.runtime.getDeviceProperties(self.index)
+        return properties
+
+    @property
+    def xp(self) -> ModuleType:
+        """See Device."""
+        return self._xp
+
+    @property
+    def name(self) -> str:
+        """See Device."""
+        name: bytes = self._properties["name"]
+        return name.decode()
+
+    @property
+    def warp(self) -> int:
+        """See Device."""
+        return int(self._properties["warpSize"])
+
+    @property
+    def multiprocessors(self) -> int:
+        """See Device."""
+        return int(self._properties["multiProcessorCount"])
+
+    @property
+    def shared_bytes(self) -> int:
+        """See Device."""
+        return int(self._properties["sharedMemPerBlockOptin"])
+
+    def load(self, file: str, **parameters: int | str) -> Kernels:
+        """See Device."""
+        return self.compile(f'#include "{file}"', **parameters)
+
+    def compile(self, text: str, **parameters: int | str) -> Kernels:
+        """See Device."""
+        key = (text, *sorted(parameters.items()))
+        if key not in self._loaded:
+            self._loaded[key] = self._xp.RawModule(code=inline(text, parameters), options=OPTIONS)
+        kernels: Kernels = self._loaded[key]
+        return kernels
+
+    def synchronize(self) -> None:
+        """See Device."""
+        self._device.synchronize()

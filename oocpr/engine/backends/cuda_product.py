@@ -1,0 +1,161 @@
+"""Launching the balanced product, see kernels/product.cu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.store.layout import GROUP
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.cuda_tile import DeviceTile
+
+FORMATS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
+"""Name in the kernels of each format of gathered numbers."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the product is cut up; changes its speed, never its result.
+
+    Parameters
+    ----------
+    teams
+        Teams of 32 lanes in a block of threads.
+    resident
+        Blocks of threads that shall share a multiprocessor.
+    each
+        Most blocks of 1024 edges that a team takes, one after the other.
+    edge_order
+        Whether lanes gather for neighbouring edges at a time; for numbers of up to four bytes a node.
+    """
+
+    teams: int = 4
+    resident: int = 5
+    each: int = 4
+    edge_order: bool = False
+
+
+@dataclass(frozen=True)
+class TileSums:
+    """What the product leaves behind, room for the largest tile; arrays of the device.
+
+    Attributes
+    ----------
+    pushes, proposals
+        float64 and float32: of each segment that is not empty.
+    heads, head_proposals
+        float64 and float32: of the edges of each block before its first segment begins.
+    """
+
+    pushes: Any
+    proposals: Any
+    heads: Any
+    head_proposals: Any
+
+    @classmethod
+    def allocate(cls, device: Device, nonempty: int, blocks: int, *, paired: bool) -> TileSums:
+        """Room for tiles of up to so many segments and blocks; without proposals where not `paired`."""
+        xp = device.xp
+        return cls(
+            xp.empty(max(1, nonempty), np.float64),
+            xp.empty(max(1, nonempty) if paired else 1, np.float32),
+            xp.empty(max(1, blocks), np.float64),
+            xp.empty(max(1, blocks) if paired else 1, np.float32),
+        )
+
+
+class Product:
+    """The balanced product for one format of numbers.
+
+    Parameters
+    ----------
+    device
+        Where it runs.
+    reads
+        Name of a format of :mod:`oocpr.engine.reads`.
+    paired
+        Whether each node has its push and its proposal side by side, and both are summed.
+    striped
+        Whether proposals of nodes before the stripe are to be left out.
+    checked
+        Whether columns may be no nodes; they are found then.
+    shape
+        See Shape.
+    probe
+        Measure gathering alone: `heads` receive numbers without meaning.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        reads: str,
+        *,
+        paired: bool = False,
+        striped: bool = False,
+        checked: bool = False,
+        shape: Shape | None = None,
+        probe: bool = False,
+    ) -> None:
+        self._device = device
+        self._shape = shape = shape or Shape()
+        kernels = device.load(
+            "product.cu",
+            READS=FORMATS[reads],
+            PAIRED=int(paired),
+            STRIPED=int(striped),
+            CHECKED=int(checked),
+            EDGE_ORDER=int(shape.edge_order),
+            PROBE=int(probe),
+            TEAMS=shape.teams,
+            RESIDENT=shape.resident,
+        )
+        self._product = kernels.get_function("product")
+        self._join = kernels.get_function("join_blocks")
+        self._probe = probe
+
+    def __call__(
+        self, tile: DeviceTile, reads: Any, nodes: int, low: int, sums: TileSums, faults: Any
+    ) -> None:
+        """Sum what is delivered to each segment of a tile that is not empty.
+
+        Parameters
+        ----------
+        tile
+            The tile.
+        reads
+            Stored numbers of all nodes, push and proposal side by side where paired, and zeros behind them.
+        nodes, low
+            Number of nodes, and the first of the stripe.
+        sums
+            Receives the sums.
+        faults
+            uint32, shape (1,): receives the faults found where columns are checked.
+        """
+        if not tile.edges:
+            return
+        shape = self._shape
+        # Few blocks of edges are spread over all multiprocessors.
+        share = -(-tile.blocks // (shape.teams * shape.resident * self._device.multiprocessors))
+        each = shape.teams * max(1, min(shape.each, share // 4))
+        self._product(
+            (-(-tile.blocks // each),),
+            (shape.teams * GROUP,),
+            (
+                *tile.columns, tile.begins, tile.ranks, tile.starts, np.uint32(tile.edges), np.uint32(nodes),
+                reads, np.uint32(low), np.uint32(each), sums.pushes, sums.proposals, sums.heads,
+                sums.head_proposals, faults,
+            ),
+        )  # fmt: skip
+        if not self._probe:
+            self._join(
+                (-(-tile.blocks // 256),),
+                (256,),
+                (
+                    tile.begins, tile.ranks, np.uint32(tile.edges), sums.heads, sums.head_proposals,
+                    sums.pushes, sums.proposals,
+                ),
+            )  # fmt: skip

@@ -1,0 +1,163 @@
+"""A tile in the memory of a device: its packed columns, and where its segments lie.
+
+The columns stay packed. Of the rest, what every sweep needs is decoded once: a bit an edge and a word a block
+that say where segments begin, their first columns, and a bit a row that says which are not empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.errors import DamagedError
+from oocpr.store.format import REMEDY
+from oocpr.store.layout import BLOCK, GROUP, blocks_of
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.store.layout import PackedTile, Stream
+
+TEAMS = 4
+"""Blocks of a stream that a block of threads decodes at a time."""
+
+FAULTS = {
+    1: "its lengths contradict its header",
+    2: "its starts contradict their directory",
+    4: "its columns contradict their directory",
+    8: "it has a column that is no node",
+}
+"""What the bits mean that kernels leave behind."""
+
+
+@dataclass(frozen=True)
+class DeviceTile:
+    """A tile as kernels take it; arrays of the device.
+
+    Attributes
+    ----------
+    edges, segments, nonempty
+        As in PackedTile.
+    columns
+        words, directory, wide, narrow and widths of the packed columns.
+    begins
+        uint32: bit e says whether a segment begins at edge e; whole blocks.
+    ranks
+        uint32, shape (blocks + 1,): segments that begin before each block of 1024 edges.
+    starts
+        uint32, shape (nonempty,): first column of each segment that is not empty; None for verbatim columns.
+    filled, filled_before
+        uint32: bit s says whether segment s is not empty, and how many are not before each 32 segments.
+    """
+
+    edges: int
+    segments: int
+    nonempty: int
+    columns: tuple[Any, Any, Any, Any, Any]
+    begins: Any
+    ranks: Any
+    starts: Any
+    filled: Any
+    filled_before: Any
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 1024 edges."""
+        return blocks_of(self.edges)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        arrays = (*self.columns, self.begins, self.ranks, self.filled, self.filled_before)
+        return sum(int(a.nbytes) for a in arrays) + (0 if self.starts is None else int(self.starts.nbytes))
+
+
+def place_tile(device: Device, packed: PackedTile, faults: Any) -> DeviceTile:
+    """Bring a checked tile to the device and expand its segments there.
+
+    Parameters
+    ----------
+    device
+        Where to.
+    packed
+        As :func:`oocpr.store.layout.parse_tile` returned it.
+    faults
+        uint32, shape (1,), of the device: receives what is wrong; look at it with :func:`raise_faults`.
+
+    Returns
+    -------
+    DeviceTile
+    """
+    xp = device.xp
+    kernels = device.load("decode.cu", TEAMS=TEAMS)
+    blocks = blocks_of(packed.edges)
+    begins = xp.zeros(max(1, blocks) * GROUP, np.uint32)
+    ranks = xp.zeros(blocks + 1, np.uint32)
+    starts = None if packed.verbatim else xp.empty(packed.nonempty, np.uint32)
+    groups = -(-packed.segments // GROUP)
+    filled, filled_before = xp.zeros(groups, np.uint32), xp.zeros(groups, np.uint32)
+    if packed.segments:
+        kernels.get_function("expand_lengths")(
+            *teams(blocks_of(packed.segments)),
+            (
+                *place_stream(device, packed.lengths), xp.asarray(packed.ranks), np.uint32(packed.segments),
+                np.uint32(packed.edges), np.uint32(packed.nonempty), begins, ranks, filled, filled_before,
+                faults,
+            ),
+        )  # fmt: skip
+    if starts is not None and packed.nonempty:
+        kernels.get_function("expand_starts")(
+            *teams(blocks_of(packed.nonempty)),
+            (*place_stream(device, packed.starts), np.uint32(packed.nonempty), starts, faults),
+        )
+    columns = place_stream(device, packed.gaps)
+    return DeviceTile(
+        packed.edges, packed.segments, packed.nonempty, columns, begins, ranks, starts, filled, filled_before
+    )
+
+
+def place_stream(device: Device, stream: Stream) -> tuple[Any, Any, Any, Any, Any]:
+    """Bring a packed stream to the device; behind its widths stand zeros up to a whole block."""
+    xp = device.xp
+    widths = xp.zeros(blocks_of(stream.size) * GROUP, np.uint8)
+    widths[: stream.widths.size] = xp.array(stream.widths)
+    directory = xp.array(stream.directory)
+    return xp.array(stream.words), directory, xp.array(stream.wide), xp.array(stream.narrow), widths
+
+
+def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, columns: Any = None) -> None:
+    """Decode all columns of a tile and check them; they are written where `columns` is given."""
+    if tile.edges:
+        kernel = device.load("decode.cu", TEAMS=TEAMS).get_function("decode_columns")
+        arguments = (*tile.columns, tile.begins, tile.ranks, tile.starts)
+        counts = (np.uint32(tile.edges), np.uint32(nodes))
+        kernel(*teams(tile.blocks), (*arguments, *counts, columns, faults))
+
+
+def raise_faults(faults: Any) -> None:
+    """Wait for the device, and say what it found wrong.
+
+    Raises
+    ------
+    DamagedError
+        If something is.
+    """
+    found = int(faults[0])
+    if found:
+        what = ", ".join(text for bit, text in FAULTS.items() if found & bit)
+        raise DamagedError(f"A tile contradicts itself: {what}.", REMEDY)
+
+
+def teams(count: int) -> tuple[tuple[int], tuple[int]]:
+    """Grid and block for `count` teams of 32 lanes.
+
+    Examples
+    --------
+    >>> teams(9)
+    ((3,), (128,))
+    """
+    return (-(-count // TEAMS),), (TEAMS * GROUP,)
+
+
+assert BLOCK == GROUP * GROUP, "a team of lanes takes a block"

@@ -1,0 +1,41 @@
+"""The devices that every test of kernels runs on."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from oocpr.engine.backends.cuda_compile import CudaDevice
+
+from .shim.host import SANITIZE, HostDevice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oocpr.engine.backends.cuda_compile import Device
+
+HOSTS = {
+    "host": {"warp": 32},
+    "reverse": {"warp": 32, "reverse": True},
+    "wide": {"warp": 64},
+    "wide-reverse": {"warp": 64, "reverse": True},
+}
+
+
+@cache
+def _device(name: str, folder: Path) -> Device:
+    return CudaDevice() if name == "cuda" else HostDevice(folder, **HOSTS[name])
+
+
+@pytest.fixture(scope="session")
+def shim_folder(pytestconfig: pytest.Config) -> Path:
+    """Where compiled libraries are kept from run to run."""
+    return pytestconfig.cache.mkdir("kernels-sanitized" if SANITIZE else "kernels")
+
+
+@pytest.fixture(scope="session", params=[*HOSTS, pytest.param("cuda", marks=pytest.mark.device)])
+def device(request: pytest.FixtureRequest, shim_folder: Path) -> Device:
+    """A device: the host in both orders, for warps of 32 and of 64 lanes, and a real one."""
+    return _device(request.param, shim_folder)

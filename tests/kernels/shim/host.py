@@ -1,0 +1,238 @@
+"""The host as a device: kernels compiled with g++ and called with NumPy arrays.
+
+What CuPy does not check is checked here: that each argument has the very type that the kernel takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine.backends.cuda_sources import inline, kernel_names
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SHIM = Path(__file__).parent
+SANITIZE = os.environ.get("OOCPR_SHIM_SANITIZE") == "1"
+"""Whether to compile with the sanitizers of addresses and of undefined behaviour; needs libasan preloaded."""
+
+_FLAGS = (
+    "-std=c++17", "-O1", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing",
+    "-U_FORTIFY_SOURCE",
+    # Nothing that copies or merges code: calls are told apart by their addresses.
+    "-fno-thread-jumps", "-fno-tree-dominator-opts", "-fno-tree-ch", "-fno-crossjumping",
+    "-fno-tree-tail-merge",
+    "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-unused-function", "-Wno-sign-compare",
+)  # fmt: skip
+_SANITIZERS = (
+    "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer",
+    "-fsanitize-sections=shim_shared",
+)  # fmt: skip
+
+
+class HostError(Exception):
+    """A kernel does not compile, got arguments that it does not take, or waits for ever."""
+
+
+class HostKernel:
+    """One kernel; called as CuPy's are."""
+
+    def __init__(self, path: Path, name: str, reverse: bool) -> None:
+        library = ctypes.CDLL(str(path))
+        self._path = path
+        self._name = name
+        self._reverse = reverse
+        signature = getattr(library, f"signature_{name}")
+        signature.restype = ctypes.c_char_p
+        self.parameters: list[str] = signature().decode().split()
+        self._launch = getattr(library, f"launch_{name}")
+        self._launch.restype = ctypes.c_char_p
+        self._launch.argtypes = [
+            ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t, ctypes.c_bool, ctypes.POINTER(ctypes.c_void_p),
+        ]  # fmt: skip
+        self.max_dynamic_shared_size_bytes = 48 << 10
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...], *, shared_mem: int = 0
+    ) -> None:
+        """Run the kernel to its end.
+
+        Raises
+        ------
+        HostError
+            If an argument is not of the parameter's type, or threads wait for others that do not come.
+        """
+        if any(n != 1 for n in (*grid[1:], *block[1:])):
+            raise HostError(f"{self._name}: grids and blocks have one dimension")
+        if shared_mem > self.max_dynamic_shared_size_bytes:
+            raise HostError(f"{self._name}: {shared_mem} bytes of shared memory were not asked for")
+        if len(args) != len(self.parameters):
+            raise HostError(f"{self._name} takes {len(self.parameters)} arguments, not {len(args)}")
+        held = [self._place(k, args[k]) for k in range(len(args))]
+        arrays = [(given, copy) for given, copy, _ in held if copy is not None]
+        places = (ctypes.c_void_p * len(held))(*(pointer.ctypes.data for _, _, pointer in held))
+        fault = self._launch(int(grid[0]), int(block[0]), shared_mem, self._reverse, places)
+        for given, copy in arrays:
+            given[...] = copy
+        if fault:
+            raise HostError(f"{self._name}: {re.sub(r'{[+]([0-9a-f]+)}', self._place_of, fault.decode())}")
+
+    def _place_of(self, offset: re.Match[str]) -> str:
+        """Lines of an offset in the library, the innermost call first."""
+        # The address behind a call may belong to the next line.
+        address = hex(int(offset[1], 16) - 1)
+        command = ["addr2line", "-i", "-e", str(self._path), address]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
+        sources = [line.split(" ")[0].split("/kernels/")[-1] for line in lines if "/kernels/" in line]
+        return " in ".join(line for line in sources if not line.startswith("shim/")) or offset[0]
+
+    def _place(self, number: int, value: Any) -> tuple[Any, Any, Any]:
+        """An argument, its copy that has to be brought back, and an array that holds what is passed."""
+        parameter = self.parameters[number]
+        if value is None and parameter[0] in "pc":
+            return value, None, np.zeros(1, np.uintp)
+        if not isinstance(value, np.ndarray | np.generic):
+            raise HostError(f"{self._name}: argument {number} is a {type(value).__name__}, not {parameter}")
+        kind = {"b": "u", "V": "x"}.get(value.dtype.kind, value.dtype.kind) + str(value.dtype.itemsize)
+        if isinstance(value, np.generic):
+            if kind != parameter:
+                raise HostError(f"{self._name}: argument {number} is {kind}, not {parameter}")
+            return value, None, np.array(value)
+        if parameter[0] not in "pc" or kind != parameter[1:]:
+            raise HostError(f"{self._name}: argument {number} is an array of {kind}, not {parameter}")
+        if not value.flags.c_contiguous:
+            raise HostError(f"{self._name}: argument {number} is not contiguous")
+        if parameter[0] == "p" and not value.flags.writeable:
+            raise HostError(f"{self._name}: argument {number} is written but may not be")
+        copy = value
+        if SANITIZE and value.base is not None:
+            # A view's memory goes on behind its end, where the sanitizer would find nothing wrong.
+            copy = value.copy()
+        return value, copy if copy is not value and parameter[0] == "p" else None, _pointer_to(copy)
+
+
+class _Pointer(np.ndarray):
+    """The address of an array, which it keeps alive."""
+
+    target: Any
+
+
+def _pointer_to(array: Any) -> Any:
+    pointer = np.array([array.ctypes.data], np.uintp).view(_Pointer)
+    pointer.target = array
+    return pointer
+
+
+class HostKernels:
+    """A compiled source."""
+
+    def __init__(self, path: Path, names: tuple[str, ...], reverse: bool) -> None:
+        self._kernels = {name: HostKernel(path, name, reverse) for name in names}
+
+    def get_function(self, name: str) -> HostKernel:
+        """Kernel of a name."""
+        return self._kernels[name]
+
+
+class HostDevice:
+    """What :class:`oocpr.engine.backends.cuda_compile.Device` describes, on the host.
+
+    Parameters
+    ----------
+    folder
+        Where compiled libraries are kept; they are found again by what they were compiled of.
+    warp
+        Lanes of a warp, 32 or 64.
+    reverse
+        Whether blocks, warps and lanes run from the last to the first.
+    multiprocessors
+        How many the device claims to have.
+    """
+
+    xp: ModuleType = np
+    shared_bytes = 227 << 10
+
+    def __init__(
+        self, folder: Path, *, warp: int = 32, reverse: bool = False, multiprocessors: int = 2
+    ) -> None:
+        self._folder = folder
+        self._loaded: dict[tuple[Any, ...], HostKernels] = {}
+        self.warp = warp
+        self._reverse = reverse
+        self.multiprocessors = multiprocessors
+        self.name = f"host, warps of {warp}" + (", reverse" if reverse else "")
+
+    def load(self, file: str, **parameters: int | str) -> HostKernels:
+        """See Device."""
+        return self.compile(f'#include "{file}"', **parameters)
+
+    def compile(self, text: str, **parameters: int | str) -> HostKernels:
+        """See Device."""
+        key = (text, *sorted(parameters.items()))
+        if key not in self._loaded:
+            whole = inline(text, {**parameters, "WARP_SIZE": self.warp})
+            names = kernel_names(whole)
+            self._loaded[key] = HostKernels(build(whole, names, self._folder), names, self._reverse)
+        return self._loaded[key]
+
+    def synchronize(self) -> None:
+        """See Device."""
+
+
+def build(text: str, names: tuple[str, ...], folder: Path) -> Path:
+    """Compile a source into a library that has ``launch_NAME`` and ``signature_NAME`` of each kernel.
+
+    Raises
+    ------
+    HostError
+        With what the compiler says.
+    """
+    flags = _FLAGS + _SANITIZERS if SANITIZE else _FLAGS
+    exported = "".join(_EXPORT.replace("NAME", name) for name in names)
+    # Outside of any header, everything of a source is its own: static, and free to be placed in a section.
+    defines, rest = _split(text)
+    unit = f'{defines}#include "shim.hpp"\nnamespace {{\n{rest}\n}}\n{exported}'
+    seen = hashlib.sha256("\0".join((unit, *flags, *_shim())).encode()).hexdigest()[:24]
+    library = folder / f"{seen}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / f"{seen}-{os.getpid()}.so"
+        command = ["g++", *flags, f"-I{SHIM}", "-x", "c++", "-", "-o", str(partial)]
+        done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise HostError(done.stderr)
+        partial.replace(library)
+    return library
+
+
+_EXPORT = """
+extern "C" const char* signature_NAME() { return shim::signature(NAME); }
+extern "C" const char* launch_NAME(unsigned grid, unsigned block, size_t shared, bool reverse, void** args) {
+  return shim::launch([](void** a) { shim::call(NAME, a); }, grid, block, shared, reverse, args);
+}
+"""
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Macros in front, and what follows."""
+    lines = text.splitlines(keepends=True)
+    end = next((k for k, line in enumerate(lines) if not line.startswith("#define ")), len(lines))
+    return "".join(lines[:end]), "".join(lines[end:])
+
+
+def _shim() -> list[str]:
+    return [path.read_text() for path in sorted(SHIM.glob("*.hpp"))]
+
+
+def libasan() -> str:
+    """Library to preload where SANITIZE is set."""
+    command = ["g++", "-print-file-name=libasan.so"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,130 @@
+"""The products of other systems against SciPy; numbers are such that every order of adding gives the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from oocpr.engine.backends.cuda_baselines import BASELINES, Binned, Chunked, Gather, RowLanes, Sell
+from oocpr.engine.reads import READS, narrow
+
+from .arrays import fetch
+from .matrices import NAMES, exact_numbers, matrix_on, rows_of
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_baselines import Product
+    from oocpr.engine.backends.cuda_compile import Device
+
+NARROW = [name for name, baseline in BASELINES.items() if not baseline.divides]
+
+
+def sums(
+    device: Device, product: Product, rows: int, stored: np.ndarray, low: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """What a product leaves in its two vectors, filled with nonsense before; called twice."""
+    xp = device.xp
+    reads = xp.asarray(stored)
+    pushes, proposals = xp.full(rows, np.nan), xp.full(rows, np.nan, np.float32)
+    for _ in range(2):
+        product(reads, pushes, proposals if stored.ndim == 2 else None, low)
+    device.synchronize()
+    return fetch(pushes), fetch(proposals)
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("rows", NAMES)
+def test_sums_of_rows(device: Device, name: str, rows: str) -> None:
+    matrix = rows_of(rows)
+    stored, values = exact_numbers("bits16", (matrix.shape[1],))
+    product = BASELINES[name].make(device, matrix_on(device, matrix), Gather("bits16"))
+    pushes, _ = sums(device, product, matrix.shape[0], stored)
+    assert np.array_equal(pushes, matrix @ values)
+
+
+@pytest.mark.parametrize("name", NARROW)
+@pytest.mark.parametrize("reads", READS)
+def test_every_format_in_pairs(device: Device, name: str, reads: str) -> None:
+    matrix = rows_of("sizes")
+    stored, values = exact_numbers(reads, (matrix.shape[1], 2))
+    low = 100
+    product = BASELINES[name].make(
+        device, matrix_on(device, matrix), Gather(reads, paired=True, striped=True)
+    )
+    pushes, proposals = sums(device, product, matrix.shape[0], stored, low)
+    values[:low, 1] = 0
+    assert np.array_equal(np.stack([pushes, proposals], axis=1), matrix @ values)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_edge_numbers_of_64_bits(device: Device, name: str) -> None:
+    matrix = rows_of("even")
+    stored, values = exact_numbers("float32", (matrix.shape[1],))
+    product = BASELINES[name].make(device, matrix_on(device, matrix, wide=True), Gather("float32"))
+    assert np.array_equal(sums(device, product, matrix.shape[0], stored)[0], matrix @ values)
+
+
+@pytest.mark.parametrize("rows", NAMES)
+def test_edges_that_divide(device: Device, rows: str) -> None:
+    matrix = rows_of(rows)
+    there = matrix_on(device, matrix)
+    stored, values = exact_numbers("float64", (matrix.shape[1],))
+    degrees = fetch(there.degrees)
+    stored[: len(values)] *= degrees
+    product = BASELINES["edges-divide"].make(device, there, Gather("float64"))
+    assert np.array_equal(sums(device, product, matrix.shape[0], stored)[0], matrix @ values)
+
+
+def test_edges_that_divide_take_nothing_else(device: Device) -> None:
+    with pytest.raises(ValueError, match="single float64"):
+        BASELINES["edges-divide"].make(device, matrix_on(device, rows_of("one")), Gather("bits16"))
+
+
+@pytest.mark.parametrize("reads", READS)
+def test_what_a_node_gives_to_each_link_is_divided_once(device: Device, reads: str) -> None:
+    xp = device.xp
+    rng = np.random.default_rng(0)
+    pushed, degrees = rng.random(300), rng.integers(0, 9, 300).astype(np.uint32)
+    scale = 2.0
+    form = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}[reads]
+    stored = xp.zeros(300, READS[reads].dtype)
+    kernel = device.load("edges.cu", READS=form).get_function("exchange")
+    kernel((2,), (256,), (xp.asarray(pushed), xp.asarray(degrees), np.uint32(300), np.float64(scale), stored))
+    expected = np.where(degrees > 0, pushed / np.maximum(degrees, 1), 0)
+    assert np.array_equal(fetch(stored), narrow(expected, reads, scale))
+
+
+@pytest.mark.parametrize("rows", NAMES)
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(lambda d, m, g, n=n: RowLanes(d, m, g, lanes=n) for n in (2, 4, 8)),
+        *(lambda d, m, g, t=t: Binned(d, m, g, thresholds=t) for t in ((0, 0), (1, 16), (5000, 5000))),
+        *(lambda d, m, g, w=w: Sell(d, m, g, window=w) for w in (1, 64, 100, 1 << 20)),
+        *(lambda d, m, g, s=s: Chunked(d, m, g, size=s, lanes=1) for s in (1, 64, 1000)),
+    ],
+)
+def test_tuned_otherwise(device: Device, rows: str, make: object) -> None:
+    matrix = rows_of(rows)
+    stored, values = exact_numbers("bits16", (matrix.shape[1],))
+    product = make(device, matrix_on(device, matrix), Gather("bits16"))
+    assert np.array_equal(sums(device, product, matrix.shape[0], stored)[0], matrix @ values)
+
+
+@pytest.mark.parametrize("name", [name for name in NARROW if BASELINES[name].fixed_bits])
+def test_bits_are_the_same_in_both_orders_and_every_run(device: Device, name: str) -> None:
+    # The threads of the host run in both orders; the expected bits are those of the first device.
+    matrix = rows_of("hubs")
+    rng = np.random.default_rng(1)
+    stored = np.zeros(matrix.shape[1] + 4)
+    stored[:-4] = rng.standard_normal(matrix.shape[1]) * np.exp2(rng.integers(-30, 30, matrix.shape[1]))
+    product = BASELINES[name].make(device, matrix_on(device, matrix), Gather("float64"))
+    first, _ = sums(device, product, matrix.shape[0], stored)
+    size = matrix @ np.abs(stored[:-4])
+    assert np.all(np.abs(first - matrix @ stored[:-4]) <= 1e-13 * size)
+    key = (name, device.warp, device.name.startswith("host"))
+    assert np.array_equal(first, SEEN.setdefault(key, first))
+
+
+SEEN: dict[tuple[str, int, bool], np.ndarray] = {}

@@ -1,0 +1,163 @@
+"""The balanced product against sums of plain NumPy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from oocpr.engine.backends.cuda_product import Product, Shape, TileSums
+from oocpr.engine.reads import READS, narrow, widen
+
+from .arrays import fetch
+from .tiles import placed, random_tile, tiles
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_compile import Device
+
+NODES = 40_000
+
+
+def gathered(reads: str, seed: int, pairs: int) -> np.ndarray:
+    """Stored numbers of many magnitudes and both signs, zeros behind the last node."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(NODES + 1, pairs)) * 2.0 ** rng.uniform(-30, 0, (NODES + 1, pairs))
+    values[-1] = 0
+    return narrow(values, reads, 4.0)
+
+
+def run(
+    device: Device,
+    tile: tuple[np.ndarray, np.ndarray],
+    stored: np.ndarray,
+    reads: str,
+    low: int = 0,
+    shape: Shape | None = None,
+    **parameters: bool,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Sums of pushes and proposals of the segments that are not empty, and the faults."""
+    there = placed(device, *tile)
+    sums = TileSums.allocate(device, there.nonempty, there.blocks, paired=stored.shape[1] > 1)
+    faults = device.xp.zeros(1, np.uint32)
+    for array in (sums.pushes, sums.heads):
+        array[:] = np.nan
+    product = Product(device, reads, paired=stored.shape[1] > 1, shape=shape, **parameters)
+    product(there, device.xp.array(stored), NODES, low, sums, faults)
+    device.synchronize()
+    kept = slice(0, there.nonempty)
+    return fetch(sums.pushes)[kept], fetch(sums.proposals)[kept], int(fetch(faults)[0])
+
+
+def expected(tile: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of each segment that is not empty, and of magnitudes, which bound what rounding may do."""
+    columns, lengths = tile
+    full = lengths[lengths > 0]
+    begins = np.cumsum(full, dtype=np.int64) - full
+    if not len(full):
+        return np.zeros(0), np.zeros(0)
+    return np.add.reduceat(values[columns], begins), np.add.reduceat(np.abs(values[columns]), begins)
+
+
+def check(
+    device: Device, tile: tuple[np.ndarray, np.ndarray], reads: str, pairs: int, **parameters: object
+) -> None:
+    stored = gathered(reads, 5, pairs)
+    low = NODES // 3 if parameters.get("striped") else 0
+    pushes, proposals, faults = run(device, tile, stored, reads, low, **parameters)  # type: ignore[arg-type]
+    assert not faults
+    # The scale is left to the caller.
+    values = widen(stored, reads)
+    sums, sizes = expected(tile, values[:, 0])
+    assert np.all(np.abs(pushes - sums) <= 1e-14 * sizes)
+    if pairs > 1:
+        seen = np.where(np.arange(NODES + 1) >= low, values[:, 1], 0)
+        sums, sizes = expected(tile, seen)
+        assert np.all(np.abs(proposals - sums) <= 2e-5 * sizes)
+
+
+VARIANTS = {
+    "float64": ("float64", 1, {}),
+    "float32": ("float32", 1, {}),
+    "bits16": ("bits16", 1, {}),
+    "bits8, edges in order": ("bits8", 1, {"shape": Shape(edge_order=True)}),
+    "float32, edges in order": ("float32", 1, {"shape": Shape(edge_order=True)}),
+    "float64 pairs": ("float64", 2, {}),
+    "bits16 pairs of a stripe": ("bits16", 2, {"striped": True}),
+    "bits16 pairs, edges in order, checked": (
+        "bits16",
+        2,
+        {"shape": Shape(edge_order=True), "checked": True},
+    ),
+    "bits8 pairs of a stripe, checked": ("bits8", 2, {"striped": True, "checked": True}),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_sums(device: Device, name: str) -> None:
+    reads, pairs, parameters = VARIANTS[name]
+    check(device, random_tile(1500, 9, NODES, skew=2), reads, pairs, **parameters)
+
+
+@settings(max_examples=25)
+@given(tile=tiles(NODES))
+def test_sums_of_any_tile(device: Device, tile: tuple[np.ndarray, np.ndarray]) -> None:
+    check(device, tile, "bits16", 2)
+
+
+ROWS = {
+    "no edges": [0, 0],
+    "one row over many blocks": [0, 3, 39_999],
+    "two long rows that meet inside a block": [30_000, 30_001],
+    "rows that end with blocks": [1024, 2048, 0, 1024],
+    "single edges": [1] * 5000,
+    "one edge too many": [1025],
+    "rows of 32 edges": [32] * 70,
+    "long rows over long rows": [35_000] * 40,
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_odd_rows(device: Device, name: str) -> None:
+    rng = np.random.default_rng(3)
+    lengths = np.array(ROWS[name], np.uint32)
+    columns = [np.sort(rng.choice(NODES, n, replace=False)) for n in lengths]
+    tile = (np.concatenate([*columns, np.empty(0)]).astype(np.uint32), lengths)
+    check(device, tile, "bits16", 2)
+
+
+def test_no_schedule_changes_a_bit(device: Device) -> None:
+    tile = random_tile(1000, 12, NODES)
+    stored = gathered("bits16", 2, 2)
+    shapes = [Shape(), Shape(each=1), Shape(edge_order=True), Shape(teams=2, resident=2, each=9)]
+    results = [run(device, tile, stored, "bits16", shape=shape)[:2] for shape in shapes]
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_orders_of_threads_and_widths_of_warps_do_not_change_a_bit(shim_folder) -> None:  # type: ignore[no-untyped-def]
+    from .conftest import HOSTS
+    from .shim.host import HostDevice
+
+    tile = random_tile(1000, 12, NODES)
+    stored = gathered("bits16", 2, 2)
+    results = [run(HostDevice(shim_folder, **host), tile, stored, "bits16")[:2] for host in HOSTS.values()]
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+def test_columns_that_are_no_nodes_are_found_and_not_followed(device: Device) -> None:
+    tile = (np.array([5, NODES, NODES + 7, 9], np.uint32), np.array([3, 1], np.uint32))
+    stored = gathered("bits16", 1, 1)
+    pushes, _, faults = run(device, tile, stored, "bits16", checked=True)
+    assert faults == 8
+    np.testing.assert_array_equal(pushes, widen(stored[[5, 9], 0], "bits16"))
+
+
+def test_all_formats_are_known() -> None:
+    from oocpr.engine.backends.cuda_product import FORMATS
+
+    assert list(FORMATS) == list(READS)
