@@ -79,13 +79,14 @@ GOLDEN = {
     "wiki-Vote": ((28,), (12, 16), (1, 11, 16, 1)),
     "p2p-Gnutella31": ((17,), (7, 10), (1, 1, 14, 0)),
     "openjdk17-javadoc": ((61,), (27, 34), (1, 26, 33, 2)),
-    "gr0.California": ((115,), (45, 70), (1, 44, 2, 68)),
+    "hollins": ((110,), (44, 66), (1, 43, 64, 2)),
+    "cit-HepTh": ((108,), (39, 69), (1, 38, 2, 67)),
 }
 
 
 def in_links(source: Path) -> Matrix:
     """Rows of a graph file without repeated links, nodes numbered as they come by value; on the host."""
-    blocks = [np.stack([block.src, block.dst], axis=1) for block in open_source(source)]
+    blocks = [np.stack([block.src, block.dst], axis=1) for block in open_source(source).blocks(1 << 20)]
     ends = np.concatenate(blocks)
     ids, dense = np.unique(ends, return_inverse=True)
     src, dst = dense.reshape(ends.shape).T

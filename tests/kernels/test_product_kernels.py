@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oocpr.engine.backends.cuda_product import Product, Shape, TileSums
+from oocpr.engine.backends.cuda_product import FORMATS, Product, Shape, TileSums
+from oocpr.engine.backends.cuda_tile import check_columns, place_tile
 from oocpr.engine.reads import READS, narrow, widen
+from oocpr.errors import DamagedError
+from oocpr.store.layout import parse_tile
+from oocpr.store.packing import encode_tile
 
 from .arrays import fetch
+from .conftest import HOSTS
+from .shim.host import HostDevice
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from oocpr.engine.backends.cuda_compile import Device
 
 NODES = 40_000
@@ -137,10 +145,7 @@ def test_no_schedule_changes_a_bit(device: Device) -> None:
             assert a.tobytes() == b.tobytes()
 
 
-def test_orders_of_threads_and_widths_of_warps_do_not_change_a_bit(shim_folder) -> None:  # type: ignore[no-untyped-def]
-    from .conftest import HOSTS
-    from .shim.host import HostDevice
-
+def test_orders_of_threads_and_widths_of_warps_do_not_change_a_bit(shim_folder: Path) -> None:
     tile = random_tile(1000, 12, NODES)
     stored = gathered("bits16", 2, 2)
     results = [run(HostDevice(shim_folder, **host), tile, stored, "bits16")[:2] for host in HOSTS.values()]
@@ -158,6 +163,28 @@ def test_columns_that_are_no_nodes_are_found_and_not_followed(device: Device) ->
 
 
 def test_all_formats_are_known() -> None:
-    from oocpr.engine.backends.cuda_product import FORMATS
-
     assert list(FORMATS) == list(READS)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_byte_leads_astray(shim_folder: Path, seed: int) -> None:
+    """Whatever passes the check of the host is harmless on a device; the sanitized run finds over-reads."""
+    rng = np.random.default_rng(seed)
+    columns, lengths = random_tile(1100, 2, NODES, seed=seed % 3)
+    if seed % 2:
+        columns, lengths = columns[: lengths[:40].sum()], lengths[:40]
+    coded = np.frombuffer(encode_tile(columns, lengths), np.uint8).copy()
+    for at in rng.integers(0, coded.size, rng.integers(1, 5)):
+        coded[at] ^= 1 << rng.integers(0, 8)
+    device = HostDevice(shim_folder, reverse=bool(seed % 4 == 1))
+    faults = np.zeros(1, np.uint32)
+    try:
+        packed = parse_tile(coded)
+    except DamagedError:
+        return
+    there = place_tile(device, packed, faults)
+    sums = TileSums.allocate(device, there.nonempty, there.blocks, paired=False)
+    reads = gathered("bits16", 1, 1)
+    Product(device, "bits16", checked=True)(there, reads, NODES, 0, sums, faults)
+    check_columns(device, there, NODES, faults)
+    assert faults[0] & ~np.uint32(15) == 0

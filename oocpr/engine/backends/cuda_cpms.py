@@ -1,8 +1,8 @@
-"""PageRank as Gruetzmacher et al. 2018 compute it: power iteration that reads more of each number as it goes.
+"""PageRank as Gruetzmacher et al. 2018 compute it: power iteration that reads more of each number with time.
 
-Rank vectors and matrix values are kept in 2 or 4 segments. A run begins with the first one, reads one more when
-the change of a sweep comes near to what that precision can show, and goes on in plain float64 after all of them
-are needed. Counts are those of the authors' program: sweeps less one.
+Rank vectors and matrix values are kept in 2 or 4 segments. A run begins with the first one, reads one more
+when the change of a sweep comes near to what that precision can show, and goes on in plain float64 after all
+of them are needed. Counts are those of the authors' program: sweeps less one.
 """
 
 from __future__ import annotations
@@ -171,28 +171,21 @@ class _Run:
         xp, rows, kept = self._device.xp, self._matrix.rows, self._kept
         old = self._old if self._plain else self._old.read(kept)
         dangling = float(xp.abs(old[self._dangling]).sum())
-        constant = np.float64(self._damping * dangling / rows + (1 - self._damping) / rows)
+        damping = np.float64(self._damping)
+        constant = np.float64(damping * dangling / rows + (1 - damping) / rows)
         where = (self._matrix.offsets, self._matrix.columns)
         if self._plain:
-            arguments = (
-                *where,
-                self._weights,
-                old,
-                np.uint32(rows),
-                np.float64(self._damping),
-                constant,
-                self._new,
+            self._launch(
+                "sweep_numbers", *where, self._weights, old, np.uint32(rows), damping, constant, self._new
             )
-            self._launch("sweep_numbers", arguments)
             change = float(xp.abs(self._new - old).sum())
             self._old, self._new = self._new, self._old
             return change
         written = min(kept + 1, self._segments)
-        arguments = (
-            *where, self._weights.array, self._old.array, np.uint32(rows), np.int32(kept), np.float64(self._damping),
-            constant, np.int32(written), self._new.array,
-        )  # fmt: skip
-        self._launch("sweep_segments", arguments)
+        precision = (np.uint32(rows), np.int32(kept), damping, constant, np.int32(written))
+        self._launch(
+            "sweep_segments", *where, self._weights.array, self._old.array, *precision, self._new.array
+        )
         seen = written if raising else kept
         new = self._new.read(seen)
         if raising:
@@ -206,6 +199,6 @@ class _Run:
             self._weights, self._old, self._new = (v.plain() for v in (self._weights, self._old, self._new))
         return change
 
-    def _launch(self, name: str, arguments: tuple[Any, ...]) -> None:
+    def _launch(self, name: str, *arguments: Any) -> None:
         rows = self._matrix.rows
         self._kernels.get_function(name)((-(-rows // _BLOCK),), (_BLOCK,), arguments)

@@ -31,12 +31,15 @@ class Shape:
         Most blocks of 1024 edges that a team takes, one after the other.
     edge_order
         Whether lanes gather for neighbouring edges at a time; for numbers of up to four bytes a node.
+    carveout
+        Percent of a multiprocessor's cache that is shared memory at least; -1 for the driver's choice.
     """
 
     teams: int = 4
     resident: int = 5
     each: int = 4
     edge_order: bool = False
+    carveout: int = -1
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,7 @@ class Product:
             RESIDENT=shape.resident,
         )
         self._product = kernels.get_function("product")
+        self._product.preferred_shared_memory_carveout = shape.carveout
         self._join = kernels.get_function("join_blocks")
         self._probe = probe
 

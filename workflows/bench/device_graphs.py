@@ -1,0 +1,153 @@
+"""Graphs made, ordered and packed for the device benchmark; edges never leave the device but to be packed.
+
+An edge is one 64-bit number, receiver above, sender below, so that sorting gives the rows in order.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cupy as cp
+import numpy as np
+
+from oocpr.engine.backends.cuda_tile import DeviceTile, check_columns, place_tile, raise_faults
+from oocpr.store.layout import parse_tile
+from oocpr.store.packing import encode_tile
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_compile import Device
+
+_SOURCE = r"""
+typedef unsigned long long u64;
+__device__ u64 mix(u64 z) {  // splitmix64
+  z += 0x9E3779B97F4A7C15ull;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+  return z ^ z >> 31;
+}
+extern "C" __global__ void rmat(u64* edges, u64 count, int scale, u64 seed) {
+  const u64 k = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (k >= count) return;
+  u64 src = 0, dst = 0, state = mix(seed << 40 ^ k);
+  for (int bit = 0; bit < scale; ++bit) {
+    state = mix(state);
+    const double draw = double(state >> 11) * 0x1p-53;
+    src = src << 1 | (draw >= .76);
+    dst = dst << 1 | ((draw >= .57 && draw < .76) || draw >= .95);
+  }
+  edges[k] = dst << 32 | src;
+}
+extern "C" __global__ void web(u64* edges, u64 count, u64 nodes, u64 seed) {
+  const u64 k = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (k >= count) return;
+  u64 state = mix(seed << 40 ^ k);
+  const u64 dst = u64(double(k) / double(count) * double(nodes));
+  u64 src = state % nodes;
+  state = mix(state);
+  if (state % 4) {  // three of four links are near: distance of mean 64 either way
+    const double draw = double(mix(state) >> 11) * 0x1p-53;
+    const u64 distance = 1 + u64(-64.0 * log(1.0 - draw));
+    src = (dst + (state >> 32 & 1 ? distance : nodes - distance)) % nodes;
+  }
+  edges[k] = dst << 32 | src;
+}
+extern "C" __global__ void relabel(u64* edges, u64 count, const unsigned* label) {
+  const u64 k = u64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (k < count) edges[k] = u64(label[edges[k] >> 32]) << 32 | label[edges[k] & 0xFFFFFFFFu];
+}
+"""
+_module = cp.RawModule(code=_SOURCE, options=("-std=c++17",))
+
+
+def _launch(name: str, edges: Any, *arguments: Any) -> None:
+    _module.get_function(name)((-(-edges.size // 256),), (256,), (edges, np.uint64(edges.size), *arguments))
+
+
+@dataclass
+class DeviceGraph:
+    """In-links in compressed sparse rows on the device.
+
+    Parameters
+    ----------
+    name
+        What results call it.
+    offsets
+        int64, shape (nodes + 1,).
+    columns
+        uint32, shape (edges,).
+    """
+
+    name: str
+    offsets: Any
+    columns: Any
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return int(self.offsets.size - 1)
+
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+        return int(self.columns.size)
+
+
+def rmat_edges(scale: int, seed: int = 1) -> tuple[int, Any]:
+    """R-MAT of Graph500, edge factor 16, nodes shuffled, repeated edges merged."""
+    edges = cp.empty(16 << scale, np.uint64)
+    _launch("rmat", edges, np.int32(scale), np.uint64(seed))
+    cp.random.seed(seed)
+    _launch("relabel", edges, cp.random.permutation(1 << scale).astype(np.uint32))
+    return 1 << scale, _distinct(edges)
+
+
+def web_edges(scale: int, count: int, seed: int = 1) -> tuple[int, Any]:
+    """Three of four links near in the order of nodes, the others anywhere."""
+    edges = cp.empty(count, np.uint64)
+    _launch("web", edges, np.uint64(1 << scale), np.uint64(seed))
+    return 1 << scale, _distinct(edges)
+
+
+def by_out_degree(nodes: int, edges: Any) -> Any:
+    """The same graph, nodes renamed by falling out-degree; `edges` is used up."""
+    degree = cp.bincount((edges & np.uint64(0xFFFFFFFF)).astype(np.uint32), minlength=nodes)
+    label = cp.empty(nodes, np.uint32)
+    label[cp.argsort(-degree)] = cp.arange(nodes, dtype=np.uint32)
+    _launch("relabel", edges, label)
+    edges.sort()
+    return edges
+
+
+def rows_of(name: str, nodes: int, edges: Any) -> DeviceGraph:
+    """Compressed rows of sorted edges."""
+    begins = cp.arange(nodes + 1, dtype=np.uint64) << np.uint64(32)
+    offsets = cp.searchsorted(edges, begins).astype(np.int64)
+    return DeviceGraph(name, offsets, edges.astype(np.uint32))
+
+
+def pack(device: Device, graph: DeviceGraph, tile_edges: int, threads: int) -> list[tuple[int, DeviceTile]]:
+    """Tiles of a graph on the device, each with its first row; checked."""
+    offsets, columns = cp.asnumpy(graph.offsets), cp.asnumpy(graph.columns)
+    faults = cp.zeros(1, np.uint32)
+
+    def encode(lo: int) -> tuple[int, bytes]:
+        hi = min(lo + tile_edges, graph.edges)
+        first, last = np.searchsorted(offsets, [lo, hi - 1], side="right") - 1
+        lengths = np.diff(np.clip(offsets[first : last + 2], lo, hi))
+        return int(first), encode_tile(columns[lo:hi], lengths)
+
+    tiles = []
+    with ThreadPoolExecutor(threads) as pool:
+        for first, coded in pool.map(encode, range(0, graph.edges, tile_edges)):
+            tile = place_tile(device, parse_tile(np.frombuffer(coded, np.uint8)), faults)
+            check_columns(device, tile, graph.nodes, faults)
+            tiles.append((first, tile))
+    raise_faults(faults)
+    return tiles
+
+
+def _distinct(edges: Any) -> Any:
+    edges.sort()
+    return edges[cp.concatenate([cp.ones(1, bool), edges[1:] != edges[:-1]])]
