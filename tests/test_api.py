@@ -266,7 +266,7 @@ def test_a_plan_predicts_and_fits(graph: oocpr.Graph) -> None:
 
 
 def test_a_run_that_gives_up_says_so(graph: oocpr.Graph, adjacency: coo_array) -> None:
-    ranks = oocpr.pagerank(graph, max_passes=4)
+    ranks = oocpr.pagerank(graph, max_passes=1)
     assert ranks.converged is False
     assert ranks.error_bound is not None
     assert 1e-10 < np.abs(ranks.to_numpy() - reference(adjacency)).sum() <= ranks.error_bound
@@ -283,3 +283,14 @@ def test_progress_is_told_of_import_and_passes(adjacency: coo_array) -> None:
     assert ranks.run is not None
     assert {stage for stage, _ in seen} >= {"reading", "writing", "ranking"}
     assert seen[-1] == ("ranking", ranks.run.passes)
+
+
+def test_a_graph_that_stays_open_is_read_once(graph: oocpr.Graph) -> None:
+    fresh = oocpr.open_graph(graph.path)
+    first, second = oocpr.pagerank(fresh), oocpr.pagerank(fresh)
+    assert first.run is not None
+    assert second.run is not None
+    assert (first.run.method, second.run.method) == ("components", "components")
+    assert (first.to_numpy() == second.to_numpy()).all()
+    assert second.history[0].bytes_read == 0
+    assert oocpr.pagerank(fresh, reads="bits16").run.method == "mixed"

@@ -17,6 +17,7 @@ from oocpr.units import parse_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from oocpr.engine.whole.graph import WholeGraph
     from oocpr.progress import Progress
     from oocpr.store.graph import GraphStore
 
@@ -27,6 +28,8 @@ _LOG = logging.getLogger(__name__)
 
 class Graph:
     """A graph store that is open.
+
+    A run with method ``components`` leaves the graph decoded in memory, so that later runs begin at once.
 
     Parameters
     ----------
@@ -48,6 +51,7 @@ class Graph:
         self.store = store
         self.notices = list(notices)
         self.temporary = temporary is not None
+        self.kept: dict[str, WholeGraph] = {}
         if temporary is not None:
             # The store is what the names of ranks hold on to, so it decides how long the folder lives.
             weakref.finalize(store, shutil.rmtree, temporary, ignore_errors=True)

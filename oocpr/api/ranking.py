@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.settings import Settings
     from oocpr.plan.model import Rates
-    from oocpr.plan.plan import Plan
+    from oocpr.plan.plan import GraphFacts, Plan
     from oocpr.progress import Progress
     from oocpr.result.verify import Verification
     from oocpr.store.graph import GraphStore
@@ -36,8 +36,8 @@ def plan(
     *,
     damping: float = 0.85,
     tol: float = 1e-10,
-    method: str = "mixed",
-    reads: str = "bits16",
+    method: str = "auto",
+    reads: str | None = None,
     stop: str = "certified",
     memory: str | int | None = None,
     stripes: int | None = None,
@@ -73,12 +73,14 @@ def plan(
     True
     """
     from oocpr.engine.probe import measure_rates
-    from oocpr.engine.settings import Settings
 
-    settings = Settings(damping=damping, tol=tol, method=method, reads=reads, stop=stop)
+    settings = _settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
     store = opened.store
-    made = _plan(store, settings, memory, stripes, personalized=personalized)
+    base = _base(opened)
+    if method == "auto":
+        settings = _chosen(settings, store, reads, stripes, device, memory, base, personalized)
+    made = _plan(store, settings, memory, stripes, base, personalized=personalized)
     if not made.fits:
         return made
     rates = measure_rates(store, made, settings, backend=device, threads=threads)
@@ -88,8 +90,8 @@ def plan(
         settings,
         made.memory,
         stripes,
+        made.need.base,
         personalized=personalized,
-        base=made.need.base,
         rates=rates,
     )
 
@@ -99,8 +101,8 @@ def pagerank(
     *,
     damping: float = 0.85,
     tol: float = 1e-10,
-    method: str = "mixed",
-    reads: str = "bits16",
+    method: str = "auto",
+    reads: str | None = None,
     stop: str = "certified",
     max_passes: int | None = None,
     memory: str | int | None = None,
@@ -123,10 +125,12 @@ def pagerank(
     tol
         Certified bound on the L1 distance from the exact ranks at which to stop.
     method
-        ``"mixed"`` (fewest passes), ``"residual"`` (one product a pass) or ``"power"`` (textbook).
+        ``"components"`` (a graph in memory, solved in the order of its strongly connected components),
+        ``"mixed"`` (fewest passes over tiles), ``"residual"`` (one product a pass), ``"power"`` (textbook),
+        or ``"auto"``: ``"components"`` for graphs of up to four million edges that fit, else ``"mixed"``.
     reads
         How ranks are gathered: ``"float64"``, ``"float32"``, ``"bits16"`` or ``"bits8"``; the answer is as
-        exact with each.
+        exact with each. None for ``"bits16"`` or what the method wants.
     stop
         ``"certified"``, or ``"residual"`` to compare `tol` with the L1 norm of the residual, as papers count.
     max_passes
@@ -168,17 +172,22 @@ def pagerank(
     (0, True, True)
     """
     from oocpr.engine.run import solve
-    from oocpr.engine.settings import Settings
     from oocpr.result.names import names_of
     from oocpr.result.report import report_of
     from oocpr.result.teleport import teleport_vector
 
     # Settings come first: what cannot be is refused before a source is imported.
-    settings = Settings(damping, tol, method, reads, stop, dangling, max_passes)
-    store = as_graph(graph, memory=memory, progress=progress).store
+    settings = _settings(
+        method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
+    )
+    opened = as_graph(graph, memory=memory, progress=progress)
+    store = opened.store
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
-    made = _plan(store, settings, memory, stripes, personalized=teleport is not None)
+    base = _base(opened)
+    if method == "auto":
+        settings = _chosen(settings, store, reads, stripes, device, memory, base, teleport is not None)
+    made = _plan(store, settings, memory, stripes, base, personalized=teleport is not None)
     _LOG.info("plan of the run:\n%s", made)
     solution = solve(
         store,
@@ -189,6 +198,7 @@ def pagerank(
         backend=device,
         threads=threads,
         teleport=teleport,
+        kept=opened.kept,
         progress=progress,
     )
     run = report_of(solution, store, dangling=dangling, personalized=teleport is not None)
@@ -256,30 +266,73 @@ def verify(
     )
 
 
+def _settings(method: str, reads: str | None, **others: Any) -> Settings:
+    from oocpr.engine.settings import Settings
+
+    # Until the graph is open nobody knows whether it fits; what is refused is the same.
+    chosen = "mixed" if method == "auto" else method
+    return Settings(
+        method=chosen, reads=reads or ("float32" if chosen == "components" else "bits16"), **others
+    )
+
+
+def _chosen(
+    settings: Settings,
+    store: GraphStore,
+    reads: str | None,
+    stripes: int | None,
+    device: str,
+    memory: str | int | None,
+    base: int,
+    personalized: bool,
+) -> Settings:
+    """Settings of a run for which nobody named a method."""
+    from dataclasses import replace
+
+    from oocpr.plan.plan import choose_method
+
+    if reads is not None or stripes is not None or device != "cpu":
+        return settings
+    given = available_memory() if memory is None else parse_bytes(memory)
+    method = choose_method(_facts(store), memory=given, base=base, personalized=personalized)
+    return replace(settings, method=method, reads="float32") if method == "components" else settings
+
+
+def _base(graph: Graph) -> int:
+    """Bytes of the process before a run, without what earlier runs on the graph have left for it."""
+    return resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
+
+
+def _facts(store: GraphStore) -> GraphFacts:
+    from oocpr.plan.plan import GraphFacts
+
+    facts = store.attributes
+    return GraphFacts(
+        nodes=facts.nodes,
+        edges=facts.edges,
+        tiles=facts.tiles,
+        tile_edges=facts.tile_edges,
+        column_bytes=facts.column_bytes,
+        most_tile_bytes=facts.max_tile_bytes,
+        most_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
+        local_share=facts.local_edges / max(facts.edges, 1),
+    )
+
+
 def _plan(
     store: GraphStore,
     settings: Settings,
     memory: str | int | None,
     stripes: int | None,
+    base: int,
     *,
     personalized: bool,
-    base: int | None = None,
     rates: Rates | None = None,
 ) -> Plan:
-    from oocpr.plan.plan import GraphFacts, make_plan
+    from oocpr.plan.plan import make_plan
 
-    facts = store.attributes
     return make_plan(
-        GraphFacts(
-            nodes=facts.nodes,
-            edges=facts.edges,
-            tiles=facts.tiles,
-            tile_edges=facts.tile_edges,
-            column_bytes=facts.column_bytes,
-            most_tile_bytes=facts.max_tile_bytes,
-            most_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
-            local_share=facts.local_edges / max(facts.edges, 1),
-        ),
+        _facts(store),
         method=settings.method,
         reads=settings.reads,
         damping=settings.damping,
@@ -287,7 +340,7 @@ def _plan(
         mixing=settings.mixing,
         sweeps=None,
         memory=available_memory() if memory is None else parse_bytes(memory),
-        base=resident() + KERNEL_BYTES if base is None else base,
+        base=base,
         stripes=stripes,
         personalized=personalized,
         rates=rates,

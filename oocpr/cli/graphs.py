@@ -182,10 +182,14 @@ def info(graph: str, json_path: str | None) -> None:
 )
 @click.option("--tol", type=float, default=1e-10, show_default=True, help="Certified L1 error to reach.")
 @click.option(
-    "--method", default="mixed", show_default=True, metavar="NAME", help="mixed, residual or power."
+    "--method",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="auto, components, mixed, residual or power.",
 )
 @click.option(
-    "--reads", default="bits16", show_default=True, metavar="NAME", help="float64, float32, bits16 or bits8."
+    "--reads", metavar="NAME", help="float64, float32, bits16 or bits8.  [default: what the method wants]"
 )
 @click.option(
     "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"

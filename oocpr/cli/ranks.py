@@ -52,17 +52,17 @@ _SUFFIXES = (".parquet", ".csv", ".zarr")
 )
 @click.option(
     "--method",
-    default="mixed",
+    default="auto",
     show_default=True,
     metavar="NAME",
-    help="mixed (fewest passes), residual (one product a pass) or power (textbook).",
+    help="components (in memory, for graphs that fit), mixed (fewest passes over tiles), residual (one "
+    "product a pass), power (textbook) or auto, which takes one of the first two.",
 )
 @click.option(
     "--reads",
-    default="bits16",
-    show_default=True,
     metavar="NAME",
-    help="How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.",
+    help="How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.  "
+    "[default: bits16, or float32 with components]",
 )
 @click.option(
     "--dangling",

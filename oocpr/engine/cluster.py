@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from oocpr.engine.job import Job
     from oocpr.engine.method import State
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.solution import Solution
     from oocpr.engine.stream import PassTraffic
 
 PATIENCE = 5.0
@@ -109,6 +111,29 @@ class ClusterCrew:
                 f"worker {lost[0]} was lost, and the rows it kept with it.",
                 "Start the run again; the graph's store is unharmed.",
             )
+
+
+def rank_on_worker(
+    client: Any, path: str, settings: Settings, threads: int | None, teleport: NDArray[np.float64] | None
+) -> Solution:
+    """Rank a graph that one worker keeps in memory whole; what that worker is told of passes stays there.
+
+    Raises
+    ------
+    LostWorkerError
+        When the worker dies.
+    """
+    from distributed import KilledWorker
+
+    future = client.submit(tasks.rank_whole, path, settings, threads, teleport, pure=False)
+    try:
+        solution: Solution = future.result()
+    except KilledWorker as error:
+        raise LostWorkerError(
+            "workers were lost while they ranked the graph.",
+            "Start the run again with more memory a worker; the graph's store is unharmed.",
+        ) from error
+    return solution
 
 
 class LostWorkerError(OocprError, RuntimeError):

@@ -10,6 +10,7 @@ from oocpr.engine import method
 from oocpr.engine.crew import Crew, LocalCrew
 from oocpr.engine.job import Job
 from oocpr.engine.solution import PassRecord, Solution
+from oocpr.errors import UsageError
 from oocpr.progress import silent
 from oocpr.units import format_bytes
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.job import RankedStore
     from oocpr.engine.settings import Settings
+    from oocpr.engine.whole.graph import WholeGraph
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
 
@@ -33,6 +35,7 @@ def solve(
     backend: str = "cpu",
     threads: int | None = None,
     teleport: NDArray[np.float64] | None = None,
+    kept: dict[str, WholeGraph] | None = None,
     progress: Progress = silent,
 ) -> Solution:
     """Rank a graph.
@@ -53,6 +56,8 @@ def solve(
         Threads that work on one tile.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
+    kept
+        Where method ``components`` leaves the graph in memory for later runs in this process; None to forget.
     progress
         Told after every pass.
 
@@ -69,6 +74,8 @@ def solve(
         When a tile's bytes are not what was written.
     """
     plan.validate()
+    if settings.method == "components":
+        return _solve_whole(store, settings, path, client, backend, threads, teleport, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     job = Job(path, settings, plan, backend, threads, teleport)
     begun = time.perf_counter()
@@ -92,6 +99,36 @@ def solve(
         seconds=time.perf_counter() - begun,
         peak_memory=peak,
     )
+
+
+def _solve_whole(
+    store: RankedStore,
+    settings: Settings,
+    path: str,
+    client: Any,
+    backend: str,
+    threads: int | None,
+    teleport: NDArray[np.float64] | None,
+    kept: dict[str, WholeGraph] | None,
+    progress: Progress,
+) -> Solution:
+    if backend != "cpu":
+        raise UsageError(f"method components does not run on {backend}.", "Use method mixed there.")
+    if client is not None:
+        from oocpr.engine.cluster import rank_on_worker
+
+        return rank_on_worker(client, path, settings, threads, teleport)
+    from oocpr.engine.whole.graph import load_whole
+    from oocpr.engine.whole.run import WholeRun
+
+    begun = time.perf_counter()
+    kept = {} if kept is None else kept
+    known = "graph" in kept
+    if not known:
+        kept["graph"] = load_whole(store, threads)
+    graph = kept["graph"]
+    run = WholeRun(graph, settings, threads, teleport)
+    return run.rank(begun, 0 if known else graph.bytes_read, progress)
 
 
 def _crew(job: Job, store: RankedStore, client: Any) -> Crew:

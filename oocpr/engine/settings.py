@@ -9,7 +9,8 @@ from oocpr.engine.reads import READS
 from oocpr.errors import UsageError
 
 METHODS = {
-    "mixed": "proposals inside a pass, tile-local sweeps and mixing of the last passes (default)",
+    "components": "a graph in memory: strongly connected components solved one after another, in their order",
+    "mixed": "proposals inside a pass, tile-local sweeps and mixing of the last passes",
     "residual": "exact residual with narrow pushes, one product a pass",
     "power": "textbook power iteration, restarted from the last iterate in every pass",
 }
@@ -86,6 +87,11 @@ class Settings:
                 f"tol is {self.tol:g}; float64 sums can certify no less than {floor:.1e} "
                 f"with {self.stop} stop at damping {self.damping:g}.",
                 f"Use tol >= {floor:.1e}.",
+            )
+        if self.method == "components" and self.reads != "float32":
+            raise UsageError(
+                f"method components reads float32, not {self.reads}.",
+                "Leave reads out, or use method mixed.",
             )
         limit = (1 - self.damping) / (1 + self.damping)
         unit = READS[self.reads].unit_rounding

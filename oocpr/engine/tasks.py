@@ -10,6 +10,7 @@ Each sweep takes what all stripes published; every worker that adds those few nu
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from oocpr.engine.job import make_backend
 from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
 from oocpr.plan.tiers import RING_SLOTS
+from oocpr.progress import silent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.base import Pushed, SweepStep
     from oocpr.engine.job import Job, RankedStore
     from oocpr.engine.method import State, StripeSums
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.solution import Solution
     from oocpr.engine.stream import PassTraffic
 
 
@@ -109,6 +113,19 @@ def reduce(
 def finish(stripe: Stripe, state: State, index: int) -> NDArray[np.float64]:
     """Sum of p and r of a stripe's rows."""
     return stripe.finish(state.carries[index])
+
+
+def rank_whole(
+    path: str, settings: Settings, threads: int | None, teleport: NDArray[np.float64] | None
+) -> Solution:
+    """Rank a graph that one worker keeps in memory whole."""
+    from oocpr.engine.whole.graph import load_whole
+    from oocpr.engine.whole.run import WholeRun
+    from oocpr.store.graph import open_store
+
+    begun = time.perf_counter()
+    graph = load_whole(open_store(path), threads)
+    return WholeRun(graph, settings, threads, teleport).rank(begun, graph.bytes_read, silent)
 
 
 def _step(job: Job, state: State, nodes: int, published: Sequence[Published]) -> SweepStep:

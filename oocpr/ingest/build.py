@@ -97,7 +97,7 @@ def build_store(
     >>> from oocpr.sources import open_source
     >>> source = open_source((np.array([0, 1, 1, 5]), np.array([1, 5, 5, 5])))
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     facts = build_store(source, f"{folder}/g.zarr", memory=2**30)
+    ...     facts = build_store(source, f"{folder}/g.zarr", memory=2**33)
     >>> facts.nodes, facts.edges, facts.duplicates, facts.self_loops
     (3, 3, 1, 1)
     """

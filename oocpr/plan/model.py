@@ -10,6 +10,21 @@ MIXED_SHARE = 0.25
 needed 0.15 to 0.25 of what power iteration needed on them, with four sweeps a tile."""
 
 
+COMPONENT_PASSES = 3
+"""Passes of ``components``: each takes three to five digits."""
+
+COMPONENT_SWEEPS = 20
+"""Visits of each link in such a pass, on crawls and social graphs; call and citation graphs need fewer."""
+
+MOST_WHOLE_EDGES = 2**22
+"""Edges up to which solving components in memory took less time than passes over tiles on crawls, social,
+citation, call and package graphs; random graphs mix so fast that passes are as good from 2**20 on."""
+
+
+MOST_ORDERED_EDGES = 2**31
+"""Edges that 32 bits can number twice over."""
+
+
 @dataclass(frozen=True)
 class Rates:
     """What a device was seen to do.
@@ -37,6 +52,8 @@ def predicted_passes(damping: float, tol: float, method: str) -> int:
     >>> predicted_passes(0.85, 1e-10, "power"), predicted_passes(0.85, 1e-10, "mixed")
     (158, 40)
     """
+    if method == "components":
+        return COMPONENT_PASSES
     power = max(1, math.ceil(math.log(tol * (1 - damping) / 2) / math.log(damping)))
     return math.ceil(power * MIXED_SHARE) if method == "mixed" else power
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from oocpr.errors import DoesNotFitError
-from oocpr.plan.memory import Need, decoded_bytes, run_need
-from oocpr.plan.model import pass_seconds, predicted_passes
+from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.plan.memory import Need, decoded_bytes, run_need, whole_need
+from oocpr.plan.model import (
+    COMPONENT_SWEEPS,
+    MOST_ORDERED_EDGES,
+    MOST_WHOLE_EDGES,
+    pass_seconds,
+    predicted_passes,
+)
 from oocpr.plan.tiers import RING_SLOTS, kept_tiles, spread_evenly
 from oocpr.plan.tiling import default_stripes, stripe_tiles
 from oocpr.units import format_bytes, format_count, format_seconds
@@ -88,6 +94,9 @@ class Plan:
     def cache_bytes(self) -> int:
         """Most bytes that cached tiles take."""
         facts = self.facts
+        if self.method == "components":
+            # Counted with the scratch of the run.
+            return 0
         kept = self.cached_tiles * facts.most_tile_bytes
         if not self.decoded:
             return kept
@@ -161,7 +170,9 @@ class Plan:
         """Return the plan as a person reads it."""
         facts, need = self.facts, self.need
         tiles = f"{facts.tiles} of {format_count(facts.tile_edges)} edges in {len(self.stripes)} stripe(s)"
-        method = f"{self.method}, reads {self.reads}, mixing {self.mixing}, sweeps a tile {self.sweeps}"
+        method = f"{self.method}, reads {self.reads}"
+        if self.method == "mixed":
+            method += f", mixing {self.mixing}, sweeps a tile {self.sweeps}"
         cache = f"{self.cached_tiles} tiles{', decoded' * self.decoded}, {format_bytes(self.cache_bytes)}"
         rows = [
             ("graph", f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"),
@@ -173,7 +184,7 @@ class Plan:
             ("reads", format_bytes(need.reads)),
             ("scratch, ring", format_bytes(need.scratch + need.ring)),
             ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
-            ("tile cache", cache),
+            ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
             ("from the store", f"{format_bytes(self.streamed_bytes)} a pass"),
             ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
             ("passes", f"about {self.passes}"),
@@ -221,6 +232,8 @@ def make_plan(
     rates
         Measured rates, to predict the time.
     """
+    if method == "components":
+        return _whole_plan(facts, damping, tol, memory, base, personalized, rates)
     if stripes is None:
         stripes = default_stripes(facts.edges, facts.tiles)
     cuts = stripe_tiles(facts.tiles, stripes)
@@ -262,6 +275,58 @@ def make_plan(
         seconds = passes * each
     return Plan(
         facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes, seconds
+    )
+
+
+def choose_method(facts: GraphFacts, *, memory: int, base: int, personalized: bool) -> str:
+    """Method of a run for which nobody names one.
+
+    Examples
+    --------
+    >>> small = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
+    >>> choose_method(small, memory=2**30, base=0, personalized=False)
+    'components'
+    >>> choose_method(small, memory=2**25, base=0, personalized=False)
+    'mixed'
+    """
+    if facts.edges > MOST_WHOLE_EDGES:
+        return "mixed"
+    whole = _whole_plan(facts, 0.85, 1e-10, memory, base, personalized, None)
+    return "components" if whole.fits else "mixed"
+
+
+def _whole_plan(
+    facts: GraphFacts,
+    damping: float,
+    tol: float,
+    memory: int,
+    base: int,
+    personalized: bool,
+    rates: Rates | None,
+) -> Plan:
+    if facts.edges > MOST_ORDERED_EDGES:
+        raise UsageError(
+            f"method components takes up to {format_count(MOST_ORDERED_EDGES)} edges; "
+            f"the graph has {format_count(facts.edges)}.",
+            "Use method mixed.",
+        )
+    need = whole_need(
+        base=base,
+        nodes=facts.nodes,
+        edges=facts.edges,
+        most_tile_bytes=facts.most_tile_bytes,
+        personalized=personalized,
+    )
+    passes = predicted_passes(damping, tol, "components")
+    seconds = None
+    if rates is not None:
+        each = pass_seconds(
+            rates, edges=facts.edges, gathers=1 + COMPONENT_SWEEPS, rows=facts.nodes, streamed_bytes=0
+        )
+        seconds = passes * each
+    stripes = ((0, facts.tiles),)
+    return Plan(
+        facts, "components", "float32", stripes, 0, 1, need, memory, facts.tiles, True, passes, seconds
     )
 
 

@@ -268,7 +268,7 @@ def test_every_option_says_its_default_or_that_it_has_none(oocpr_command: Run) -
         "0.85",
         "1e-10",
         "certified",
-        "mixed",
+        "auto",
         "bits16",
         "strongly",
         "all nodes alike",

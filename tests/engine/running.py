@@ -15,7 +15,7 @@ from oocpr.engine import method, tasks
 from oocpr.engine.exchange import forget
 from oocpr.engine.reads import widen
 from oocpr.engine.run import solve
-from oocpr.engine.settings import Settings
+from oocpr.engine.settings import METHODS, Settings
 from oocpr.ingest.build import build_store
 from oocpr.plan.plan import GraphFacts, Plan, make_plan
 from oocpr.sources import open_source
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from .digraphs import Digraph
 
 PLENTY = 2**33
+TILED = tuple(name for name in METHODS if name != "components")
+"""Methods that pass over tiles."""
+
 KEPT = ("decoded", "packed", "some", "none")
 
 
@@ -56,6 +59,21 @@ class Stored:
         self._folder.cleanup()
 
 
+def facts_of(store: GraphStore) -> GraphFacts:
+    """What a plan has to know of a store."""
+    facts = store.attributes
+    return GraphFacts(
+        nodes=store.nodes,
+        edges=store.edges,
+        tiles=store.tiles,
+        tile_edges=facts.tile_edges,
+        column_bytes=facts.column_bytes,
+        most_tile_bytes=facts.max_tile_bytes,
+        most_tile_rows=int(np.diff(store.tile_rows).max()),
+        local_share=facts.local_edges / max(1, facts.edges),
+    )
+
+
 def plan_of(
     store: GraphStore,
     settings: Settings,
@@ -66,19 +84,9 @@ def plan_of(
     personalized: bool = False,
 ) -> Plan:
     """Plan a run that keeps all tiles, decoded or packed, or a third of them packed, or none: see KEPT."""
-    facts = store.attributes
     decide = partial(
         make_plan,
-        GraphFacts(
-            nodes=store.nodes,
-            edges=store.edges,
-            tiles=store.tiles,
-            tile_edges=facts.tile_edges,
-            column_bytes=facts.column_bytes,
-            most_tile_bytes=facts.max_tile_bytes,
-            most_tile_rows=int(np.diff(store.tile_rows).max()),
-            local_share=facts.local_edges / max(1, facts.edges),
-        ),
+        facts_of(store),
         method=settings.method,
         reads=settings.reads,
         damping=settings.damping,
@@ -92,7 +100,7 @@ def plan_of(
     plan = decide(memory=PLENTY)
     if kept != "decoded":
         tiles = {"packed": store.tiles, "some": store.tiles // 3, "none": 0}[kept]
-        plan = decide(memory=plan.need.total + tiles * facts.max_tile_bytes)
+        plan = decide(memory=plan.need.total + tiles * store.attributes.max_tile_bytes)
         assert plan.cached_tiles == tiles
     assert plan.decoded == (kept == "decoded")
     return plan
@@ -177,3 +185,37 @@ def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
             yield Passed(pushed, p, after, state.residuals[-1])
     finally:
         forget(job.token)
+
+
+def rank_whole(
+    store: GraphStore,
+    *,
+    threads: int = 2,
+    teleport: NDArray[np.float64] | None = None,
+    kept: dict[str, Any] | None = None,
+    client: Any = None,
+    **chosen: Any,
+) -> Solution:
+    """Rank a graph by its components, in memory."""
+    settings = Settings(method="components", reads="float32", **chosen)
+    plan = make_plan(
+        facts_of(store),
+        method="components",
+        reads="float32",
+        damping=settings.damping,
+        tol=settings.tol,
+        mixing=0,
+        sweeps=None,
+        memory=PLENTY,
+        base=0,
+    )
+    return solve(
+        store,
+        plan,
+        settings,
+        path=str(store.path),
+        threads=threads,
+        teleport=teleport,
+        kept=kept,
+        client=client,
+    )

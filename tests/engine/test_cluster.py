@@ -18,7 +18,7 @@ from oocpr.engine.cluster import LostWorkerError
 from oocpr.errors import DamagedError, UsageError
 
 from .digraphs import random_digraph
-from .running import Stored, rank
+from .running import Stored, rank, rank_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +63,13 @@ def test_any_number_of_workers_gives_the_bits_of_this_process(stored, client, wo
     assert [x.residual for x in run.history] == [x.residual for x in alone.history]
     assert [x.bytes_read for x in run.history] == [x.bytes_read for x in alone.history]
     assert run.peak_memory > 2**20
+
+
+def test_a_worker_that_has_the_graph_whole_gives_the_bits_of_this_process(stored, client):
+    store = stored(GRAPH, 700)
+    run, alone = rank_whole(store, client=scaled(client, 2)), rank_whole(store, threads=1)
+    assert np.array_equal(run.ranks, alone.ranks)
+    assert run.error_bound == alone.error_bound
 
 
 def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):

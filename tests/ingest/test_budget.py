@@ -90,7 +90,7 @@ IMPORT = """
     memory = int(total)
     if not memory:
         # What compilers leave behind on the first use of all is no part of a tight budget, nor of its peak.
-        build_store(Rmat(5), path, memory=1 << 30, order=order)
+        build_store(Rmat(5), path, memory=1 << 33, order=order)
         Path("/proc/self/clear_refs").write_text("5")
         memory = resident() + int(spare)
     stages = set()

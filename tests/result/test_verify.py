@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from oocpr.store.graph import GraphStore
 
-MEMORY = 1 << 30
+MEMORY = 1 << 33
 
 
 def stored(adjacency: NDArray[np.bool_], folder: str | Path, tile_edges: int | None = None) -> GraphStore:

@@ -67,6 +67,12 @@ def meet(counter, team, met):
             _sleep(uint32(_NAP))
 
 
+@njit(nogil=True, cache=True)
+def claim(counter):
+    """Take the next number, from 0 on, that no other thread has taken."""
+    return _add(counter, int64(1))
+
+
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,0 +1,396 @@
+"""The order in which all rows of a graph are solved, laid out once for the sweeps that follow.
+
+Components of one level do not depend on each other. A level with many links is a stage of its own, shared by
+all threads: its single rows and the rows of its large components lie in slices of sixteen, its small
+components in a list from which threads take one after another. Levels with few links follow each other in
+one stage that a single thread walks through, for meeting would cost more than the work.
+
+In a large component, which is swept until it settles, rows are cut in REGIONS parts, whatever the number of
+threads; a row reads what the rows of its own part have just become, and of other parts what they were when
+the sweep began.
+"""
+
+# Compiled functions carry no types: numba infers them.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+# mypy: allow-untyped-calls=True, check-untyped-defs=False
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numba import njit, uint32, uint64
+
+from oocpr.engine.backends.cpu_slices import ABREAST
+from oocpr.engine.whole.components import find_components
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+REGIONS = 8
+"""Parts of a large component that are swept side by side."""
+
+LONG = 128
+"""Links past which a row is added up on its own rather than in a slice."""
+
+WIDE = 1 << 14
+"""Links of a level that are worth sharing out."""
+
+LARGE = 1 << 15
+"""Links inside a component that is swept by all threads together."""
+
+SHARED, LISTED, WALKED, SWEPT = 0, 1, 2, 3
+"""Kinds of stages: slices shared out, components taken one by one, components walked by one thread in order,
+one large component swept by all."""
+
+
+class Levels(NamedTuple):
+    """All links of a graph in the order in which they are solved.
+
+    Attributes
+    ----------
+    offsets
+        uint32, shape (rows + 1,): first link of each row in `columns`.
+    outer, inner
+        uint32, shape (rows,): links of a row that come from other components, which stand first, and from
+        other rows of its own.
+    columns
+        uint32, shape (edges,).
+    loops
+        uint32: rows that link to themselves.
+    members
+        uint32: rows of each listed or walked component, one component after another.
+    heads
+        uint32: first member of each such component, and the end.
+    bases, targets, sliced
+        First column of each slice; the rows of each; columns. Where no row is, the number of rows; where a
+        row is read as it has just become, rows + 1 more than its number.
+    long_rows, long_bases
+        Rows that are added up on their own, and their first column in `sliced`, and the end.
+    stages
+        int64, shape (stages, 5): kind; then first slice and end, first long row and end; or first component
+        and end; or first region and end.
+    regions
+        int64, shape (regions, 6): first slice and end, first long row and end, first row and the one past the
+        last, between which there may be rows of other components.
+    """
+
+    offsets: NDArray[np.uint32]
+    outer: NDArray[np.uint32]
+    inner: NDArray[np.uint32]
+    columns: NDArray[np.uint32]
+    loops: NDArray[np.uint32]
+    members: NDArray[np.uint32]
+    heads: NDArray[np.uint32]
+    bases: NDArray[np.uint32]
+    targets: NDArray[np.uint32]
+    sliced: NDArray[np.uint32]
+    long_rows: NDArray[np.uint32]
+    long_bases: NDArray[np.uint32]
+    stages: NDArray[np.int64]
+    regions: NDArray[np.int64]
+
+
+def order_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> Levels:
+    """Lay the links of a graph out in the order in which its rows are solved.
+
+    Parameters
+    ----------
+    offsets, columns
+        uint32: row i is linked to by the rows ``columns[offsets[i]:offsets[i + 1]]``; the columns of a row
+        are put in another order.
+    """
+    rows, edges = len(offsets) - 1, len(columns)
+    component, levels = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
+    found = int(find_components(offsets, columns, component, levels))
+    outer, inner, loops = (np.empty(rows, np.uint32) for _ in range(3))
+    grouped, heads = np.empty(rows, np.uint32), np.zeros(found + 1, np.uint32)
+    _group_rows(component, heads, grouped)
+    looped = int(_part_links(offsets, columns, component, heads, outer, inner, loops))
+    groups = edges // WIDE + REGIONS * (edges // LARGE) + 1
+    slots = rows // (ABREAST // 2) + 2 * groups
+    long_slots = edges // LONG + groups
+    made = Levels(
+        offsets, outer, inner, columns, loops[:looped].copy(),
+        np.empty(rows, np.uint32), np.empty(rows + 1, np.uint32),
+        np.empty(slots, np.uint32), np.empty(slots * ABREAST, np.uint32),
+        np.empty(edges + groups * ABREAST * LONG, np.uint32),
+        np.empty(long_slots, np.uint32), np.empty(long_slots, np.uint32),
+        np.empty((3 * groups + 1, 5), np.int64), np.zeros((groups, 6), np.int64),
+    )  # fmt: skip
+    cursor = np.zeros(7, np.int64)
+    _lay_out(
+        levels[:found], heads, grouped, made, cursor, np.empty(rows, np.uint32), np.empty(rows, np.uint32)
+    )
+    slices, used, longs, stages, regions, members, listed = cursor.tolist()
+    return made._replace(
+        members=made.members[:members].copy(),
+        heads=made.heads[: listed + 1].copy(),
+        bases=made.bases[:slices].copy(),
+        targets=made.targets[: slices * ABREAST].copy(),
+        sliced=made.sliced[:used].copy(),
+        long_rows=made.long_rows[:longs].copy(),
+        long_bases=made.long_bases[:longs].copy(),
+        stages=made.stages[:stages].copy(),
+        regions=made.regions[:regions].copy(),
+    )
+
+
+@njit(nogil=True, cache=True)
+def _group_rows(component, heads, grouped):
+    """List the rows of each component, in their order, one component after another."""
+    for row in range(component.size):
+        heads[component[row]] += uint32(1)
+    total = uint32(0)
+    for c in range(heads.size):
+        size = heads[c]
+        heads[c] = total
+        total += size
+    for row in range(component.size):
+        c = component[row]
+        grouped[heads[c]] = uint32(row)
+        heads[c] += uint32(1)
+    for c in range(heads.size - 1, 0, -1):
+        heads[c] = heads[c - 1]
+    heads[0] = uint32(0)
+
+
+@njit(nogil=True, cache=True)
+def _part_links(offsets, columns, component, heads, outer, inner, loops):
+    """Put a row's links from other components first, then those from its own, then that from itself."""
+    looped = uint64(0)
+    longest = uint32(0)
+    for row in range(component.size):
+        longest = max(longest, offsets[row + 1] - offsets[row])
+    held = np.empty(longest, np.uint32)
+    for row in range(component.size):
+        c = uint64(component[row])
+        first, end = uint64(offsets[row]), uint64(offsets[row + 1])
+        single = heads[c + uint64(1)] - heads[c] == uint32(1)
+        to = first
+        own = uint64(0)
+        itself = False
+        for i in range(first, end):
+            source = columns[i]
+            if source == uint32(row):
+                itself = True
+            elif single or component[source] != uint32(c):
+                columns[to] = source
+                to += uint64(1)
+            else:
+                held[own] = source
+                own += uint64(1)
+        outer[row] = uint32(to - first)
+        inner[row] = uint32(own)
+        for i in range(own):
+            columns[to + i] = held[i]
+        if itself:
+            columns[end - uint64(1)] = uint32(row)
+            loops[looped] = uint32(row)
+            looped += uint64(1)
+    return looped
+
+
+@njit(nogil=True, cache=True)
+def _lay_out(levels, heads, grouped, made, cursor, order, weights):
+    """Make the stages; `order` and `weights` are scratch of a number a row."""
+    count = uint64(levels.size)
+    top = uint64(0)
+    for c in range(count):
+        top = max(top, uint64(levels[c]))
+    begins = np.zeros(top + uint64(2), np.uint32)
+    links = np.zeros(top + uint64(1), np.uint64)
+    for c in range(count):
+        begins[uint64(levels[c]) + uint64(1)] += uint32(1)
+        weight = uint32(0)
+        inside = uint32(0)
+        for q in range(uint64(heads[c]), uint64(heads[c + 1])):
+            row = grouped[q]
+            weight += made.outer[row] + made.inner[row]
+            inside += made.inner[row]
+        # Of the components without cycles only those with links have anything to be done.
+        weights[c] = uint32(LARGE) if inside >= uint32(LARGE) else uint32(weight > uint32(0))
+        links[levels[c]] += uint64(weight)
+    for level in range(top + uint64(1)):
+        begins[level + uint64(1)] += begins[level]
+    for c in range(count):
+        level = uint64(levels[c])
+        order[begins[level]] = uint32(c)
+        begins[level] += uint32(1)
+    picked = np.empty(made.outer.size, np.uint32)
+    made.heads[0] = uint32(0)
+    low = uint64(0)
+    level = uint64(0)
+    while level <= top:
+        if links[level] >= uint64(WIDE):
+            _share_level(order[low : uint64(begins[level])], weights, heads, grouped, made, cursor, picked)
+        else:
+            while level < top and links[level + uint64(1)] < uint64(WIDE):
+                level += uint64(1)
+            first = cursor[6]
+            for c in order[low : uint64(begins[level])]:
+                if weights[c]:
+                    _list_component(c, heads, grouped, made, cursor)
+            _add_stage(made, cursor, WALKED, first, cursor[6], 0, 0)
+        low = uint64(begins[level])
+        level += uint64(1)
+
+
+@njit(nogil=True, cache=True)
+def _add_stage(made, cursor, kind, first, end, long_first, long_end):
+    if first == end and long_first == long_end:
+        return
+    stage = made.stages[cursor[3]]
+    stage[0] = kind
+    stage[1] = first
+    stage[2] = end
+    stage[3] = long_first
+    stage[4] = long_end
+    cursor[3] += 1
+
+
+@njit(nogil=True, cache=True)
+def _list_component(c, heads, grouped, made, cursor):
+    for q in range(uint64(heads[c]), uint64(heads[uint64(c) + uint64(1)])):
+        made.members[cursor[5]] = grouped[q]
+        cursor[5] += 1
+    cursor[6] += 1
+    made.heads[cursor[6]] = uint32(cursor[5])
+
+
+@njit(nogil=True, cache=True)
+def _share_level(components, weights, heads, grouped, made, cursor, picked):
+    """Make the stages of a level that all threads work on."""
+    count = uint64(0)
+    for c in components:
+        first, end = uint64(heads[c]), uint64(heads[uint64(c) + uint64(1)])
+        if weights[c] and (end - first == uint64(1) or weights[c] == uint32(LARGE)):
+            for q in range(first, end):
+                if made.outer[grouped[q]]:
+                    picked[count] = grouped[q]
+                    count += uint64(1)
+    slices, longs = cursor[0], cursor[2]
+    _slice_group(picked, count, False, uint32(0), uint32(0), made, cursor)
+    _add_stage(made, cursor, SHARED, slices, cursor[0], longs, cursor[2])
+    listed = cursor[6]
+    for c in components:
+        if heads[uint64(c) + uint64(1)] - heads[c] > uint32(1) and weights[c] != uint32(LARGE):
+            _list_component(c, heads, grouped, made, cursor)
+    _add_stage(made, cursor, LISTED, listed, cursor[6], 0, 0)
+    for c in components:
+        if weights[c] == uint32(LARGE):
+            _cut_component(grouped[uint64(heads[c]) : uint64(heads[uint64(c) + uint64(1)])], made, cursor)
+
+
+@njit(nogil=True, cache=True)
+def _cut_component(rows, made, cursor):
+    """Make the stage of a large component: its rows in parts of about as many links."""
+    total = uint64(0)
+    for row in rows:
+        total += uint64(made.inner[row])
+    before = cursor[4]
+    done = uint64(0)
+    q = uint64(0)
+    for region in range(REGIONS):
+        first = q
+        goal = total * uint64(region + 1) // uint64(REGIONS)
+        while q < uint64(rows.size) and (done < goal or region == REGIONS - 1):
+            done += uint64(made.inner[rows[q]])
+            q += uint64(1)
+        slices, longs = cursor[0], cursor[2]
+        part = made.regions[cursor[4]]
+        if q > first:
+            low, high = rows[first], rows[q - uint64(1)] + uint32(1)
+            part[4] = low
+            part[5] = high
+            _slice_group(rows[first:q], q - first, True, low, high, made, cursor)
+        part[0] = slices
+        part[1] = cursor[0]
+        part[2] = longs
+        part[3] = cursor[2]
+        cursor[4] += 1
+    _add_stage(made, cursor, SWEPT, before, cursor[4], 0, 0)
+
+
+@njit(nogil=True, cache=True)
+def _slice_group(rows, count, own, low, high, made, cursor):
+    """Lay links of some rows out in slices, longest first; rows of more than LONG come after them.
+
+    Parameters
+    ----------
+    own
+        Whether the links from a row's own component are meant rather than those from others; of these, the
+        ones from rows low .. high - 1 are read as they have just become, as those from others are.
+    """
+    if count == uint64(0):
+        return
+    lengths = made.inner if own else made.outer
+    tally = np.zeros(LONG + 2, np.uint32)
+    for q in range(count):
+        length = min(lengths[rows[q]], uint32(LONG + 1))
+        tally[uint32(LONG + 2) - length if length else uint32(0)] += uint32(1)
+    # tally[1] counts the long rows now, tally[LONG + 1] those with one link.
+    longs = uint64(tally[1])
+    few = count - longs
+    places = np.empty(LONG + 2, np.uint32)
+    total = uint32(0)
+    for width in range(LONG, 0, -1):
+        places[width] = total
+        total += tally[uint32(LONG + 2 - width)]
+    slot = uint64(cursor[0])
+    slices = (few + uint64(ABREAST - 1)) // uint64(ABREAST)
+    nobody = uint32(made.outer.size)
+    for i in range(slot * uint64(ABREAST), (slot + slices) * uint64(ABREAST)):
+        made.targets[i] = nobody
+    long_slot = uint64(cursor[2])
+    q_long = long_slot
+    for q in range(count):
+        width = lengths[rows[q]]
+        if width > uint32(LONG):
+            made.long_rows[q_long] = rows[q]
+            q_long += uint64(1)
+        else:
+            made.targets[slot * uint64(ABREAST) + uint64(places[width])] = rows[q]
+            places[width] += uint32(1)
+    base = uint64(cursor[1])
+    for s in range(slot, slot + slices):
+        made.bases[s] = base
+        width = uint64(lengths[made.targets[s * uint64(ABREAST)]])
+        for lane in range(uint64(ABREAST)):
+            row = made.targets[s * uint64(ABREAST) + lane]
+            to = base + lane
+            if row != nobody:
+                to = _copy_links(row, own, low, high, made, to, uint64(ABREAST))
+            while to < base + width * uint64(ABREAST):
+                made.sliced[to] = nobody
+                to += uint64(ABREAST)
+        base += width * uint64(ABREAST)
+    made.bases[slot + slices] = base
+    for i in range((slot + slices) * uint64(ABREAST), (slot + slices + uint64(1)) * uint64(ABREAST)):
+        made.targets[i] = nobody
+    for q in range(long_slot, q_long):
+        made.long_bases[q] = base
+        base = _copy_links(made.long_rows[q], own, low, high, made, base, uint64(1))
+    made.long_bases[q_long] = base
+    made.long_rows[q_long] = nobody
+    cursor[0] += slices + uint64(1)
+    cursor[1] = base
+    cursor[2] += longs + uint64(1)
+
+
+@njit(nogil=True, cache=True)
+def _copy_links(row, own, low, high, made, to, step):
+    """Write the columns of a row to every `step`-th place from `to` on; returns where it stopped."""
+    first = uint64(made.offsets[row])
+    live = uint32(made.outer.size + 1)
+    if own:
+        first += uint64(made.outer[row])
+        for i in range(first, first + uint64(made.inner[row])):
+            column = made.columns[i]
+            made.sliced[to] = column + (live if low <= column < high else uint32(0))
+            to += step
+    else:
+        for i in range(first, first + uint64(made.outer[row])):
+            made.sliced[to] = made.columns[i] + live
+            to += step
+    return to
