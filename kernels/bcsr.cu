@@ -14,7 +14,7 @@ struct __align__(sizeof(Word) * WIDTH < 16 ? sizeof(Word) * WIDTH : 16) Four {
   Word word[WIDTH];
 };
 
-extern "C" __global__ void bcsr(const Index* offsets, const u32* blocks, const u8* bits, const Stored* reads, u32 low,
+extern "C" __global__ void bcsr(const Index* offsets, const u32* blocks, const u8* bits, const Stored* reads, u64 window,
                                 u32 count, double* pushes, float* proposals) {
   const u64 row = group_number<ROW_LANES>();
   if (row >= count) return;
@@ -27,7 +27,7 @@ extern "C" __global__ void bcsr(const Index* offsets, const u32* blocks, const u
     const Four four = load(fours + block);
 #pragma unroll
     for (int i = 0; i < WIDTH; ++i) {
-      if (there >> i & 1) sum.add(four.word[i], WIDTH * block + i, low);
+      if (there >> i & 1) sum.add(four.word[i], WIDTH * block + i, window);
     }
   }
   sum = sum.over<ROW_LANES>();

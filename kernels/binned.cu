@@ -8,31 +8,31 @@ namespace {
 
 template <int LANES>
 __device__ __forceinline__ void sum_bin(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last,
-                                        const u32* columns, const Stored* reads, u32 low, const Rows& rows) {
+                                        const u32* columns, const Stored* reads, u64 window, const Rows& rows) {
   const u64 k = first + group_number<LANES>();
   if (k >= last) return;
   const Word* const words = reinterpret_cast<const Word*>(reads);
   const u64 begin = begins[k];
-  const Sum sum = sum_edges<LANES>(columns, begin, begin + sizes[k], words, low);
+  const Sum sum = sum_edges<LANES>(columns, begin, begin + sizes[k], words, window);
   if (lane<LANES>() == 0) rows.put(numbers[k], sum);
 }
 
 }  // namespace
 
 extern "C" __global__ void tiny_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last,
-                                     const u32* columns, const Stored* reads, u32 low, double* pushes,
+                                     const u32* columns, const Stored* reads, u64 window, double* pushes,
                                      float* proposals) {
-  sum_bin<1>(begins, sizes, numbers, first, last, columns, reads, low, {pushes, proposals});
+  sum_bin<1>(begins, sizes, numbers, first, last, columns, reads, window, {pushes, proposals});
 }
 
 extern "C" __global__ void small_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last,
-                                      const u32* columns, const Stored* reads, u32 low, double* pushes,
+                                      const u32* columns, const Stored* reads, u64 window, double* pushes,
                                       float* proposals) {
-  sum_bin<16>(begins, sizes, numbers, first, last, columns, reads, low, {pushes, proposals});
+  sum_bin<16>(begins, sizes, numbers, first, last, columns, reads, window, {pushes, proposals});
 }
 
 extern "C" __global__ void normal_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last,
-                                       const u32* columns, const Stored* reads, u32 low, double* pushes,
+                                       const u32* columns, const Stored* reads, u64 window, double* pushes,
                                        float* proposals) {
-  sum_bin<WARP>(begins, sizes, numbers, first, last, columns, reads, low, {pushes, proposals});
+  sum_bin<WARP>(begins, sizes, numbers, first, last, columns, reads, window, {pushes, proposals});
 }

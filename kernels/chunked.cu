@@ -12,7 +12,7 @@
 // Parts first .. last - 1 are the chunk's; part k has edges offsets[k] .. offsets[k + 1] - 1 of row numbers[k].
 // `columns` count from the chunk's first column, `begin`.
 extern "C" __global__ void add_chunk(const Index* offsets, const u32* numbers, u64 first, u64 last, const u16* columns,
-                                     const Stored* reads, u32 begin, u32 size, u32 low, double* pushes,
+                                     const Stored* reads, u32 begin, u32 size, u64 window, double* pushes,
                                      float* proposals) {
   DYNAMIC_SHARED(bytes);
   Word* const chunk = reinterpret_cast<Word*>(bytes);
@@ -25,7 +25,7 @@ extern "C" __global__ void add_chunk(const Index* offsets, const u32* numbers, u
     const u64 end = offsets[k + 1];
     for (u64 e = offsets[k] + lane<ROW_LANES>(); e < end; e += ROW_LANES) {
       const u32 column = read_once(columns + e);
-      sum.add(chunk[column], begin + column, low);
+      sum.add(chunk[column], begin + column, window);
     }
     sum = sum.over<ROW_LANES>();
     if (lane<ROW_LANES>() == 0) rows.add(numbers[k], sum);

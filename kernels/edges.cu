@@ -20,12 +20,12 @@ extern "C" __global__ void exchange(const double* pushed, const u32* degrees, u3
   reads[node] = Reads::narrow(degree ? pushed[node] / degree : 0.0, scale);
 }
 
-extern "C" __global__ void add_edges(const u32* numbers, const u32* columns, const Stored* reads, u32 low, u64 edges,
+extern "C" __global__ void add_edges(const u32* numbers, const u32* columns, const Stored* reads, u64 window, u64 edges,
                                      double* pushes, float* proposals) {
   const u64 e = thread_number();
   if (e >= edges) return;
   const u32 column = read_once(columns + e);
   Sum sum;
-  sum.add(load(reinterpret_cast<const Word*>(reads) + column), column, low);
+  sum.add(load(reinterpret_cast<const Word*>(reads) + column), column, window);
   Rows{pushes, proposals}.add_atomically(read_once(numbers + e), sum);
 }

@@ -3,7 +3,8 @@
 // Parameters:
 //   READS    format of the gathered numbers, a struct of narrow.cuh
 //   PAIRED   1: each node has two numbers side by side, push and proposal, and both are summed
-//   STRIPED  1: proposals of nodes before `low` are another stripe's and left out
+//   STRIPED  1: proposals of nodes outside `window` are another stripe's and left out; the window's first node is
+//            its lower half, the number of nodes its upper
 //   INDEX    type of edge numbers: u32, or u64 for 2^32 edges and more
 #pragma once
 #include "narrow.cuh"
@@ -28,14 +29,14 @@ using Index = INDEX;
 #if PAIRED
 struct __align__(2 * sizeof(Stored)) Word {
   Stored push, proposal;
-  __device__ __forceinline__ Stored proposal_from(u32 column, u32 low) const {
-    return !STRIPED || column >= low ? proposal : Stored(0);
+  __device__ __forceinline__ Stored proposal_from(u32 column, u64 window) const {
+    return !STRIPED || column - u32(window) < u32(window >> 32) ? proposal : Stored(0);
   }
 };
 #else
 struct Word {
   Stored push;
-  __device__ __forceinline__ Stored proposal_from(u32, u32) const { return Stored(0); }
+  __device__ __forceinline__ Stored proposal_from(u32, u64) const { return Stored(0); }
 };
 #endif
 
@@ -62,9 +63,9 @@ struct Sum {
   double push = 0;
   float proposal = 0;
 
-  __device__ __forceinline__ void add(const Word& word, u32 column, u32 low) {
+  __device__ __forceinline__ void add(const Word& word, u32 column, u64 window) {
     push = add_widened<Reads>(push, word.push);
-    if constexpr (PAIRED) proposal += float(Reads::widen(word.proposal_from(column, low)));
+    if constexpr (PAIRED) proposal += float(Reads::widen(word.proposal_from(column, window)));
   }
 
   // The sum over a group, in every lane.
@@ -100,11 +101,11 @@ struct Rows {
 
 // The sum of edges `begin` to `end` - 1, taken by a group of lanes.
 template <int LANES>
-__device__ __forceinline__ Sum sum_edges(const u32* columns, u64 begin, u64 end, const Word* reads, u32 low) {
+__device__ __forceinline__ Sum sum_edges(const u32* columns, u64 begin, u64 end, const Word* reads, u64 window) {
   Sum sum;
   for (u64 e = begin + lane<LANES>(); e < end; e += LANES) {
     const u32 column = read_once(columns + e);
-    sum.add(load(reads + column), column, low);
+    sum.add(load(reads + column), column, window);
   }
   return sum.over<LANES>();
 }

@@ -8,6 +8,7 @@
 //   READS, PAIRED, STRIPED  as in gather.cuh
 //   CHECKED     1: columns that are no node are found and not followed
 //   EDGE_ORDER  1: at a time lanes gather for neighbouring edges, which costs a detour through shared memory
+//   LOCAL       1: only nodes of `window` are gathered, whose numbers `reads` begins with; behind them is a zero
 //   PROBE       1: rows are ignored, the gathered numbers only added up: what gathering alone would take
 //   TEAMS       teams of 32 lanes in a block of threads
 //   RESIDENT    blocks of threads that shall share a multiprocessor
@@ -19,6 +20,9 @@
 #endif
 #ifndef EDGE_ORDER
 #define EDGE_ORDER 0
+#endif
+#ifndef LOCAL
+#define LOCAL 0
 #endif
 #ifndef PROBE
 #define PROBE 0
@@ -100,7 +104,7 @@ __device__ __forceinline__ void check(u32 (&column)[GROUP], int count, u32 nodes
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     product(const u32* words, const u32* directory, const u32* wide, const u16* narrow, const u8* widths,
             const u32* begins_of_tile, const u32* ranks, const u32* starts, u32 edges, u32 nodes, const Stored* reads,
-            u32 low, u32 each, double* pushes, float* proposals, double* heads, float* head_proposals, u32* faults) {
+            u64 window, u32 each, double* pushes, float* proposals, double* heads, float* head_proposals, u32* faults) {
   // Segments that contradict themselves lead anywhere.
   if (CHECKED && *faults & ~FAULT_RANGE) return;
   __shared__ u32 scratch[TEAMS * SCRATCH];
@@ -119,6 +123,11 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     u32 column[GROUP];
     const u32 left = edges - u32(b) * BLOCK, count = left < BLOCK ? left : BLOCK;
     decode(stream, segments, begins, b, count, nodes, values, column);
+    if constexpr (LOCAL) {
+      // Unsigned: columns before the window wrap to behind it.
+#pragma unroll
+      for (int i = 0; i < GROUP; ++i) column[i] = min(column[i] - u32(window), u32(window >> 32));
+    }
     if (CHECKED) check(column, int(count) - GROUP * me, nodes, faults);
     // What is before the lane's first begin may have come from other lanes.
     const u32 later = begins.own & (begins.own - 1), first = begins.own ^ later;
@@ -142,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
         head = choose(first & bit, sum, head);
         sum = choose(begin, Sum(), sum);
         row += begin;
-        sum.add(word[i], column[part + i], low);
+        sum.add(word[i], column[part + i], window);
       }
     }
     if constexpr (PROBE) {

@@ -10,7 +10,7 @@
 
 // `sizes` and `numbers` are those of the row in each slot; what fills up a slice is never read.
 extern "C" __global__ void sell(const u64* slices, const u32* sizes, const u32* numbers, const u32* columns,
-                                const Stored* reads, u32 low, u32 count, double* pushes, float* proposals) {
+                                const Stored* reads, u64 window, u32 count, double* pushes, float* proposals) {
   const u64 slot = thread_number();
   if (slot >= count) return;
   const u32* column_of = columns + slices[slot / SLICE] + slot % SLICE;
@@ -19,7 +19,7 @@ extern "C" __global__ void sell(const u64* slices, const u32* sizes, const u32* 
   Sum sum;
   for (u32 j = 0; j < size; ++j, column_of += SLICE) {
     const u32 column = read_once(column_of);
-    sum.add(load(words + column), column, low);
+    sum.add(load(words + column), column, window);
   }
   Rows{pushes, proposals}.put(numbers[slot], sum);
 }

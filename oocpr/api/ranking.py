@@ -44,6 +44,7 @@ def plan(
     personalized: bool = False,
     threads: int | None = None,
     device: str = "cpu",
+    kernel: str | None = None,
 ) -> Plan:
     """Say what a run would need and take, before it starts; the time comes from a probe of a second.
 
@@ -51,7 +52,7 @@ def plan(
     ----------
     graph
         A `Graph`, or the path of a store.
-    damping, tol, method, reads, stop, memory, stripes, threads, device
+    damping, tol, method, reads, stop, memory, stripes, threads, device, kernel
         As for `pagerank`.
     personalized
         Whether the teleport vector would be given.
@@ -83,7 +84,7 @@ def plan(
     made = _plan(store, settings, memory, stripes, base, personalized=personalized)
     if not made.fits:
         return made
-    rates = measure_rates(store, made, settings, backend=device, threads=threads)
+    rates = measure_rates(store, made, settings, backend=device, threads=threads, kernel=kernel)
     # The probe's own memory is none of the run's.
     return _plan(
         store,
@@ -112,6 +113,7 @@ def pagerank(
     threads: int | None = None,
     client: Any = None,
     device: str = "cpu",
+    kernel: str | None = None,
     progress: Progress = silent,
 ) -> Ranks:
     """Rank the nodes of a graph.
@@ -150,7 +152,10 @@ def pagerank(
     client
         A ``distributed.Client``; None to work in this process.
     device
-        ``"cpu"``, or ``"reference"`` for plain NumPy.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` (needs CuPy), ``"auto"`` for CUDA where it can be had and the
+        processor elsewhere, or ``"reference"`` for plain NumPy.
+    kernel
+        How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
     progress
         Told after every pass.
 
@@ -197,6 +202,7 @@ def pagerank(
         client=client,
         backend=device,
         threads=threads,
+        kernel=kernel,
         teleport=teleport,
         kept=opened.kept,
         progress=progress,

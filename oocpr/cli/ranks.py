@@ -88,6 +88,16 @@ _SUFFIXES = (".parquet", ".csv", ".zarr")
 )
 @click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores]")
 @click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    metavar="auto|cpu|cuda[:I]",
+    help="What computes; auto is a CUDA device where one can be used.",
+)
+@click.option(
+    "--kernel", metavar="NAME", help="How a CUDA device multiplies.  [default: balanced, the fastest]"
+)
+@click.option(
     "--top",
     "top_k",
     type=click.IntRange(0),

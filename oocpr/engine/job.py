@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
 from oocpr.engine.backends.base import StripeSpec
+from oocpr.engine.backends.cuda_device import is_cuda, open_device
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
     from oocpr.engine.stream import TileBytes
     from oocpr.plan.plan import Plan
 
-BACKENDS = ("cpu", "reference")
+_LOG = logging.getLogger(__name__)
+
+BACKENDS = ("cpu", "reference", "auto", "cuda")
+"""Names of backends; ``cuda:`` and a number is another one, ``auto`` a CUDA device where there is one."""
 
 
 class RankedStore(Protocol):
@@ -52,11 +57,13 @@ class Job:
     settings, plan
         What to do and how.
     backend
-        One of BACKENDS.
+        One of BACKENDS; or, within this process, a backend itself.
     threads
         Threads that work on one tile; None for all cores of the process.
     teleport
         float64, shape (nodes,), sums to 1; None where uniform.
+    kernel
+        Product of a CUDA device; None for the default.
     token
         Names the run inside a process.
     """
@@ -64,9 +71,10 @@ class Job:
     path: str
     settings: Settings
     plan: Plan
-    backend: str = "cpu"
+    backend: str | Backend = "cpu"
     threads: int | None = None
     teleport: NDArray[np.float64] | None = None
+    kernel: str | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -94,14 +102,38 @@ class Job:
         )
 
 
-def make_backend(name: str, threads: int | None) -> Backend:
-    """Return the backend of a name.
+def make_backend(name: str | Backend, threads: int | None, kernel: str | None = None) -> Backend:
+    """Return the backend of a name, or the one that is given.
+
+    Parameters
+    ----------
+    name
+        One of BACKENDS, or ``cuda:`` and the number of a device.
+    threads
+        Of a processor; None for all cores.
+    kernel
+        Product of a CUDA device; None for the default.
 
     Raises
     ------
     UsageError
-        For a name that is not one of BACKENDS.
+        For a name or a kernel that is not known, and for a device that cannot be used.
     """
+    if not isinstance(name, str):
+        return name
+    if kernel is not None and name != "auto" and not is_cuda(name):
+        raise UsageError(
+            f"kernel {kernel!r} is for CUDA devices and the device is {name}.",
+            "Use device cuda, or leave the kernel out.",
+        )
+    if name == "auto":
+        try:
+            return _on_device("cuda", kernel)
+        except UsageError as error:
+            if kernel is not None:
+                raise
+            _LOG.info("%s Going on with the processor.", error.cause)
+            name = "cpu"
     if name == "cpu":
         from oocpr.engine.backends.cpu import CpuBackend
 
@@ -110,4 +142,15 @@ def make_backend(name: str, threads: int | None) -> Backend:
         from oocpr.engine.backends.reference import ReferenceBackend
 
         return ReferenceBackend()
-    raise UsageError(f"backend {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}.")
+    if is_cuda(name):
+        return _on_device(name, kernel)
+    raise UsageError(f"device {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}, or cuda:1.")
+
+
+def _on_device(name: str, kernel: str | None) -> Backend:
+    from oocpr.engine.backends.cuda import KERNELS, CudaBackend
+
+    kernel = kernel or next(iter(KERNELS))
+    if kernel not in KERNELS:
+        raise UsageError(f"kernel {kernel!r} is not known.", f"Use one of {', '.join(KERNELS)}.")
+    return CudaBackend(open_device(name), kernel)

@@ -24,7 +24,13 @@ SECONDS = 0.25
 
 
 def measure_rates(
-    store: RankedStore, plan: Plan, settings: Settings, *, backend: str = "cpu", threads: int | None = None
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    *,
+    backend: str = "cpu",
+    threads: int | None = None,
+    kernel: str | None = None,
 ) -> Rates:
     """Measure, on tiles of the graph itself, what the machine does right now.
 
@@ -32,7 +38,7 @@ def measure_rates(
     ----------
     store, plan, settings
         The run that would be done.
-    backend, threads
+    backend, threads, kernel
         As for a run.
 
     Returns
@@ -60,7 +66,7 @@ def measure_rates(
     encoded = buffer[: store.encoded.read_into(tile, buffer)]
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     alone = replace(plan, stripes=((tile, tile + 1),))
-    worker = make_backend(backend, threads)
+    worker = make_backend(backend, threads, kernel)
     spec = Job("", settings, alone, backend).spec(store, 0)
     state = worker.allocate(spec, store.out_degree(spec.row_begin, spec.row_end), None)
     reads = worker.allocate_reads(store.nodes, spec.reads, spec.proposals)
@@ -71,7 +77,11 @@ def measure_rates(
     step = method.sweep_step(settings, begin, store.nodes, [pushed])
     prepared = worker.prepare(encoded, store.nodes, plan.decoded)
     rows = (spec.row_begin, spec.row_end)
-    turns, seconds = _repeat(lambda _: worker.sweep_tile(state, reads, prepared, rows, step, (0.0, 0.0)))
+
+    def sweep(_: int) -> None:
+        worker.sums(state, [worker.sweep_tile(state, reads, prepared, rows, step, None)], step)
+
+    turns, seconds = _repeat(sweep)
     edges = plan.facts.edges / tiles * turns * plan.gathers / seconds
     turns, seconds = _repeat(lambda _: worker.publish(state, publish))
     return Rates(store_bytes, edges, max(1, spec.rows) * turns / seconds)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from oocpr.engine.backends.base import Backend
     from oocpr.engine.job import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.engine.whole.graph import WholeGraph
@@ -32,8 +33,9 @@ def solve(
     *,
     path: str = "",
     client: Any = None,
-    backend: str = "cpu",
+    backend: str | Backend = "cpu",
     threads: int | None = None,
+    kernel: str | None = None,
     teleport: NDArray[np.float64] | None = None,
     kept: dict[str, WholeGraph] | None = None,
     progress: Progress = silent,
@@ -51,9 +53,11 @@ def solve(
     client
         A ``distributed.Client``, or None to work in this process.
     backend
-        ``"cpu"`` or ``"reference"``.
+        A name that `make_backend` takes; without a client also a backend itself.
     threads
         Threads that work on one tile.
+    kernel
+        Product of a CUDA device; None for the default.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
     kept
@@ -77,7 +81,7 @@ def solve(
     if settings.method == "components":
         return _solve_whole(store, settings, path, client, backend, threads, teleport, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    job = Job(path, settings, plan, backend, threads, teleport)
+    job = Job(path, settings, plan, backend, threads, teleport, kernel)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:

@@ -44,36 +44,29 @@ class Stripe:
 
     def sweep(self, reads: Any, step: SweepStep) -> tuple[StripeSums, PassTraffic]:
         """Deliver the last push to every tile, in order, and propose the next."""
-        tiles: list[TileSums] = []
+        swept: list[Any] = []
 
         def compute(tile: int, prepared: Any) -> None:
             rows = (int(self.tile_rows[tile]), int(self.tile_rows[tile + 1]))
-            carry = tiles[-1].carry if tiles else (0.0, 0.0)
-            tiles.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, carry))
+            before = swept[-1] if swept else None
+            swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
 
         traffic = self.stream.run(compute)
-        return self._sums(tiles, step), traffic
+        sums = self.backend.sums(self.state, swept, step)
+        return self._sums(sums, step), traffic
 
     def finish(self, carry: float) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows, what the stripe before owed included."""
         return self.backend.finish(self.state, carry)
 
-    def _sums(self, tiles: list[TileSums], step: SweepStep) -> StripeSums:
+    def _sums(self, sums: TileSums, step: SweepStep) -> StripeSums:
         live = len(step.live)
         return StripeSums(
             rows=self.spec.rows,
-            carry=step.damping * tiles[-1].carry[0],
-            norm=_total([tile.norm for tile in tiles]),
-            with_change=_total([tile.with_change for tile in tiles]),
-            with_residual=_total([tile.with_residual for tile in tiles]),
-            peaks=np.max([tile.peaks for tile in tiles], axis=0),
+            carry=step.damping * sums.carry[0],
+            norm=sums.norm,
+            with_change=sums.with_change,
+            with_residual=sums.with_residual,
+            peaks=sums.peaks,
             first=self.backend.first_row(self.state, step.live) if self.spec.rows else np.zeros(1 + live),
         )
-
-
-def _total(parts: list[Any]) -> Any:
-    """Sum in tile order."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total

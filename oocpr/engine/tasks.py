@@ -72,7 +72,11 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     spec = job.spec(store, index)
     settings = job.settings
     backend = exchange(
-        job.token, make_backend(job.backend, job.threads), store.nodes, settings.reads, settings.mixed
+        job.token,
+        make_backend(job.backend, job.threads, job.kernel),
+        store.nodes,
+        settings.reads,
+        settings.mixed,
     ).backend
     degree = store.out_degree(spec.row_begin, spec.row_end)
     teleport = None if job.teleport is None else job.teleport[spec.row_begin : spec.row_end]

@@ -42,7 +42,7 @@ def compiled(architecture: str, file: str, parameters: dict[str, int | str]) -> 
     return nvrtc.compile_for(architecture, source(file, parameters), (*OPTIONS, OF_CUPY))
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_90", "sm_100"])
 @pytest.mark.parametrize("file", sources())
 def test_sources_compile_without_warnings(architecture: str, file: str) -> None:
     code, log = compiled(architecture, file, {})

@@ -9,10 +9,9 @@ import pytest
 import scipy.sparse
 
 from oocpr.engine.backends.cuda_baselines import Matrix
+from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_cpms import SegmentedVector, cpms_pagerank
 from oocpr.sources import open_source
-
-from .arrays import fetch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_faults
 from oocpr.errors import DamagedError
 from oocpr.store.layout import parse_tile
 from oocpr.store.packing import encode_tile
 
-from .arrays import fetch
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:

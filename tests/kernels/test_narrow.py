@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.reads import READS, narrow, widen
-
-from .arrays import fetch
 
 if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_compile import Device

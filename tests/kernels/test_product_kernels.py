@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oocpr.engine.backends.cuda_product import FORMATS, Product, Shape, TileSums
+from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, Product, SegmentSums, Shape
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile
 from oocpr.engine.reads import READS, narrow, widen
 from oocpr.errors import DamagedError
 from oocpr.store.layout import parse_tile
 from oocpr.store.packing import encode_tile
 
-from .arrays import fetch
 from .conftest import HOSTS
 from .shim.host import HostDevice
 from .tiles import placed, random_tile, tiles
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.cuda_product import Window
 
 NODES = 40_000
 
@@ -41,18 +42,18 @@ def run(
     tile: tuple[np.ndarray, np.ndarray],
     stored: np.ndarray,
     reads: str,
-    low: int = 0,
+    window: Window = EVERYTHING,
     shape: Shape | None = None,
     **parameters: bool,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Sums of pushes and proposals of the segments that are not empty, and the faults."""
     there = placed(device, *tile)
-    sums = TileSums.allocate(device, there.nonempty, there.blocks, paired=stored.shape[1] > 1)
+    sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=stored.shape[1] > 1)
     faults = device.xp.zeros(1, np.uint32)
     for array in (sums.pushes, sums.heads):
         array[:] = np.nan
     product = Product(device, reads, paired=stored.shape[1] > 1, shape=shape, **parameters)
-    product(there, device.xp.array(stored), NODES, low, sums, faults)
+    product(there, device.xp.array(stored), NODES, window, sums, faults)
     device.synchronize()
     kept = slice(0, there.nonempty)
     return fetch(sums.pushes)[kept], fetch(sums.proposals)[kept], int(fetch(faults)[0])
@@ -72,15 +73,16 @@ def check(
     device: Device, tile: tuple[np.ndarray, np.ndarray], reads: str, pairs: int, **parameters: object
 ) -> None:
     stored = gathered(reads, 5, pairs)
-    low = NODES // 3 if parameters.get("striped") else 0
-    pushes, proposals, faults = run(device, tile, stored, reads, low, **parameters)  # type: ignore[arg-type]
+    first, past = window = (NODES // 3, NODES // 2) if parameters.get("striped") else EVERYTHING
+    pushes, proposals, faults = run(device, tile, stored, reads, window, **parameters)  # type: ignore[arg-type]
     assert not faults
     # The scale is left to the caller.
     values = widen(stored, reads)
     sums, sizes = expected(tile, values[:, 0])
     assert np.all(np.abs(pushes - sums) <= 1e-14 * sizes)
     if pairs > 1:
-        seen = np.where(np.arange(NODES + 1) >= low, values[:, 1], 0)
+        nodes = np.arange(NODES + 1)
+        seen = np.where((nodes >= first) & (nodes < past), values[:, 1], 0)
         sums, sizes = expected(tile, seen)
         assert np.all(np.abs(proposals - sums) <= 2e-5 * sizes)
 
@@ -183,8 +185,8 @@ def test_no_byte_leads_astray(shim_folder: Path, seed: int) -> None:
     except DamagedError:
         return
     there = place_tile(device, packed, faults)
-    sums = TileSums.allocate(device, there.nonempty, there.blocks, paired=False)
+    sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=False)
     reads = gathered("bits16", 1, 1)
-    Product(device, "bits16", checked=True)(there, reads, NODES, 0, sums, faults)
+    Product(device, "bits16", checked=True)(there, reads, NODES, EVERYTHING, sums, faults)
     check_columns(device, there, NODES, faults)
     assert faults[0] & ~np.uint32(15) == 0

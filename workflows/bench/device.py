@@ -25,7 +25,7 @@ import device_graphs as graphs
 import numpy as np
 
 from oocpr.engine.backends.cuda_compile import CudaDevice
-from oocpr.engine.backends.cuda_product import FORMATS, Product, Shape, TileSums
+from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, Product, SegmentSums, Shape
 from oocpr.engine.backends.cuda_tile import DeviceTile, check_columns
 from oocpr.engine.reads import level_table
 
@@ -107,7 +107,7 @@ class Bench:
         )
         self.note(name, "rows with links a tile", [t.nonempty for _, t in tiles])
         room = [max(t.nonempty for _, t in tiles), max(t.blocks for _, t in tiles)]
-        cell = Cell(self, graph, tiles, TileSums.allocate(self.device, *room, paired=True))
+        cell = Cell(self, graph, tiles, SegmentSums.allocate(self.device, *room, paired=True))
         self.guard(name, "decode alone", cell.decode)
         for words in ("bits16", "bits16 pairs", "float32", "float64"):
             self.guard(name, f"gather {words}", partial(cell.raw_gather, words))
@@ -119,7 +119,7 @@ class Bench:
 class Cell:
     """One graph on the device."""
 
-    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, tiles: Tiles, sums: TileSums) -> None:
+    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, tiles: Tiles, sums: SegmentSums) -> None:
         self.bench, self.graph, self.tiles, self.sums = bench, graph, tiles, sums
         self.faults = cp.zeros(1, np.uint32)
         self._expected: dict[str, Any] = {}
@@ -215,14 +215,14 @@ class Cell:
     def run(self, product: Product, stored: Any) -> None:
         """One product with the whole graph."""
         for _, tile in self.tiles:
-            product(tile, stored, self.graph.nodes, 0, self.sums, self.faults)
+            product(tile, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
 
     def error(self, product: Product, stored: Any, expected: Any) -> float:
         """Largest relative distance from cuSPARSE's sums."""
         found = cp.zeros(self.graph.nodes, np.float64)
         for first, tile in self.tiles:
             self.sums.pushes[:] = np.nan
-            product(tile, stored, self.graph.nodes, 0, self.sums, self.faults)
+            product(tile, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
             rows = first + cp.flatnonzero(cp.unpackbits(tile.filled.view(np.uint8), bitorder="little"))
             found[rows] += self.sums.pushes[: tile.nonempty]
         return float((cp.abs(found - expected) / cp.maximum(expected, 1e-300)).max())

@@ -1,8 +1,9 @@
 """What every backend can do to one stripe, and the numbers that pass in and out.
 
 A stripe is a run of tiles; its rows keep their state on the backend's memory. A pass calls `publish` once,
-then `sweep_tile` for each tile in order. Everything global (dangling mass, mixing weights, when to stop)
-is decided outside, from the few numbers these calls return.
+then `sweep_tile` for each tile in order, then `sums`. Everything global (dangling mass, mixing weights, when
+to stop) is decided outside, from the few numbers these calls return. What `sweep_tile` returns is the
+backend's own, so that a device need not be waited for between two tiles.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 
@@ -128,7 +132,7 @@ class SweepStep:
 
 @dataclass(frozen=True)
 class TileSums:
-    """Sums over a tile's owned rows, in row order.
+    """Sums over the owned rows of a tile, or of several, in row order.
 
     Parameters
     ----------
@@ -150,6 +154,24 @@ class TileSums:
     with_change: NDArray[np.float64]
     with_residual: NDArray[np.float64]
     peaks: NDArray[np.float64]
+
+
+def join_sums(tiles: Sequence[TileSums]) -> TileSums:
+    """Sums over all tiles of a stripe, added in their order."""
+    return TileSums(
+        tiles[-1].carry,
+        _total([tile.norm for tile in tiles]),
+        _total([tile.with_change for tile in tiles]),
+        _total([tile.with_residual for tile in tiles]),
+        np.max([tile.peaks for tile in tiles], axis=0),
+    )
+
+
+def _total(parts: list[Any]) -> Any:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
 
 
 class Backend(Protocol):
@@ -189,8 +211,8 @@ class Backend(Protocol):
         tile: Any,
         rows: tuple[int, int],
         step: SweepStep,
-        carry: tuple[float, float],
-    ) -> TileSums:
+        before: Any,
+    ) -> Any:
         """Deliver the push to a tile's rows, sweep inside the tile, propose.
 
         Parameters
@@ -199,12 +221,26 @@ class Backend(Protocol):
             As `prepare` returned it.
         rows
             First owned row and the one past the last, counted in the whole graph.
-        carry
-            What earlier tiles delivered to the first owned row; see TileSums.
+        before
+            What this returned for the stripe's tile before; None for its first.
+
+        Returns
+        -------
+        object
+            For the next tile, and for `sums`.
+        """
+
+    def sums(self, state: Any, swept: Sequence[Any], step: SweepStep) -> TileSums:
+        """Sums over all tiles of the stripe, from what `sweep_tile` returned for each; waits for them.
+
+        Raises
+        ------
+        DamagedError
+            When a tile's bytes are not what was written, where `sweep_tile` could not know.
         """
 
     def first_row(self, state: Any, live: tuple[int, ...]) -> NDArray[np.float64]:
-        """Residual of the stripe's first row, then its change in each live slot; shape (1 + live,)."""
+        """Residual of the stripe's first row after `sums`, then its change in each live slot; (1 + live,)."""
 
     def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows; float64, shape (rows,)."""

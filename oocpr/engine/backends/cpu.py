@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backends.base import Pushed, StripeSpec, TileSums
+from oocpr.engine.backends.base import Pushed, StripeSpec, TileSums, join_sums
 from oocpr.engine.backends.cpu_deliver import PIECE
 from oocpr.engine.backends.cpu_numbers import scaled_table
 from oocpr.engine.backends.cpu_rows import BLOCK
@@ -32,6 +32,8 @@ from oocpr.store.layout import PackedTile, parse_tile
 from oocpr.store.unpacking import decode_columns, expand_segments
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import PublishStep, SweepStep
@@ -170,9 +172,10 @@ class CpuBackend:
         tile: CpuTile,
         rows: tuple[int, int],
         step: SweepStep,
-        carry: tuple[float, float],
+        before: TileSums | None,
     ) -> TileSums:
         """See Backend."""
+        carry = before.carry if before else (0.0, 0.0)
         spec, packed = state.spec, tile.packed
         owned = rows[1] - rows[0]
         if packed.segments != owned + 1:
@@ -222,6 +225,10 @@ class CpuBackend:
         inside = scratch.inside(packed, shape.owned, local)
         self._team.run(sweep_packed, packed, starts, local, most, shape, links, inside, *rest)
         _check_column(int(most.max()), shape.nodes)
+
+    def sums(self, state: CpuState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:  # noqa: ARG002
+        """See Backend."""
+        return join_sums(swept)
 
     def first_row(self, state: CpuState, live: tuple[int, ...]) -> NDArray[np.float64]:
         """See Backend."""

@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from oocpr.engine.backends.cuda_layouts import bins, blocks_of_four, chunks, row_numbers, slices
+from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, window_word
 from oocpr.engine.reads import READS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from oocpr.engine.backends.cuda_compile import Device, Kernels
+    from oocpr.engine.backends.cuda_product import Window
 
 BLOCK = 256
 """Threads of a block."""
 
 PADDING = 4
 """Numbers, all zero, that have to lie behind those of the last node."""
-
-FORMATS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
-"""Struct of ``kernels/narrow.cuh`` for each format of reads."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Gather:
     paired
         Whether a node has two of them, push and proposal.
     striped
-        Whether proposals of nodes before the `low` of a call are left out.
+        Whether proposals of nodes outside the `window` of a call are left out.
     """
 
     reads: str
@@ -88,7 +87,7 @@ class Product(Protocol):
     nbytes: int
     """Bytes of the layout."""
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, low: int = 0) -> None:
+    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """Launch the product; allocates nothing.
 
         Parameters
@@ -98,8 +97,8 @@ class Product(Protocol):
             (nodes + PADDING, 2) where paired.
         pushes, proposals
             Receive the sums, those of ``bits8`` without the scale; float64 and float32, shape (rows,).
-        low
-            First node whose proposals count, where striped.
+        window
+            See Window; where striped.
         """
 
 
@@ -140,10 +139,10 @@ class RowLanes(_Base):
         super().__init__(device, matrix, gather, ROW_LANES=self._lanes)
         self._arrays = self._hold(matrix.offsets, matrix.columns)
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, low: int = 0) -> None:
+    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
         rows = self._matrix.rows
-        arguments = (*self._arrays, reads, np.uint32(low), np.uint32(rows), pushes, proposals)
+        arguments = (*self._arrays, reads, window_word(window), np.uint32(rows), pushes, proposals)
         self._launch("rows", rows * self._lanes, arguments)
 
 
@@ -165,7 +164,7 @@ class Binned(_Base):
         ]
         self._hold(matrix.columns)
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, low: int = 0) -> None:
+    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
         for name, lanes, first, last in self._bins:
             arguments = (
@@ -174,7 +173,7 @@ class Binned(_Base):
                 last,
                 self._matrix.columns,
                 reads,
-                np.uint32(low),
+                window_word(window),
                 pushes,
                 proposals,
             )
@@ -190,10 +189,10 @@ class Sell(_Base):
         super().__init__(device, matrix, gather, SLICE=device.warp)
         self._arrays = self._hold(*slices(self._xp, matrix.offsets, matrix.columns, device.warp, window))
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, low: int = 0) -> None:
+    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
         rows = self._matrix.rows
-        arguments = (*self._arrays, reads, np.uint32(low), np.uint32(rows), pushes, proposals)
+        arguments = (*self._arrays, reads, window_word(window), np.uint32(rows), pushes, proposals)
         self._launch("sell", rows, arguments)
 
 
@@ -207,13 +206,13 @@ class Edges(_Base):
         numbers = row_numbers(self._xp, matrix.offsets, matrix.edges)
         self._arrays = self._hold(numbers, matrix.columns)
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, low: int = 0) -> None:
+    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
         edges = self._matrix.edges
         pushes.fill(0)
         if proposals is not None:
             proposals.fill(0)
-        arguments = (*self._arrays, reads, np.uint32(low), np.uint64(edges), pushes, proposals)
+        arguments = (*self._arrays, reads, window_word(window), np.uint64(edges), pushes, proposals)
         self._launch("add_edges", edges, arguments)
 
 
@@ -226,7 +225,7 @@ class DividingEdges(Edges):
         super().__init__(device, matrix, gather)
         self._hold(matrix.degrees)
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, low: int = 0) -> None:  # noqa: ARG002
+    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:  # noqa: ARG002
         """See Product."""
         edges = self._matrix.edges
         pushes.fill(0)
@@ -254,7 +253,7 @@ class Chunked(_Base):
         self._kernel = self._kernels.get_function("add_chunk")
         self._kernel.max_dynamic_shared_size_bytes = self._shared
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, low: int = 0) -> None:
+    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
         pushes.fill(0)
         if proposals is not None:
@@ -265,7 +264,7 @@ class Chunked(_Base):
             grid = min(self._most, -(-(last - first) * self._lanes // self.threads))
             arguments = (
                 self._offsets, self._numbers, np.uint64(first), np.uint64(last), self._columns, reads,
-                np.uint32(begin), np.uint32(size), np.uint32(low), pushes, proposals,
+                np.uint32(begin), np.uint32(size), window_word(window), pushes, proposals,
             )  # fmt: skip
             if grid:
                 self._kernel((grid,), (self.threads,), arguments, shared_mem=self._shared)
@@ -281,10 +280,10 @@ class Bcsr(_Base):
         self._arrays = self._hold(*blocks_of_four(self._xp, matrix.offsets, matrix.columns))
         self._lanes = lanes
 
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, low: int = 0) -> None:
+    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
         rows = self._matrix.rows
-        arguments = (*self._arrays, reads, np.uint32(low), np.uint32(rows), pushes, proposals)
+        arguments = (*self._arrays, reads, window_word(window), np.uint32(rows), pushes, proposals)
         self._launch("bcsr", rows * self._lanes, arguments)
 
 

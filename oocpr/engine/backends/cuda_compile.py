@@ -5,10 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from oocpr.engine.backends.cuda_sources import inline
+from oocpr.errors import DoesNotFitError
+from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from numpy.typing import NDArray
 
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
@@ -57,9 +63,20 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait until all that was launched has run."""
 
+    def __enter__(self) -> object:
+        """Make the device current for this thread."""
+
+    def __exit__(self, *exception: object) -> None:
+        """Make the one before current again."""
+
+
+def fetch(array: Any) -> NDArray[Any]:
+    """Bring an array of a device to the host, once all that was launched before has run."""
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
 
 class CudaDevice:
-    """The CUDA device of a number; see Device. Make it current with ``with device:``.
+    """The CUDA device of a number; see Device.
 
     Parameters
     ----------
@@ -79,8 +96,15 @@ class CudaDevice:
         self._device.__enter__()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception: Any) -> None:
+        error = exception[1]
+        free, total = self._xp.cuda.runtime.memGetInfo() if error else (0, 0)
         self._device.__exit__(*exception)
+        if error and isinstance(error, self._xp.cuda.memory.OutOfMemoryError):
+            raise DoesNotFitError(
+                f"{self.name} has {format_bytes(free)} of {format_bytes(total)} free; the run needs more.",
+                "Use reads bits8, a device with more memory, or device cpu.",
+            ) from error
 
     @cached_property
     def _properties(self) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr.engine.backends.cuda_compile import fetch
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -162,9 +164,7 @@ class _Run:
         ranks = self._old if self._plain else self._old.read(self._kept)
         parts = np.diff([*decided, len(changes)]).tolist()
         parts += [0] * (self._segments - len(parts))
-        return CpmsRun(
-            np.asarray(ranks.get() if hasattr(ranks, "get") else ranks), tuple(parts), tuple(changes)
-        )
+        return CpmsRun(fetch(ranks), tuple(parts), tuple(changes))
 
     def _sweep(self, raising: bool) -> float:
         """Compute the next vector and make it the current one; returns by how much it changed."""

@@ -14,7 +14,25 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_tile import DeviceTile
 
 FORMATS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
-"""Name in the kernels of each format of gathered numbers."""
+"""Struct of ``kernels/narrow.cuh`` for each format of gathered numbers."""
+
+Window = tuple[int, int]
+"""First node whose proposals a tile reads, and the one past the last: its stripe's rows before its own."""
+
+EVERYTHING: Window = (0, 2**32 - 1)
+"""All nodes."""
+
+
+def window_word(window: Window) -> np.uint64:
+    """Pass a window to a kernel: its first node in the lower half, the number of nodes in the upper.
+
+    Examples
+    --------
+    >>> hex(window_word((5, 7)))
+    '0x200000005'
+    """
+    first, past = window
+    return np.uint64(first | (past - first) << 32)
 
 
 @dataclass(frozen=True)
@@ -43,7 +61,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class TileSums:
+class SegmentSums:
     """What the product leaves behind, room for the largest tile; arrays of the device.
 
     Attributes
@@ -60,7 +78,7 @@ class TileSums:
     head_proposals: Any
 
     @classmethod
-    def allocate(cls, device: Device, nonempty: int, blocks: int, *, paired: bool) -> TileSums:
+    def allocate(cls, device: Device, nonempty: int, blocks: int, *, paired: bool) -> SegmentSums:
         """Room for tiles of up to so many segments and blocks; without proposals where not `paired`."""
         xp = device.xp
         return cls(
@@ -83,11 +101,13 @@ class Product:
     paired
         Whether each node has its push and its proposal side by side, and both are summed.
     striped
-        Whether proposals of nodes before the stripe are to be left out.
+        Whether proposals of nodes outside a window are to be left out.
     checked
         Whether columns may be no nodes; they are found then.
     shape
         See Shape.
+    local
+        Whether nodes outside the window send nothing, and `reads` begin with the window's first node.
     probe
         Measure gathering alone: `heads` receive numbers without meaning.
     """
@@ -100,17 +120,20 @@ class Product:
         paired: bool = False,
         striped: bool = False,
         checked: bool = False,
+        local: bool = False,
         shape: Shape | None = None,
         probe: bool = False,
     ) -> None:
         self._device = device
         self._shape = shape = shape or Shape()
+        self.local = local
         kernels = device.load(
             "product.cu",
             READS=FORMATS[reads],
             PAIRED=int(paired),
             STRIPED=int(striped),
             CHECKED=int(checked),
+            LOCAL=int(local),
             EDGE_ORDER=int(shape.edge_order),
             PROBE=int(probe),
             TEAMS=shape.teams,
@@ -122,7 +145,7 @@ class Product:
         self._probe = probe
 
     def __call__(
-        self, tile: DeviceTile, reads: Any, nodes: int, low: int, sums: TileSums, faults: Any
+        self, tile: DeviceTile, reads: Any, nodes: int, window: Window, sums: SegmentSums, faults: Any
     ) -> None:
         """Sum what is delivered to each segment of a tile that is not empty.
 
@@ -132,8 +155,8 @@ class Product:
             The tile.
         reads
             Stored numbers of all nodes, push and proposal side by side where paired, and zeros behind them.
-        nodes, low
-            Number of nodes, and the first of the stripe.
+        nodes, window
+            Number of nodes; see Window.
         sums
             Receives the sums.
         faults
@@ -150,7 +173,7 @@ class Product:
             (shape.teams * GROUP,),
             (
                 *tile.columns, tile.begins, tile.ranks, tile.starts, np.uint32(tile.edges), np.uint32(nodes),
-                reads, np.uint32(low), np.uint32(each), sums.pushes, sums.proposals, sums.heads,
+                reads, window_word(window), np.uint32(each), sums.pushes, sums.proposals, sums.heads,
                 sums.head_proposals, faults,
             ),
         )  # fmt: skip

@@ -143,7 +143,17 @@ def raise_faults(faults: Any) -> None:
     DamagedError
         If something is.
     """
-    found = int(faults[0])
+    raise_found(int(faults[0]))
+
+
+def raise_found(found: int) -> None:
+    """Say what is wrong, in bits of FAULTS.
+
+    Raises
+    ------
+    DamagedError
+        If something is.
+    """
     if found:
         what = ", ".join(text for bit, text in FAULTS.items() if found & bit)
         raise DamagedError(f"A tile contradicts itself: {what}.", REMEDY)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr.engine.backends.cuda_compile import fetch
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -50,6 +52,6 @@ def largest_on(device: Device, values: Any, k: int) -> tuple[NDArray[np.int64], 
         kernels.get_function("choose_digit")((1,), (256,), (np.int32(digit), selection, counts))
     taken, places, found = xp.zeros(1, xp.uint32), xp.zeros(k, xp.uint32), xp.zeros(k)
     kernels.get_function("take")(grid, (_BLOCK,), (values, np.uint64(count), selection, taken, places, found))
-    rows, numbers = (np.asarray(a.get() if hasattr(a, "get") else a) for a in (places, found))
+    rows, numbers = fetch(places), fetch(found)
     order = np.lexsort((rows, -numbers))
     return rows[order].astype(np.int64), numbers[order]

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.engine.backends.base import Pushed, TileSums
+from oocpr.engine.backends.base import Pushed, TileSums, join_sums
 from oocpr.engine.backends.reference_local import local_sweeps
 from oocpr.engine.reads import READS, narrow, widen
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import PublishStep, StripeSpec, SweepStep
@@ -112,9 +114,10 @@ class ReferenceBackend:
         tile: tuple[NDArray[np.uint32], NDArray[np.uint32]],
         rows: tuple[int, int],
         step: SweepStep,
-        carry: tuple[float, float],
+        before: TileSums | None,
     ) -> TileSums:
         """See Backend."""
+        carry = before.carry if before else (0.0, 0.0)
         spec = state.spec
         begin, end = rows
         columns, lengths = tile
@@ -184,6 +187,10 @@ class ReferenceBackend:
         push = state.proposal if state.spec.proposals else state.r
         vectors = [push[owned], *(state.steps[slot, owned] for slot in live)]
         return np.array([np.abs(vector / state.degree[owned]).max() for vector in vectors])
+
+    def sums(self, state: ReferenceState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:  # noqa: ARG002
+        """See Backend."""
+        return join_sums(swept)
 
     def first_row(self, state: ReferenceState, live: tuple[int, ...]) -> NDArray[np.float64]:
         """See Backend."""

@@ -186,6 +186,12 @@ class HostDevice:
     def synchronize(self) -> None:
         """See Device."""
 
+    def __enter__(self) -> HostDevice:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
 
 def build(text: str, names: tuple[str, ...], folder: Path) -> Path:
     """Compile a source into a library that has ``launch_NAME`` and ``signature_NAME`` of each kernel.

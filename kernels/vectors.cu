@@ -1,0 +1,270 @@
+// What a pass does row by row: publish, update, propose, and the sums that decide the next pass.
+//
+// A block of threads takes ROWS rows. Its sums go to a place of their own in `partials`, one vector of `stride` places
+// for each sum; `total_up` adds a vector up. All additions have one order, that of the rows within a block of threads
+// and then of the blocks, for warps of 32 and of 64 lanes alike.
+//
+// Parameters:
+//   READS, PAIRED  as in gather.cuh; PAIRED where the pass proposes
+//   SLOTS          passes that are remembered; a slot is a vector of `rows` numbers
+#include "gather.cuh"
+#include "segments.cuh"
+
+#ifndef SLOTS
+#define SLOTS 5
+#endif
+
+constexpr int TEAM = 32;     // lanes whose numbers are added first
+constexpr int THREADS = 256;
+constexpr int ROWS = 4 * THREADS;
+constexpr int MOST = SLOTS > 0 ? SLOTS : 1;
+
+// How the next push is made; as in oocpr/engine/backends/cuda_vectors.py.
+enum Kind { TELEPORT = 0, RESTART = 1, RESIDUAL = 2, MIXED = 3 };
+
+namespace {
+
+// What a row pushed, from what it stored: the same number to the last bit wherever it is computed.
+__device__ __forceinline__ double pushed_of(Stored stored, double links, double scale) {
+  const double value = Reads::widen(stored);
+  return (Reads::SCALED ? value * scale : value) * links;
+}
+
+__device__ __forceinline__ u32 at_least_one(u32 degree) { return degree > 0 ? degree : 1; }
+
+struct Add {
+  static __device__ __forceinline__ double of(double a, double b) { return a + b; }
+  static __device__ __forceinline__ double team(double value) { return group_sum<TEAM>(value); }
+};
+
+struct Most {
+  static __device__ __forceinline__ double of(double a, double b) { return a < b ? b : a; }
+  static __device__ __forceinline__ double team(double value) { return group_max<TEAM>(value); }
+};
+
+// Joins the numbers of all threads of the block; the k-th result goes to vector k of the partials.
+template <class How, int COUNT>
+__device__ __forceinline__ void join(const double (&values)[COUNT], double* partials, u64 stride, u64 place) {
+  __shared__ double room[COUNT][THREADS / TEAM];
+#pragma unroll
+  for (int k = 0; k < COUNT; ++k) {
+    const double value = How::team(values[k]);
+    if (lane<TEAM>() == 0) room[k][threadIdx.x / TEAM] = value;
+  }
+  __syncthreads();
+  if (threadIdx.x < COUNT) {
+    double value = room[threadIdx.x][0];
+    for (int team = 1; team < THREADS / TEAM; ++team) value = How::of(value, room[threadIdx.x][team]);
+    partials[stride * threadIdx.x + place] = value;
+  }
+}
+
+// Keeps a proposal, remembers the step it makes, and lets later tiles read it.
+__device__ __forceinline__ void keep(float proposal, double pushed, u32 degree, double scale, float& push,
+                                     float* step, Stored* numbers) {
+  if (step) *step = float(pushed + (double(proposal) - double(push)));
+  push = proposal;
+  numbers[1] = Reads::narrow(double(proposal / float(at_least_one(degree))), scale);
+}
+
+}  // namespace
+
+// Makes the next push of a stripe's rows, stores it, and adds what was stored to the ranks.
+//
+//   kind              see Kind; steps[weighted slots] are subtracted from proposals, thetas times
+//   uniform, teleport teleport probability of each row; `uniform` where `teleport` is null
+//   carry             what the first row was owed when the last pass ended, which wrote `carry_slot` (-1: none)
+//   partials          receive the sums of pushes of dangling rows, of pushes, and of the ranks
+extern "C" __global__ void __launch_bounds__(THREADS)
+    publish(u64 rows, int kind, double uniform, const double* teleport, const u32* degree, double* ranks,
+            double* residual, float* push, float* changes, const float* steps, const double* thetas, u32 weighted,
+            double carry, int carry_slot, double scale, Stored* stored, double* partials, u64 stride) {
+  double sums[3] = {0, 0, 0};
+#pragma unroll 1
+  for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
+       row += THREADS) {
+    if (row == 0 && carry != 0) {
+      residual[0] += carry;
+      if constexpr (PAIRED) push[0] += float(carry);
+      if (carry_slot >= 0) {
+        float& change = changes[rows * u64(carry_slot)];
+        change += float(carry);
+      }
+    }
+    double wanted, rank = 0;
+    if (kind != RESTART) rank = ranks[row];
+    if (kind == TELEPORT) {
+      wanted = teleport ? teleport[row] : uniform;
+    } else if (kind == RESTART) {
+      wanted = ranks[row] + residual[row];
+      residual[row] = 0;
+    } else if (kind == RESIDUAL) {
+      wanted = residual[row];
+    } else {
+      wanted = double(push[row]);
+#pragma unroll
+      for (int k = 0; k < SLOTS; ++k) {
+        if (weighted >> k & 1) wanted -= thetas[k] * double(steps[rows * k + row]);
+      }
+    }
+    const u32 links = degree[row];
+    const double divisor = double(at_least_one(links));
+    const Stored number = Reads::narrow(wanted / divisor, scale);
+    const double given = pushed_of(number, divisor, scale);
+    rank += given;
+    stored[row] = number;
+    ranks[row] = rank;
+    sums[0] += links == 0 ? given : 0;
+    sums[1] += given;
+    sums[2] += rank;
+  }
+  join<Add>(sums, partials, stride, blockIdx.x);
+}
+
+// Adds what a tile's rows were sent to their residual, takes away what they pushed, and begins their proposal.
+//
+//   pushes, proposals    sums of segments, see segments.cuh
+//   owned, offset, rows  rows of the tile, where in the stripe they begin, and rows of the stripe
+//   carries, number      push and proposal delivered to the row that a tile ends with and the next one owns: those of
+//                        the tile before at `number`, those of this one behind
+//   base, spread         a row is sent `base` times its teleport probability plus `spread`
+//   slot, live           slot of this pass (-1: none), and those whose scalar products are wanted, a bit each
+//   start, sends         where they are null, the proposal is done; else they receive what rows have from outside the
+//                        tile, and what they send along each link, and `sends` a zero behind the last row
+//   numbers, first       what rows gather, and the tile's first row in the graph
+//   partials             receive the L1 norm of the residual, the products of the change in each slot with that of
+//                        this pass, and those with the residual
+extern "C" __global__ void __launch_bounds__(THREADS)
+    update(const double* pushes, const float* proposals, const u32* filled, const u32* filled_before, u64 owned,
+           u64 offset, u64 rows, double* carries, u32 number, const Stored* stored, const u32* degree,
+           double uniform, const double* teleport, double damping, double base, double spread, double scale, int slot,
+           u32 live, double* residual, float* changes, float* steps, float* push, float* start, float* sends,
+           Stored* numbers, u64 first, double* partials, u64 stride, u64 place) {
+  const Filled segments = {filled, filled_before};
+  double* const carry = carries + 2 * u64(number);
+  double sums[1 + 2 * MOST] = {};
+#pragma unroll 1
+  for (u64 i = u64(blockIdx.x) * ROWS + threadIdx.x; i <= owned && i < (u64(blockIdx.x) + 1) * ROWS; i += THREADS) {
+    const u32 rank = segments.rank(i);
+    double delivered = rank == NOTHING ? 0 : pushes[rank];
+    double proposed = 0;
+    if constexpr (PAIRED) proposed = rank == NOTHING ? 0 : double(proposals[rank]);
+    if constexpr (Reads::SCALED) {
+      delivered *= scale;
+      proposed *= scale;
+    }
+    if (i == 0) {
+      delivered += carry[0];
+      proposed += carry[1];
+    }
+    if (i == owned) {
+      // The row that the next tile owns; nobody reads what a row that is not there sends.
+      carry[2] = delivered;
+      carry[3] = proposed;
+      if constexpr (PAIRED) {
+        if (sends) sends[i] = 0;
+      }
+      break;
+    }
+    const u64 row = offset + i;
+    const u32 links = degree[row];
+    const double given = pushed_of(stored[row], double(at_least_one(links)), scale);
+    const double change = damping * delivered + (base * (teleport ? teleport[row] : uniform) + spread) - given;
+    const double left = residual[row] + change;
+    residual[row] = left;
+    sums[0] += fabs(left);
+    if (SLOTS > 0 && slot >= 0) {
+      const float kept = float(change);
+      changes[rows * u64(slot) + row] = kept;
+      const double now = double(kept);
+#pragma unroll
+      for (int k = 0; k < SLOTS; ++k) {
+        if (!(live >> k & 1)) continue;
+        const double then = k == slot ? now : double(changes[rows * k + row]);
+        sums[1 + k] += then * now;
+        sums[1 + MOST + k] += then * left;
+      }
+    }
+    if constexpr (PAIRED) {
+      const float proposal = float(left + damping * proposed);
+      if (start) {
+        start[i] = proposal;
+        sends[i] = float(damping) / float(at_least_one(links)) * proposal;
+      } else {
+        keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
+             numbers + 2 * (first + i));
+      }
+    }
+  }
+  join<Add>(sums, partials, stride, place + blockIdx.x);
+}
+
+// Ends the tile-local sweeps: a row's proposal is what it has from outside, and the sum of its segment.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    propose(const float* start, const double* sums, const u32* filled, const u32* filled_before, u64 owned, u64 offset,
+            u64 rows, const Stored* stored, const u32* degree, double scale, int slot, float* steps, float* push,
+            Stored* numbers, u64 first) {
+  const u64 i = thread_number();
+  if (i >= owned) return;
+  const u32 rank = Filled{filled, filled_before}.rank(i);
+  const float proposal = start[i] + (rank == NOTHING ? 0 : float(sums[rank]));
+  const u64 row = offset + i;
+  const u32 links = degree[row];
+  const double given = slot >= 0 ? pushed_of(stored[row], double(at_least_one(links)), scale) : 0;
+  keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
+       numbers + 2 * (first + i));
+}
+
+// Largest magnitude per out-link of the vector that comes next, then of each live slot's step.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    find_peaks(u64 rows, const u32* degree, const double* residual, const float* push, const float* steps, u32 live,
+               double* partials, u64 stride) {
+  double peaks[1 + MOST] = {};
+#pragma unroll 1
+  for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
+       row += THREADS) {
+    const double links = double(at_least_one(degree[row]));
+    peaks[0] = Most::of(peaks[0], fabs(PAIRED ? double(push[row]) : residual[row]) / links);
+#pragma unroll
+    for (int k = 0; k < SLOTS; ++k) {
+      if (live >> k & 1) peaks[1 + k] = Most::of(peaks[1 + k], fabs(double(steps[rows * k + row])) / links);
+    }
+  }
+  join<Most>(peaks, partials, stride, blockIdx.x);
+}
+
+// Joins each vector of partials, one block of threads a vector: the first `added` ones are added up, of the others the
+// largest is found. The block behind the last vector reports a few numbers as they are: the carry at `number`, the
+// faults, the residual of the first row, and its change in each slot.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    total_up(const double* partials, u64 stride, u64 count, u32 vectors, u32 added, const double* carries,
+             u32 number, const u32* faults, u64 rows, const double* residual, const float* changes, double* totals) {
+  if (blockIdx.x == vectors) {
+    double* const report = totals + vectors;
+    if (threadIdx.x == 0) {
+      report[0] = carries[2 * u64(number)];
+      report[1] = carries[2 * u64(number) + 1];
+      report[2] = faults ? double(*faults) : 0;
+      report[3] = rows ? residual[0] : 0;
+    }
+    if (int(threadIdx.x) < SLOTS) report[4 + threadIdx.x] = rows ? double(changes[rows * threadIdx.x]) : 0;
+    return;
+  }
+  const bool adds = blockIdx.x < added;
+  double value[1] = {0};
+  for (u64 k = threadIdx.x; k < count; k += THREADS) {
+    const double part = partials[stride * blockIdx.x + k];
+    value[0] = adds ? value[0] + part : Most::of(value[0], part);
+  }
+  if (adds) {
+    join<Add>(value, totals, 1, blockIdx.x);
+  } else {
+    join<Most>(value, totals, 1, blockIdx.x);
+  }
+}
+
+// Adds the residual to the ranks; ends a run.
+extern "C" __global__ void finish(u64 rows, double* ranks, const double* residual, double carry) {
+  const u64 row = thread_number();
+  if (row < rows) ranks[row] = ranks[row] + residual[row] + (row == 0 ? carry : 0);
+}

@@ -1,0 +1,241 @@
+"""The backend for CUDA devices: everything of a run stays on the device, the host only says what comes next.
+
+All work of a process is launched on one stream, tile after tile, and nothing is waited for until the sums of
+a pass are asked for. Rooms that kernels work in are kept from tile to tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
+from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.cuda_product import Product, SegmentSums
+from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_found
+from oocpr.engine.backends.cuda_vectors import (
+    DeviceReads,
+    LocalRoom,
+    RowState,
+    TileRows,
+    Vectors,
+    load_pushes,
+)
+from oocpr.engine.reads import READS
+from oocpr.errors import DamagedError
+from oocpr.store.format import REMEDY
+from oocpr.store.layout import parse_tile
+from oocpr.store.unpacking import decode_tile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.base import PublishStep, Pushed, StripeSpec, SweepStep, TileSums
+    from oocpr.engine.backends.cuda_baselines import Product as Baseline
+    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.cuda_tile import DeviceTile
+
+LOCAL_SWEEPS = 2
+"""Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
+
+
+KERNELS = {
+    "balanced": "packed columns, equal pieces of edges",
+    **{name: baseline.words for name, baseline in BASELINES.items() if not baseline.divides},
+}
+"""What each product does, by the name that `--kernel` takes; all but the first are for comparison."""
+
+
+@dataclass
+class CudaTile:
+    """A tile on the device.
+
+    Parameters
+    ----------
+    there
+        Its arrays.
+    checked
+        Whether its columns are known to be nodes.
+    matrix
+        Its links decoded, for a kernel that takes them so.
+    laid
+        The same as such a kernel wants them, once it is known what is gathered.
+    """
+
+    there: DeviceTile
+    checked: bool
+    matrix: Matrix | None = None
+    laid: Baseline | None = None
+
+
+class CudaBackend:
+    """Kernels on one device.
+
+    Parameters
+    ----------
+    device
+        Where everything is and runs.
+    kernel
+        One of KERNELS: what delivers pushes to rows.
+    """
+
+    name = "cuda"
+
+    def __init__(self, device: Device, kernel: str = "balanced") -> None:
+        self._device = device
+        self._kernel = kernel
+        self._lock = Lock()
+        self._vectors: dict[tuple[str, bool, int], Vectors] = {}
+        self._products: dict[tuple[Gather, bool, bool], Product] = {}
+        with device:
+            self._sums = SegmentSums.allocate(device, 1, 1, paired=True)
+            self._local = LocalRoom(device, 1)
+            self._faults = device.xp.zeros(1, np.uint32)
+
+    def allocate(
+        self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
+    ) -> RowState:
+        """See Backend."""
+        with self._device, self._lock:
+            return self._vectors_of(spec).allocate(spec, degree, teleport)
+
+    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:
+        """See Backend."""
+        with self._device:
+            shape = (nodes + PADDING, 2) if proposals else (nodes + PADDING,)
+            return DeviceReads(self._device.xp.zeros(shape, READS[reads].dtype), reads, proposals)
+
+    def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Pushed]:
+        """See Backend."""
+        with self._device, self._lock:
+            return state.stored, self._vectors_of(state.spec).publish(state, step)
+
+    def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
+        """See Backend."""
+        with self._device, self._lock:
+            load_pushes(self._device, reads, row_begin, pushed)
+
+    def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CudaTile:
+        """See Backend; columns stay packed, those of a tile that stays are checked."""
+        packed = parse_tile(encoded)
+        with self._device, self._lock:
+            tile = place_tile(self._device, packed, self._faults)
+            if decode:
+                check_columns(self._device, tile, nodes, self._faults)
+                self._raise(int(fetch(self._faults)[0]))
+            matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
+            return CudaTile(tile, decode, matrix)
+
+    def sweep_tile(
+        self,
+        state: RowState,
+        reads: DeviceReads,
+        tile: CudaTile,
+        rows: tuple[int, int],
+        step: SweepStep,
+        before: TileRows | None,
+    ) -> TileRows:
+        """See Backend; returns before any of it is done."""
+        spec, there = state.spec, tile.there
+        begin, end = rows
+        if there.segments != end - begin + 1:
+            raise DamagedError(
+                f"a tile has {there.segments} segments where {end - begin + 1} belong.", REMEDY
+            )
+        number, place = (before.number + 1, before.place + before.blocks) if before else (0, 0)
+        swept = TileRows(number, begin, end - begin, begin - spec.row_begin, place)
+        with self._device, self._lock:
+            self._make_room(there, swept.owned)
+            gather = Gather(spec.reads, spec.proposals, spec.proposals and spec.rows < spec.nodes)
+            window = (spec.row_begin, begin)
+            if tile.matrix is None:
+                product = self._product(gather, checked=not tile.checked)
+                product(there, reads.array, spec.nodes, window, self._sums, self._faults)
+                delivered = there
+            else:
+                laid = tile.laid = tile.laid or BASELINES[self._kernel].make(
+                    self._device, tile.matrix, gather
+                )
+                laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
+                delivered = replace(there, filled=None, filled_before=None)
+            local = self._local if spec.proposals and step.sweeps > 1 else None
+            self._vectors_of(spec).update(state, self._sums, delivered, swept, step, reads, local)
+            if local is not None:
+                self._sweep_inside(state, reads, there, swept, step)
+        return swept
+
+    def _sweep_inside(
+        self, state: RowState, reads: DeviceReads, there: DeviceTile, rows: TileRows, step: SweepStep
+    ) -> None:
+        local, sums, vectors = self._local, self._sums, self._vectors_of(state.spec)
+        product = self._product(Gather("float32"), local=True)
+        window = (rows.first, rows.first + rows.owned)
+        turns = LOCAL_SWEEPS * (step.sweeps - 1)
+        for turn in range(turns):
+            product(there, local.sends, state.spec.nodes, window, sums, self._faults)
+            if turn < turns - 1:
+                vectors.settle(state, sums, there, rows, step, local)
+        vectors.propose(state, sums, there, rows, step, reads, local)
+
+    def sums(self, state: RowState, swept: Sequence[TileRows], step: SweepStep) -> TileSums:
+        """See Backend."""
+        with self._device, self._lock:
+            sums, faults = self._vectors_of(state.spec).totals(state, swept[-1], step, self._faults)
+            self._raise(faults)
+        return sums
+
+    def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002
+        """See Backend."""
+        return state.first_row
+
+    def finish(self, state: RowState, carry: float) -> NDArray[np.float64]:
+        """See Backend."""
+        with self._device, self._lock:
+            return self._vectors_of(state.spec).finish(state, carry)
+
+    def _raise(self, faults: int) -> None:
+        if faults:
+            self._faults[:] = 0
+        raise_found(faults)
+
+    def _make_room(self, tile: DeviceTile, owned: int) -> None:
+        """Have the rooms of the largest tile so far; what they held is gone."""
+        room = self._sums
+        sums = tile.nonempty if self._kernel == "balanced" else tile.segments
+        if sums > room.pushes.size or tile.blocks > room.heads.size:
+            sums, blocks = max(sums, int(room.pushes.size)), max(tile.blocks, int(room.heads.size))
+            self._sums = SegmentSums.allocate(self._device, sums, blocks, paired=True)
+        if owned > self._local.start.size:
+            self._local = LocalRoom(self._device, owned)
+
+    def _vectors_of(self, spec: StripeSpec) -> Vectors:
+        key = (spec.reads, spec.proposals, spec.slots)
+        if key not in self._vectors:
+            self._vectors[key] = Vectors(self._device, spec)
+        return self._vectors[key]
+
+    def _product(self, gather: Gather, *, checked: bool = False, local: bool = False) -> Product:
+        key = (gather, checked, local)
+        if key not in self._products:
+            self._products[key] = Product(
+                self._device,
+                gather.reads,
+                paired=gather.paired,
+                striped=gather.striped,
+                checked=checked,
+                local=local,
+            )
+        return self._products[key]
+
+    def _matrix(self, encoded: NDArray[np.uint8], nodes: int) -> Matrix:
+        """Links of a tile decoded, segments being the rows."""
+        columns, lengths = decode_tile(encoded)
+        if columns.max(initial=0) >= nodes:
+            raise DamagedError(f"a tile has column {columns.max()} of {nodes} nodes.", REMEDY)
+        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
+        return Matrix(self._device.xp.asarray(offsets), self._device.xp.asarray(columns), nodes)

@@ -1,0 +1,94 @@
+"""Finding the device that a run asks for, and saying in plain words why it cannot be had."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from oocpr.errors import UsageError
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_compile import CudaDevice
+
+LEAST = (7, 5)
+"""Oldest compute capability that the kernels are compiled for."""
+
+_NAME = re.compile(r"cuda(?::(\d+))?")
+
+
+def is_cuda(name: str) -> bool:
+    """Whether a name is ``cuda`` or ``cuda:`` and a number.
+
+    Examples
+    --------
+    >>> is_cuda("cuda:1"), is_cuda("cuda:"), is_cuda("cpu")
+    (True, False, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
+def open_device(name: str) -> CudaDevice:
+    """Open a CUDA device.
+
+    Parameters
+    ----------
+    name
+        ``cuda`` for the first one, or ``cuda:`` and its number.
+
+    Raises
+    ------
+    UsageError
+        Where CuPy or the driver is missing, there is no such device, or it is too old.
+    """
+    found = _NAME.fullmatch(name)
+    assert found, f"{name} is no name of a CUDA device"
+    index = int(found[1] or 0)
+    try:
+        import cupy
+    except ImportError as error:
+        cause = "is not installed" if isinstance(error, ModuleNotFoundError) else f"does not load ({error})"
+        raise UsageError(
+            f"device {name} needs CuPy, which {cause}.",
+            "Install oocpr[cuda13] or oocpr[cuda12], or use device cpu.",
+        ) from error
+    check_device(cupy, name, index)
+    from oocpr.engine.backends.cuda_compile import CudaDevice
+
+    return CudaDevice(index)
+
+
+def check_device(cupy: Any, name: str, index: int) -> None:
+    """Refuse a device that is not there or too old.
+
+    Parameters
+    ----------
+    cupy
+        The module.
+    name, index
+        The device as it was asked for, and its number.
+
+    Raises
+    ------
+    UsageError
+        With the way out.
+    """
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise UsageError(
+            f"device {name} cannot be used: {error}.", "Install or update NVIDIA's driver, or use device cpu."
+        ) from error
+    if index >= count:
+        raise UsageError(
+            f"device {name} does not exist: this machine has {count}.",
+            "Use cuda:0 for the first, or device cpu.",
+        )
+    properties = runtime.getDeviceProperties(index)
+    has = int(properties["major"]), int(properties["minor"])
+    if has < LEAST:
+        raise UsageError(
+            f"device {name} ({properties['name'].decode()}) has compute capability {has[0]}.{has[1]}; "
+            f"the kernels need {LEAST[0]}.{LEAST[1]}.",
+            "Use a newer device, or device cpu.",
+        )

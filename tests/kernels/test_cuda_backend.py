@@ -1,0 +1,164 @@
+"""Whole runs of the CUDA backend beside the other backends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from oocpr.engine.backends.base import StripeSpec, SweepStep
+from oocpr.engine.backends.cuda import KERNELS, CudaBackend
+from oocpr.engine.job import Job
+from oocpr.engine.reads import READS
+from oocpr.engine.settings import METHODS, Settings
+from oocpr.errors import DamagedError
+from oocpr.store.packing import encode_tile
+
+from ..engine.digraphs import Digraph, random_digraph
+from ..engine.running import Passed, Stored, passes, plan_of, rank
+from .conftest import HOSTS
+from .shim.host import HostDevice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oocpr.engine.backends.base import Backend
+    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.store.graph import GraphStore
+
+# Whole runs, so in two of the host's four ways only.
+RUNS = pytest.mark.parametrize(
+    "device", ["host", "wide-reverse", pytest.param("cuda", marks=pytest.mark.device)], indirect=True
+)
+
+
+def first_passes(
+    store: GraphStore, settings: Settings, backend: str | Backend, **how: object
+) -> tuple[Passed, Passed]:
+    """Two passes from a state of no pattern: the first pushes a random teleport vector."""
+    weights = np.random.default_rng(5).random(store.nodes) ** 4
+    plan = plan_of(store, settings, personalized=True, **how)  # type: ignore[arg-type]
+    job = Job("", settings, plan, backend, threads=1, teleport=weights / weights.sum())
+    one, two = passes(job, store, 2)
+    return one, two
+
+
+@RUNS
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("tile_edges", [1, 7, 64, 2000])
+def test_a_pass_delivers_what_the_plain_backend_delivers(device: Device, reads: str, tile_edges: int) -> None:
+    graph = random_digraph(30, 50, seed=tile_edges)
+    with Stored(graph, tile_edges) as store:
+        for stripes in {1, min(4, store.tiles)}:
+            settings = Settings(reads=reads, sweeps=1)
+            plain, later = first_passes(store, settings, "reference", stripes=stripes)
+            for kept in ("decoded", "none"):
+                how = {"stripes": stripes, "kept": kept}
+                ours, then = first_passes(store, settings, CudaBackend(device), **how)
+                assert np.array_equal(ours.pushed, plain.pushed)
+                assert np.abs(ours.after - plain.after).sum() <= 1e-14
+                assert abs(ours.residual - plain.residual) <= 1e-14
+                # Proposals are float32 in one and float64 in the other, before they are rounded.
+                close = 1e-6 if READS[reads].bytes >= 4 else 2 * READS[reads].unit_rounding
+                assert np.abs(then.pushed - later.pushed).sum() <= close * np.abs(later.pushed).sum()
+
+
+CONVERGENT = [
+    (name, reads) for name in METHODS for reads in READS if name != "power" or READS[reads].bytes >= 4
+]
+
+
+@RUNS
+@pytest.mark.parametrize(("name", "reads"), CONVERGENT)
+@pytest.mark.parametrize("stripes", [1, 3])
+def test_a_run_takes_no_more_passes_than_on_a_processor(
+    device: Device, name: str, reads: str, stripes: int
+) -> None:
+    tol = 1e-6 if (name, reads) == ("power", "float32") else 1e-10
+    with Stored(random_digraph(200, 700, seed=1), 100) as store:
+        how = {"reads": reads, "method": name, "tol": tol, "stripes": stripes, "sweeps": 4}
+        ours = rank(store, backend=CudaBackend(device), **how)
+        again = rank(store, backend=CudaBackend(device), **how)
+        cpu = rank(store, **how)
+    assert ours.converged
+    assert abs(ours.passes - cpu.passes) <= 1
+    assert np.abs(ours.ranks - cpu.ranks).sum() <= ours.error_bound + cpu.error_bound
+    assert np.array_equal(ours.ranks, again.ranks)
+    assert [x.residual for x in ours.history] == [x.residual for x in again.history]
+
+
+def long_rows() -> Digraph:
+    """9000 links, of which node 7 has half; rows before and behind it have theirs."""
+    rng = np.random.default_rng(4)
+    nodes = 4500
+    src = [np.arange(nodes), rng.integers(0, nodes, 4500)]
+    dst = [np.full(nodes, 7), rng.integers(0, 400, 4500)]
+    return Digraph(nodes, np.concatenate(src), np.concatenate(dst))
+
+
+@RUNS
+@pytest.mark.parametrize(("tile_edges", "stripes"), [(2**17, 1), (3000, 1), (700, 4)])
+def test_a_row_that_spans_blocks_tiles_and_stripes(device: Device, tile_edges: int, stripes: int) -> None:
+    with Stored(long_rows(), tile_edges) as store:
+        settings = Settings(reads="float64", sweeps=1)
+        plain, later = first_passes(store, settings, "reference", stripes=stripes)
+        ours, then = first_passes(store, settings, CudaBackend(device), stripes=stripes)
+        assert np.abs(ours.after - plain.after).sum() <= 1e-14
+        assert np.abs(then.after - later.after).sum() <= 1e-4 * np.abs(later.after - plain.after).sum()
+
+
+def test_orders_of_threads_and_widths_of_warps_change_no_bit(shim_folder: Path) -> None:
+    with Stored(random_digraph(1500, 9000, seed=2), 4000) as store:
+        for reads in ("bits16", "bits8"):
+            how = {"reads": reads, "stripes": 2, "sweeps": 2, "max_passes": 4}
+            runs = [
+                rank(store, backend=CudaBackend(HostDevice(shim_folder, **host)), **how)
+                for host in HOSTS.values()
+            ]
+            for run in runs[1:]:
+                assert np.array_equal(run.ranks, runs[0].ranks)
+                assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_column_that_is_no_node_is_found(shim_folder: Path, stays: bool) -> None:
+    backend = CudaBackend(HostDevice(shim_folder))
+    columns, lengths = np.array([5, 10, 3], np.uint32), np.array([2, 1, *[0] * 8, 0], np.uint32)
+    coded = np.frombuffer(encode_tile(columns, lengths), np.uint8)
+    spec = StripeSpec(0, 1, 0, 10, 10, 0, True, "bits16")
+    state = backend.allocate(spec, np.ones(10, np.uint32), None)
+    reads = backend.allocate_reads(10, "bits16", True)
+    step = SweepStep(0.85, 0.15, 0.0, 3, -1, (), 1.0)
+
+    def one_pass(coded: np.ndarray) -> None:
+        tile = backend.prepare(coded, 10, stays)
+        backend.sums(state, [backend.sweep_tile(state, reads, tile, (0, 10), step, None)], step)
+
+    with pytest.raises(DamagedError, match="column that is no node"):
+        one_pass(coded)
+    columns[1] = 9
+    one_pass(np.frombuffer(encode_tile(columns, lengths), np.uint8))
+
+
+def test_a_tile_of_other_rows_is_refused(shim_folder: Path) -> None:
+    backend = CudaBackend(HostDevice(shim_folder))
+    coded = np.frombuffer(encode_tile(np.array([1], np.uint32), np.array([1, 0])), np.uint8)
+    spec = StripeSpec(0, 1, 0, 10, 10, 0, False, "float32")
+    state = backend.allocate(spec, np.ones(10, np.uint32), None)
+    step = SweepStep(0.85, 0.15, 0.0, 1, -1, (), 1.0)
+    tile = backend.prepare(coded, 10, True)
+    with pytest.raises(DamagedError, match="2 segments where 11 belong"):
+        backend.sweep_tile(state, backend.allocate_reads(10, "float32", False), tile, (0, 10), step, None)
+
+
+@pytest.mark.parametrize("stripes", [1, 3])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_delivers_the_same(shim_folder: Path, kernel: str, stripes: int) -> None:
+    with Stored(random_digraph(200, 700, seed=1), 100) as store:
+        settings = Settings(sweeps=2)
+        plain, later = first_passes(store, settings, CudaBackend(HostDevice(shim_folder)), stripes=stripes)
+        backend = CudaBackend(HostDevice(shim_folder), kernel)
+        ours, then = first_passes(store, settings, backend, stripes=stripes)
+    assert np.abs(ours.after - plain.after).sum() <= 1e-14
+    assert np.abs(then.pushed - later.pushed).sum() <= 0.01 * np.abs(later.pushed).sum()

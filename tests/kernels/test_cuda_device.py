@@ -1,0 +1,74 @@
+"""Devices that cannot be used are refused in words that say what to do."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+
+from oocpr.engine.backends.cuda_device import check_device, is_cuda, open_device
+from oocpr.engine.job import make_backend
+from oocpr.errors import UsageError
+
+
+class DriverError(RuntimeError):
+    """What CuPy raises where the driver fails."""
+
+
+def machine(*capabilities: tuple[int, int]) -> SimpleNamespace:
+    """CuPy as it would be on a machine with such devices; none at all is one without a driver."""
+
+    def count() -> int:
+        if not capabilities:
+            raise DriverError("cudaErrorInsufficientDriver: CUDA driver version is insufficient")
+        return len(capabilities)
+
+    def properties(index: int) -> dict[str, object]:
+        major, minor = capabilities[index]
+        return {"name": b"Some Card", "major": major, "minor": minor}
+
+    runtime = SimpleNamespace(
+        CUDARuntimeError=DriverError, getDeviceCount=count, getDeviceProperties=properties
+    )
+    return SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "index", "words"),
+    [
+        ([], 0, "driver version is insufficient. Install or update NVIDIA's driver"),
+        ([(9, 0)], 1, "cuda:1 does not exist: this machine has 1"),
+        ([(7, 0)], 0, r"Some Card.* has compute capability 7.0; the kernels need 7.5"),
+    ],
+)
+def test_a_device_that_cannot_be_used(capabilities: list[tuple[int, int]], index: int, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        check_device(machine(*capabilities), f"cuda:{index}", index)
+
+
+def test_devices_that_can() -> None:
+    check_device(machine((7, 5), (10, 0)), "cuda", 0)
+    check_device(machine((7, 5), (10, 0)), "cuda:1", 1)
+
+
+def test_names() -> None:
+    assert [name for name in ("cuda", "cuda:0", "cuda:12", "cuda:x", "gpu", "cuda0") if is_cuda(name)] == [
+        "cuda", "cuda:0", "cuda:12",
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
+def test_without_cupy() -> None:
+    with pytest.raises(UsageError, match="needs CuPy, which is not installed"):
+        open_device("cuda")
+    with pytest.raises(UsageError, match="needs CuPy"):
+        make_backend("auto", 1, "balanced")
+    assert make_backend("auto", 1).name == "cpu"
+
+
+def test_kernels_are_for_devices_and_known() -> None:
+    with pytest.raises(UsageError, match="is for CUDA devices and the device is cpu"):
+        make_backend("cpu", 1, "balanced")
+    with pytest.raises(UsageError, match=r"abacus.*balanced, csr-scalar"):
+        make_backend("cuda", 1, "abacus")

@@ -1,0 +1,393 @@
+"""Rank graphs on a CUDA device and say where the time goes, beside power iteration with cuSPARSE.
+
+For each graph: whole runs of the default method to a certified error, the passes they take, the time of a
+pass by parts, the true error (against float64 power iteration with cuSPARSE, run until nothing moves), the
+time that cuSPARSE takes to the same true error, and whether all runs give the same bits. Needs CuPy, but
+neither Zarr nor an installation::
+
+    ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_rank.py --small
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import traceback
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import cupy as cp
+import device_graphs as graphs
+import numpy as np
+
+from oocpr.engine import method
+from oocpr.engine.backends.base import StripeSpec
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_compile import CudaDevice
+from oocpr.engine.backends.cuda_product import Product
+from oocpr.engine.backends.cuda_vectors import Vectors
+from oocpr.engine.settings import Settings
+from oocpr.engine.stream import PassTraffic
+from oocpr.engine.stripe import Stripe
+from oocpr.plan.plan import sweeps_for
+from oocpr.store.packing import encode_tile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+PARTS = {"publish": Vectors, "update": Vectors, "settle": Vectors, "propose": Vectors, "__call__": Product}
+"""What is timed apart: methods that launch kernels, and of which class."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tile stream whose tiles are on the device."""
+
+    tiles: list[Any]
+
+    def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
+        """See TileStream."""
+        for number, tile in enumerate(self.tiles):
+            compute(number, tile)
+        return PassTraffic(0, 0.0)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A run."""
+
+    ranks: Any
+    residuals: tuple[float, ...]
+    seconds: float
+    bound: float
+
+
+class Parts:
+    """Device time of each part of a run, measured by events around launches."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+
+    def __enter__(self) -> Parts:
+        self._kept = {name: getattr(owner, name) for name, owner in PARTS.items()}
+        for name, owner in PARTS.items():
+            setattr(owner, name, self._timed(name, self._kept[name]))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for name, owner in PARTS.items():
+            setattr(owner, name, self._kept[name])
+
+    def _timed(self, name: str, launch: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(owner: Any, *args: Any) -> Any:
+            label = name
+            if isinstance(owner, Product):
+                label = "local product" if owner.local else "product"
+            begin, end = cp.cuda.Event(), cp.cuda.Event()
+            begin.record()
+            result = launch(owner, *args)
+            end.record()
+            self._events[label].append((begin, end))
+            return result
+
+        return timed
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each part."""
+        cp.cuda.Device().synchronize()
+        return {
+            name: sum(cp.cuda.get_elapsed_time(*pair) for pair in pairs) / 1e3
+            for name, pairs in self._events.items()
+        }
+
+
+class OnDevice:
+    """A graph in tiles on the device, ready to be ranked."""
+
+    def __init__(self, backend: CudaBackend, graph: graphs.DeviceGraph, tiles: int, threads: int) -> None:
+        self.backend = backend
+        self.nodes, self.edges = graph.nodes, graph.edges
+        tile_edges = -(-graph.edges // tiles)
+        encoded, self.tile_rows = _encode(graph, tile_edges, threads)
+        self.stream = Held([])
+        for _ in range(len(encoded)):
+            coded = np.frombuffer(encoded.pop(0), np.uint8)
+            self.stream.tiles.append(backend.prepare(coded, graph.nodes, True))
+        self.device_bytes = sum(tile.there.nbytes for tile in self.stream.tiles)
+        self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
+        self.local_share = _local_share(graph, self.tile_rows, tile_edges)
+
+    def stripes(self, settings: Settings) -> Iterator[tuple[Stripe, Any]]:
+        """The one stripe, with rows as before a run; the same memory each time."""
+        tiles = len(self.stream.tiles)
+        slots = settings.mixing if settings.mixed else 0
+        spec = StripeSpec(0, tiles, 0, self.nodes, self.nodes, slots, settings.mixed, settings.reads)
+        rows = self.backend.allocate(spec, self.degree, None)
+        reads = self.backend.allocate_reads(self.nodes, settings.reads, settings.mixed)
+        stream: Any = self.stream
+        while True:
+            for array in (rows.ranks, rows.residual, rows.push, rows.changes, rows.steps):
+                array.fill(0)
+            yield Stripe(spec, self.tile_rows, self.backend, rows, stream), reads
+
+    def rank(self, settings: Settings, stripe: Stripe, reads: Any) -> Ranked:
+        """One run, as :mod:`oocpr.engine.run` does it."""
+        cp.cuda.Device().synchronize()
+        begun = perf_counter()
+        state = method.begin(settings, 1, 1 / self.nodes)
+        while state.number < settings.pass_limit:
+            stored, pushed = stripe.publish(method.publish_step(settings, state, 0))
+            self.backend.load(reads, 0, stored)
+            step = method.sweep_step(settings, state, self.nodes, [pushed])
+            sums, _ = stripe.sweep(reads, step)
+            state = method.end_pass(state, step, [pushed], [sums])
+            if settings.satisfied(state.residuals[-1]):
+                break
+        seconds = perf_counter() - begun
+        ranks = stripe.state.ranks + stripe.state.residual
+        ranks[0] += state.carries[0]
+        ranks /= ranks.sum()
+        return Ranked(ranks, state.residuals, seconds, settings.bound(state.residuals[-1]))
+
+
+class Peer:
+    """Power iteration in float64 with cuSPARSE, dangling mass spread over all nodes."""
+
+    def __init__(self, graph: graphs.DeviceGraph, degree: NDArray[np.uint32], damping: float) -> None:
+        from cupyx.scipy.sparse import csr_matrix
+
+        self.nodes, self.damping = graph.nodes, damping
+        parts = (
+            cp.ones(graph.edges, np.float64), graph.columns.view(np.int32), graph.offsets.astype(np.int32)
+        )  # fmt: skip
+        self._matrix = csr_matrix(parts, shape=(graph.nodes, graph.nodes))
+        there = cp.asarray(degree)
+        self._share = cp.where(there > 0, 1.0 / cp.maximum(there, 1), 0.0)
+        self._dangling = (there == 0).astype(np.float64)
+        self._sent, self._sums = cp.empty(graph.nodes), cp.empty(graph.nodes)
+        self._send = cp.ElementwiseKernel("float64 x, float64 share", "float64 y", "y = x * share", "send")
+        self._next = cp.ElementwiseKernel(
+            "float64 got, raw float64 lost, float64 c, float64 nodes", "float64 x",
+            "x = c * (got + lost[0] / nodes) + (1 - c) / nodes", "next_ranks",
+        )  # fmt: skip
+
+    def sweep(self, x: Any) -> Any:
+        """One sweep, in place; nothing is waited for."""
+        import cupyx.cusparse
+
+        lost = (self._dangling @ x).reshape(1)
+        self._send(x, self._share, self._sent)
+        cupyx.cusparse.spmv(self._matrix, self._sent, self._sums)
+        self._next(self._sums, lost, self.damping, float(self.nodes), x)
+        return x
+
+    def settled(self, x: Any, most: int = 300) -> Any:
+        """Sweep until nothing moves but by rounding."""
+        x = x.copy()
+        least, stuck = float("inf"), 0
+        for _ in range(most):
+            before = x.copy()
+            self.sweep(x)
+            moved = float(cp.abs(x - before).sum())
+            stuck = 0 if moved < 0.9 * least else stuck + 1
+            least = min(least, moved)
+            if stuck == 5:
+                break
+        return x / x.sum()
+
+    def sweeps_to(self, exact: Any, errors: list[float], most: int = 400) -> dict[str, int]:
+        """Sweeps from the uniform vector until the true error is no more than each of `errors`."""
+        x = cp.full(self.nodes, 1 / self.nodes)
+        needed: dict[str, int] = {}
+        for number in range(1, most + 1):
+            self.sweep(x)
+            error = float(cp.abs(x / x.sum() - exact).sum())
+            needed |= {f"{e:.3g}": number for e in errors if error <= e and f"{e:.3g}" not in needed}
+            if len(needed) == len(errors):
+                break
+        return needed
+
+    def seconds(self, sweeps: int = 20) -> float:
+        """Time of a sweep."""
+        x = cp.full(self.nodes, 1 / self.nodes)
+        self.sweep(x)
+        begin, end = cp.cuda.Event(), cp.cuda.Event()
+        begin.record()
+        for _ in range(sweeps):
+            self.sweep(x)
+        end.record()
+        end.synchronize()
+        return float(cp.cuda.get_elapsed_time(begin, end)) / 1e3 / sweeps
+
+
+class Bench:
+    """What has been found so far."""
+
+    def __init__(self, out: Path, runs: int, threads: int, tiles: int) -> None:
+        self.backend = CudaBackend(CudaDevice(0))
+        self.out, self.runs, self.threads, self.tiles = out, runs, threads, tiles
+        self.results: dict[str, Any] = {"device": cp.cuda.runtime.getDeviceProperties(0)["name"].decode()}
+        self.begun = perf_counter()
+
+    def note(self, graph: str, what: str, value: Any) -> None:
+        """Print a result and keep it on disk, so that nothing is lost when time runs out."""
+        self.results.setdefault(graph, {})[what] = value
+        text = f"{value:10.4g}" if isinstance(value, float) else json.dumps(value)
+        print(f"{perf_counter() - self.begun:6.1f} s  {graph:18s} {what:32s} {text}", flush=True)
+        self.out.write_text(json.dumps(self.results, indent=1) + "\n")
+
+    def guard(self, graph: str, what: str, work: Callable[[], object]) -> None:
+        """Do one part; its failure is noted and does not end the others."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            self.note(graph, what, f"failed: {error}"[:500])
+
+    def graph(self, graph: graphs.DeviceGraph, chosen: list[dict[str, Any]]) -> None:
+        """Everything that is measured on one graph; settings without sweeps get those of a plan."""
+        name = graph.name
+        there = OnDevice(self.backend, graph, self.tiles, self.threads)
+        planned = sweeps_for(there.local_share)
+        facts = {
+            "nodes": there.nodes,
+            "edges": there.edges,
+            "tiles": len(there.stream.tiles),
+            "B/edge on the device": there.device_bytes / there.edges,
+            "share of edges inside tiles": there.local_share,
+            "sweeps of a plan": planned,
+        }
+        for what, value in facts.items():
+            self.note(name, what, value)
+        peer = Peer(graph, there.degree, 0.85)
+        exact: Any = None
+        reached: list[float] = []
+        for parameters in chosen:
+            settings = Settings(**{"sweeps": planned, **parameters})
+            label = ", ".join(
+                [settings.method, settings.reads]
+                + [f"sweeps {settings.sweeps}, mixing {settings.mixing}"] * settings.mixed
+            )
+            first = next(there.stripes(settings))
+            run = there.rank(settings, *first)
+            exact = peer.settled(run.ranks) if exact is None else exact
+            cell = self.run(there, settings, exact)
+            reached.append(cell["true error"])
+            self.note(name, label, cell)
+        sweep = peer.seconds()
+        needed = peer.sweeps_to(exact, [1e-10, *reached])
+        self.note(name, "cuSPARSE seconds a sweep", sweep)
+        self.note(name, "cuSPARSE sweeps to true error", needed)
+        self.note(name, "cuSPARSE seconds to true error", {e: n * sweep for e, n in needed.items()})
+
+    def run(self, there: OnDevice, settings: Settings, exact: Any) -> dict[str, Any]:
+        """Time runs of one setting, look at their parts, and compare their bits."""
+        stripes = there.stripes(settings)
+        runs = [there.rank(settings, *next(stripes))]
+        same = True
+        for _ in range(self.runs - 1):
+            run = there.rank(settings, *next(stripes))
+            same &= run.residuals == runs[0].residuals and bool((run.ranks == runs[0].ranks).all())
+            runs.append(Ranked(None, run.residuals, run.seconds, run.bound))
+        error = float(cp.abs(runs[0].ranks - exact).sum())
+        seconds = float(np.median([run.seconds for run in runs]))
+        with Parts() as parts:
+            whole = there.rank(settings, *next(stripes))
+        passes = len(whole.residuals)
+        parted = parts.seconds()
+        products = parted.get("product", 0.0)
+        return {
+            "passes": passes,
+            "seconds": seconds,
+            "best seconds": min(run.seconds for run in runs),
+            "ms a pass": 1e3 * seconds / passes,
+            "ms a pass by parts": {part: 1e3 * s / passes for part, s in parted.items()},
+            "share of vectors": (sum(parted.values()) - products - parted.get("local product", 0.0))
+            / max(1e-12, seconds),
+            "share of gaps": 1 - sum(parted.values()) / seconds,
+            "product GTEPS": there.edges * passes / products / 1e9,
+            "bound": whole.bound,
+            "true error": error,
+            "runs": len(runs),
+            "same bits": same,
+        }
+
+
+def _encode(
+    graph: graphs.DeviceGraph, tile_edges: int, threads: int
+) -> tuple[list[bytes], NDArray[np.int64]]:
+    """Tiles as a store has them, and their first owned rows."""
+    offsets, columns = cp.asnumpy(graph.offsets), cp.asnumpy(graph.columns)
+    begins = np.arange(0, graph.edges, tile_edges)
+    owners = np.searchsorted(offsets, begins, side="right") - 1
+    owners[0] = 0
+    tile_rows = np.append(owners, graph.nodes).astype(np.int64)
+
+    def encode(t: int) -> bytes:
+        lo, hi = int(begins[t]), min(int(begins[t]) + tile_edges, graph.edges)
+        ends = np.append(offsets, graph.edges)[tile_rows[t] : tile_rows[t + 1] + 2]
+        return encode_tile(columns[lo:hi], np.diff(np.clip(ends, lo, hi)))
+
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(encode, range(len(begins)))), tile_rows
+
+
+def _local_share(graph: graphs.DeviceGraph, tile_rows: NDArray[np.int64], tile_edges: int) -> float:
+    inside = 0
+    for t, (first, last) in enumerate(pairwise(tile_rows)):
+        columns = graph.columns[t * tile_edges : (t + 1) * tile_edges]
+        inside += int(((columns >= int(first)) & (columns < int(last))).sum())
+    return inside / graph.edges
+
+
+def main() -> None:
+    """Parse the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_rank.json")
+    parser.add_argument(
+        "--small", action="store_true", help="R-MAT 18 and a small web-like graph, all formats"
+    )
+    parser.add_argument("--scales", type=int, nargs="*", default=[24, 26], help="of R-MAT")
+    parser.add_argument("--web", type=int, default=24, metavar="SCALE", help="of the web-like graph; 0: none")
+    parser.add_argument("--tiles", type=int, default=16)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=16)
+    options = parser.parse_args()
+    bench = Bench(options.out, 3 if options.small else options.runs, options.threads, options.tiles)
+    scales, web = ([18], 18) if options.small else (options.scales, options.web)
+    few: list[dict[str, Any]] = [{}, {"reads": "bits8"}, {"method": "residual"}]
+    more = [{"sweeps": sweeps} for sweeps in (1, 2, 3)]
+    if options.small:
+        few += [{"reads": "float32"}, {"reads": "float64"}, {"method": "power", "reads": "float64"}]
+    pool = cp.get_default_memory_pool()
+
+    def measure(name: str, nodes: int, edges: Any, chosen: list[dict[str, Any]]) -> None:
+        graph = graphs.rows_of(name, nodes, edges)
+        bench.guard(name, "runs", partial(bench.graph, graph, chosen))
+        pool.free_all_blocks()
+
+    def rmat(scale: int) -> None:
+        nodes, edges = graphs.rmat_edges(scale)
+        measure(f"rmat{scale} by degree", nodes, graphs.by_out_degree(nodes, edges), [*few, {"sweeps": 1}])
+
+    def crawl() -> None:
+        count = 302_000_000 >> (24 - web)
+        measure(f"web{web} natural", *graphs.web_edges(web, count), [*few, *more])
+
+    if web:
+        bench.guard("web", "graph", crawl)
+    for scale in scales:
+        bench.guard(f"rmat{scale}", "graph", partial(rmat, scale))
+
+
+if __name__ == "__main__":
+    main()
