@@ -124,6 +124,8 @@ def rank(
     format: str | None,  # noqa: A002
     labels: str | None,
     undirected: bool,
+    source_column: str | None,
+    target_column: str | None,
     **parameters: Any,
 ) -> int:
     """Rank the nodes of a graph.
@@ -145,6 +147,8 @@ def rank(
             format=format,
             labels=labels,
             undirected=undirected,
+            source_column=source_column,
+            target_column=target_column,
             tmp=tmp,
             progress=progress,
         )
