@@ -21,7 +21,7 @@ class Progress(Protocol):
         done, total
             How much is done of how much, in `unit`; `total` is None where nobody knows.
         unit
-            ``"B"``, ``"edges"``, ``"tiles"`` or ``"passes"``.
+            ``"B"``, ``"edges"``, ``"ids"``, ``"names"``, ``"tiles"`` or ``"passes"``.
         note
             A short text to show beside, such as the error bound of the last pass.
         """

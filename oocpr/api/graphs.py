@@ -116,6 +116,8 @@ def import_graph(
     labels: str | os.PathLike[str] | None = None,
     format: str | None = None,  # noqa: A002
     undirected: bool = False,
+    source_column: str | None = None,
+    target_column: str | None = None,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
@@ -125,8 +127,9 @@ def import_graph(
     Parameters
     ----------
     source
-        A file, a SciPy sparse matrix (an entry (i, j) is the edge i -> j), a pair of integer arrays
-        ``(from, to)``, or any `oocpr.sources.block.Source`.
+        A file, a pattern, a URL, ``"-"`` for standard input, or a list of these; a SciPy sparse matrix (an
+        entry (i, j) is the edge i -> j), a pair of integer arrays ``(from, to)`` or one array, a table of
+        Arrow, pandas, Polars, cuDF or Dask, a graph of NetworkX, or any `oocpr.sources.block.Source`.
     path
         The store to make, ``.zarr``; it appears when it is whole.
     memory
@@ -139,6 +142,8 @@ def import_graph(
         Name of the format; found by the file's name and first bytes otherwise.
     undirected
         Take each edge in both directions.
+    source_column, target_column
+        Columns that edges run from and to, of tables and Parquet files; the usual names by default.
     tmp
         Folder to sort in; beside `path` by default.
     overwrite
@@ -171,7 +176,14 @@ def import_graph(
     from oocpr.store.graph import open_store
 
     budget = parse_bytes(memory)
-    opened = open_source(source, format=format, labels=labels, undirected=undirected)
+    opened = open_source(
+        source,
+        format=format,
+        labels=labels,
+        undirected=undirected,
+        source_column=source_column,
+        target_column=target_column,
+    )
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     build_store(opened, path, memory=budget, order=order, tmp=tmp, overwrite=overwrite, progress=progress)
     return Graph(open_store(path), notices=opened.notices)
@@ -204,6 +216,8 @@ def as_graph(
     labels: str | os.PathLike[str] | None = None,
     format: str | None = None,  # noqa: A002
     undirected: bool = False,
+    source_column: str | None = None,
+    target_column: str | None = None,
     tmp: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Graph:
@@ -214,7 +228,7 @@ def as_graph(
     graph
         A `Graph`, the path of a store (a folder, a name ending in ``.zarr`` or a URL), or a source, which is
         imported to a temporary store that lives as long as the graph and its ranks.
-    memory, labels, format, undirected, progress
+    memory, labels, format, undirected, source_column, target_column, progress
         See `import_graph`; for sources only.
     tmp
         Folder of the temporary store; the system's by default.
@@ -227,9 +241,9 @@ def as_graph(
     if isinstance(graph, Graph):
         return graph
     if isinstance(graph, str | os.PathLike) and _looks_like_a_store(os.fspath(graph)):
-        if labels is not None or format is not None or undirected:
+        if (labels, format, source_column, target_column, undirected) != (None, None, None, None, False):
             raise UsageError(
-                f"{graph} is a store, and labels, format and direction were settled when it was made.",
+                f"{graph} is a store: labels, format, columns and direction were settled when it was made.",
                 "Leave them out, or name the source.",
             )
         return open_graph(graph)
@@ -242,6 +256,8 @@ def as_graph(
             labels=labels,
             format=format,
             undirected=undirected,
+            source_column=source_column,
+            target_column=target_column,
             progress=progress,
         )
     except BaseException:
@@ -251,7 +267,12 @@ def as_graph(
 
 
 def _looks_like_a_store(path: str) -> bool:
-    return path.rstrip("/").endswith(".zarr") or "://" in path or Path(path).is_dir()
+    last = path.rstrip("/").rpartition("/")[2]
+    if "://" in path:
+        return last.endswith(".zarr") or not ("." in last or path.endswith("/"))
+    # A folder that is no store may be a source: one of Parquet files.
+    tables = (file for file in Path(path).rglob("*") if file.suffix in (".parquet", ".pq"))
+    return last.endswith(".zarr") or (Path(path).is_dir() and not any(tables))
 
 
 def _temporary_folder(tmp: str | os.PathLike[str] | None) -> Path:

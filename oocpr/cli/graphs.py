@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from oocpr.api import Graph
     from oocpr.cli.options import Session
 
-FORMATS = "text, matrixmarket, npz, gr0, hollins, names"
+FORMATS = "text, matrixmarket, npz, npy, parquet, bvgraph, gr0, hollins, names"
 
 
 def _store(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -39,6 +39,16 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "[default: NAME.labels.txt or .tsv beside NAME.txt]",
         ),
         click.option("--undirected", is_flag=True, help="Take each edge in both directions."),
+        click.option(
+            "--source-column",
+            metavar="NAME",
+            help="Parquet column that edges run from.  [default: src, source or from; or the first of two]",
+        ),
+        click.option(
+            "--target-column",
+            metavar="NAME",
+            help="Parquet column that edges run to.  [default: dst, target or to; or the second of two]",
+        ),
     )(function)
 
 
@@ -86,18 +96,23 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
     oocpr import links.txt.gz -o links.zarr
     oocpr import web.mtx.xz -o web.zarr --memory 1GiB --order degree
     oocpr import deps.txt.gz --labels names.txt.gz -o deps.zarr
+    oocpr import parts/ --source-column citing --target-column cited -o papers.zarr
+    oocpr import from.npy to.npy -o pairs.zarr
+    oocpr import - -o both.zarr < both.txt
     """,
 )
-@click.argument("source", metavar="SOURCE")
+@click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
 @build_options
 @source_options
 @click.pass_obj
-def import_(session: Session, /, source: str, output: str, **parameters: Any) -> None:
+def import_(session: Session, /, source: tuple[str, ...], output: str, **parameters: Any) -> None:
     """Turn a graph in any format into a store.
 
-    SOURCE is an edge list (from, to; tabs or spaces; # and % comments), Matrix Market, SciPy .npz, gr0 or
-    hollins file, plain or compressed as .gz, .xz, .bz2 or .zst. Repeated edges are counted once, self-loops
-    are kept. The store appears under its name only when it is whole.
+    SOURCE is an edge list (from, to; tabs or spaces; # and % comments), Matrix Market, gr0 or hollins file,
+    plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or BVGraph file; a folder
+    of Parquet files; a URL such as s3://bucket/links.parquet; or - for standard input. Several files, or a
+    pattern in quotes, are read as one graph. Repeated edges are counted once, self-loops are kept. The store
+    appears under its name only when it is whole.
     """
     from oocpr.api import import_graph
 

@@ -134,6 +134,8 @@ def rank(
     format: str | None,  # noqa: A002
     labels: str | None,
     undirected: bool,
+    source_column: str | None,
+    target_column: str | None,
     **parameters: Any,
 ) -> int:
     """Rank the nodes of a graph.
@@ -155,6 +157,8 @@ def rank(
             format=format,
             labels=labels,
             undirected=undirected,
+            source_column=source_column,
+            target_column=target_column,
             tmp=tmp,
             progress=progress,
         )

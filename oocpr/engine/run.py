@@ -110,7 +110,7 @@ def _solve_whole(
     settings: Settings,
     path: str,
     client: Any,
-    backend: str,
+    backend: str | Backend,
     threads: int | None,
     teleport: NDArray[np.float64] | None,
     kept: dict[str, WholeGraph] | None,

@@ -3,12 +3,16 @@
 ::
 
     spill       blocks -> one nameless file of keys, row << 32 | column; which ids occur
+    settle      ids of 64 bits and names -> numbers, by way of these:
+      records     what each block has met, numbered in it (tables, fingerprint)
+      dictionary  all records -> the nodes there are (parts, meeting, names)
     order       ids -> store rows: kept or by out-degree
     partition   keys -> buckets, each a range of keys that fits in memory
     merge       bucket -> sorted keys without repeats, degrees
     tiles       sorted keys -> tiles of equal edges with their row lengths
+    called      what the rows are called
     build       drives these, under one memory budget
 
 A key is an edge as the store sees it: row v lists the nodes that link to v, so the row is the head of
-the edge and the column its tail. Until the order is known, both are the caller's ids.
+the edge and the column its tail. Until the order is known, both are the caller's ids, or numbers for them.
 """

@@ -11,11 +11,12 @@ import numpy as np
 
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
-from oocpr.ingest.budget import require, resident
+from oocpr.ingest.budget import require, resident, settled
+from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.merge import Merger, sorted_pieces
 from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
 from oocpr.ingest.partition import Run, partition
-from oocpr.ingest.scratch import Scratch
+from oocpr.ingest.scratch import Scratch, Workspace
 from oocpr.ingest.spill import Spilled, spill
 from oocpr.ingest.tiles import TileCutter
 from oocpr.progress import silent
@@ -26,7 +27,6 @@ from oocpr.units import format_count
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -73,7 +73,8 @@ def build_store(
     overwrite
         Whether to replace a store that stands at `path`.
     progress
-        Told the stages "reading", "ordering", "partitioning" and "writing", those that there are.
+        Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
+        that there are.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
 
@@ -112,15 +113,15 @@ def build_store(
     with ExitStack() as stack:
         writer = stack.enter_context(GraphWriter(path, overwrite=overwrite))
         folder = Path(path).absolute().parent if tmp is None else Path(tmp)
-        scratch = stack.enter_context(Scratch(folder))
+        workspace = stack.enter_context(Workspace(folder))
         spare = memory - resident() - budget.SLACK_BYTES
-        spilled = spill(source, scratch, block_edges or budget.block_edges(spare), memory, progress)
+        spilled = spill(source, workspace, block_edges or budget.block_edges(spare), memory, progress)
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
-        run = Run(scratch, 0, spilled.edges, 0, spilled.nodes << 32)
+        run = Run(spilled.file, 0, spilled.edges, 0, spilled.nodes << 32)
         ordered = _order(run, spilled, order, memory, progress)
 
         size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
-        beside = resident() + budget.SLACK_BYTES
+        beside = settled() + budget.SLACK_BYTES
         beside += budget.writing_bytes(spilled.nodes, spilled.edges, tile_edges)
         least = budget.KEY_BYTES * min(spilled.edges, budget.LEAST_BUCKET_EDGES)
         require(beside + least, memory, f"Sorting {size}")
@@ -144,8 +145,8 @@ def build_store(
             self_loops=merger.self_loops,
             local_edges=cutter.local_edges,
             out_degree=[merger.out_degree],
-            node_ids=ordered.node_ids,
-            labels=_by_row(source.labels, ordered.node_ids),
+            node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
+            labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
         )
 
 
@@ -158,7 +159,7 @@ def _load_coders() -> None:
 def _order(run: Run, spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
     if order == "keep":
         return keep_order(spilled.ids)
-    needed = resident() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
+    needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
     require(needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
     return degree_order(
         run, spilled.nodes, spilled.ids, lambda done: progress("ordering", done, run.count, "edges")
@@ -181,9 +182,3 @@ def _sort(run: Run, bucket_edges: int, merger: Merger, cutter: TileCutter, progr
                 cutter.add(merger.merge(keys, count))
                 done += count
                 progress("writing", done, run.count, "edges")
-
-
-def _by_row(labels: Sequence[str] | None, node_ids: NDArray[np.uint32] | None) -> Iterable[str] | None:
-    if labels is None or node_ids is None:
-        return labels
-    return (labels[node_id] for node_id in node_ids.tolist())

@@ -137,3 +137,35 @@ class Scratch:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Workspace:
+    """The temporary files of an import: whatever ends it, none of them is left open.
+
+    Parameters
+    ----------
+    folder
+        Existing folder on the disk to use.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> with Workspace(Path(".")) as space:
+    ...     space.file().write(0, np.arange(3))
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files: list[Scratch] = []
+
+    def file(self) -> Scratch:
+        """Make a file; who is done with it early may close it."""
+        self._files.append(Scratch(self.folder))
+        return self._files[-1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()

@@ -1,4 +1,9 @@
-"""First stage: a source, readable once, becomes a file that can be read again."""
+"""First stage: a source, readable once, becomes a file that can be read again.
+
+Ids below 2^32 are written as they are, and a bitmap of them says in the end which occur. Other ids, and
+names, are written as numbers of records; once a source has shown one of them, or the bitmap would outgrow the
+memory, so are all ids that follow, and in the end those that came before.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +15,19 @@ import numpy as np
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.budget import KEY_BYTES, SLACK_BYTES, require, resident
 from oocpr.ingest.ids import IdSet
-from oocpr.sources.block import MAX_NODES
+from oocpr.ingest.records import Records
+from oocpr.ingest.settle import Segment, keys_of, settle
+from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from typing import Any
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.scratch import Scratch
+    from oocpr.ingest.dictionary import Dictionary
+    from oocpr.ingest.scratch import Scratch, Workspace
     from oocpr.progress import Progress
-    from oocpr.sources.block import EdgeBlock, Source
+    from oocpr.sources.block import Block, Source
 
 
 @dataclass(frozen=True)
@@ -28,77 +36,190 @@ class Spilled:
 
     Parameters
     ----------
+    file
+        Its edges as keys, head << 32 | tail, uint64.
     edges
         Edges read, repeats included.
     nodes
         Nodes of the graph.
     ids
-        The ids that occur where these have gaps, else None: the ids are 0 .. nodes - 1.
+        The ids of the keys where these have gaps, else None: they are 0 .. nodes - 1.
+    dictionary
+        What the nodes are called, where the source does not number them in 32 bits.
     """
 
+    file: Scratch
     edges: int
     nodes: int
     ids: IdSet | None
+    dictionary: Dictionary | None
 
 
-def spill(source: Source, scratch: Scratch, block_edges: int, memory: int, progress: Progress) -> Spilled:
-    """Write every edge of `source` to `scratch` as a key, head << 32 | tail, in the order they come.
+def spill(source: Source, workspace: Workspace, block_edges: int, memory: int, progress: Progress) -> Spilled:
+    """Write every edge of `source` to a file as a key, head << 32 | tail, in the order they come.
 
     Parameters
     ----------
     source
         What to read.
-    scratch
-        Receives 8 bytes an edge from byte 0 on.
+    workspace
+        Gives temporary files: 8 bytes an edge, and for ids and names that are no numbers below 2^32 those
+        that each block meets.
     block_edges
         Most edges of a block.
     memory
         Most bytes that the process may hold.
     progress
-        Told the stage "reading".
+        Told the stage "reading", and "looking up" and "numbering" where there are records.
 
     Raises
     ------
     DoesNotFitError
-        Where the source or its set of ids outgrows `memory`, or the disk is full.
+        Where the source outgrows `memory`, or the disk is full.
     InputError
-        Where the source has no nodes, too many, or an id outside the range it names itself.
+        Where the source has no nodes, too many, or one that it cannot have.
     UsageError
         Where the source has weights.
     """
-    ids = IdSet()
-    buffer = np.empty(block_edges, np.uint64)
-    edges = 0
+    reader = _Reader(source, workspace, block_edges, memory)
     for block in source.blocks(block_edges):
-        if block.weight is not None:
-            raise UsageError(
-                f"{source.name} has weights, which the store cannot hold yet.", "Leave the weights out."
-            )
-        for keys in _packed(block, buffer):
-            largest = max(int(keys.max()) >> 32, int(block.src.max()))
-            needed = resident() + ids.growth(largest) + SLACK_BYTES // 2
-            require(needed, memory, f"Reading {source.name}")
-            ids.add(keys, largest)
-            scratch.write(edges * KEY_BYTES, keys)
-            edges += keys.size
+        reader.take(block)
         if source.size is None:
-            progress("reading", edges, None, "edges")
+            progress("reading", reader.edges, None, "edges")
         else:
             progress("reading", source.position, source.size, "B")
-    return _checked(source, edges, ids)
+    if reader.records is None:
+        return _numbered(source, reader)
+    dictionary = settle(
+        source, reader.file, reader.segments, reader.records, reader.listed, workspace, memory, progress
+    )
+    return Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary)
 
 
-def _packed(block: EdgeBlock, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-    for start in range(0, block.src.size, buffer.size):
-        src, dst = (ids[start : start + buffer.size] for ids in (block.src, block.dst))
-        keys = buffer[: src.size]
-        np.left_shift(dst, np.uint64(32), out=keys, dtype=np.uint64)
-        np.bitwise_or(keys, src, out=keys, dtype=np.uint64)
-        yield keys
+class _Reader:
+    """Writes blocks as keys.
+
+    Attributes
+    ----------
+    edges
+        Edges so far.
+    file
+        Their keys.
+    largest
+        The largest id, where the source has said how many nodes there are.
+    ids
+        The ids that occur, where it has not; None once there are records.
+    records, listed
+        What keys stand for, and how many nodes were given as such; None while keys are of ids.
+    segments
+        How the keys are to be taken.
+    """
+
+    def __init__(self, source: Source, workspace: Workspace, block_edges: int, memory: int) -> None:
+        self.edges = 0
+        self.file = workspace.file()
+        self.largest = -1
+        self.ids: IdSet | None = IdSet()
+        self.records: Records | None = None
+        self.listed = 0
+        self.segments: list[Segment] = []
+        self._source = source
+        self._workspace = workspace
+        self._memory = memory
+        self._block_edges = block_edges
+
+    def take(self, block: Block) -> None:
+        """Write a block of any kind."""
+        require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
+        if isinstance(block, NodeBlock):
+            self._take_nodes(block)
+        elif block.weight is not None:
+            raise UsageError(
+                f"{self._source.name} has weights, which the store cannot hold yet.", "Leave the weights out."
+            )
+        elif isinstance(block, NameBlock):
+            records = self._recording(named=True)
+            first = records.count
+            self._write_numbers(records.number_names(block.src, block.dst), first)
+        else:
+            # A source may not know how to cut what it holds.
+            for start in range(0, len(block.src), self._block_edges):
+                piece = slice(start, start + self._block_edges)
+                self._take_edges(block.src[piece], block.dst[piece])
+
+    def _take_nodes(self, block: NodeBlock) -> None:
+        nodes = block.nodes
+        records = self._recording(named=isinstance(nodes, Strings))
+        first = records.count
+        numbers = records.number_names(nodes) if isinstance(nodes, Strings) else records.number_ids(nodes)
+        self.listed += numbers.size
+        self.segments.append(Segment(self.edges, 0, first, records.count - first))
+
+    def _take_edges(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
+        largest = max(int(src.max()), int(dst.max()))
+        small = src.dtype == np.uint32 or (min(src.min(), dst.min()) >= 0 and largest < MAX_NODES)
+        if self._source.nodes is not None:
+            if not small:
+                raise _beyond(self._source, largest if largest >= MAX_NODES else min(src.min(), dst.min()))
+            self.largest = max(self.largest, largest)
+            self._write_keys(keys_of(src, dst))
+        elif small and self.ids is not None and self._fits(self.ids, largest):
+            self.ids.add(self._write_keys(keys_of(src, dst)), largest)
+        else:
+            ends = np.empty(2 * len(src), np.int64)
+            ends[0::2], ends[1::2] = src, dst
+            records = self._recording(named=False)
+            first = records.count
+            self._write_numbers(records.number_ids(ends), first)
+
+    def _fits(self, ids: IdSet, largest: int) -> bool:
+        return resident() + ids.growth(largest) + SLACK_BYTES <= self._memory
+
+    def _recording(self, *, named: bool) -> Records:
+        """Records of one kind, all of them; begins them where edges have been kept with ids so far."""
+        if self.records is None and not (named and self.edges) and self._source.nodes is None:
+            self.records = Records(self._workspace, named=named)
+            self.ids = None
+            if self.edges:
+                self.segments.append(Segment(0, self.edges, 0, 0))
+        if self.records is None or self.records.named != named:
+            raise InputError(
+                f"{self._source.name} has nodes with numbers and nodes with names.",
+                "Write all of them in the same way.",
+            )
+        return self.records
+
+    def _write_keys(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        self.file.write(self.edges * KEY_BYTES, keys)
+        self.edges += keys.size
+        return keys
+
+    def _write_numbers(self, numbers: NDArray[np.uint32], first: int) -> None:
+        """Write a block of edges with numbers of the records from `first` on."""
+        assert self.records is not None
+        edge = self.edges
+        self._write_keys(keys_of(numbers[0::2], numbers[1::2]))
+        self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
 
 
-def _checked(source: Source, edges: int, ids: IdSet) -> Spilled:
-    nodes = len(ids) if source.nodes is None else source.nodes
+def _beyond(source: Source, node: int) -> InputError:
+    last = (source.nodes or 0) - 1
+    return InputError(
+        f"{source.name} has a link with node {node}, but says it has nodes 0 to {last} only.",
+        "Correct the number of nodes in its header, or the link.",
+    )
+
+
+def _numbered(source: Source, reader: _Reader) -> Spilled:
+    """Check a source whose ids are below 2^32."""
+    if source.nodes is not None:
+        if reader.largest >= source.nodes:
+            raise _beyond(source, reader.largest)
+        nodes, ids = source.nodes, None
+    else:
+        assert reader.ids is not None
+        nodes = len(reader.ids)
+        ids = reader.ids if reader.ids.largest >= nodes else None
     if nodes == 0:
         raise InputError(f"{source.name} has no nodes.", "Give a graph with at least one link.")
     if nodes > MAX_NODES:
@@ -106,11 +227,4 @@ def _checked(source: Source, edges: int, ids: IdSet) -> Spilled:
             f"{source.name} has {nodes} nodes, more than {MAX_NODES}.",
             "Split the graph, or drop nodes without links.",
         )
-    if source.nodes is None:
-        return Spilled(edges, nodes, ids if ids.largest >= nodes else None)
-    if ids.largest >= nodes:
-        raise InputError(
-            f"{source.name} has a link with node {ids.largest}, but says it has nodes 0 to {nodes - 1} only.",
-            "Correct the number of nodes in its header, or the link.",
-        )
-    return Spilled(edges, nodes, None)
+    return Spilled(reader.file, reader.edges, nodes, ids, None)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import UsageError
-from oocpr.sources.formats import FORMATS, open_file
+from oocpr.sources.formats import FORMATS, open_files
 
 if TYPE_CHECKING:
     from oocpr.sources.block import Source
@@ -21,26 +20,34 @@ def open_source(
     format: str | None = None,  # noqa: A002
     labels: str | os.PathLike[str] | None = None,
     undirected: bool = False,
+    source_column: str | None = None,
+    target_column: str | None = None,
 ) -> Source:
     """Open a graph wherever it is.
 
     Parameters
     ----------
     spec
-        A path; a square SciPy sparse matrix (an entry (i, j) that is not zero is the edge i -> j); a pair of
-        integer arrays, shape (m,) each, from and to; or a source already.
+        A path, a pattern such as ``part-*.txt.gz``, a URL, ``"-"`` for standard input, or a list of these,
+        which are read as one; a square SciPy sparse matrix (an entry (i, j) that is not zero is the edge
+        i -> j); a pair of integer arrays, shape (m,) each, from and to, or one array, shape (2, m) or (m, 2),
+        of NumPy, Dask or anything that is sliced like these; a table of Arrow, pandas, Polars, cuDF or Dask;
+        a graph of NetworkX; or a source already.
     format
         A key of `FORMATS`, for paths; None guesses from the suffix and the first lines.
     labels
         A file whose n-th line labels node n - 1. None takes ``NAME.labels.txt`` or ``.tsv``, packed or not,
-        where it lies beside the graph ``NAME.txt`` (or ``.mtx``, ``.npz``).
+        where it lies beside the graph ``NAME.txt`` (or ``.mtx``, ``.npz``, ``.parquet``, ...).
     undirected
         Whether every edge counts in both directions.
+    source_column, target_column
+        Columns that edges run from and to, of tables and Parquet files; None takes the usual names, or the
+        first and the second of two.
 
     Raises
     ------
     UsageError
-        An unknown format, something that is no graph, or labels where there can be none.
+        An unknown format, something that is no graph, or labels or columns where there can be none.
     InputError
         A file that cannot be opened; what is wrong inside it comes up while its blocks are read.
 
@@ -51,14 +58,16 @@ def open_source(
     >>> [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(100)]
     [([0, 1], [1, 2]), ([1, 2], [0, 1])]
     """
-    if isinstance(spec, str | os.PathLike):
-        source = open_file(Path(spec), format, None if labels is None else Path(labels))
+    columns = (source_column, target_column)
+    paths = _paths(spec)
+    if paths:
+        source = open_files(paths, format, labels, columns)
     elif format is not None:
         raise UsageError(
             f"The format {format!r} is given for something that is no file.", "Leave the format out."
         )
     else:
-        source = _in_memory(spec, labels)
+        source = _in_memory(spec, labels, columns)
     if undirected:
         from oocpr.sources.undirected import Undirected
 
@@ -66,22 +75,51 @@ def open_source(
     return source
 
 
-def _in_memory(spec: Any, labels: str | os.PathLike[str] | None) -> Source:
-    if hasattr(spec, "blocks"):
+def _paths(spec: Any) -> list[str | os.PathLike[str]]:
+    """Give the paths that a spec names; none where it is something else."""
+    if isinstance(spec, str | os.PathLike):
+        return [spec]
+    if isinstance(spec, list | tuple) and all(isinstance(one, str | os.PathLike) for one in spec):
+        return list(spec)
+    return []
+
+
+def _in_memory(
+    spec: Any, labels: str | os.PathLike[str] | None, columns: tuple[str | None, str | None]
+) -> Source:
+    if hasattr(spec, "blocks") and hasattr(spec, "position"):
         if labels is not None:
             raise UsageError(
                 "A labels file is given for a source that is open.", "Give it where the source is made."
             )
         return cast("Source", spec)
+    if hasattr(spec, "__arrow_c_stream__") or hasattr(spec, "to_arrow"):
+        from oocpr.sources.arrow import ArrowTable
+
+        return ArrowTable(spec, labels, *columns)
+    if hasattr(spec, "npartitions") and hasattr(spec, "columns"):
+        from oocpr.sources.arrow import DaskTable
+
+        return DaskTable(spec, labels, *columns)
+    if columns != (None, None):
+        raise UsageError(f"A {type(spec).__name__} has no names of columns.", "Leave the columns out.")
     if hasattr(spec, "tocoo") and hasattr(spec, "shape"):
         from oocpr.sources.memory import SparseMatrix
 
         return SparseMatrix(spec, labels)
+    if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
+        from oocpr.sources.digraph import NetworkGraph
+
+        return NetworkGraph(spec, labels)
     if isinstance(spec, tuple | list) and len(spec) == 2:
         from oocpr.sources.memory import EdgeArrays
 
         return EdgeArrays(spec[0], spec[1], labels)
+    if hasattr(spec, "shape") and hasattr(spec, "dtype"):
+        from oocpr.sources.memory import EdgeArray
+
+        return EdgeArray(spec, labels)
     raise UsageError(
         f"A {type(spec).__name__} is no graph.",
-        "Give a path, a SciPy sparse matrix, or a pair (src, dst) of arrays.",
+        "Give a path, a SciPy sparse matrix, a pair (src, dst) of arrays, a table, or a graph of NetworkX.",
     )

@@ -1,18 +1,25 @@
-"""What all sources but the generator have in common."""
+"""What all sources have in common."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from oocpr.errors import InputError
-from oocpr.sources.compressed import unpacked_name
+from oocpr.sources.compressed import ByteStream, unpacked_name
+from oocpr.sources.places import place_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from oocpr.sources.block import EdgeBlock
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from oocpr.sources.block import Block, Labels, Names
+    from oocpr.sources.places import Place
+
+    AnyPath = str | os.PathLike[str] | Place
 
 
 class BaseSource:
@@ -29,21 +36,27 @@ class BaseSource:
 
     Attributes
     ----------
-    name, size, position, nodes, labels, notices
+    name, size, position, nodes, labels, notices, closed, readable
         See `oocpr.sources.block.Source`.
     """
 
-    def __init__(self, name: str, title: str, labels: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, name: str, title: str, labels: AnyPath | None = None) -> None:
         self.name = name
         self.title = title
         self.size: int | None = None
         self.position = 0
         self.nodes: int | None = None
-        self.labels: Sequence[str] | None = None
+        self.labels: Labels | None = None
         self.notices: list[str] = []
+        self.closed: str | None = None
+        self.readable: Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names] | None = None
         self._labels_path = labels
 
-    def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
+    def place(self, edge: int) -> str:
+        """Say where the edge that came as number `edge`, counted from 0, stands."""
+        return f"{self.title}, edge {edge:,}"
+
+    def blocks(self, max_edges: int) -> Iterator[Block]:
         """Yield the edges in blocks of at most `max_edges`.
 
         Raises
@@ -59,16 +72,16 @@ class BaseSource:
             raise InputError(f"{self.title} holds no edges.", "Check that it is what you mean.")
         self.position = self.size or self.position
 
-    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+    def _read(self, max_edges: int) -> Iterator[Block]:
         raise NotImplementedError
 
-    def _read_labels(self, *, comments: bool = False) -> None:
+    def _read_labels(self) -> None:
         """Take the labels from their file, and the number of nodes with them."""
         if self._labels_path is None:
             return
-        from oocpr.sources.labels import read_labels
+        from oocpr.sources.labels import FileLabels
 
-        self.labels = read_labels(self._labels_path, comments=comments)
+        self.labels = FileLabels(self._labels_path)
         if self.nodes is not None and self.nodes != len(self.labels):
             raise InputError(
                 f"{self._labels_path} labels {len(self.labels):,} nodes, {self.title} has {self.nodes:,}.",
@@ -79,17 +92,33 @@ class BaseSource:
 
 
 class FileSource(BaseSource):
-    """A graph in one file.
+    """A graph in one file, or in several that are read as one.
 
     Parameters
     ----------
     path
-        The file, packed or not.
+        The file, or several: paths, URLs, or ``-`` for standard input; packed or not.
     labels
         A file with the label of each node, or None.
     """
 
-    def __init__(self, path: str | os.PathLike[str], labels: str | os.PathLike[str] | None = None) -> None:
-        super().__init__(Path(unpacked_name(path)).stem, str(path), labels)
-        self.path = Path(path)
-        self.size = self.path.stat().st_size if self.path.is_file() else None
+    def __init__(self, path: AnyPath | Sequence[AnyPath], labels: AnyPath | None = None) -> None:
+        several = isinstance(path, list | tuple)
+        self.places = [place_of(one) for one in cast("Sequence[AnyPath]", path if several else [path])]
+        more = f" and {len(self.places) - 1:,} more" if len(self.places) > 1 else ""
+        name = Path(unpacked_name(self.places[0])).stem
+        super().__init__(f"{name}{more}", f"{self.places[0]}{more}", labels)
+        sizes = [place.size for place in self.places]
+        self.size = None if None in sizes else sum(size for size in sizes if size is not None)
+        self._before = 0
+
+    def _streams(self) -> Iterator[ByteStream]:
+        """Open the files one after the other."""
+        for place in self.places:
+            with ByteStream(place) as stream:
+                yield stream
+                self._before += stream.position
+
+    def _advance(self, stream: ByteStream) -> None:
+        """Take over how far the stream is."""
+        self.position = self._before + stream.position

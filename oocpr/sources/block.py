@@ -6,30 +6,90 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
 
+    Names = tuple[NDArray[np.uint8], NDArray[np.uint32]]
+
 MAX_NODES = 2**32 - 1
-"""Most nodes a graph may have: ids are stored in 32 bits."""
+"""Most nodes a graph may have: rows are numbered in 32 bits."""
+
+
+@dataclass(frozen=True)
+class Strings:
+    """Names as pieces of one text, so that no Python object is made for any of them.
+
+    Parameters
+    ----------
+    text
+        UTF-8, uint8, shape (bytes,).
+    starts, ends
+        Name k is ``text[starts[k]:ends[k]]``; int64, shape (k,).
+    """
+
+    text: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class EdgeBlock:
-    """A bounded piece of a graph's edge list.
+    """A bounded piece of a graph's edge list, between numbered nodes.
 
     Parameters
     ----------
     src, dst
-        Edge k runs from ``src[k]`` to ``dst[k]``; uint32, shape (k,).
+        Edge k runs from ``src[k]`` to ``dst[k]``; shape (k,), both uint32 below `MAX_NODES`, or both int64.
     weight
         float64, shape (k,), or None where the source has no weights.
     """
 
-    src: NDArray[np.uint32]
-    dst: NDArray[np.uint32]
+    src: NDArray[np.uint32 | np.int64]
+    dst: NDArray[np.uint32 | np.int64]
     weight: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class NameBlock:
+    """A bounded piece of a graph's edge list, between named nodes.
+
+    Parameters
+    ----------
+    src, dst
+        Edge k runs from name k of `src` to name k of `dst`.
+    weight
+        As for `EdgeBlock`.
+    """
+
+    src: Strings
+    dst: Strings
+    weight: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class NodeBlock:
+    """Nodes that a graph has whether a link names them or not.
+
+    Parameters
+    ----------
+    nodes
+        Their ids, int64, shape (k,), or their names.
+    """
+
+    nodes: NDArray[np.int64] | Strings
+
+
+Block = EdgeBlock | NameBlock | NodeBlock
+
+
+class Labels(Protocol):
+    """Labels of all nodes in order, to be gone through more than once."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 class Source(Protocol):
@@ -44,21 +104,33 @@ class Source(Protocol):
     position
         Bytes read so far, for progress.
     nodes
-        Number of nodes when the ids are 0 .. nodes - 1 already; None when the ids that occur are the nodes.
-        Valid once ``blocks`` is exhausted.
+        Number of nodes where the ids are 0 .. nodes - 1 already; None where the ids or names that occur are
+        the nodes. Settled when the first block comes.
     labels
-        Label of each node 0 .. nodes - 1, or None. Valid once ``blocks`` is exhausted.
+        Label of each node 0 .. nodes - 1, or None; settled with `nodes`. Named nodes need none.
     notices
         Sentences a person should read after the import, such as what was ignored.
+    closed
+        What lists all nodes, as words for a message, where its `NodeBlock` come before all links and no link
+        may name another node; else None.
+    readable
+        Makes names of the source, UTF-8 end to end and their lengths (uint32), readable in the same form;
+        None where they are as they are. Valid once ``blocks`` is exhausted.
     """
 
     name: str
     size: int | None
     position: int
     nodes: int | None
-    labels: Sequence[str] | None
+    labels: Labels | None
     notices: list[str]
+    closed: str | None
+    readable: Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names] | None
 
-    def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
+    def blocks(self, max_edges: int) -> Iterator[Block]:
         """Yield the edges in blocks of at most `max_edges`; raises InputError with file and line."""
+        ...
+
+    def place(self, edge: int) -> str:
+        """Say where the edge that came as number `edge`, counted from 0, stands."""
         ...

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from oocpr.errors import InputError
+from oocpr.sources.places import Front, place_of
 
 if TYPE_CHECKING:
     import os
 
+    from oocpr.sources.places import Place
+
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd", ".bz2": b"BZh"}
+_READ_BYTES = 1 << 16
 PACKINGS = tuple(_MAGIC)
 """Suffixes of the packings that are read."""
 
 
-def unpacked_name(path: str | os.PathLike[str]) -> str:
+def unpacked_name(path: str | os.PathLike[str] | Place) -> str:
     """Name of a file without its folder and without the suffix of its packing.
 
     Examples
@@ -30,23 +35,25 @@ def unpacked_name(path: str | os.PathLike[str]) -> str:
     >>> unpacked_name("graphs/web.txt.gz")
     'web.txt'
     """
-    name = Path(path).name
+    name = place_of(path).name
     suffix = Path(name).suffix.lower()
     return name[: -len(suffix)] if suffix in _MAGIC else name
 
 
 class ByteStream:
-    """A file opened for reading from front to end, unpacked on the way.
+    """Bytes opened for reading from front to end, unpacked on the way.
 
     Parameters
     ----------
     path
-        The file. It is closed by the ``with`` statement.
+        A file, a URL, or ``-`` for standard input. It is closed by the ``with`` statement.
 
     Attributes
     ----------
+    title
+        What messages call it.
     size
-        Bytes of the file as it lies on disk.
+        Bytes of it as they lie there, packed; None where nobody knows.
 
     Raises
     ------
@@ -65,16 +72,13 @@ class ByteStream:
     b'0 1'
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str] | Place) -> None:
+        place = place_of(path)
+        self.title = str(place)
+        self._suffix = Path(place.name).suffix.lower()
+        self._file = Front(place.open())
         try:
-            self._file = self.path.open("rb")
-        except OSError as error:
-            raise InputError(
-                f"{self.path} cannot be opened: {error.strerror}.", "Check the path and its permissions."
-            ) from error
-        self.size = self.path.stat().st_size
-        try:
+            self.size = place.size
             self._stream = self._unpacked()
         except BaseException:
             self._file.close()
@@ -82,8 +86,8 @@ class ByteStream:
 
     @property
     def position(self) -> int:
-        """Bytes of the file taken from disk so far."""
-        return self.size if self._file.closed else self._file.tell()
+        """Bytes taken from where they lie, packed."""
+        return self._file.tell()
 
     def readinto(self, view: memoryview) -> int:
         """Fill a writable view from its front; returns how many bytes were there, 0 at the end."""
@@ -98,38 +102,38 @@ class ByteStream:
             if str(error).startswith("Truncated"):
                 raise self._ends_early() from error
             raise InputError(
-                f"{self.path} is damaged near byte {self.position:,}: {error}.",
+                f"{self.title} is damaged near byte {self.position:,}: {error}.",
                 "Fetch or pack the file again.",
             ) from error
 
     def _ends_early(self) -> InputError:
         return InputError(
-            f"{self.path} ends in the middle: the archive stops at byte {self.size:,}.",
+            f"{self.title} ends in the middle: the archive stops at byte {self.position:,}.",
             "Fetch the file again.",
         )
 
     def _unpacked(self) -> BinaryIO:
-        head = self._file.read(8)
-        self._file.seek(0)
-        suffix = self.path.suffix.lower()
+        head = self._file.head(8)
+        suffix = self._suffix
         if suffix not in _MAGIC:
             suffix = next((known for known, magic in _MAGIC.items() if head.startswith(magic)), "")
         elif head and not _MAGIC[suffix].startswith(head[: len(_MAGIC[suffix])]):
             raise InputError(
-                f"{self.path} does not begin as a {suffix} archive does.",
+                f"{self.title} does not begin as a {suffix} archive does.",
                 "Take the suffix off if the file is not packed, or fetch it again.",
             )
+        buffered = io.BufferedReader(self._file, _READ_BYTES)
         if suffix == ".gz":
-            return cast("BinaryIO", gzip.GzipFile(fileobj=self._file))
+            return cast("BinaryIO", gzip.GzipFile(fileobj=buffered))
         if suffix == ".xz":
-            return cast("BinaryIO", lzma.LZMAFile(self._file))
+            return cast("BinaryIO", lzma.LZMAFile(buffered))
         if suffix == ".bz2":
-            return cast("BinaryIO", bz2.BZ2File(self._file))
+            return cast("BinaryIO", bz2.BZ2File(buffered))
         if suffix == ".zst":
             import pyarrow as pa  # tells a cut archive from a whole one, which zstandard's reader does not
 
-            return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(self._file, "r"), "zstd"))
-        return self._file
+            return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(buffered, "r"), "zstd"))
+        return buffered
 
     def __enter__(self) -> Self:
         return self

@@ -40,7 +40,7 @@ class Gr0File(FileSource):
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         labels: list[str] = []
-        with ByteStream(self.path) as stream:
+        with ByteStream(self.places[0]) as stream:
             lines = LineReader(stream)
             while (line := lines.peek()) is not None and not line.startswith("e"):
                 words = line.split(maxsplit=2)

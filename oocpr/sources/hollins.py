@@ -42,7 +42,7 @@ class HollinsFile(FileSource):
     """
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-        with ByteStream(self.path) as stream:
+        with ByteStream(self.places[0]) as stream:
             lines = LineReader(stream)
             self.nodes, stated = self._sizes(lines)
             self.labels = self._nodes(lines, self.nodes)
@@ -51,7 +51,7 @@ class HollinsFile(FileSource):
                 yield block
         if lines.entries != stated:
             raise InputError(
-                f"{self.path} states {stated:,} edges and holds {lines.entries:,}.",
+                f"{self.title} states {stated:,} edges and holds {lines.entries:,}.",
                 "Fetch the file again, or correct its first line.",
             )
 

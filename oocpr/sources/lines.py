@@ -35,12 +35,15 @@ class EdgeLines:
         The letter that opens each line, or nothing.
     valued
         Whether a third column holds a value; an edge whose value is zero is left out.
+    signed
+        Whether ids may be any of 64 bits with a sign; `first` is 0 then.
     """
 
     first: int = 0
     nodes: int = MAX_NODES
     lead: str = ""
     valued: bool = False
+    signed: bool = False
 
 
 class LineReader:
@@ -67,7 +70,7 @@ class LineReader:
         self.line = 1
         self.entries = self.zeros = 0
         self._stream = stream
-        self._name = str(stream.path)
+        self._name = stream.title
         self._bytes = bytearray(max(block_bytes, len(_BYTE_ORDER_MARK)) + 1)
         self._start = self._whole = self._end = 0  # unread bytes start, last whole line ends, bytes end
         self._finished = False
@@ -90,21 +93,29 @@ class LineReader:
         self._start = self._bytes.find(b"\n", self._start) + 1
         self.line += 1
 
-    def texts(self) -> Iterator[str]:
-        """Yield the remaining lines in blocks; ``line`` is the number of the first line of the block."""
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the remaining lines in blocks of UTF-8; ``line`` is the number of the block's first line."""
         while self._start < self._whole or self._fill():
-            piece = self._bytes[self._start : self._whole]
+            piece = bytes(memoryview(self._bytes)[self._start : self._whole])
             try:
-                text = piece.decode()
+                piece.decode()
             except UnicodeDecodeError as error:
                 self.line += piece.count(b"\n", 0, error.start)
                 raise self._not_utf8() from error
-            yield text
-            self.line += text.count("\n")
+            yield piece
+            self.line += piece.count(b"\n")
             self._start = self._whole
 
+    def texts(self) -> Iterator[str]:
+        """Yield the remaining lines in blocks; ``line`` is the number of the first line of the block."""
+        for piece in self.pieces():
+            yield piece.decode()
+
     def edges(self, max_edges: int, form: EdgeLines) -> Iterator[EdgeBlock]:
-        """Yield the edges of the remaining lines in full blocks, the last one excepted.
+        """Yield the edges of the remaining lines in full blocks.
+
+        The last block may have fewer edges. So may the one before the first id that is none of 32 bits, where
+        such ids are allowed; from there on blocks have ids of 64 bits.
 
         Parameters
         ----------
@@ -118,7 +129,8 @@ class LineReader:
         InputError
             A line that cannot be read, with its number and text.
         """
-        src, dst, count = np.empty(max_edges, np.uint32), np.empty(max_edges, np.uint32), 0
+        kind: type[np.uint32] | type[np.int64] = np.uint32
+        src, dst, count = np.empty(max_edges, kind), np.empty(max_edges, kind), 0
         while self._start < self._whole or self._fill():
             before = count
             status, start, self.line, count, zeros = tokens.scan_edges(
@@ -130,6 +142,7 @@ class LineReader:
                 np.uint64(form.first),
                 np.uint64(form.nodes),
                 form.valued,
+                kind is np.int64,
                 src,
                 dst,
                 count,
@@ -137,11 +150,15 @@ class LineReader:
             self._start = int(start)
             self.zeros += zeros
             self.entries += count - before + zeros
-            if status != tokens.FINE:
+            widen = form.signed and kind is np.uint32 and status in (tokens.NEGATIVE, tokens.BEYOND_LAST)
+            if status != tokens.FINE and not widen:
                 raise self._unreadable(status, form)
-            if count == max_edges:
-                yield EdgeBlock(src, dst)
-                src, dst, count = np.empty(max_edges, np.uint32), np.empty(max_edges, np.uint32), 0
+            if count == max_edges or (count and widen):
+                yield EdgeBlock(src[:count], dst[:count])
+            if widen:
+                kind = np.int64
+            if count == max_edges or widen:
+                src, dst, count = np.empty(max_edges, kind), np.empty(max_edges, kind), 0
         if count:
             yield EdgeBlock(src[:count], dst[:count])
 
@@ -192,7 +209,9 @@ class LineReader:
         shape = f"Each line needs {lead}two node ids, apart by tabs or spaces" + (
             ", and a value." if form.valued else "."
         )
-        if status == tokens.BEYOND_LAST and form.nodes < MAX_NODES:
+        if form.signed and status == tokens.BEYOND_LAST:
+            remedy = "Give ids from -2^63 to 2^63 - 1, or name the nodes: --format names."
+        elif status == tokens.BEYOND_LAST and form.nodes < MAX_NODES:
             remedy = f"{form.nodes:,} nodes are stated: correct that number, or the line."
         elif status in (tokens.NEGATIVE, tokens.BELOW_FIRST, tokens.BEYOND_LAST):
             remedy = f"Give each node an id from {form.first} to {last:,}."
@@ -206,7 +225,8 @@ class LineReader:
             tokens.NOT_A_NUMBER: f"{shown} holds something that is not a whole number.",
             tokens.NEGATIVE: f"{shown} holds a negative node id.",
             tokens.BELOW_FIRST: f"{shown} holds a node id below {form.first}.",
-            tokens.BEYOND_LAST: f"{shown} holds a node id above {last}.",
+            tokens.BEYOND_LAST: f"{shown} holds a node id "
+            + ("of more than 64 bits." if form.signed else f"above {last}."),
             tokens.WRONG_LEAD: f"{shown} does not begin with the letter {form.lead!r}.",
             tokens.NO_VALUE: f"{shown} holds no number in its third column.",
         }[status]

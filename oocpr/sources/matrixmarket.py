@@ -51,7 +51,7 @@ class MatrixMarketFile(FileSource):
     """
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-        with ByteStream(self.path) as stream:
+        with ByteStream(self.places[0]) as stream:
             lines = LineReader(stream)
             field, symmetry = self._kind(lines)
             self.nodes, stated = self._sizes(lines)
@@ -63,7 +63,7 @@ class MatrixMarketFile(FileSource):
                 yield block
         if lines.entries != stated:
             raise InputError(
-                f"{self.path} states {stated:,} entries and holds {lines.entries:,}.",
+                f"{self.title} states {stated:,} entries and holds {lines.entries:,}.",
                 "Fetch the file again, or correct the numbers behind its comments.",
             )
         if form.valued:

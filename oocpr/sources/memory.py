@@ -1,4 +1,4 @@
-"""Graphs that are in memory already: SciPy sparse matrices and pairs of arrays."""
+"""Graphs that are in memory already: SciPy sparse matrices and arrays of node ids."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.sources.base import BaseSource
-from oocpr.sources.block import MAX_NODES, EdgeBlock
+from oocpr.sources.columns import id_block, two_ends
 from oocpr.sources.matrix import MatrixParts, matrix_blocks, square
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
-    from numpy.typing import ArrayLike, NDArray
+    from oocpr.sources.base import AnyPath
+    from oocpr.sources.block import EdgeBlock
 
 
 class SparseMatrix(BaseSource):
@@ -42,7 +42,7 @@ class SparseMatrix(BaseSource):
     ([([0], [1])], 2)
     """
 
-    def __init__(self, matrix: Any, labels: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, matrix: Any, labels: AnyPath | None = None) -> None:
         super().__init__("matrix", "the matrix", labels)
         self.nodes = square(matrix.shape, self.title)
         self._matrix = matrix if matrix.format in ("csr", "csc", "coo") else matrix.tocoo()
@@ -63,19 +63,19 @@ class SparseMatrix(BaseSource):
 class EdgeArrays(BaseSource):
     """Two arrays of node ids: edge k runs from ``src[k]`` to ``dst[k]``.
 
-    Without labels the ids that occur are the nodes.
+    Without labels the ids that occur are the nodes, and may be any of 64 bits with a sign.
 
     Parameters
     ----------
     src, dst
-        Integers of any width, shape (m,).
+        Integers of any width, shape (m,). Arrays of Dask, Zarr and the like are asked for slices.
     labels
         A file whose line i (from 0) labels node i, or None.
 
     Raises
     ------
     InputError
-        No integers, two shapes, or (while reading) an id that is negative or too large.
+        No integers, two shapes, or (while reading) an id that cannot be.
 
     Examples
     --------
@@ -83,34 +83,67 @@ class EdgeArrays(BaseSource):
     [([4, 5], [5, 4])]
     """
 
-    def __init__(self, src: ArrayLike, dst: ArrayLike, labels: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, src: Any, dst: Any, labels: AnyPath | None = None) -> None:
         super().__init__("arrays", "the pair of arrays", labels)
-        self._src, self._dst = np.asarray(src), np.asarray(dst)
-        if self._src.ndim != 1 or self._src.shape != self._dst.shape:
+        self._src, self._dst = _sliceable(src), _sliceable(dst)
+        if len(self._src.shape) != 1 or self._src.shape != self._dst.shape:
             raise InputError(
                 f"The arrays have the shapes {self._src.shape} and {self._dst.shape}.",
                 "Give two arrays of one dimension and the same length.",
             )
-        for ids in (self._src, self._dst):
-            if ids.dtype.kind not in "iu":
-                raise InputError(
-                    f"The arrays hold {ids.dtype}, no integers.", "Give the ids of nodes as integers."
-                )
+        _whole_numbers(self._src, self._dst)
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
-        nodes = MAX_NODES if self.nodes is None else self.nodes
-        for start in range(0, len(self._src), max_edges):
+        for start in range(0, self._src.shape[0], max_edges):
             piece = slice(start, start + max_edges)
-            yield EdgeBlock(
-                self._ids(self._src[piece], start, nodes), self._ids(self._dst[piece], start, nodes)
-            )
+            src, dst = np.asarray(self._src[piece]), np.asarray(self._dst[piece])
+            yield id_block(src, dst, self.nodes, self.title, start)
 
-    def _ids(self, ids: NDArray[Any], start: int, nodes: int) -> NDArray[np.uint32]:
-        wrong = np.flatnonzero((ids < 0) | (ids >= nodes))
-        if len(wrong):
+
+class EdgeArray(BaseSource):
+    """One array of node ids with both ends of each edge, as rows or as columns.
+
+    Parameters
+    ----------
+    ends
+        Integers of any width, shape (2, m) or (m, 2).
+    labels
+        A file whose line i (from 0) labels node i, or None.
+
+    Raises
+    ------
+    InputError
+        No integers, another shape, or (while reading) an id that cannot be.
+
+    Examples
+    --------
+    >>> ends = np.array([[4, 5], [5, 4], [4, 4]])
+    >>> [(block.src.tolist(), block.dst.tolist()) for block in EdgeArray(ends).blocks(10)]
+    [([4, 5, 4], [5, 4, 4])]
+    """
+
+    def __init__(self, ends: Any, labels: AnyPath | None = None) -> None:
+        super().__init__("array", "the array", labels)
+        self._by_rows = two_ends(tuple(ends.shape), self.title)
+        self._ends = ends
+        _whole_numbers(ends)
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        self._read_labels()
+        for start in range(0, max(self._ends.shape), max_edges):
+            piece = slice(start, start + max_edges)
+            src, dst = np.asarray(self._ends[:, piece] if self._by_rows else self._ends[piece].T)
+            yield id_block(src, dst, self.nodes, self.title, start)
+
+
+def _sliceable(ids: Any) -> Any:
+    return ids if hasattr(ids, "shape") and hasattr(ids, "dtype") else np.asarray(ids)
+
+
+def _whole_numbers(*arrays: Any) -> None:
+    for ids in arrays:
+        if np.dtype(ids.dtype).kind not in "iu":
             raise InputError(
-                f"The arrays hold the node id {ids[wrong[0]]} at place {start + wrong[0]:,}.",
-                f"Give each node an id from 0 to {nodes - 1:,}.",
+                f"The arrays hold {ids.dtype}, no integers.", "Give the ids of nodes as integers."
             )
-        return ids.astype(np.uint32)

@@ -15,7 +15,6 @@ from numpy.lib import format as npy
 
 from oocpr.errors import InputError
 from oocpr.sources.base import FileSource
-from oocpr.sources.compressed import ByteStream
 from oocpr.sources.matrix import MatrixParts, matrix_blocks, square
 
 if TYPE_CHECKING:
@@ -77,22 +76,22 @@ class NpzFile(FileSource):
     """
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-        # Opened through ByteStream for its messages about paths that cannot be opened.
-        with ByteStream(self.path) as stream, ExitStack() as opened:
+        with ExitStack() as opened:
+            file = opened.enter_context(self.places[0].open())
             try:
-                archive = opened.enter_context(zipfile.ZipFile(self.path))
+                archive = opened.enter_context(zipfile.ZipFile(file))
                 parts = self._parts(archive, opened)
                 self._read_labels()
                 done = 0
                 for block in matrix_blocks(parts, max_edges, self.title, self.notices):
                     yield block
                     done += len(block.src)
-                    self.position = stream.size * done // parts.entries
+                    self.position = (self.size or 0) * done // parts.entries
             except (zipfile.BadZipFile, EOFError, zlib.error, KeyError, ValueError) as error:
                 if isinstance(error, InputError):
                     raise
                 raise InputError(
-                    f"{self.path} is no whole matrix of scipy.sparse.save_npz: {error}.",
+                    f"{self.title} is no whole matrix of scipy.sparse.save_npz: {error}.",
                     "Fetch the file again, or save the matrix again.",
                 ) from error
 
@@ -108,7 +107,7 @@ class NpzFile(FileSource):
         layout = layout.decode() if isinstance(layout, bytes) else str(layout)
         if layout not in _LAYOUTS:
             raise InputError(
-                f"{self.path} holds a matrix in the layout {layout!r}.",
+                f"{self.title} holds a matrix in the layout {layout!r}.",
                 "Save it as CSR: save_npz(path, A.tocsr()).",
             )
         self.nodes = square(tuple(map(int, whole("shape"))), self.title)

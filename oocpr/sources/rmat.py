@@ -15,10 +15,11 @@ import numpy as np
 from numba import njit
 
 from oocpr.errors import UsageError
+from oocpr.sources.base import BaseSource
 from oocpr.sources.block import EdgeBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -79,7 +80,7 @@ def fill_edges(first, key, scale, keys, src, dst):  # type: ignore[no-untyped-de
         dst[k] = np.uint32(column)
 
 
-class Rmat:
+class Rmat(BaseSource):
     """A source that makes an R-MAT graph; the same edges in the same order for every block size.
 
     Self-loops and repeated edges are left in.
@@ -115,13 +116,11 @@ class Rmat:
         ):
             if not low <= value <= high:
                 raise UsageError(f"{name} is {value}.", f"Give a number from {low} to {high}.")
-        self.name = f"rmat{scale}-{edge_factor}-seed{seed}" + ("" if permute else "-unpermuted")
+        name = f"rmat{scale}-{edge_factor}-seed{seed}" + ("" if permute else "-unpermuted")
+        super().__init__(name, name)
         self.edges = edge_factor << scale
-        self.size: int | None = 8 * self.edges  # two ids of 4 bytes an edge
-        self.position = 0
-        self.nodes: int | None = 1 << scale
-        self.labels: Sequence[str] | None = None
-        self.notices: list[str] = []
+        self.size = 8 * self.edges  # two ids of 4 bytes an edge
+        self.nodes = 1 << scale
         self._scale = scale
         draws = np.arange(1, 2 + 2 * _ROUNDS, dtype=np.uint64) * _GAMMA + np.uint64(seed)
         draws = np.array([_mix(draw) for draw in draws], np.uint64)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oocpr.sources.base import FileSource
-from oocpr.sources.block import MAX_NODES, EdgeBlock
-from oocpr.sources.compressed import ByteStream
 from oocpr.sources.lines import EdgeLines, LineReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from oocpr.sources.block import EdgeBlock
+
 
 class TextFile(FileSource):
-    r"""Edges as lines ``from to``; ``#`` and ``%`` open comments, ids may have gaps.
+    r"""Edges as lines ``from to``; ``#`` and ``%`` open comments, ids are any of 64 bits with a sign.
 
     Without labels the ids that occur are the nodes. With labels, label i belongs to node i, and a node that
     no line names is a node still.
@@ -22,14 +22,14 @@ class TextFile(FileSource):
     Parameters
     ----------
     path
-        The file, packed or not.
+        The file, packed or not, or several.
     labels
         A file with one label a line, or None.
 
     Raises
     ------
     InputError
-        While blocks are read: a line without two node ids, a third column, an id above the last one.
+        While blocks are read: a line without two node ids, a third column, an id that cannot be.
 
     Examples
     --------
@@ -43,8 +43,9 @@ class TextFile(FileSource):
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
-        form = EdgeLines(nodes=MAX_NODES if self.nodes is None else self.nodes)
-        with ByteStream(self.path) as stream:
+        nodes = self.nodes
+        form = EdgeLines(signed=True) if nodes is None else EdgeLines(nodes=nodes)
+        for stream in self._streams():
             for block in LineReader(stream).edges(max_edges, form):
-                self.position = stream.position
+                self._advance(stream)
                 yield block

@@ -26,6 +26,8 @@ _ONE = np.uint64(1)
 _TEN = np.uint64(10)
 _LONGEST = np.uint64(19)  # digits that 64 bits surely hold
 _HUGE = np.uint64(2**63)
+_LARGEST = np.uint64(2**63 - 1)
+_TOO_LARGE = np.uint64(2**64 - 1)
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH, _PERCENT, _MINUS, _ZERO = (np.uint8(ord(c)) for c in " \t\r\n#%-0")
 _PLUS, _DOT, _LOWER_E, _UPPER_E = (np.uint8(ord(c)) for c in "+.eE")
 
@@ -44,7 +46,7 @@ def _line_end(text, pos):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _number(text, pos):  # type: ignore[no-untyped-def]
-    """Value of the digits at `pos` and the position behind them."""
+    """Value of the digits at `pos`, something above 2^63 for all that are, and the position behind them."""
     start = pos
     value = np.uint64(0)
     digit = np.uint8(text[pos] - _ZERO)
@@ -55,10 +57,9 @@ def _number(text, pos):  # type: ignore[no-untyped-def]
     if pos - start > _LONGEST:
         value = np.uint64(0)
         for place in range(start, pos):
-            if value < _HUGE // _TEN:
-                value = value * _TEN + np.uint64(text[place] - _ZERO)
-            else:
-                value = _HUGE
+            if value > _HUGE // _TEN:
+                return _TOO_LARGE, pos
+            value = value * _TEN + np.uint64(text[place] - _ZERO)
     return value, pos
 
 
@@ -96,7 +97,7 @@ def _no_number(char):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def scan_edges(text, pos, stop, line, lead, first, nodes, valued, src, dst, count):  # type: ignore[no-untyped-def]
+def scan_edges(text, pos, stop, line, lead, first, nodes, valued, signed, src, dst, count):  # type: ignore[no-untyped-def]
     """Read edges from whole lines until the text ends or the arrays are full.
 
     Unsigned positions keep the compiler from testing every index for a negative one.
@@ -115,8 +116,10 @@ def scan_edges(text, pos, stop, line, lead, first, nodes, valued, src, dst, coun
         uint64; ids go from `first` to ``first + nodes - 1`` and come out counted from 0.
     valued
         Whether a third column holds a value; edges whose value is zero are left out.
+    signed
+        Whether ids are any of 64 bits with a sign; `first` and `nodes` do not matter then.
     src, dst
-        uint32; receive the edges from place `count` on.
+        uint32, where `signed` int64; receive the edges from place `count` on.
 
     Returns
     -------
@@ -143,12 +146,23 @@ def scan_edges(text, pos, stop, line, lead, first, nodes, valued, src, dst, coun
             while _blank(text[pos]):
                 pos += _ONE
 
+        negative = signed and text[pos] == _MINUS
+        if negative:
+            pos += _ONE
         start = pos
         one, pos = _number(text, pos)
         if pos == start:
             return _no_number(text[pos]), begin, line, count, zeros
+        if signed:
+            if one > _LARGEST + np.uint64(negative):
+                return BEYOND_LAST, begin, line, count, zeros
+            if negative:
+                one = np.uint64(0) - one
         start = pos
         while _blank(text[pos]):
+            pos += _ONE
+        negative = signed and text[pos] == _MINUS and pos > start
+        if negative:
             pos += _ONE
         if pos == start or np.uint8(text[pos] - _ZERO) >= 10:
             return _no_number(text[pos]), begin, line, count, zeros
@@ -156,12 +170,18 @@ def scan_edges(text, pos, stop, line, lead, first, nodes, valued, src, dst, coun
         char = text[pos]
         if not (_blank(char) or char == _NEWLINE):
             return NOT_A_NUMBER, begin, line, count, zeros
-        if one < first or two < first:
-            return BELOW_FIRST, begin, line, count, zeros
-        one -= first
-        two -= first
-        if one >= nodes or two >= nodes:
-            return BEYOND_LAST, begin, line, count, zeros
+        if signed:
+            if two > _LARGEST + np.uint64(negative):
+                return BEYOND_LAST, begin, line, count, zeros
+            if negative:
+                two = np.uint64(0) - two
+        else:
+            if one < first or two < first:
+                return BELOW_FIRST, begin, line, count, zeros
+            one -= first
+            two -= first
+            if one >= nodes or two >= nodes:
+                return BEYOND_LAST, begin, line, count, zeros
 
         zero = False
         while _blank(text[pos]):
@@ -182,7 +202,7 @@ def scan_edges(text, pos, stop, line, lead, first, nodes, valued, src, dst, coun
         if zero:
             zeros += 1
         else:
-            src[count] = np.uint32(one)
-            dst[count] = np.uint32(two)
+            src[count] = one
+            dst[count] = two
             count += 1
     return FINE, pos, line, count, zeros

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import numba
 import numpy as np
 
-from oocpr.sources.block import EdgeBlock
+from oocpr.sources.base import BaseSource
+from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, Strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from oocpr.sources.block import Source
+    from numpy.typing import NDArray
+
+    from oocpr.sources.block import Block, Source
+
+    AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
 
 
-def both_ways(blocks: Iterable[EdgeBlock]) -> Iterator[EdgeBlock]:
+def both_ways(blocks: Iterable[AnyBlock]) -> Iterator[AnyBlock]:
     """Follow each block by its edges reversed; self-loops, which are their own reverse, are not repeated.
 
     Examples
@@ -26,13 +32,44 @@ def both_ways(blocks: Iterable[EdgeBlock]) -> Iterator[EdgeBlock]:
     """
     for block in blocks:
         yield block
-        turn = np.flatnonzero(block.src != block.dst)
-        if len(turn):
-            weight = None if block.weight is None else block.weight[turn]
+        if isinstance(block, NodeBlock):
+            continue
+        turn = np.flatnonzero(_differ(block))
+        if not turn.size:
+            continue
+        weight = None if block.weight is None else block.weight[turn]
+        if isinstance(block, NameBlock):
+            yield NameBlock(_taken(block.dst, turn), _taken(block.src, turn), weight)
+        else:
             yield EdgeBlock(block.dst[turn], block.src[turn], weight)
 
 
-class Undirected:
+def _differ(block: EdgeBlock | NameBlock) -> NDArray[np.bool_]:
+    """Tell edges from self-loops; bool, shape (edges,)."""
+    if isinstance(block, EdgeBlock):
+        return np.not_equal(block.src, block.dst)
+    one, two = block.src, block.dst
+    differ = np.empty(one.starts.size, np.bool_)
+    _compare(one.text, one.starts, one.ends, two.text, two.starts, two.ends, differ)
+    return differ
+
+
+@numba.njit(cache=True, nogil=True)
+def _compare(one, starts, ends, two, other_starts, other_ends, differ):  # type: ignore[no-untyped-def]
+    for k in range(starts.size):
+        length = ends[k] - starts[k]
+        differ[k] = other_ends[k] - other_starts[k] != length
+        i = 0
+        while not differ[k] and i < length:
+            differ[k] = one[starts[k] + i] != two[other_starts[k] + i]
+            i += 1
+
+
+def _taken(names: Strings, which: NDArray[np.intp]) -> Strings:
+    return Strings(names.text, names.starts[which], names.ends[which])
+
+
+class Undirected(BaseSource):
     """A source whose edges count in both directions.
 
     Parameters
@@ -49,20 +86,35 @@ class Undirected:
     """
 
     def __init__(self, source: Source) -> None:
+        super().__init__(source.name, source.name)
         self._source = source
-        self.name = source.name
-        self.size = source.size
+        self._counts: list[tuple[int, int]] = []  # edges of each block, and how many of them were turned
         self._follow()
 
     def _follow(self) -> None:
-        self.position = self._source.position
-        self.nodes = self._source.nodes
-        self.labels = self._source.labels
-        self.notices = self._source.notices
+        for name in ("size", "position", "nodes", "labels", "notices", "closed", "readable"):
+            setattr(self, name, getattr(self._source, name))
 
-    def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
-        """Yield the edges in blocks of at most `max_edges`; raises what the source raises."""
-        for block in both_ways(self._source.blocks(max_edges)):
+    def place(self, edge: int) -> str:
+        """Say where edge number `edge`, from 0, stands in the source; of one turned round, one near it."""
+        read = 0
+        for forward, backward in self._counts:
+            if edge < forward + backward:
+                return self._source.place(read + edge % max(forward, 1))
+            edge -= forward + backward
+            read += forward
+        return self._source.place(read)
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        for block in self._source.blocks(max_edges):
+            both = list(both_ways([block]))
             self._follow()
-            yield block
+            if not isinstance(block, NodeBlock):
+                forward, *backward = map(_edges, both)
+                self._counts.append((forward, sum(backward)))
+            yield from both
         self._follow()
+
+
+def _edges(block: Block) -> int:
+    return block.src.starts.size if isinstance(block, NameBlock) else len(getattr(block, "src", ()))

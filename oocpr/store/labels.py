@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,35 +13,54 @@ from oocpr.store.codec import PackedInts
 from oocpr.store.format import LABEL_BYTES, LABEL_OFFSETS, REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import zarr
     from numpy.typing import NDArray
 
     from oocpr.store.arrays import StoredArray
 
+    TextPiece = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
+
 _LABELS_CHUNK = 1 << 16
 _BYTES_CHUNK = 1 << 20
 
 
-def write_labels(group: zarr.Group, labels: Iterable[str]) -> int:
-    """Write labels into a store's root group; returns how many there were."""
+def write_labels(group: zarr.Group, labels: Iterable[str] | Iterable[TextPiece]) -> int:
+    """Write labels into a store's root group; returns how many there were.
+
+    Parameters
+    ----------
+    group
+        The root group.
+    labels
+        One by one, or some at a time as their bytes end to end and the length of each.
+    """
     offsets = Appender(group, LABEL_OFFSETS, "int64", _LABELS_CHUNK, PackedInts())
-    text = Appender(group, LABEL_BYTES, "uint8", _BYTES_CHUNK)
+    written = Appender(group, LABEL_BYTES, "uint8", _BYTES_CHUNK)
     offsets.append(np.zeros(1, np.int64))
     end = 0
     count = 0
-    rest = iter(labels)
-    while batch := list(itertools.islice(rest, _LABELS_CHUNK)):
-        coded = [label.encode() for label in batch]
-        ends = end + np.cumsum([len(c) for c in coded])
+    for text, lengths in _pieces(labels):
+        ends = end + np.cumsum(lengths, dtype=np.int64)
         offsets.append(ends)
-        text.append(np.frombuffer(b"".join(coded), np.uint8))
+        written.append(text)
         end = int(ends[-1])
-        count += len(batch)
+        count += len(lengths)
     offsets.close()
-    text.close()
+    written.close()
     return count
+
+
+def _pieces(labels: Iterable[str] | Iterable[TextPiece]) -> Iterator[TextPiece]:
+    rest = iter(labels)
+    for first in rest:
+        if not isinstance(first, str):
+            yield cast("TextPiece", first)
+            continue
+        batch = [first, *itertools.islice(cast("Iterator[str]", rest), _LABELS_CHUNK - 1)]
+        coded = [label.encode() for label in batch]
+        yield np.frombuffer(b"".join(coded), np.uint8), np.array([len(c) for c in coded], np.uint32)
 
 
 class StoredLabels:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from oocpr.store.labels import TextPiece
+
 _ROWS_CHUNK = 1 << 18
 """Entries of a chunk of the arrays that have one for each row: 2 MiB of offsets in memory."""
 
@@ -141,7 +143,7 @@ class GraphWriter:
         local_edges: int,
         out_degree: Iterable[NDArray[np.integer[Any]]],
         node_ids: NDArray[np.integer[Any]] | Iterable[NDArray[np.integer[Any]]] | None = None,
-        labels: Iterable[str] | None = None,
+        labels: Iterable[str] | Iterable[TextPiece] | None = None,
     ) -> Attributes:
         """Write what belongs to the rows and give the store its name.
 
@@ -155,7 +157,7 @@ class GraphWriter:
             The source's id of each row, shape (nodes,), whole or in pieces, uint32 or int64; None where row v
             is node v.
         labels
-            The label of each row, or None.
+            The label of each row, one by one, or in pieces of UTF-8 end to end with the lengths; or None.
 
         Returns
         -------

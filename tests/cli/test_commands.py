@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +239,71 @@ def test_personalization_from_a_file_of_names(oocpr_command: Run, store: Path, t
     assert sum(rank.values()) == pytest.approx(1, abs=1e-12)
 
 
+IDS = ("-9223372036854775808", "-5", "7", "9223372036854775807")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "zarr"])
+def test_ids_of_64_bits_are_used_in_every_answer(oocpr_command: Run, tmp_path: Path, suffix: str) -> None:
+    low, minus, seven, high = IDS
+    source, graph, ranks = tmp_path / "links.txt", tmp_path / "graph.zarr", tmp_path / f"ranks.{suffix}"
+    source.write_text(f"{low} {high}\n{minus} {high}\n{high} {seven}\n{seven} {high}\n")
+    (tmp_path / "seeds.txt").write_text(f"{low} 1\n{high} 3\n")
+    assert oocpr_command("import", source, "-o", graph, "--order", "degree").code == 0
+    info = json.loads(oocpr_command("info", graph, "--json", "-").out)
+    assert (info["nodes"], info["names"]) == (4, "ids of the source")
+    answer = oocpr_command("rank", graph, "-o", ranks, "--personalization", tmp_path / "seeds.txt")
+    assert [line.split()[2] for line in answer.out.splitlines()[:3]] == [high, seven, low]
+    nodes = [entry["node"] for entry in json.loads(oocpr_command("top", ranks, "--json", "-").out)["top"]]
+    assert sorted(nodes) == [int(node) for node in IDS]
+    seeds = ("--personalization", tmp_path / "seeds.txt")
+    assert oocpr_command("verify", graph, ranks, *seeds).code == 0
+
+
+def test_names_are_used_in_every_answer(oocpr_command: Run, tmp_path: Path) -> None:
+    source, graph, ranks = tmp_path / "links.tsv", tmp_path / "graph.zarr", tmp_path / "ranks.parquet"
+    source.write_text("http://a.org/\thttp://b.org/%C3%A9\nhttp://b.org/%C3%A9\thttp://a.org/\n")
+    (tmp_path / "seeds.txt").write_text("http://b.org/é\n")
+    assert oocpr_command("import", source, "-o", graph, "--order", "degree").code == 0
+    answer = oocpr_command("rank", graph, "-o", ranks, "--personalization", tmp_path / "seeds.txt")
+    assert [line.split()[2] for line in answer.out.splitlines()[:2]] == ["http://b.org/é", "http://a.org/"]
+    assert oocpr.read_ranks(ranks).top(1)[0][0] == "http://b.org/é"
+    assert oocpr_command("verify", graph, ranks, "--personalization", tmp_path / "seeds.txt").code == 0
+
+
+def test_columns_of_a_parquet_file_are_chosen(oocpr_command: Run, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"cites": ["b", "c"], "by": ["a", "a"], "year": [1, 2]}), tmp_path / "g.parquet")
+    columns = ("--source-column", "by", "--target-column", "cites")
+    ranked = oocpr_command("rank", tmp_path, *columns, "-o", "-").out
+    assert [row["node"] for row in csv.DictReader(io.StringIO(ranked))] == ["a", "b", "c"]
+    made = oocpr_command("import", tmp_path / "g.parquet", *columns, "-o", tmp_path / "g.zarr")
+    assert made.out.startswith(f"{tmp_path}/g.zarr: 3 nodes, 2 edges")
+
+
+def test_several_files_are_imported_as_one(oocpr_command: Run, tmp_path: Path) -> None:
+    for k in range(3):
+        (tmp_path / f"part-{k}.txt").write_text(f"{k} {k + 1}\n")
+    output = ("-o", tmp_path / "g.zarr", "--overwrite")
+    for words in ([f"{tmp_path}/part-*.txt"], sorted(tmp_path.glob("*.txt"))):
+        assert oocpr_command("import", *words, *output).out.startswith(f"{tmp_path}/g.zarr: 4 nodes, 3 edges")
+
+
+def test_a_pipe_is_imported(process: Run, tmp_path: Path) -> None:
+    started = process("import", "-", "-o", tmp_path / "g.zarr", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    out, _ = started.communicate(b"0 1\n1 2\n")
+    assert started.returncode == 0
+    assert b"3 nodes, 2 edges" in out
+
+
+def test_names_that_the_labels_lack_are_refused_with_their_line(fails: Run, tmp_path: Path) -> None:
+    (tmp_path / "links.tsv").write_text("# from to\na\tb\n\nb\tx\n")
+    (tmp_path / "all.txt").write_text("a\nb\n")
+    words = ("import", tmp_path / "links.tsv", "--labels", tmp_path / "all.txt", "-o", tmp_path / "g.zarr")
+    assert fails(2, *words).endswith(f"links.tsv, line 4: 'x' is not in {tmp_path / 'all.txt'}.")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_worth_reading(oocpr_command: Run, command: str) -> None:
     outcome = oocpr_command(*command.split(), "--help")
@@ -257,7 +323,7 @@ def test_every_example_of_the_help_parses() -> None:
         examples = [line.strip() for line in found.examples.strip().splitlines()]
         assert examples
         for example in examples:
-            words = example.split("|")[0].split()
+            words = example.split("|")[0].split("<")[0].split()
             assert words[: len(command.split()) + 1] == ["oocpr", *command.split()]
             found.make_context(command, words[len(command.split()) + 1 :])
 

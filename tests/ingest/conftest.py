@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from oocpr.sources.block import EdgeBlock
+from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, Strings
 
 
 class Arrays:
@@ -12,10 +12,12 @@ class Arrays:
 
     size = None
     position = 0
+    closed = None
+    readable = None
 
     def __init__(self, src, dst, nodes=None, labels=None, event=None, weight=None):
         self.name = "arrays"
-        self.src, self.dst = np.asarray(src, np.uint32), np.asarray(dst, np.uint32)
+        self.src, self.dst = (np.asarray(ids, getattr(ids, "dtype", np.uint32)) for ids in (src, dst))
         self.nodes = nodes
         self.labels = labels
         self.notices = []
@@ -32,9 +34,42 @@ class Arrays:
             yield EdgeBlock(self.src[part], self.dst[part], self.weight)
 
 
+class Named(Arrays):
+    """A source of pairs of names, and of nodes that are given as such."""
+
+    def __init__(self, pairs, nodes=(), closed=None, readable=None):
+        super().__init__([], [])
+        self.name = "names"
+        self.pairs, self.given = pairs, nodes
+        self.closed = closed
+        self.readable = readable
+
+    def blocks(self, max_edges):
+        if self.given:
+            yield NodeBlock(strings(self.given))
+        for start in range(0, len(self.pairs), max_edges):
+            src, dst = zip(*self.pairs[start : start + max_edges], strict=True)
+            yield NameBlock(strings(src), strings(dst))
+
+    def place(self, edge):
+        return f"edge {edge}"
+
+
+def strings(names):
+    coded = [name.encode() for name in names]
+    ends = np.cumsum([len(name) for name in coded], dtype=np.int64)
+    starts = ends - np.array([len(name) for name in coded], np.int64)
+    return Strings(np.frombuffer(b"".join(coded), np.uint8), starts, ends)
+
+
 @pytest.fixture(scope="session")
 def arrays():
     return Arrays
+
+
+@pytest.fixture(scope="session")
+def named():
+    return Named
 
 
 @pytest.fixture(scope="session")

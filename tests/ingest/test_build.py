@@ -190,3 +190,20 @@ def test_real_graphs_have_their_published_counts(
     facts = build_store(open_source(graphs / name), tmp_path / "g.zarr", memory=GIB, order="degree")
     assert (facts.nodes, facts.edges, facts.duplicates) == (nodes, edges, duplicates)
     assert (facts.self_loops, facts.dangling) == (loops, dangling)
+
+
+def test_a_graph_makes_the_same_store_from_every_format(tmp_path, graphs, contents):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    blocks = list(open_source(graphs / "cnr-2000.graph").blocks(1 << 20))
+    ends = [np.concatenate([getattr(block, end) for block in blocks]) for end in ("src", "dst")]
+    pq.write_table(pa.table(ends, names=["from", "to"]), tmp_path / "cnr-2000.parquet")
+    np.save(tmp_path / "cnr-2000.npy", np.array(ends))
+    paths = [graphs / "cnr-2000.graph", graphs / "cnr-2000.mtx.xz", *sorted(tmp_path.glob("cnr*"))]
+    stores = []
+    for k, path in enumerate(paths):
+        build_store(open_source(path), tmp_path / f"{k}.zarr", memory=GIB)
+        stores.append(contents(tmp_path / f"{k}.zarr"))
+    assert len(stores) == 4
+    assert all(store == stores[0] for store in stores)

@@ -13,16 +13,13 @@ from oocpr.errors import InputError, UsageError
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 
+from .reading import read
+
 LAYOUTS = ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"]
 
 
 def edges_of(source, max_edges: int = 4) -> list[tuple[int, int]]:
-    edges = []
-    for block in source.blocks(max_edges):
-        assert 0 < len(block.src) == len(block.dst) <= max_edges
-        assert block.src.dtype == block.dst.dtype == np.uint32
-        edges += zip(block.src.tolist(), block.dst.tolist(), strict=True)
-    return edges
+    return read(source, max_edges).edges
 
 
 @given(
@@ -72,11 +69,16 @@ def test_pairs_of_arrays(dtype):
     assert source.nodes is None
 
 
+@given(hnp.arrays(np.int64, (9, 2)), st.integers(1, 10))
+def test_ids_of_arrays_are_any_of_64_bits(ids, max_edges):
+    source = open_source((ids[:, 0], ids[:, 1]))
+    assert edges_of(source, max_edges) == list(map(tuple, ids.tolist()))
+
+
 @pytest.mark.parametrize(
     ("src", "dst", "match"),
     [
-        ([0, 1, 2], [0, 1, -1], "id -1 at place 2"),
-        ([0, 2**32 - 1], [0, 0], "id 4294967295 at place 1"),
+        (np.array([0, 1, 2**63], np.uint64), [0, 1, 2], "id 9223372036854775808 at place 2"),
         ([0.5], [1.0], "float64"),
         ([True], [False], "bool"),
         ([0, 1], [0], "shapes"),
@@ -108,6 +110,16 @@ def test_what_is_no_graph_is_a_usage_error(tmp_path):
         open_source((np.array([0]), np.array([1])), format="text")
     with pytest.raises(UsageError, match="labels file is given"):
         open_source(Rmat(3), labels=tmp_path / "labels.txt")
+
+
+@given(st.lists(st.tuples(*[st.text("ab", min_size=1, max_size=2)] * 2), min_size=1), st.integers(1, 9))
+def test_undirected_knows_a_loop_by_its_names(tmp_path_factory, pairs, max_edges):
+    path = tmp_path_factory.mktemp("names") / "links.tsv"
+    path.write_text("".join(f"{u}\t{v}\n" for u, v in pairs))
+    source = open_source(path, undirected=True)
+    found = edges_of(source, max_edges)
+    assert set(found) == set(pairs) | {(v, u) for u, v in pairs}
+    assert len(found) == len(pairs) + sum(u != v for u, v in pairs)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 40))

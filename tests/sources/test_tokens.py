@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from oocpr.sources.lines import EdgeLines, LineReader
 class Trickle:
     """A stream that hands out a few bytes at a time."""
 
-    path = Path("edges.txt")
+    title = "edges.txt"
 
     def __init__(self, text: bytes, step: int) -> None:
         self._stream = io.BytesIO(text)

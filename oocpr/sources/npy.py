@@ -1,0 +1,152 @@
+"""NumPy's own files: two arrays of one dimension, or arrays with two rows or two columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from oocpr.errors import InputError
+from oocpr.sources.base import FileSource
+from oocpr.sources.columns import id_block, two_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.sources.block import EdgeBlock
+
+
+class _ArrayFile:
+    """An array on disk, of which pieces are read.
+
+    A map of the file would be simpler, but its pages count as memory of the process until the system wants
+    them back.
+    """
+
+    def __init__(self, file: BinaryIO, title: str) -> None:
+        self.title = title
+        try:
+            version = npy.read_magic(file)
+            head = npy.read_array_header_1_0(file) if version == (1, 0) else npy.read_array_header_2_0(file)
+        except (ValueError, EOFError) as error:
+            raise InputError(
+                f"{title} is no array of NumPy: {' '.join(str(error).split())[:200]}",
+                "Write it again with numpy.save, and leave it unpacked.",
+            ) from error
+        self.shape, self._columnar, self._dtype = head
+        if self._dtype.kind not in "iu":
+            raise InputError(
+                f"{title} holds {self._dtype}, no integers.", "Give the ids of nodes as integers."
+            )
+        self._file = file
+        self._start = file.tell()
+
+    def flat(self, start: int, stop: int) -> NDArray[Any]:
+        """Entries `start` to `stop` - 1 as they lie in the file."""
+        values = np.empty(stop - start, self._dtype)
+        self._file.seek(self._start + start * self._dtype.itemsize)
+        view = values.view(np.uint8).data
+        done = 0
+        while done < len(view):
+            got = self._file.readinto(view[done:])  # type: ignore[attr-defined]
+            if not got:
+                size = self._start + stop * self._dtype.itemsize
+                raise InputError(
+                    f"{self.title} ends in the middle, before byte {size:,}.",
+                    "Fetch or write the file again.",
+                )
+            done += got
+        return values
+
+    def ends(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Both ends of the links `start` to `stop` - 1 of an array of two dimensions."""
+        by_rows = two_ends(self.shape, self.title)
+        links = self.shape[1] if by_rows else self.shape[0]
+        if by_rows != self._columnar:
+            return self.flat(start, stop), self.flat(links + start, links + stop)
+        both = self.flat(2 * start, 2 * stop)
+        return both[0::2], both[1::2]
+
+
+class NpyFiles(FileSource):
+    """Links in arrays that ``numpy.save`` wrote.
+
+    Parameters
+    ----------
+    path
+        Two files with an array of one dimension each, from and to; or one or more files with an array of
+        shape (2, m) or (m, 2).
+    labels
+        A file whose line i (from 0) labels node i, or None.
+
+    Raises
+    ------
+    InputError
+        While blocks are read: no array, a cut one, no integers, another shape, or an id that cannot be.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "links.npy")
+    ...     np.save(path, np.array([[4, 5, 7], [5, 4, 4]]))
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in NpyFiles(path).blocks(10)]
+    [([4, 5, 7], [5, 4, 4])]
+    """
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        self._read_labels()
+        first = 0
+        waiting: _ArrayFile | None = None
+        files: list[BinaryIO] = []
+        try:
+            for place in self.places:
+                files.append(place.open())
+                array = _ArrayFile(files[-1], str(place))
+                if len(array.shape) == 1 and waiting is None:
+                    waiting = array
+                    continue
+                if (len(array.shape) == 1) != (waiting is not None):
+                    raise InputError(
+                        f"{place} has the shape {array.shape}.",
+                        "Give two arrays of one dimension, or arrays of two dimensions only.",
+                    )
+                for block in self._links(array, waiting, max_edges, first):
+                    yield block
+                    first += len(block.src)
+                waiting = None
+                for file in files:
+                    file.close()
+                files.clear()
+        finally:
+            for file in files:
+                file.close()
+        if waiting is not None:
+            raise InputError(
+                f"{waiting.title} is one array of one dimension.", "Give the array of the other ends as well."
+            )
+
+    def _links(
+        self, array: _ArrayFile, sources: _ArrayFile | None, max_edges: int, first: int
+    ) -> Iterator[EdgeBlock]:
+        if sources is not None and sources.shape != array.shape:
+            raise InputError(
+                f"{sources.title} and {array.title} have the shapes {sources.shape} and {array.shape}.",
+                "Give two arrays of the same length.",
+            )
+        if sources is None:
+            links = array.shape[1] if two_ends(array.shape, array.title) else array.shape[0]
+        else:
+            links = array.shape[0]
+        size = self.size or 0
+        for start in range(0, links, max_edges):
+            stop = min(links, start + max_edges)
+            if sources is None:
+                src, dst = array.ends(start, stop)
+            else:
+                src, dst = sources.flat(start, stop), array.flat(start, stop)
+            self.position = min(size, self.position + src.nbytes + dst.nbytes)
+            yield id_block(src, dst, self.nodes, self.title, first + start)

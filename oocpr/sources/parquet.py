@@ -1,0 +1,115 @@
+"""Parquet files, one or many, read row group by row group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from oocpr.errors import InputError
+from oocpr.sources.arrow import TableSource, chosen_columns
+from oocpr.sources.base import FileSource
+from oocpr.sources.places import LocalFile, RemoteFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from oocpr.sources.base import AnyPath
+    from oocpr.sources.block import Block
+    from oocpr.sources.places import Place
+
+_BUFFER_BYTES = 1 << 20
+
+
+class ParquetFiles(FileSource, TableSource):
+    """Links in two columns of Parquet files.
+
+    Parameters
+    ----------
+    path
+        A file, a folder (all files below it that end in .parquet or .pq, ordered by path), or several.
+    labels, source, target
+        See `oocpr.sources.arrow.TableSource`.
+
+    Raises
+    ------
+    UsageError
+        While blocks are read: columns that there are not.
+    InputError
+        While blocks are read: no such file, a damaged one, a missing end, or one that is neither a whole
+        number nor text.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "links.parquet")
+    ...     pq.write_table(pa.table({"from": [4, 5], "to": [5, 4]}), path)
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in ParquetFiles(path).blocks(10)]
+    [([4, 5], [5, 4])]
+    """
+
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        source: str | None = None,
+        target: str | None = None,
+    ) -> None:
+        FileSource.__init__(self, path, labels)
+        name, title = self.name, self.title
+        self.places = [file for place in self.places for file in _files(place)]
+        FileSource.__init__(self, self.places, labels)
+        self.name, self.title = name, title
+        self._columns = (source, target)
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        yield from self._blocks(self._batches(max_edges), max_edges)
+
+    def _batches(self, max_edges: int) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for place in self.places:
+            with place.open() as opened:
+                try:
+                    file = pq.ParquetFile(_handed(place, opened), buffer_size=_BUFFER_BYTES, pre_buffer=False)
+                    names = file.schema_arrow.names
+                    columns = list(chosen_columns(names, *self._columns, str(place)))
+                    done = 0
+                    for batch in file.iter_batches(max_edges, columns=columns):
+                        done += batch.num_rows
+                        self.position = self._before + (place.size or 0) * done // file.metadata.num_rows
+                        # The file may have them in another order.
+                        yield batch.select(columns)
+                except (pa.ArrowException, OSError, EOFError) as error:
+                    if isinstance(error, OSError) and error.errno is not None:
+                        raise
+                    raise InputError(
+                        f"{place} is no whole Parquet file: {' '.join(str(error).split())[:200]}",
+                        "Fetch or write the file again.",
+                    ) from error
+            self._before += place.size or 0
+
+
+def _handed(place: Place, opened: Any) -> Any:
+    """What Arrow reads fastest: its own file where there is one on this machine."""
+    return str(place) if isinstance(place, LocalFile) else opened
+
+
+def _files(place: Place) -> list[Place]:
+    """The Parquet files of a folder, or the file itself."""
+    found: list[Place] = [place]
+    if isinstance(place, LocalFile) and place.path.is_dir():
+        paths = sorted(path for path in place.path.rglob("*") if path.suffix in (".parquet", ".pq"))
+        found = [LocalFile(path) for path in paths if path.is_file() and not path.name.startswith((".", "_"))]
+    elif isinstance(place, RemoteFile) and str(place).endswith("/"):
+        system, folder = place.found
+        names = sorted(name for name in system.find(folder) if name.endswith((".parquet", ".pq")))
+        found = [RemoteFile(system.unstrip_protocol(name)) for name in names]
+    if not found:
+        raise InputError(
+            f"{place} is a folder and holds no .parquet files.", "Give the path of a graph's file."
+        )
+    return found

@@ -1,0 +1,179 @@
+"""Many files, patterns, URLs and standard input."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import http.server
+import io
+import sys
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from oocpr.errors import InputError, UsageError
+from oocpr.sources import open_source
+from oocpr.sources.places import Front
+
+from .reading import read
+
+
+@pytest.fixture
+def parts(tmp_path):
+    (tmp_path / "b.txt").write_text("2 3\n# end")
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"0 1\n1 2\n"))
+    (tmp_path / "c.txt").write_text("-5 4294967296\n")
+    return tmp_path
+
+
+def test_files_are_read_one_after_the_other(parts):
+    source = open_source([parts / "b.txt", parts / "a.txt.gz", parts / "c.txt"])
+    assert read(source).edges == [(2, 3), (0, 1), (1, 2), (-5, 2**32)]
+    assert source.name == "b and 2 more"
+    assert source.position == source.size == sum(path.stat().st_size for path in parts.iterdir())
+
+
+def test_a_pattern_gives_files_in_the_order_of_their_names(parts):
+    assert read(open_source(f"{parts}/[ab].txt*")).edges == [(0, 1), (1, 2), (2, 3)]
+    with pytest.raises(InputError, match=r"No file fits .*d\*"):
+        open_source(f"{parts}/d*")
+
+
+def test_a_name_with_the_characters_of_a_pattern_is_a_name(parts):
+    (parts / "[a].txt").write_text("7 8")
+    assert read(open_source(parts / "[a].txt")).edges == [(7, 8)]
+
+
+def test_a_bad_line_is_named_with_its_file(parts):
+    (parts / "c.txt").write_text("0 1\n1 x\n")
+    with pytest.raises(InputError, match=r"c\.txt, line 2"):
+        read(open_source(f"{parts}/?.txt*"))
+
+
+def test_names_of_several_files(tmp_path):
+    (tmp_path / "a.tsv").write_text("a\tb\n")
+    (tmp_path / "b.tsv").write_text("# more\nb\tc\n")
+    source = open_source(f"{tmp_path}/*.tsv")
+    assert read(source).edges == [("a", "b"), ("b", "c")]
+    assert source.place(1) == f"{tmp_path}/b.tsv, line 2"
+
+
+def test_formats_with_a_head_are_one_file(tmp_path, data):
+    with pytest.raises(UsageError, match="2 are given"):
+        open_source([data / "tiny" / "site.mtx"] * 2)
+
+
+def given_on_stdin(monkeypatch, text):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Trickle(text))))
+
+
+class Trickle(io.RawIOBase):
+    """A pipe that gives a few bytes at a time."""
+
+    def __init__(self, text):
+        self._stream = io.BytesIO(text)
+
+    def readable(self):
+        return True
+
+    def readinto(self, view):
+        return self._stream.readinto(memoryview(view)[:3])
+
+
+@pytest.mark.parametrize("packing", [bytes, gzip.compress])
+@pytest.mark.parametrize("suffix", [".txt", ".mtx", ".gr0", ".dat"])
+def test_standard_input_is_read_like_a_file(data, monkeypatch, packing, suffix):
+    path = data / "tiny" / f"langville-meyer{suffix}"
+    given_on_stdin(monkeypatch, packing(path.read_bytes()))
+    source = open_source("-")
+    assert read(source).edges == read(open_source(path)).edges
+    assert source.name == "stdin"
+
+
+def test_names_on_standard_input(data, monkeypatch):
+    path = data / "tiny" / "site.tsv"
+    given_on_stdin(monkeypatch, path.read_bytes())
+    assert read(open_source("-", format="names")).edges == read(open_source(path)).edges
+
+
+def test_standard_input_packed_with_large_blocks(monkeypatch):
+    import bz2
+
+    random = np.random.default_rng(1)
+    lines = "".join(f"{u} {v}\n" for u, v in random.integers(0, 2**31, (200_000, 2)))
+    given_on_stdin(monkeypatch, bz2.compress(lines.encode()))
+    assert len(read(open_source("-"), 1000).edges) == 200_000
+
+
+def test_what_cannot_come_from_standard_input_is_refused(monkeypatch, tmp_path, data):
+    given_on_stdin(monkeypatch, b"0 1")
+    with pytest.raises(UsageError, match="npz cannot be read from standard input"):
+        open_source("-", format="npz")
+    with pytest.raises(UsageError, match="Standard input is one source"):
+        open_source(["-", str(data / "tiny" / "site.txt")])
+    given_on_stdin(monkeypatch, b"0 1\n1 x\n")
+    with pytest.raises(InputError, match="standard input, line 2"):
+        read(open_source("-"))
+
+
+def test_a_front_gives_every_byte_once():
+    front = Front(io.BytesIO(bytes(range(10))))
+    assert front.head(3) == bytes(range(3))
+    assert front.read(2) == bytes(range(2))
+    assert front.head(30) == bytes(range(2, 10))
+    assert front.tell() == 2
+    assert front.read() == bytes(range(2, 10))
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A web server of a folder."""
+    pytest.importorskip("aiohttp")
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_port}"
+        httpd.shutdown()
+        thread.join()
+
+
+def test_files_of_a_web_server(server, parts):
+    source = open_source(f"{server}/a.txt.gz")
+    assert read(source).edges == [(0, 1), (1, 2)]
+    assert source.size == (parts / "a.txt.gz").stat().st_size
+    pq.write_table(pa.table({"u": [1, 2], "v": [2, 3]}), parts / "g.parquet")
+    assert read(open_source(f"{server}/g.parquet")).edges == [(1, 2), (2, 3)]
+    with pytest.raises(InputError, match=r"none\.txt cannot be opened"):
+        open_source(f"{server}/none.txt")
+
+
+def test_files_behind_urls_and_patterns_of_them():
+    fsspec = pytest.importorskip("fsspec")
+    system = fsspec.filesystem("memory")
+    for k in range(3):
+        with system.open(f"/graph/part-{k}.txt", "wb") as file:
+            file.write(f"{k} {k + 1}\n".encode())
+        with system.open(f"/tables/{k}.parquet", "wb") as file:
+            pq.write_table(pa.table({"u": [k], "v": [k + 1]}), file)
+    expected = [(0, 1), (1, 2), (2, 3)]
+    assert read(open_source("memory://graph/part-*.txt")).edges == expected
+    assert read(open_source("memory://tables/", format="parquet")).edges == expected
+    with system.open("/graph/labels.txt", "wb") as file:
+        file.write(b"a\nb\nc\nd\n")
+    source = open_source("memory://graph/part-0.txt", labels="memory://graph/labels.txt")
+    assert (read(source).edges, list(source.labels)) == ([(0, 1)], ["a", "b", "c", "d"])
+
+
+def test_an_address_that_nothing_understands_is_refused():
+    pytest.importorskip("fsspec")
+    with pytest.raises(InputError, match="nosuch://x cannot be opened"):
+        open_source("nosuch://x")
