@@ -107,11 +107,22 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def _oocpr(graph: EdgeSet, threads: int) -> Way:
-    """As anybody would call it: one certified tolerance, no search."""
-    oocpr, store = import_module("oocpr"), fresh_store(graph)
+    """As anybody would call it: one certified tolerance, no search, on a graph that has been ranked."""
+    oocpr, opened = import_module("oocpr"), fresh_store(graph)
 
     def solve(_: int) -> tuple[float, Any]:
-        return _timed(lambda: oocpr.pagerank(store, damping=DAMPING, tol=TARGET, threads=threads).to_numpy())
+        return _timed(lambda: oocpr.pagerank(opened, damping=DAMPING, tol=TARGET, threads=threads).to_numpy())
+
+    solve(0)
+    return Way(ONE_WAY, solve, lambda _: f"tol={TARGET:g} (certified)")
+
+
+def _oocpr_store(graph: EdgeSet, threads: int) -> Way:
+    """The same on a store that is opened anew each time: nothing of it is in this process."""
+    oocpr, path = import_module("oocpr"), fresh_store(graph).path
+
+    def solve(_: int) -> tuple[float, Any]:
+        return _timed(lambda: oocpr.pagerank(path, damping=DAMPING, tol=TARGET, threads=threads).to_numpy())
 
     return Way(ONE_WAY, solve, lambda _: f"tol={TARGET:g} (certified)")
 
@@ -225,6 +236,7 @@ def _graphblas(graph: EdgeSet, threads: int) -> Way:
 
 PROGRAMS = {
     "oocpr": Program("oocpr", True, _oocpr),
+    "oocpr-store": Program("oocpr", True, _oocpr_store),
     "gap-pr_spmv": Program("gapbs", True, _gap("pr_spmv")),
     "gap-pr": Program("gapbs", True, _gap("pr")),
     "scipy": Program("scipy", False, _scipy),

@@ -10,6 +10,7 @@ from typing import Any
 OURS = "oocpr"
 TITLES = {
     "oocpr": "**oocpr**",
+    "oocpr-store": "**oocpr**, opening and decoding the store",
     "gap-pr_spmv": "GAP pr_spmv, float64",
     "gap-pr_spmv-huge": "GAP pr_spmv, float64, huge pages",
     "gap-pr": "GAP pr (Gauss-Seidel), float64",
