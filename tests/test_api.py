@@ -294,3 +294,12 @@ def test_a_graph_that_stays_open_is_read_once(graph: oocpr.Graph) -> None:
     assert (first.to_numpy() == second.to_numpy()).all()
     assert second.history[0].bytes_read == 0
     assert oocpr.pagerank(fresh, reads="bits16").run.method == "mixed"
+
+
+def test_power_iteration_reads_what_it_can_converge_with(graph: oocpr.Graph) -> None:
+    ranks = oocpr.pagerank(graph, method="power")
+    assert ranks.converged
+    assert ranks.run is not None
+    assert ranks.run.reads == "float64"
+    with pytest.raises(oocpr.UsageError, match="stalls above tol 1e-10"):
+        oocpr.pagerank(graph, method="power", reads="bits16")

@@ -132,7 +132,8 @@ def pagerank(
         or ``"auto"``: ``"components"`` for graphs of up to four million edges that fit, else ``"mixed"``.
     reads
         How ranks are gathered: ``"float64"``, ``"float32"``, ``"bits16"`` or ``"bits8"``; the answer is as
-        exact with each. None for ``"bits16"`` or what the method wants.
+        exact with each. None for ``"bits16"``, with ``"components"`` ``"float32"``,
+        with ``"power"`` ``"float64"``.
     stop
         ``"certified"``, or ``"residual"`` to compare `tol` with the L1 norm of the residual, as papers count.
     max_passes
@@ -273,13 +274,21 @@ def verify(
 
 
 def _settings(method: str, reads: str | None, **others: Any) -> Settings:
+    from oocpr.engine.reads import READS
     from oocpr.engine.settings import Settings
 
     # Until the graph is open nobody knows whether it fits; what is refused is the same.
     chosen = "mixed" if method == "auto" else method
-    return Settings(
-        method=chosen, reads=reads or ("float32" if chosen == "components" else "bits16"), **others
-    )
+    usual = {"components": "float32", "power": "float64"}.get(chosen, "bits16")
+    settings = Settings(method=chosen, reads=reads or usual, **others)
+    unit = READS[settings.reads].unit_rounding
+    if chosen == "power" and unit > settings.tol:
+        raise UsageError(
+            f"power iteration rounds its iterate to reads {settings.reads}, by up to {unit:.1e}, and stalls "
+            f"above tol {settings.tol:g}.",
+            "Use reads float64, or a method that keeps an exact residual: mixed or residual.",
+        )
+    return settings
 
 
 def _chosen(

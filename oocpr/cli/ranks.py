@@ -62,7 +62,7 @@ _SUFFIXES = (".parquet", ".csv", ".zarr")
     "--reads",
     metavar="NAME",
     help="How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.  "
-    "[default: bits16, or float32 with components]",
+    "[default: bits16; float32 with components, float64 with power]",
 )
 @click.option(
     "--dangling",
