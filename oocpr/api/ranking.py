@@ -7,13 +7,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oocpr.api.choices import asked_settings, plan_run
 from oocpr.api.graphs import Graph, as_graph, open_graph
-from oocpr.api.machine import KERNEL_BYTES, available_memory
 from oocpr.errors import UsageError
-from oocpr.ingest.budget import resident
 from oocpr.progress import silent
 from oocpr.result.ranks import Ranks
-from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,12 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.settings import Settings
-    from oocpr.plan.model import Rates
-    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
     from oocpr.result.verify import Verification
-    from oocpr.store.graph import GraphStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,26 +70,27 @@ def plan(
     """
     from oocpr.engine.probe import measure_rates
 
-    settings = _settings(method, reads, damping=damping, tol=tol, stop=stop)
+    settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
-    store = opened.store
-    base = _base(opened)
-    if method == "auto":
-        settings = _chosen(settings, store, reads, stripes, device, memory, base, personalized)
-    made = _plan(store, settings, memory, stripes, base, personalized=personalized)
+    auto = method == "auto" and reads is None and stripes is None and device == "cpu"
+    settings, made = plan_run(
+        opened, settings, auto=auto, memory=memory, stripes=stripes, personalized=personalized
+    )
     if not made.fits:
         return made
-    rates = measure_rates(store, made, settings, backend=device, threads=threads, kernel=kernel)
+    rates = measure_rates(opened.store, made, settings, backend=device, threads=threads, kernel=kernel)
     # The probe's own memory is none of the run's.
-    return _plan(
-        store,
+    _, timed = plan_run(
+        opened,
         settings,
-        made.memory,
-        stripes,
-        made.need.base,
+        auto=False,
+        memory=made.memory,
+        stripes=stripes,
         personalized=personalized,
+        base=made.need.base,
         rates=rates,
     )
+    return timed
 
 
 def pagerank(
@@ -183,17 +179,22 @@ def pagerank(
     from oocpr.result.teleport import teleport_vector
 
     # Settings come first: what cannot be is refused before a source is imported.
-    settings = _settings(
+    settings = asked_settings(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
     )
     opened = as_graph(graph, memory=memory, progress=progress)
     store = opened.store
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
-    base = _base(opened)
-    if method == "auto":
-        settings = _chosen(settings, store, reads, stripes, device, memory, base, teleport is not None)
-    made = _plan(store, settings, memory, stripes, base, personalized=teleport is not None)
+    auto = method == "auto" and reads is None and stripes is None and device == "cpu"
+    settings, made = plan_run(
+        opened,
+        settings,
+        auto=auto,
+        memory=memory,
+        stripes=stripes,
+        personalized=teleport is not None,
+    )
     _LOG.info("plan of the run:\n%s", made)
     solution = solve(
         store,
@@ -270,95 +271,6 @@ def verify(
         dangling=dangling or (run.dangling if run else "strongly"),
         personalization=teleport,
         progress=progress,
-    )
-
-
-def _settings(method: str, reads: str | None, **others: Any) -> Settings:
-    from oocpr.engine.reads import READS
-    from oocpr.engine.settings import Settings
-
-    # Until the graph is open nobody knows whether it fits; what is refused is the same.
-    chosen = "mixed" if method == "auto" else method
-    usual = {"components": "float32", "power": "float64"}.get(chosen, "bits16")
-    settings = Settings(method=chosen, reads=reads or usual, **others)
-    unit = READS[settings.reads].unit_rounding
-    if chosen == "power" and unit > settings.tol:
-        raise UsageError(
-            f"power iteration rounds its iterate to reads {settings.reads}, by up to {unit:.1e}, and stalls "
-            f"above tol {settings.tol:g}.",
-            "Use reads float64, or a method that keeps an exact residual: mixed or residual.",
-        )
-    return settings
-
-
-def _chosen(
-    settings: Settings,
-    store: GraphStore,
-    reads: str | None,
-    stripes: int | None,
-    device: str,
-    memory: str | int | None,
-    base: int,
-    personalized: bool,
-) -> Settings:
-    """Settings of a run for which nobody named a method."""
-    from dataclasses import replace
-
-    from oocpr.plan.plan import choose_method
-
-    if reads is not None or stripes is not None or device != "cpu":
-        return settings
-    given = available_memory() if memory is None else parse_bytes(memory)
-    method = choose_method(_facts(store), memory=given, base=base, personalized=personalized)
-    return replace(settings, method=method, reads="float32") if method == "components" else settings
-
-
-def _base(graph: Graph) -> int:
-    """Bytes of the process before a run, without what earlier runs on the graph have left for it."""
-    return resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
-
-
-def _facts(store: GraphStore) -> GraphFacts:
-    from oocpr.plan.plan import GraphFacts
-
-    facts = store.attributes
-    return GraphFacts(
-        nodes=facts.nodes,
-        edges=facts.edges,
-        tiles=facts.tiles,
-        tile_edges=facts.tile_edges,
-        column_bytes=facts.column_bytes,
-        most_tile_bytes=facts.max_tile_bytes,
-        most_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
-        local_share=facts.local_edges / max(facts.edges, 1),
-    )
-
-
-def _plan(
-    store: GraphStore,
-    settings: Settings,
-    memory: str | int | None,
-    stripes: int | None,
-    base: int,
-    *,
-    personalized: bool,
-    rates: Rates | None = None,
-) -> Plan:
-    from oocpr.plan.plan import make_plan
-
-    return make_plan(
-        _facts(store),
-        method=settings.method,
-        reads=settings.reads,
-        damping=settings.damping,
-        tol=settings.tol,
-        mixing=settings.mixing,
-        sweeps=None,
-        memory=available_memory() if memory is None else parse_bytes(memory),
-        base=base,
-        stripes=stripes,
-        personalized=personalized,
-        rates=rates,
     )
 
 

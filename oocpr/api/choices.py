@@ -1,0 +1,108 @@
+"""What a run is going to do, where nobody has said it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from oocpr.api.machine import KERNEL_BYTES, available_memory
+from oocpr.errors import UsageError
+from oocpr.ingest.budget import resident
+from oocpr.units import parse_bytes
+
+if TYPE_CHECKING:
+    from oocpr.api.graphs import Graph
+    from oocpr.engine.settings import Settings
+    from oocpr.plan.model import Rates
+    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.store.graph import GraphStore
+
+USUAL_READS = {"components": "float32", "power": "float64"}
+"""Reads of the methods that want others than bits16."""
+
+
+def asked_settings(method: str, reads: str | None, **others: Any) -> Settings:
+    """Settings as far as they are known before a graph is open; ``"auto"`` counts as ``"mixed"``.
+
+    Raises
+    ------
+    UsageError
+        For what cannot be, whatever the graph.
+    """
+    from oocpr.engine.reads import READS
+    from oocpr.engine.settings import Settings
+
+    chosen = "mixed" if method == "auto" else method
+    settings = Settings(method=chosen, reads=reads or USUAL_READS.get(chosen, "bits16"), **others)
+    unit = READS[settings.reads].unit_rounding
+    if chosen == "power" and unit > settings.tol:
+        raise UsageError(
+            f"power iteration rounds its iterate to reads {settings.reads}, by up to {unit:.1e}, and stalls "
+            f"above tol {settings.tol:g}.",
+            "Use reads float64, or a method that keeps an exact residual: mixed or residual.",
+        )
+    return settings
+
+
+def plan_run(
+    graph: Graph,
+    settings: Settings,
+    *,
+    auto: bool,
+    memory: str | int | None,
+    stripes: int | None,
+    personalized: bool,
+    base: int | None = None,
+    rates: Rates | None = None,
+) -> tuple[Settings, Plan]:
+    """Plan a run on an open graph.
+
+    Parameters
+    ----------
+    auto
+        Whether the method may be changed to ``"components"``.
+    base
+        Bytes of the process before the run; None to look.
+    rates
+        Measured rates, to predict the time.
+    """
+    from oocpr.plan.plan import choose_method, make_plan
+
+    if base is None:
+        # What earlier runs on the graph have left is there for this one.
+        base = resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
+    given = available_memory() if memory is None else parse_bytes(memory)
+    facts = _facts(graph.store)
+    if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
+        settings = replace(settings, method="components", reads=USUAL_READS["components"])
+    plan = make_plan(
+        facts,
+        method=settings.method,
+        reads=settings.reads,
+        damping=settings.damping,
+        tol=settings.tol,
+        mixing=settings.mixing,
+        sweeps=None,
+        memory=given,
+        base=base,
+        stripes=stripes,
+        personalized=personalized,
+        rates=rates,
+    )
+    return settings, plan
+
+
+def _facts(store: GraphStore) -> GraphFacts:
+    from oocpr.plan.plan import GraphFacts
+
+    facts = store.attributes
+    return GraphFacts(
+        nodes=facts.nodes,
+        edges=facts.edges,
+        tiles=facts.tiles,
+        tile_edges=facts.tile_edges,
+        column_bytes=facts.column_bytes,
+        most_tile_bytes=facts.max_tile_bytes,
+        most_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
+        local_share=facts.local_edges / max(facts.edges, 1),
+    )
