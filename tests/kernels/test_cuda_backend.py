@@ -11,12 +11,12 @@ from oocpr.engine.backends.base import StripeSpec, SweepStep
 from oocpr.engine.backends.cuda import KERNELS, CudaBackend
 from oocpr.engine.job import Job
 from oocpr.engine.reads import READS
-from oocpr.engine.settings import METHODS, Settings
+from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
 from oocpr.store.packing import encode_tile
 
 from ..engine.digraphs import Digraph, random_digraph
-from ..engine.running import Passed, Stored, passes, plan_of, rank
+from ..engine.running import TILED, Passed, Stored, passes, plan_of, rank
 from .conftest import HOSTS
 from .shim.host import HostDevice
 
@@ -65,7 +65,7 @@ def test_a_pass_delivers_what_the_plain_backend_delivers(device: Device, reads: 
 
 
 CONVERGENT = [
-    (name, reads) for name in METHODS for reads in READS if name != "power" or READS[reads].bytes >= 4
+    (name, reads) for name in TILED for reads in READS if name != "power" or READS[reads].bytes >= 4
 ]
 
 
