@@ -15,7 +15,7 @@ constexpr u32 FAULT_RANGE = 8;     // a column is no node
 namespace {
 
 __device__ __forceinline__ u32* scratch() {
-  __shared__ u32 values[TEAMS * SCRATCH];
+  __shared__ __align__(16) u32 values[TEAMS * SCRATCH];
   return values + threadIdx.x / GROUP * SCRATCH;
 }
 

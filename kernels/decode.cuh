@@ -12,8 +12,9 @@
 
 constexpr int GROUP = 32;               // values that share a width, and lanes that work together
 constexpr int BLOCK = GROUP * GROUP;    // values of a block
-constexpr int PITCH = GROUP + 1;        // words between two groups in shared memory: none meets another's bank
-constexpr int SCRATCH = GROUP * PITCH;  // words of shared memory that a block takes
+constexpr int FOUR = 4;                 // words that a lane moves at a time
+constexpr int PITCH = GROUP + FOUR;     // words between two groups in shared memory: no FOUR meet others' banks
+constexpr int SCRATCH = GROUP * PITCH;  // words of shared memory that a block takes, aligned to FOUR
 
 // A packed stream, arrays as in oocpr.store.layout.Stream; behind the widths, zeros up to a whole block. Directory
 // and widths begin at multiples of 16 bytes.
@@ -31,6 +32,27 @@ struct Segments {
   const u32* ranks;   // segments that begin before each block; blocks + 1
   const u32* starts;  // first column of each; null where the columns are verbatim
 };
+
+// A lane's own 32 values, from and to shared memory.
+__device__ __forceinline__ void take_own(const u32* values, u32 (&own)[GROUP]) {
+  const uint4* const from = reinterpret_cast<const uint4*>(values + PITCH * lane<GROUP>());
+#pragma unroll
+  for (int i = 0; i < GROUP / FOUR; ++i) {
+    const uint4 four = from[i];
+    own[FOUR * i] = four.x;
+    own[FOUR * i + 1] = four.y;
+    own[FOUR * i + 2] = four.z;
+    own[FOUR * i + 3] = four.w;
+  }
+}
+
+__device__ __forceinline__ void give_own(const u32 (&own)[GROUP], u32* values) {
+  uint4* const to = reinterpret_cast<uint4*>(values + PITCH * lane<GROUP>());
+#pragma unroll
+  for (int i = 0; i < GROUP / FOUR; ++i) {
+    to[i] = make_uint4(own[FOUR * i], own[FOUR * i + 1], own[FOUR * i + 2], own[FOUR * i + 3]);
+  }
+}
 
 // The low `width` bits, 0 to 32 of them.
 __device__ __forceinline__ u32 low_bits(u32 value, u32 width) {
@@ -63,12 +85,12 @@ __device__ __forceinline__ u32 unpack(const Stream& stream, u64 b, u32* values) 
   // bits of a group end in the row where those of the next begin: one load a group, and none waits for another.
   const u32* const words = stream.words + me;
   u32 position = entry.x;
-  u32 word = read_once(words + (position & ~31u));
+  u32 word = read_stream(words + (position & ~31u));
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) {
     const u32 width = four_widths[g / 4] >> 8 * (g % 4) & 255;
     const u32 end = position + width;
-    const u32 next_word = read_once(words + (end & ~31u));
+    const u32 next_word = read_stream(words + (end & ~31u));
     values[PITCH * g + me] = low_bits(__funnelshift_r(word, next_word, position), width);
     position = end;
     word = next_word;
@@ -99,6 +121,8 @@ template <class T> __device__ __forceinline__ T scan_from(T value, int from) {
   return value;
 }
 
+constexpr int AHEAD = 4;  // first columns of segments that a lane asks for early
+
 // Where the segments of a block begin, as a lane sees its own 32 edges.
 struct Begins {
   u32 own;     // bit i: a segment begins at edge i
@@ -125,13 +149,27 @@ __device__ __forceinline__ void decode(const Stream& stream, const Segments& seg
                                        u32 count, u32 behind, u32* values, u32 (&column)[GROUP]) {
   const int me = lane<GROUP>();
   u32* const own = values + PITCH * me;
+  u32 breaks = begins.own, lanes = begins.lanes;
+  // Most lanes have few segments; what they need is under way while the block is unpacked.
+  u32 ahead[AHEAD] = {};
+  u32 rank = begins.before;
+  if (segments.starts) {
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      if (i < count_bits(breaks)) ahead[i] = read_shared(segments.starts + rank + i);
+    }
+  }
   u32 carry = unpack(stream, b, values);
   sync_group<GROUP>();
   // Where a segment begins, its first column takes the place of the gap.
-  u32 breaks = begins.own, lanes = begins.lanes;
   if (segments.starts) {
-    u32 rank = begins.before;
-    for (u32 rest = breaks; rest; rest &= rest - 1) own[lowest_bit(rest)] = read_shared(segments.starts + rank++);
+    u32 rest = breaks;
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+      if (rest) own[lowest_bit(rest)] = ahead[i];
+      rest &= rest - 1;
+    }
+    for (rank += AHEAD; rest; rest &= rest - 1) own[lowest_bit(rest)] = read_shared(segments.starts + rank++);
   }
   if (count < BLOCK) {
     // One more segment, which never leaves its first column.
@@ -145,15 +183,12 @@ __device__ __forceinline__ void decode(const Stream& stream, const Segments& seg
     }
     lanes |= 1u << end;
   }
-  if (!segments.starts) {
-#pragma unroll
-    for (int i = 0; i < GROUP; ++i) column[i] = own[i];
-    return;
-  }
+  take_own(values, column);
+  if (!segments.starts) return;
   u32 sum = 0;
 #pragma unroll
   for (int i = 0; i < GROUP; ++i) {
-    const u32 gap = own[i];
+    const u32 gap = column[i];
     sum = breaks >> i & 1 ? gap : sum + gap + 1;
     column[i] = sum;
   }

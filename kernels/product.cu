@@ -54,11 +54,10 @@ __device__ __forceinline__ void gather(const Word* reads, const u32 (&column)[GR
                                        Word (&word)[ABREAST]) {
   if constexpr (EDGE_ORDER) {
     const int me = lane<GROUP>();
-#pragma unroll
-    for (int i = 0; i < ABREAST; ++i) values[PITCH * me + i] = column[i];
+    give_own(column, values);
     sync_group<GROUP>();
 #pragma unroll
-    for (int i = 0; i < ABREAST; ++i) word[i] = load(reads + values[PITCH * i + me]);
+    for (int i = 0; i < ABREAST; ++i) word[i] = load_kept(reads + values[PITCH * i + me]);
     sync_group<GROUP>();
 #pragma unroll
     for (int i = 0; i < ABREAST; ++i) {
@@ -67,14 +66,13 @@ __device__ __forceinline__ void gather(const Word* reads, const u32 (&column)[GR
       values[PITCH * i + me] = bits;
     }
     sync_group<GROUP>();
+    u32 own[GROUP];
+    take_own(values, own);
 #pragma unroll
-    for (int i = 0; i < ABREAST; ++i) {
-      const u32 bits = values[PITCH * me + i];
-      memcpy(&word[i], &bits, sizeof(Word) <= 4 ? sizeof(Word) : 4);
-    }
+    for (int i = 0; i < ABREAST; ++i) memcpy(&word[i], &own[i], sizeof(Word) <= 4 ? sizeof(Word) : 4);
   } else {
 #pragma unroll
-    for (int i = 0; i < ABREAST; ++i) word[i] = load(reads + column[first + i]);
+    for (int i = 0; i < ABREAST; ++i) word[i] = load_kept(reads + column[first + i]);
     // Compilers would let the first words be added before the last are asked for.
     sync_group<GROUP>();
   }
@@ -107,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
             u64 window, u32 each, double* pushes, float* proposals, double* heads, float* head_proposals, u32* faults) {
   // Segments that contradict themselves lead anywhere.
   if (CHECKED && *faults & ~FAULT_RANGE) return;
-  __shared__ u32 scratch[TEAMS * SCRATCH];
+  __shared__ __align__(16) u32 scratch[TEAMS * SCRATCH];
   const int me = lane<GROUP>();
   const int team = int(threadIdx.x) / GROUP;
   u32* const values = scratch + SCRATCH * team;
@@ -129,6 +127,8 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
       for (int i = 0; i < GROUP; ++i) column[i] = min(column[i] - u32(window), u32(window >> 32));
     }
     if (CHECKED) check(column, int(count) - GROUP * me, nodes, faults);
+    // Edges at which some lane begins a segment; in long rows there are none.
+    const u32 turns = group_or<GROUP>(begins.own);
     // What is before the lane's first begin may have come from other lanes.
     const u32 later = begins.own & (begins.own - 1), first = begins.own ^ later;
     Sum sum, head;
@@ -145,12 +145,14 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
           total += float(Reads::widen(word[i].push));
           continue;
         }
-        // Choices instead of branches: in every step some lane has a begin.
-        const bool begin = begins.own & bit;
-        if (later & bit) rows.put(row - 1, sum);
-        head = choose(first & bit, sum, head);
-        sum = choose(begin, Sum(), sum);
-        row += begin;
+        if (turns & bit) {
+          // Choices instead of branches: each lane has its own.
+          const bool begin = begins.own & bit;
+          if (later & bit) rows.put(row - 1, sum);
+          head = choose(first & bit, sum, head);
+          sum = choose(begin, Sum(), sum);
+          row += begin;
+        }
         sum.add(word[i], column[part + i], window);
       }
     }

@@ -5,11 +5,14 @@
 // and then of the blocks, for warps of 32 and of 64 lanes alike.
 //
 // Parameters:
-//   READS, PAIRED  as in gather.cuh; PAIRED where the pass proposes
-//   SLOTS          passes that are remembered; a slot is a vector of `rows` numbers
-#include "gather.cuh"
-#include "segments.cuh"
+//   READS, PAIRED  as in gather.cuh; PAIRED where later tiles read proposals
+//   PROPOSES       1: rows propose; 0: the residual is the proposal
+//   SLOTS          passes that are remembered; a slot is a vector of `rows` numbers of 16 bits
+#include "keep.cuh"
 
+#ifndef PROPOSES
+#define PROPOSES PAIRED
+#endif
 #ifndef SLOTS
 #define SLOTS 5
 #endif
@@ -23,14 +26,6 @@ constexpr int MOST = SLOTS > 0 ? SLOTS : 1;
 enum Kind { TELEPORT = 0, RESTART = 1, RESIDUAL = 2, MIXED = 3 };
 
 namespace {
-
-// What a row pushed, from what it stored: the same number to the last bit wherever it is computed.
-__device__ __forceinline__ double pushed_of(Stored stored, double links, double scale) {
-  const double value = Reads::widen(stored);
-  return (Reads::SCALED ? value * scale : value) * links;
-}
-
-__device__ __forceinline__ u32 at_least_one(u32 degree) { return degree > 0 ? degree : 1; }
 
 struct Add {
   static __device__ __forceinline__ double of(double a, double b) { return a + b; }
@@ -59,14 +54,6 @@ __device__ __forceinline__ void join(const double (&values)[COUNT], double* part
   }
 }
 
-// Keeps a proposal, remembers the step it makes, and lets later tiles read it.
-__device__ __forceinline__ void keep(float proposal, double pushed, u32 degree, double scale, float& push,
-                                     float* step, Stored* numbers) {
-  if (step) *step = float(pushed + (double(proposal) - double(push)));
-  push = proposal;
-  numbers[1] = Reads::narrow(double(proposal / float(at_least_one(degree))), scale);
-}
-
 }  // namespace
 
 // Makes the next push of a stripe's rows, stores it, and adds what was stored to the ranks.
@@ -77,7 +64,7 @@ __device__ __forceinline__ void keep(float proposal, double pushed, u32 degree, 
 //   partials          receive the sums of pushes of dangling rows, of pushes, and of the ranks
 extern "C" __global__ void __launch_bounds__(THREADS)
     publish(u64 rows, int kind, double uniform, const double* teleport, const u32* degree, double* ranks,
-            double* residual, float* push, float* changes, const float* steps, const double* thetas, u32 weighted,
+            double* residual, float* push, Kept* changes, const Kept* steps, const double* thetas, u32 weighted,
             double carry, int carry_slot, double scale, Stored* stored, double* partials, u64 stride) {
   double sums[3] = {0, 0, 0};
 #pragma unroll 1
@@ -85,14 +72,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
        row += THREADS) {
     if (row == 0 && carry != 0) {
       residual[0] += carry;
-      if constexpr (PAIRED) push[0] += float(carry);
+      if constexpr (PROPOSES) push[0] += float(carry);
       if (carry_slot >= 0) {
-        float& change = changes[rows * u64(carry_slot)];
-        change += float(carry);
+        Kept& change = changes[rows * u64(carry_slot)];
+        change = Memory::narrow(Memory::widen(change) + carry, 1);
       }
     }
-    double wanted, rank = 0;
-    if (kind != RESTART) rank = ranks[row];
+    // Everything is asked for before anything is used.
+    const u32 links = degree[row];
+    const double rank_before = kind != RESTART ? ranks[row] : 0;
+    Kept step[MOST];
+#pragma unroll
+    for (int k = 0; k < SLOTS; ++k) step[k] = weighted >> k & 1 ? steps[rows * k + row] : Kept(0);
+    double wanted, rank = rank_before;
     if (kind == TELEPORT) {
       wanted = teleport ? teleport[row] : uniform;
     } else if (kind == RESTART) {
@@ -101,13 +93,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     } else if (kind == RESIDUAL) {
       wanted = residual[row];
     } else {
-      wanted = double(push[row]);
+      wanted = PROPOSES ? double(push[row]) : residual[row];
 #pragma unroll
-      for (int k = 0; k < SLOTS; ++k) {
-        if (weighted >> k & 1) wanted -= thetas[k] * double(steps[rows * k + row]);
-      }
+      for (int k = 0; k < SLOTS; ++k) wanted -= thetas[k] * Memory::widen(step[k]);
     }
-    const u32 links = degree[row];
     const double divisor = double(at_least_one(links));
     const Stored number = Reads::narrow(wanted / divisor, scale);
     const double given = pushed_of(number, divisor, scale);
@@ -129,8 +118,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 //                        the tile before at `number`, those of this one behind
 //   base, spread         a row is sent `base` times its teleport probability plus `spread`
 //   slot, live           slot of this pass (-1: none), and those whose scalar products are wanted, a bit each
-//   start, sends         where they are null, the proposal is done; else they receive what rows have from outside the
-//                        tile, and what they send along each link, and `sends` a zero behind the last row
+//   start, sends         where `start` is null, the proposal is done; else it receives what rows have from outside the
+//                        tile, and `sends`, if not null, what they send along each link, and a zero behind the last row
 //   numbers, first       what rows gather, and the tile's first row in the graph
 //   partials             receive the L1 norm of the residual, the products of the change in each slot with that of
 //                        this pass, and those with the residual
@@ -138,17 +127,26 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     update(const double* pushes, const float* proposals, const u32* filled, const u32* filled_before, u64 owned,
            u64 offset, u64 rows, double* carries, u32 number, const Stored* stored, const u32* degree,
            double uniform, const double* teleport, double damping, double base, double spread, double scale, int slot,
-           u32 live, double* residual, float* changes, float* steps, float* push, float* start, float* sends,
+           u32 live, double* residual, Kept* changes, Kept* steps, float* push, float* start, float* sends,
            Stored* numbers, u64 first, double* partials, u64 stride, u64 place) {
   const Filled segments = {filled, filled_before};
   double* const carry = carries + 2 * u64(number);
   double sums[1 + 2 * MOST] = {};
 #pragma unroll 1
   for (u64 i = u64(blockIdx.x) * ROWS + threadIdx.x; i <= owned && i < (u64(blockIdx.x) + 1) * ROWS; i += THREADS) {
+    const u64 row = offset + i;
+    const bool there = i < owned;
+    // Everything is asked for before anything is used.
+    const u32 links = there ? degree[row] : 1;
+    const Stored last = there ? stored[row] : Stored(0);
+    const double before = there ? residual[row] : 0;
+    Kept then[MOST];
+#pragma unroll
+    for (int k = 0; k < SLOTS; ++k) then[k] = there && k != slot && live >> k & 1 ? changes[rows * k + row] : Kept(0);
     const u32 rank = segments.rank(i);
-    double delivered = rank == NOTHING ? 0 : pushes[rank];
+    double delivered = rank == NOTHING ? 0 : read_once(pushes + rank);
     double proposed = 0;
-    if constexpr (PAIRED) proposed = rank == NOTHING ? 0 : double(proposals[rank]);
+    if constexpr (PAIRED) proposed = rank == NOTHING ? 0 : double(read_once(proposals + rank));
     if constexpr (Reads::SCALED) {
       delivered *= scale;
       proposed *= scale;
@@ -157,39 +155,37 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       delivered += carry[0];
       proposed += carry[1];
     }
-    if (i == owned) {
+    if (!there) {
       // The row that the next tile owns; nobody reads what a row that is not there sends.
       carry[2] = delivered;
       carry[3] = proposed;
-      if constexpr (PAIRED) {
+      if constexpr (PROPOSES) {
         if (sends) sends[i] = 0;
       }
       break;
     }
-    const u64 row = offset + i;
-    const u32 links = degree[row];
-    const double given = pushed_of(stored[row], double(at_least_one(links)), scale);
+    const double given = pushed_of(last, double(at_least_one(links)), scale);
     const double change = damping * delivered + (base * (teleport ? teleport[row] : uniform) + spread) - given;
-    const double left = residual[row] + change;
+    const double left = before + change;
     residual[row] = left;
     sums[0] += fabs(left);
     if (SLOTS > 0 && slot >= 0) {
-      const float kept = float(change);
+      const Kept kept = Memory::narrow(change, 1);
       changes[rows * u64(slot) + row] = kept;
-      const double now = double(kept);
+      const double now = Memory::widen(kept);
 #pragma unroll
       for (int k = 0; k < SLOTS; ++k) {
-        if (!(live >> k & 1)) continue;
-        const double then = k == slot ? now : double(changes[rows * k + row]);
-        sums[1 + k] += then * now;
-        sums[1 + MOST + k] += then * left;
+        const double other = k == slot ? now : Memory::widen(then[k]);
+        sums[1 + k] += other * now;
+        sums[1 + MOST + k] += other * left;
       }
+      if constexpr (!PROPOSES) steps[rows * u64(slot) + row] = Memory::narrow(given + change, 1);
     }
-    if constexpr (PAIRED) {
+    if constexpr (PROPOSES) {
       const float proposal = float(left + damping * proposed);
       if (start) {
         start[i] = proposal;
-        sends[i] = float(damping) / float(at_least_one(links)) * proposal;
+        if (sends) sends[i] = float(damping) / float(at_least_one(links)) * proposal;
       } else {
         keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
              numbers + 2 * (first + i));
@@ -202,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // Ends the tile-local sweeps: a row's proposal is what it has from outside, and the sum of its segment.
 extern "C" __global__ void __launch_bounds__(THREADS)
     propose(const float* start, const double* sums, const u32* filled, const u32* filled_before, u64 owned, u64 offset,
-            u64 rows, const Stored* stored, const u32* degree, double scale, int slot, float* steps, float* push,
+            u64 rows, const Stored* stored, const u32* degree, double scale, int slot, Kept* steps, float* push,
             Stored* numbers, u64 first) {
   const u64 i = thread_number();
   if (i >= owned) return;
@@ -217,17 +213,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Largest magnitude per out-link of the vector that comes next, then of each live slot's step.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    find_peaks(u64 rows, const u32* degree, const double* residual, const float* push, const float* steps, u32 live,
+    find_peaks(u64 rows, const u32* degree, const double* residual, const float* push, const Kept* steps, u32 live,
                double* partials, u64 stride) {
   double peaks[1 + MOST] = {};
 #pragma unroll 1
   for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
        row += THREADS) {
     const double links = double(at_least_one(degree[row]));
-    peaks[0] = Most::of(peaks[0], fabs(PAIRED ? double(push[row]) : residual[row]) / links);
+    peaks[0] = Most::of(peaks[0], fabs(PROPOSES ? double(push[row]) : residual[row]) / links);
 #pragma unroll
     for (int k = 0; k < SLOTS; ++k) {
-      if (live >> k & 1) peaks[1 + k] = Most::of(peaks[1 + k], fabs(double(steps[rows * k + row])) / links);
+      if (live >> k & 1) peaks[1 + k] = Most::of(peaks[1 + k], fabs(Memory::widen(steps[rows * k + row])) / links);
     }
   }
   join<Most>(peaks, partials, stride, blockIdx.x);
@@ -238,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // faults, the residual of the first row, and its change in each slot.
 extern "C" __global__ void __launch_bounds__(THREADS)
     total_up(const double* partials, u64 stride, u64 count, u32 vectors, u32 added, const double* carries,
-             u32 number, const u32* faults, u64 rows, const double* residual, const float* changes, double* totals) {
+             u32 number, const u32* faults, u64 rows, const double* residual, const Kept* changes, double* totals) {
   if (blockIdx.x == vectors) {
     double* const report = totals + vectors;
     if (threadIdx.x == 0) {
@@ -247,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       report[2] = faults ? double(*faults) : 0;
       report[3] = rows ? residual[0] : 0;
     }
-    if (int(threadIdx.x) < SLOTS) report[4 + threadIdx.x] = rows ? double(changes[rows * threadIdx.x]) : 0;
+    if (int(threadIdx.x) < SLOTS) report[4 + threadIdx.x] = rows ? Memory::widen(changes[rows * threadIdx.x]) : 0;
     return;
   }
   const bool adds = blockIdx.x < added;

@@ -14,6 +14,7 @@ import numpy as np
 
 from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
 from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
 from oocpr.engine.backends.cuda_product import Product, SegmentSums
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_found
 from oocpr.engine.backends.cuda_vectors import (
@@ -38,11 +39,15 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.base import PublishStep, Pushed, StripeSpec, SweepStep, TileSums
     from oocpr.engine.backends.cuda_baselines import Product as Baseline
     from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.cuda_islands import Islands
     from oocpr.engine.backends.cuda_tile import DeviceTile
 
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
 
+
+ISLAND_SWEEPS = 2
+"""The same inside islands, where they cost little."""
 
 KERNELS = {
     "balanced": "packed columns, equal pieces of edges",
@@ -65,12 +70,15 @@ class CudaTile:
         Its links decoded, for a kernel that takes them so.
     laid
         The same as such a kernel wants them, once it is known what is gathered.
+    islands
+        Links between neighbouring rows, once they are swept; of tiles whose columns are known.
     """
 
     there: DeviceTile
     checked: bool
     matrix: Matrix | None = None
     laid: Baseline | None = None
+    islands: Islands | None = None
 
 
 class CudaBackend:
@@ -82,15 +90,23 @@ class CudaBackend:
         Where everything is and runs.
     kernel
         One of KERNELS: what delivers pushes to rows.
+    pairs
+        Whether rows also gather the proposals of tiles before theirs, at twice the bytes.
+    islands
+        Whether tiles that stay are swept in islands of neighbouring rows; else each as a whole.
     """
 
     name = "cuda"
 
-    def __init__(self, device: Device, kernel: str = "balanced") -> None:
+    def __init__(
+        self, device: Device, kernel: str = "balanced", *, pairs: bool = True, islands: bool = False
+    ) -> None:
         self._device = device
         self._kernel = kernel
+        self._pairs = pairs
+        self._islands = islands
         self._lock = Lock()
-        self._vectors: dict[tuple[str, bool, int], Vectors] = {}
+        self._vectors: dict[tuple[str, bool, bool, int], Vectors] = {}
         self._products: dict[tuple[Gather, bool, bool], Product] = {}
         with device:
             self._sums = SegmentSums.allocate(device, 1, 1, paired=True)
@@ -106,9 +122,10 @@ class CudaBackend:
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:
         """See Backend."""
+        paired = proposals and self._pairs
         with self._device:
-            shape = (nodes + PADDING, 2) if proposals else (nodes + PADDING,)
-            return DeviceReads(self._device.xp.zeros(shape, READS[reads].dtype), reads, proposals)
+            shape = (nodes + PADDING, 2) if paired else (nodes + PADDING,)
+            return DeviceReads(self._device.xp.zeros(shape, READS[reads].dtype), reads, paired)
 
     def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Pushed]:
         """See Backend."""
@@ -151,7 +168,7 @@ class CudaBackend:
         swept = TileRows(number, begin, end - begin, begin - spec.row_begin, place)
         with self._device, self._lock:
             self._make_room(there, swept.owned)
-            gather = Gather(spec.reads, spec.proposals, spec.proposals and spec.rows < spec.nodes)
+            gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
             window = (spec.row_begin, begin)
             if tile.matrix is None:
                 product = self._product(gather, checked=not tile.checked)
@@ -164,10 +181,22 @@ class CudaBackend:
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
             local = self._local if spec.proposals and step.sweeps > 1 else None
-            self._vectors_of(spec).update(state, self._sums, delivered, swept, step, reads, local)
-            if local is not None:
+            islands = local is not None and self._islands and tile.checked
+            room = (None, None) if local is None else (local.start, None if islands else local.sends)
+            self._vectors_of(spec).update(state, self._sums, delivered, swept, step, reads, room)
+            if islands:
+                self._sweep_islands(state, reads, tile, swept, step)
+            elif local is not None:
                 self._sweep_inside(state, reads, there, swept, step)
         return swept
+
+    def _sweep_islands(
+        self, state: RowState, reads: DeviceReads, tile: CudaTile, rows: TileRows, step: SweepStep
+    ) -> None:
+        if tile.islands is None:
+            tile.islands = find_islands(self._device, tile.there, rows.owned, rows.first, state.spec.nodes)
+        turns = ISLAND_SWEEPS * (step.sweeps - 1)
+        sweep_islands(self._device, tile.islands, self._local.start, state, rows, step, reads, turns)
 
     def _sweep_inside(
         self, state: RowState, reads: DeviceReads, there: DeviceTile, rows: TileRows, step: SweepStep
@@ -214,9 +243,9 @@ class CudaBackend:
             self._local = LocalRoom(self._device, owned)
 
     def _vectors_of(self, spec: StripeSpec) -> Vectors:
-        key = (spec.reads, spec.proposals, spec.slots)
+        key = (spec.reads, spec.proposals, self._pairs, spec.slots)
         if key not in self._vectors:
-            self._vectors[key] = Vectors(self._device, spec)
+            self._vectors[key] = Vectors(self._device, spec, pairs=self._pairs)
         return self._vectors[key]
 
     def _product(self, gather: Gather, *, checked: bool = False, local: bool = False) -> Product:

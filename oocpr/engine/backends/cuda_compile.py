@@ -75,6 +75,14 @@ def fetch(array: Any) -> NDArray[Any]:
     return array.get() if hasattr(array, "get") else np.asarray(array)
 
 
+def send(array: Any, values: NDArray[Any]) -> None:
+    """Put numbers of the host into an array of a device; nothing is waited for."""
+    if hasattr(array, "set"):
+        array.set(values)
+    else:
+        array[...] = values
+
+
 class CudaDevice:
     """The CUDA device of a number; see Device.
 

@@ -51,6 +51,8 @@ class Shape:
         Whether lanes gather for neighbouring edges at a time; for numbers of up to four bytes a node.
     carveout
         Percent of a multiprocessor's cache that is shared memory at least; -1 for the driver's choice.
+    hints
+        What caches are told, see HINTS in ``kernels/common.cuh``.
     """
 
     teams: int = 4
@@ -58,6 +60,7 @@ class Shape:
     each: int = 4
     edge_order: bool = False
     carveout: int = -1
+    hints: int = 0
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ class Product:
             LOCAL=int(local),
             EDGE_ORDER=int(shape.edge_order),
             PROBE=int(probe),
+            HINTS=shape.hints,
             TEAMS=shape.teams,
             RESIDENT=shape.resident,
         )

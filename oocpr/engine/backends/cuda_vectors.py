@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.base import Pushed, TileSums
-from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.engine.backends.cuda_product import FORMATS
 from oocpr.engine.reads import READS
 
@@ -88,7 +88,7 @@ class RowState:
     push
         float32, shape (rows,): last proposal; (1,) where nothing is proposed.
     changes, steps
-        float32, shape (slots, rows).
+        uint16, shape (slots, rows): what mixing remembers, the upper halves of float32.
     stored
         Last push, dtype of the reads, shape (rows,).
     thetas
@@ -126,15 +126,21 @@ class Vectors:
         Where they run.
     spec
         A stripe; others of the same run may be treated too.
+    pairs
+        Whether rows also gather proposals.
     """
 
-    def __init__(self, device: Device, spec: StripeSpec) -> None:
+    def __init__(self, device: Device, spec: StripeSpec, *, pairs: bool) -> None:
         self._device = device
         self._slots = max(1, spec.slots)
         self._sums = 1 + 2 * self._slots
         self._peaks = 1 + self._slots if spec.reads == "bits8" else 0
         kernels = device.load(
-            "vectors.cu", READS=FORMATS[spec.reads], PAIRED=int(spec.proposals), SLOTS=spec.slots
+            "vectors.cu",
+            READS=FORMATS[spec.reads],
+            PAIRED=int(spec.proposals and pairs),
+            PROPOSES=int(spec.proposals),
+            SLOTS=spec.slots,
         )
         self._kernel = kernels.get_function
         self._settle = device.load("local.cu").get_function("settle")
@@ -153,8 +159,8 @@ class Vectors:
             ranks=xp.zeros(rows),
             residual=xp.zeros(rows),
             push=xp.zeros(rows if spec.proposals else 1, np.float32),
-            changes=xp.zeros((spec.slots, rows), np.float32),
-            steps=xp.zeros((spec.slots, rows), np.float32),
+            changes=xp.zeros((spec.slots, rows), np.uint16),
+            steps=xp.zeros((spec.slots, rows), np.uint16),
             stored=xp.zeros(rows, READS[spec.reads].dtype),
             thetas=xp.zeros(self._slots),
             carries=xp.zeros((tiles + 1, 2)),
@@ -167,14 +173,15 @@ class Vectors:
         spec = state.spec
         if spec.rows == 0:
             return Pushed(0.0, 0.0, 0.0)
-        kind = TELEPORT if step.start else RESTART if step.restart else MIXED if spec.proposals else RESIDUAL
+        usual = MIXED if spec.proposals or spec.slots else RESIDUAL
+        kind = TELEPORT if step.start else RESTART if step.restart else usual
         weighted = 0
         if step.weights:
             thetas = np.zeros(self._slots)
             for slot, theta in step.weights:
                 thetas[slot] = theta
                 weighted |= 1 << slot
-            state.thetas[:] = self._device.xp.asarray(thetas)
+            send(state.thetas, thetas)
         blocks = -(-spec.rows // ROWS)
         stride = np.uint64(state.partials.shape[1])
         self._kernel("publish")(
@@ -198,7 +205,7 @@ class Vectors:
         rows: TileRows,
         step: SweepStep,
         numbers: DeviceReads,
-        local: LocalRoom | None,
+        room: tuple[Any, Any],
     ) -> None:
         """Add what was delivered to a tile's rows to their residual, and begin their proposal.
 
@@ -208,12 +215,12 @@ class Vectors:
             SegmentSums of the product.
         numbers
             What rows gather.
-        local
-            Room for tile-local sweeps, see LocalRoom; None where the proposal is done at once.
+        room
+            ``start`` and ``sends`` of the LocalRoom that tile-local sweeps work in; each None where it is not
+            needed, both where the proposal is done at once.
         """
         spec = state.spec
         live = sum(1 << slot for slot in step.live)
-        start, sends = (None, None) if local is None else (local.start, local.sends)
         self._kernel("update")(
             (rows.blocks,),
             (THREADS,),
@@ -223,7 +230,7 @@ class Vectors:
                 state.stored, state.degree, np.float64(1 / spec.nodes), state.teleport,
                 np.float64(step.damping), np.float64(step.base), np.float64(step.uniform),
                 np.float64(step.scale), np.int32(step.slot), np.uint32(live), state.residual,
-                state.changes, state.steps, state.push, start, sends, numbers.array,
+                state.changes, state.steps, state.push, *room, numbers.array,
                 np.uint64(rows.first), state.partials, np.uint64(state.partials.shape[1]),
                 np.uint64(rows.place),
             ),

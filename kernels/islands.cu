@@ -1,0 +1,170 @@
+// Sweeps inside islands: up to 255 neighbouring rows whose links to each other one block of threads goes over again and
+// again, what they send being in shared memory. Nothing is gathered from elsewhere, so a sweep costs next to nothing.
+//
+// Rows of an island stand in the order of their links inside it, the most first, 32 in a slice; `order` has their
+// numbers. A slice has rows of 32 words, one a lane, of four links each: the numbers of the rows that are linked to.
+// A link of a row to itself is not among them: it is solved for.
+//
+// Parameters: READS, PAIRED as in gather.cuh.
+#include "decode.cuh"
+#include "keep.cuh"
+
+namespace {
+
+constexpr u32 THREADS = 256;
+constexpr u32 MOST_ROWS = THREADS - 1;  // the number behind them is that of a row that sends nothing
+constexpr u32 SLICE = 32;
+constexpr u32 SLICES = THREADS / SLICE;
+constexpr u32 LINKS = 4;  // of a word
+
+// First place in columns[from .. to - 1], which ascend, whose column is not below `least`.
+__device__ __forceinline__ u32 find(const u32* columns, u32 from, u32 to, u32 least) {
+  while (from < to) {
+    const u32 middle = from + (to - from) / 2;
+    if (columns[middle] < least) {
+      from = middle + 1;
+    } else {
+      to = middle;
+    }
+  }
+  return from;
+}
+
+// What a row links to inside its island.
+struct Inside {
+  u32 from, to;  // places in the columns
+  u32 own;       // place of its link to itself; `to` if there is none
+  u32 count;     // of others
+
+  __device__ __forceinline__ Inside(const Filled& segments, const u32* edges_of, u32 nonempty, u32 edges,
+                                    const u32* columns, u32 row, u32 first, u32 rows, u32 node) {
+    from = to = own = count = 0;
+    const u32 rank = segments.rank(row);
+    if (rank == NOTHING) return;
+    const u32 begin = edges_of[rank], end = rank + 1 < nonempty ? edges_of[rank + 1] : edges;
+    from = find(columns, begin, end, node + first);
+    to = find(columns, from, end, node + first + rows);
+    own = find(columns, from, to, node + row);
+    if (own < to && columns[own] != node + row) own = to;
+    count = to - from - (own < to);
+  }
+};
+
+// The place of each row of the block when those with the most links come first.
+__device__ __forceinline__ u32 place_of(u32 count, u32* counts) {
+  counts[threadIdx.x] = count;
+  __syncthreads();
+  u32 place = 0;
+  for (u32 t = 0; t < THREADS; ++t) place += counts[t] > count || (counts[t] == count && t < threadIdx.x);
+  __syncthreads();
+  return place;
+}
+
+__device__ __forceinline__ u32 words_of(u32 count) { return (count + (LINKS - 1)) / LINKS; }
+
+}  // namespace
+
+// Lists the first edge of each segment that is not empty; 32 lanes a block of edges.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    list_begins(const u32* begins, const u32* ranks, u32 edges, u32* edges_of) {
+  const u64 b = group_number<GROUP>();
+  if (b >= (u64(edges) + (BLOCK - 1)) / BLOCK) return;
+  const Begins found = find_begins({begins, ranks, nullptr}, b);
+  u32 rank = found.before;
+  for (u32 rest = found.own; rest; rest &= rest - 1) {
+    edges_of[rank++] = u32(b) * BLOCK + GROUP * lane<GROUP>() + lowest_bit(rest);
+  }
+}
+
+// Finds how many rows of words each slice takes; one block of threads an island.
+//
+//   edges_of, columns  as list_begins and decode_columns leave them
+//   owned, node        rows of the tile, and the first of them in the graph
+extern "C" __global__ void __launch_bounds__(THREADS)
+    measure_islands(const u32* filled, const u32* filled_before, const u32* edges_of, u32 nonempty, u32 edges,
+                    const u32* columns, u32 owned, u32 node, u32* words) {
+  __shared__ u32 counts[THREADS];
+  const u32 first = blockIdx.x * MOST_ROWS, rows = min(MOST_ROWS, owned - first);
+  u32 count = 0;
+  if (threadIdx.x < rows) {
+    count = Inside({filled, filled_before}, edges_of, nonempty, edges, columns, first + threadIdx.x, first, rows, node)
+                .count;
+  }
+  const u32 place = place_of(count, counts);
+  if (place % SLICE == 0) words[SLICES * blockIdx.x + place / SLICE] = words_of(count);
+}
+
+// Writes the islands down; `before` has the rows of words before each slice, and those of all.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    fill_islands(const u32* filled, const u32* filled_before, const u32* edges_of, u32 nonempty, u32 edges,
+                 const u32* columns, u32 owned, u32 node, const u32* before, u8* order, u32* selves, u32* links) {
+  __shared__ u32 counts[THREADS], bits[SLICES];
+  const u32 first = blockIdx.x * MOST_ROWS, rows = min(MOST_ROWS, owned - first), me = threadIdx.x;
+  if (me < SLICES) bits[me] = 0;
+  u32 from = 0, own = 0, count = 0;
+  bool linked = false;
+  if (me < rows) {
+    const Inside inside({filled, filled_before}, edges_of, nonempty, edges, columns, first + me, first, rows, node);
+    from = inside.from, own = inside.own, count = inside.count;
+    linked = inside.own < inside.to;
+  }
+  const u32 place = place_of(count, counts);
+  const u32 slice = SLICES * blockIdx.x + place / SLICE;
+  order[THREADS * blockIdx.x + place] = u8(me);
+  if (linked) atomicOr(bits + place / SLICE, 1u << place % SLICE);
+  for (u32 k = before[slice], next = 0; k < before[slice + 1]; ++k) {
+    u32 four = 0;
+    for (u32 i = 0; i < LINKS; ++i, ++next) {
+      u32 number = MOST_ROWS;
+      if (next < count) {
+        const u32 at = from + next;
+        number = columns[at + (linked && at >= own)] - node - first;
+      }
+      four |= number << 8 * i;
+    }
+    links[SLICE * k + place % SLICE] = four;
+  }
+  __syncthreads();
+  if (me < SLICES) selves[SLICES * blockIdx.x + me] = bits[me];
+}
+
+// Sweeps inside the islands of a tile `turns` times and keeps the proposals; one block of threads an island.
+//
+//   start             what rows have from outside
+//   words, order, selves, links  the islands: rows of words before each slice, numbers of rows, links
+//   owned, offset, rows          rows of the tile, where in the stripe they begin, and rows of the stripe
+//   others            as in vectors.cu
+extern "C" __global__ void __launch_bounds__(THREADS)
+    sweep_islands(const float* start, const u32* before, const u8* order, const u32* selves, const u32* links,
+                  u32 turns, u64 owned, u64 offset, u64 rows, const Stored* stored, const u32* degree, double damping,
+                  double scale, int slot, Kept* steps, float* push, Stored* numbers, u64 node) {
+  __shared__ float sends[2][THREADS];
+  const u32 number = order[THREADS * blockIdx.x + threadIdx.x];
+  const u64 i = u64(blockIdx.x) * MOST_ROWS + number;
+  const bool there = number < MOST_ROWS && i < owned;
+  const u32 slice = SLICES * blockIdx.x + threadIdx.x / SLICE;
+  const u32 from = before[slice], to = before[slice + 1];
+  const u32 degree_of = there ? degree[offset + i] : 1;
+  const float base = there ? start[i] : 0, factor = float(damping) / float(at_least_one(degree_of));
+  const float gain = selves[slice] >> threadIdx.x % SLICE & 1 ? 1 / (1 - factor) : 1;
+  float value = gain * base;
+  for (u32 turn = 0; turn < turns; ++turn) {
+    // The other half is read until all are here.
+    float* const sent = sends[turn & 1];
+    sent[number] = factor * value;
+    __syncthreads();
+    float sum = 0;
+    for (u32 k = from; k < to; ++k) {
+      const u32 four = read_shared(links + SLICE * k + threadIdx.x % SLICE);
+#pragma unroll
+      for (u32 j = 0; j < LINKS; ++j) sum += sent[four >> 8 * j & 255];
+    }
+    value = gain * (base + sum);
+  }
+  if (there) {
+    const u64 row = offset + i;
+    const double given = slot >= 0 ? pushed_of(stored[row], double(at_least_one(degree_of)), scale) : 0;
+    keep(value, given, degree_of, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
+         numbers + 2 * (node + i));
+  }
+}
