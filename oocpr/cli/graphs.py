@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, options, tell_notices
 from oocpr.cli.tables import pairs
-from oocpr.units import format_bytes, format_count
+from oocpr.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,10 +117,11 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
     """
     from oocpr.api import import_graph
 
+    began = time.monotonic()
     with session.progress() as progress:
         graph = import_graph(source, output, progress=progress, **parameters)
     tell_notices(graph.notices)
-    emit(_imported(graph))
+    emit(_imported(graph, time.monotonic() - began))
 
 
 @click.group()
@@ -168,10 +170,11 @@ def rmat(
     from oocpr.sources.rmat import Rmat
 
     source = Rmat(scale, edge_factor=edge_factor, seed=seed, permute=permute)
+    began = time.monotonic()
     with session.progress() as progress:
         graph = import_graph(source, output, progress=progress, **parameters)
     tell_notices(graph.notices)
-    emit(_imported(graph))
+    emit(_imported(graph, time.monotonic() - began))
 
 
 @click.command(cls=Command, examples="oocpr info web.zarr\noocpr info web.zarr --json -")
@@ -227,11 +230,16 @@ def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
     made.validate()
 
 
-def _imported(graph: Graph) -> str:
+def _imported(graph: Graph, seconds: float) -> str:
     facts = graph.info()
+    edges, repeats = facts["edges"], facts["duplicates"]
+    speed = float(f"{(edges + repeats) / max(seconds, 1e-9):.3g}")
     return (
-        f"{graph.path}: {format_count(graph.nodes)} nodes, {format_count(graph.edges)} edges, "
-        f"{facts['bytes_per_edge']:.2f} B/edge, {format_bytes(facts['store_bytes'])} in all\n"
+        f"{graph.path}: {format_count(graph.nodes)} nodes, {format_count(edges)} edges, "
+        f"{format_count(repeats)} duplicates merged, {format_count(facts['self_loops'])} self-loops, "
+        f"{format_count(facts['dangling'])} dangling; "
+        f"{facts['bytes_per_edge']:.2f} B/edge, {format_bytes(facts['store_bytes'])} in all; "
+        f"{format_seconds(seconds)}, {format_count(speed)} edges/s\n"
     )
 
 

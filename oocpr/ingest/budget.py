@@ -33,6 +33,7 @@ WRITER_BYTES_PER_ROW = 48
 LEAST_BLOCK_EDGES = 1 << 12
 MOST_BLOCK_EDGES = 1 << 20
 LEAST_BUCKET_EDGES = 1 << 17
+MOST_BUCKET_EDGES = 1 << 22
 LEAST_TILE_EDGES = 1 << 10
 MOST_TILE_EDGES = 1 << 20
 LARGEST_TILE_EDGES = 1 << 31
@@ -135,7 +136,7 @@ def least_bytes(tile_edges: int | None) -> int:
     True
     """
     reading = LEAST_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
-    return SLACK_BYTES + reading + writing_bytes(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES)
+    return SLACK_BYTES + reading + Share(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES).writing(0)
 
 
 def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
@@ -149,38 +150,57 @@ def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
     return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
 
 
-def writing_bytes(nodes: int, edges: int, tile_edges: int) -> int:
-    """Bytes that merging and writing hold beside the bucket that is sorted.
+class Share:
+    """How the memory of sorting and writing is shared out.
 
     Parameters
     ----------
     nodes, edges
-        Size of the graph; every node has a counter of its links.
+        Size of the graph, repeats included; every node has a counter of its links.
     tile_edges
         Edges of a tile.
 
     Examples
     --------
-    >>> writing_bytes(nodes=1000, edges=10**6, tile_edges=1024)
-    101152
+    >>> share = Share(nodes=1000, edges=10**6, tile_edges=1024)
+    >>> share.writing(0), share.least() - share.writing(0), share.bucket_edges(80 << 20, 0)
+    (101152, 1048576, 1000000)
+    >>> share.workers(1 << 20, cores=4), share.workers(80 << 20, cores=4)
+    (0, 4)
     """
-    rows = usual_rows(nodes, edges, tile_edges)
-    return 4 * nodes + WRITER_BYTES_PER_ROW * rows + WRITER_BYTES_PER_EDGE * min(tile_edges, edges)
 
+    def __init__(self, nodes: int, edges: int, tile_edges: int) -> None:
+        self._nodes = nodes
+        self._edges = edges
+        self._tile = WRITER_BYTES_PER_ROW * usual_rows(nodes, edges, tile_edges)
+        self._tile += WRITER_BYTES_PER_EDGE * min(tile_edges, edges)
 
-def bucket_edges(spare: int, edges: int) -> int:
-    """Most edges that are sorted in memory at once; never more than there are.
+    def writing(self, workers: int) -> int:
+        """Bytes that counting and writing hold beside the keys that are sorted."""
+        return 4 * self._nodes + self._tile * (workers + 1)
 
-    Parameters
-    ----------
-    spare
-        Bytes that the keys of a bucket may take.
-    edges
-        Edges of the source, repeats included.
+    def least(self) -> int:
+        """Bytes without which nothing goes."""
+        return self.writing(0) + KEY_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
 
-    Examples
-    --------
-    >>> bucket_edges(80 << 20, 10**9), bucket_edges(80 << 20, 1000)
-    (10485760, 1000)
-    """
-    return min(spare // KEY_BYTES, max(edges, 1))
+    def workers(self, spare: int, cores: int) -> int:
+        """Threads that sort and encode beside the caller's own; none where there is no memory for a second.
+
+        Parameters
+        ----------
+        spare
+            Bytes of all this.
+        cores
+            Most threads.
+        """
+        for workers in range(cores, 0, -1):
+            buckets = (workers + 1) * KEY_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
+            if self.writing(workers) + buckets <= spare:
+                return workers
+        return 0
+
+    def bucket_edges(self, spare: int, workers: int) -> int:
+        """Most edges that are in memory to be sorted, of all threads together; never more than are useful."""
+        most = (spare - self.writing(workers)) // KEY_BYTES
+        useful = max(self._edges, 1) if workers == 0 else (workers + 1) * MOST_BUCKET_EDGES
+        return min(most, useful)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +15,12 @@ from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
-from oocpr.ingest.merge import Merger, sorted_pieces
+from oocpr.ingest.encode import TileEncoder
+from oocpr.ingest.merge import Tally
 from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
 from oocpr.ingest.partition import Run, partition
 from oocpr.ingest.scratch import Scratch, Workspace
+from oocpr.ingest.sort import Sorter
 from oocpr.ingest.spill import Spilled, spill
 from oocpr.ingest.tiles import TileCutter
 from oocpr.progress import silent
@@ -26,9 +30,8 @@ from oocpr.store.packing import encode_tile
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    import os
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterator
+    from concurrent.futures import Executor
 
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
@@ -53,7 +56,8 @@ def build_store(
     """Write the graph of `source` as a store; its bytes depend on the source, `order` and `tile_edges` only.
 
     Links that the source repeats count once, links from a node to itself are kept. Beside the store, 8 bytes
-    an edge are needed for temporary files, twice that where the edges do not fit in memory.
+    an edge that do not fit in memory are needed for temporary files, and 8 more an edge for orders other than
+    "keep" and for nodes with names or ids of 64 bits.
 
     Parameters
     ----------
@@ -115,36 +119,52 @@ def build_store(
         folder = Path(path).absolute().parent if tmp is None else Path(tmp)
         workspace = stack.enter_context(Workspace(folder))
         spare = memory - resident() - budget.SLACK_BYTES
-        spilled = spill(source, workspace, block_edges or budget.block_edges(spare), memory, progress)
+        passes = 1 if order == "keep" else 2
+        block_edges = block_edges or budget.block_edges(spare)
+        spilled = spill(source, workspace, block_edges, memory, progress, passes)
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
         run = Run(spilled.file, 0, spilled.edges, 0, spilled.nodes << 32)
         ordered = _order(run, spilled, order, memory, progress)
 
-        size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
+        share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
+        cores = len(os.sched_getaffinity(0))
+        if share.workers(memory - settled() - budget.SLACK_BYTES, cores) < cores:
+            spilled.file.shed()
         beside = settled() + budget.SLACK_BYTES
-        beside += budget.writing_bytes(spilled.nodes, spilled.edges, tile_edges)
-        least = budget.KEY_BYTES * min(spilled.edges, budget.LEAST_BUCKET_EDGES)
-        require(beside + least, memory, f"Sorting {size}")
-        bucket_edges = bucket_edges or budget.bucket_edges(memory - beside, spilled.edges)
+        size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
+        require(beside + share.least(), memory, f"Sorting {size}")
+        workers = share.workers(memory - beside, cores)
+        bucket_edges = bucket_edges or share.bucket_edges(memory - beside, workers)
+        pool = stack.enter_context(_threads(workers)) if workers else None
 
-        def add_tile(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> None:
-            if lengths.size > budget.usual_rows(spilled.nodes, spilled.edges, tile_edges):
-                needed = resident() + budget.WRITER_BYTES_PER_ROW * lengths.size
-                require(needed, memory, f"A tile of {format_count(lengths.size)} rows")
-            writer.add_tile(columns, lengths)
-
-        merger = Merger(spilled.nodes)
-        cutter = TileCutter(tile_edges, spilled.nodes, add_tile)
-        _sort(replace(run, relabel=ordered.relabel), bucket_edges, merger, cutter, progress)
+        usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
+        encoder = TileEncoder(writer, pool, workers, usual, memory)
+        cutter = TileCutter(tile_edges, spilled.nodes, encoder.add)
+        tally = Tally(spilled.nodes)
+        with Scratch(folder) as dealt:
+            if order == "keep" and spilled.dictionary is None:
+                runs = spilled.dealer.runs() if spilled.dealer else iter(())
+                relabel = ordered.relabel
+            else:
+                run = replace(run, relabel=ordered.relabel)
+                runs = iter(_partitioned(run, dealt, bucket_edges, progress))
+                relabel = None
+            done = 0
+            for keys, count in Sorter(pool, workers, bucket_edges, relabel).pieces(runs):
+                tally.add(keys, count)
+                cutter.add(keys)
+                done += count
+                progress("writing", done, spilled.edges, "edges")
         cutter.finish()
+        encoder.finish()
         return writer.finish(
             source=source.name,
             order=order,
             tile_edges=tile_edges,
-            duplicates=merger.duplicates,
-            self_loops=merger.self_loops,
-            local_edges=cutter.local_edges,
-            out_degree=[merger.out_degree],
+            duplicates=tally.duplicates,
+            self_loops=tally.self_loops,
+            local_edges=encoder.local_edges,
+            out_degree=[tally.out_degree],
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
         )
@@ -159,26 +179,31 @@ def _load_coders() -> None:
 def _order(run: Run, spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
     if order == "keep":
         return keep_order(spilled.ids)
-    needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
-    require(needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
+    needed = spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
+    if settled() + needed > memory:
+        spilled.file.shed()
+    require(settled() + needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
     return degree_order(
         run, spilled.nodes, spilled.ids, lambda done: progress("ordering", done, run.count, "edges")
     )
 
 
-def _sort(run: Run, bucket_edges: int, merger: Merger, cutter: TileCutter, progress: Progress) -> None:
-    """Send all keys of `run`, sorted and without repeats, to the cutter; its file is closed on the way."""
-    space = np.empty(max(2, min(bucket_edges, run.count)), np.uint64)
-    with Scratch(run.scratch.folder) as dealt:
-        buckets = [run]
-        if run.count > space.size:
-            buckets = partition(
-                run, dealt, space, lambda done: progress("partitioning", done, 2 * run.count, "edges")
-            )
-            run.scratch.close()
-        done = 0
-        for bucket in buckets:
-            for keys, count in sorted_pieces(bucket, space):
-                cutter.add(merger.merge(keys, count))
-                done += count
-                progress("writing", done, run.count, "edges")
+def _partitioned(run: Run, dealt: Scratch, bucket_edges: int, progress: Progress) -> list[Run]:
+    """Deal the keys of a run to buckets where they do not fit in memory; its file is closed then."""
+    if run.count <= max(1, bucket_edges):
+        return [run] if run.count else []
+    space = np.empty(max(2, bucket_edges), np.uint64)
+    buckets = partition(
+        run, dealt, space, lambda done: progress("partitioning", done, 2 * run.count, "edges")
+    )
+    run.scratch.close()
+    return buckets
+
+
+@contextmanager
+def _threads(workers: int) -> Iterator[Executor]:
+    pool = ThreadPoolExecutor(workers, "oocpr-import")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)

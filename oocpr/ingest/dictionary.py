@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require, resident, settled
 from oocpr.ingest.meeting import draw_words_again, in_order, number_names
-from oocpr.ingest.merge import sorted_pieces
+from oocpr.ingest.merge import drop_repeats, sorted_pieces
 from oocpr.ingest.partition import Run
 from oocpr.ingest.parts import Parts, chunks, write_found
 from oocpr.ingest.records import WORD_BYTES, ids_of
@@ -163,20 +162,10 @@ def _different(records: Records, workspace: Workspace, space: int) -> tuple[Scra
     buffer = np.empty(max(2, min(space // WORD_BYTES, records.count)), np.uint64)
     known, count = workspace.file(), 0
     for words, _ in sorted_pieces(run, buffer):
-        different = words[: _drop_repeats(words)]
+        different = words[: drop_repeats(words)]
         known.write(WORD_BYTES * count, different)
         count += different.size
     return known, count
-
-
-@numba.njit("int64(uint64[::1])", cache=True, nogil=True)
-def _drop_repeats(words):  # type: ignore[no-untyped-def]
-    kept = 0
-    for i in range(words.size):
-        if kept == 0 or words[i] != words[kept - 1]:
-            words[kept] = words[i]
-            kept += 1
-    return kept
 
 
 def _number_ids(records: Records, parts: Parts, numbers: Scratch, told: Callable[[int, int], None]) -> None:

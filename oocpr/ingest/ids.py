@@ -1,8 +1,8 @@
 """The set of ids that occur, and the rank of each among them.
 
-A bitmap with one bit an id, and the count of the set bits before every 512th: the rank of an id is one of
-those counts and the bits of at most eight neighbouring words (two-level rank, Jacobson, "Space-efficient
-static trees and graphs", FOCS 1989). Beside the bitmap that is 1/16 of a bit an id.
+A bitmap with one bit an id, and the count of the set bits before every 128th: the rank of an id is one of
+those counts and the bits of at most two neighbouring words (two-level rank, Jacobson, "Space-efficient
+static trees and graphs", FOCS 1989). Beside the bitmap that is a quarter of a bit an id.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WORD_BITS = 64
-_GROUP_WORDS = 8
+_GROUP_WORDS = 2
 _ALL_WORDS = 2**32 // _WORD_BITS
 
 
@@ -61,8 +61,13 @@ def _rank(words, before, number):  # type: ignore[no-untyped-def]
 
 @numba.njit("void(uint64[::1], uint64[::1], uint32[::1])", cache=True, nogil=True)
 def _relabel(keys, words, before):  # type: ignore[no-untyped-def]
+    last = np.uint64(1) << np.uint64(32)  # no id
+    row = last
     for i in range(keys.size):
-        row = _rank(words, before, keys[i] >> np.uint64(32))
+        # Keys come sorted by row, as a rule.
+        if keys[i] >> np.uint64(32) != last:
+            last = keys[i] >> np.uint64(32)
+            row = _rank(words, before, last)
         column = _rank(words, before, keys[i] & np.uint64(0xFFFFFFFF))
         keys[i] = row << np.uint64(32) | column
 
@@ -109,7 +114,7 @@ class IdSet:
 
     def growth(self, largest: int) -> int:
         """Bytes that the set may grow by when `largest` is added, its counts included."""
-        return max(0, largest - self.largest) // 8 * 17 // 16
+        return max(0, largest - self.largest) // 8 * 5 // 4
 
     def add(self, keys: NDArray[np.uint64], largest: int) -> None:
         """Add rows and columns of `keys`, uint64, shape (k,); none of them is above `largest`."""

@@ -49,24 +49,40 @@ def sorted_pieces(run: Run, space: NDArray[np.uint64]) -> Iterator[tuple[NDArray
                 yield from sorted_pieces(bucket, space)
 
 
-@numba.njit("UniTuple(int64, 2)(uint64[::1], uint32[::1])", cache=True, nogil=True)
-def _merge(keys, out_degree):  # type: ignore[no-untyped-def]
-    kept = 0
-    loops = 0
-    for i in range(keys.size):
+@numba.njit("int64(uint64[::1])", cache=True, nogil=True)
+def drop_repeats(keys):  # type: ignore[no-untyped-def]
+    """Keep each of ascending keys once, in place; returns how many are left.
+
+    Examples
+    --------
+    >>> keys = np.array([1, 1, 5], np.uint64)
+    >>> int(drop_repeats(keys)), keys[:2].tolist()
+    (2, [1, 5])
+    """
+    if keys.size == 0:
+        return 0
+    kept = 1
+    last = keys[0]
+    for i in range(1, keys.size):
         key = keys[i]
-        if kept and keys[kept - 1] == key:
-            continue
         keys[kept] = key
-        kept += 1
+        kept += key != last
+        last = key
+    return kept
+
+
+@numba.njit("int64(uint64[::1], uint32[::1])", cache=True, nogil=True)
+def _count(keys, out_degree):  # type: ignore[no-untyped-def]
+    loops = 0
+    for key in keys:
         column = key & np.uint64(0xFFFFFFFF)
         out_degree[column] += np.uint32(1)
         loops += column == key >> np.uint64(32)
-    return kept, loops
+    return loops
 
 
-class Merger:
-    """Drops repeats from sorted pieces and counts what the store has to know.
+class Tally:
+    """Counts of sorted keys that the store has to know.
 
     Parameters
     ----------
@@ -86,10 +102,9 @@ class Merger:
 
     Examples
     --------
-    >>> merger = Merger(2)
-    >>> merger.merge(np.array([1, 1 << 32 | 1, 1 << 32 | 1], np.uint64), 3)
-    array([         1, 4294967297], dtype=uint64)
-    >>> merger.edges, merger.duplicates, merger.self_loops, merger.out_degree
+    >>> tally = Tally(2)
+    >>> tally.add(np.array([1, 1 << 32 | 1], np.uint64), 3)
+    >>> tally.edges, tally.duplicates, tally.self_loops, tally.out_degree
     (2, 1, 1, array([0, 2], dtype=uint32))
     """
 
@@ -99,18 +114,8 @@ class Merger:
         self.self_loops = 0
         self.out_degree = np.zeros(nodes, np.uint32)
 
-    def merge(self, keys: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:
-        """Drop repeats from ascending `keys`, in place, and return the part that is left.
-
-        Parameters
-        ----------
-        keys
-            Keys of rows, ascending, uint64, shape (k,); no other piece has any of them.
-        count
-            Edges that they stand for, at least k.
-        """
-        kept, loops = _merge(keys, self.out_degree)
-        self.edges += kept
-        self.duplicates += count - kept
-        self.self_loops += loops
-        return keys[:kept]
+    def add(self, keys: NDArray[np.uint64], count: int) -> None:
+        """Count keys of rows, all different, uint64, shape (k,), which stand for `count` edges."""
+        self.self_loops += _count(keys, self.out_degree)
+        self.edges += keys.size
+        self.duplicates += count - keys.size

@@ -38,6 +38,8 @@ class Run:
         All keys are in [low, high).
     relabel
         Turns the keys of the file, in place, into those of the graph; None where they are already.
+    extents
+        Where the keys are, if not in one piece: first key and number of keys of each, shape (pieces, 2).
     """
 
     scratch: Scratch
@@ -46,12 +48,14 @@ class Run:
     low: int
     high: int
     relabel: Callable[[NDArray[np.uint64]], None] | None = None
+    extents: NDArray[np.int64] | None = None
 
     def blocks(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
         """Yield all keys, as many at a time as `buffer` holds, which every block overwrites."""
         for done in range(0, self.count, buffer.size):
             keys = buffer[: min(buffer.size, self.count - done)]
-            self.scratch.read((self.start + done) * KEY_BYTES, keys)
+            for at, piece in self._pieces(done, keys):
+                self.scratch.read(at * KEY_BYTES, piece)
             if self.relabel is not None:
                 self.relabel(keys)
             yield keys
@@ -61,9 +65,26 @@ class Run:
         done = 0
         for keys in self.blocks(buffer):
             if self.relabel is not None:
-                self.scratch.write((self.start + done) * KEY_BYTES, keys)
+                for at, piece in self._pieces(done, keys):
+                    self.scratch.write(at * KEY_BYTES, piece)
             yield keys
             done += keys.size
+
+    def _pieces(self, done: int, keys: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+        """Yield where in the file the keys from number `done` on are, and their places in `keys`."""
+        if self.extents is None:
+            yield self.start + done, keys
+            return
+        ends = np.cumsum(self.extents[:, 1])
+        first = int(np.searchsorted(ends, done, side="right"))
+        filled = 0
+        for (start, count), end in zip(self.extents[first:].tolist(), ends[first:].tolist(), strict=True):
+            skipped = done + filled - (end - count)
+            taken = min(count - skipped, keys.size - filled)
+            yield start + skipped, keys[filled : filled + taken]
+            filled += taken
+            if filled == keys.size:
+                return
 
 
 def bin_shift(span: int) -> int:

@@ -58,7 +58,7 @@ def disk_errors(folder: Path, writing: int) -> Iterator[None]:
         ) from error
 
 
-def require_disk(folder: Path, needed: int) -> None:
+def require_disk(folder: Path, needed: int, sureness: str = "") -> None:
     """Raise DoesNotFitError unless `folder` has room for `needed` more bytes.
 
     Examples
@@ -69,7 +69,8 @@ def require_disk(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DoesNotFitError(
-            f"{folder} needs {format_bytes(needed)} for temporary files, {format_bytes(free)} are free.",
+            f"{folder} needs {sureness}{format_bytes(needed)} for temporary files, "
+            f"{format_bytes(free)} are free.",
             _REMEDY,
         )
 
@@ -81,6 +82,8 @@ class Scratch:
     ----------
     folder
         Existing folder on the disk to use.
+    memory
+        So many bytes at its front stay in memory, if it is written from front to end.
 
     Raises
     ------
@@ -99,8 +102,12 @@ class Scratch:
     array([1, 2])
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, memory: int = 0) -> None:
         self.folder = folder
+        self._most = memory
+        self._kept = 0
+        # Pages that are never written never become resident.
+        self._bytes = np.empty(memory, np.uint8)
         try:
             with disk_errors(folder, 0):
                 self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed by close()
@@ -111,7 +118,22 @@ class Scratch:
 
     def write(self, at: int, array: NDArray[Any]) -> None:
         """Write the contiguous `array` from byte `at` on; DoesNotFitError where the disk is full."""
-        data = array.view(np.uint8).data
+        data = array.view(np.uint8)
+        if at == self._kept and at + data.size <= self._most:
+            self._kept += data.size
+        inside = max(0, min(data.size, self._kept - at))
+        self._bytes[at : at + inside] = data[:inside]
+        if inside < data.size:
+            # What lies in memory stays what it is: from here on all goes to the file.
+            self._most = self._kept
+            self._write_file(at + inside, data[inside:].data)
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still be kept in memory."""
+        return max(0, self._most - self._kept)
+
+    def _write_file(self, at: int, data: memoryview) -> None:
         with disk_errors(self.folder, data.nbytes):
             while data:
                 written = os.pwrite(self._file.fileno(), data, at)
@@ -120,7 +142,11 @@ class Scratch:
 
     def read(self, at: int, out: NDArray[Any]) -> None:
         """Fill the contiguous `out` from byte `at` on."""
-        data = out.view(np.uint8).data
+        view = out.view(np.uint8)
+        inside = max(0, min(view.size, self._kept - at))
+        view[:inside] = self._bytes[at : at + inside]
+        at += inside
+        data = view[inside:].data
         while data:
             got = os.preadv(self._file.fileno(), [data], at)
             if got == 0:
@@ -128,8 +154,19 @@ class Scratch:
             at += got
             data = data[got:]
 
+    def shed(self) -> None:
+        """Move what is kept in memory to the disk, and keep nothing there from now on."""
+        if self._kept:
+            self._write_file(0, self._bytes[: self._kept].data)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._most = self._kept = 0
+        self._bytes = np.empty(0, np.uint8)
+
     def close(self) -> None:
-        """Give the disk space back."""
+        """Give disk space and memory back."""
+        self._forget()
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -158,9 +195,9 @@ class Workspace:
         self.folder = folder
         self._files: list[Scratch] = []
 
-    def file(self) -> Scratch:
-        """Make a file; who is done with it early may close it."""
-        self._files.append(Scratch(self.folder))
+    def file(self, memory: int = 0) -> Scratch:
+        """Make a file, the first `memory` bytes of it in memory; who is done with it early may close it."""
+        self._files.append(Scratch(self.folder, memory))
         return self._files[-1]
 
     def __enter__(self) -> Self:

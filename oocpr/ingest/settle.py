@@ -11,6 +11,7 @@ import numpy as np
 from oocpr.errors import InputError
 from oocpr.ingest.budget import KEY_BYTES
 from oocpr.ingest.dictionary import look_up
+from oocpr.ingest.names import INT64S, UINT32S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -136,10 +137,18 @@ def keys_of(tails: NDArray[Any], heads: NDArray[Any]) -> NDArray[np.uint64]:
     >>> keys_of(np.array([1]), np.array([2])).tolist() == [2 << 32 | 1]
     True
     """
-    keys = heads.astype(np.uint64)
-    np.left_shift(keys, np.uint64(32), out=keys)
-    np.bitwise_or(keys, tails, out=keys, dtype=np.uint64, casting="unsafe")
+    keys = np.empty(len(heads), np.uint64)
+    if tails.dtype.type in (np.uint32, np.int64) and tails.dtype == heads.dtype:
+        _join(tails, heads, keys)
+    else:
+        _join(tails.astype(np.int64), heads.astype(np.int64), keys)
     return keys
+
+
+@numba.njit([(kind, kind, numba.uint64[::1]) for kind in (UINT32S, INT64S)], cache=True, nogil=True)
+def _join(tails, heads, keys):  # type: ignore[no-untyped-def]
+    for i in range(keys.size):
+        keys[i] = np.uint64(heads[i]) << np.uint64(32) | np.uint64(tails[i])
 
 
 @numba.njit("void(uint64[::1], uint32[::1])", cache=True, nogil=True)

@@ -7,15 +7,19 @@ memory, so are all ids that follow, and in the end those that came before.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
-from oocpr.ingest.budget import KEY_BYTES, SLACK_BYTES, require, resident
+from oocpr.ingest.ahead import ahead
+from oocpr.ingest.budget import KEY_BYTES, MOST_BUCKET_EDGES, SLACK_BYTES, require, resident
+from oocpr.ingest.deal import Dealer
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.records import Records
+from oocpr.ingest.scratch import require_disk
 from oocpr.ingest.settle import Segment, keys_of, settle
 from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
 
@@ -28,6 +32,11 @@ if TYPE_CHECKING:
     from oocpr.ingest.scratch import Scratch, Workspace
     from oocpr.progress import Progress
     from oocpr.sources.block import Block, Source
+
+_FORESEEING = 8
+"""From this block on, and whenever their number has doubled, blocks tell how large the graph is."""
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,8 @@ class Spilled:
         The ids of the keys where these have gaps, else None: they are 0 .. nodes - 1.
     dictionary
         What the nodes are called, where the source does not number them in 32 bits.
+    dealer
+        Dealt the keys to buckets; None where these have been changed since.
     """
 
     file: Scratch
@@ -53,10 +64,20 @@ class Spilled:
     nodes: int
     ids: IdSet | None
     dictionary: Dictionary | None
+    dealer: Dealer | None
 
 
-def spill(source: Source, workspace: Workspace, block_edges: int, memory: int, progress: Progress) -> Spilled:
-    """Write every edge of `source` to a file as a key, head << 32 | tail, in the order they come.
+def spill(
+    source: Source,
+    workspace: Workspace,
+    block_edges: int,
+    memory: int,
+    progress: Progress,
+    passes: int = 1,
+) -> Spilled:
+    """Write every edge of `source` to a file as a key, head << 32 | tail.
+
+    Where ids are numbers below 2^32, each block is dealt to buckets; else edges stay in the order they come.
 
     Parameters
     ----------
@@ -71,6 +92,8 @@ def spill(source: Source, workspace: Workspace, block_edges: int, memory: int, p
         Most bytes that the process may hold.
     progress
         Told the stage "reading", and "looking up" and "numbering" where there are records.
+    passes
+        How often all edges will be written to temporary files, at least.
 
     Raises
     ------
@@ -82,18 +105,34 @@ def spill(source: Source, workspace: Workspace, block_edges: int, memory: int, p
         Where the source has weights.
     """
     reader = _Reader(source, workspace, block_edges, memory)
-    for block in source.blocks(block_edges):
-        reader.take(block)
-        if source.size is None:
-            progress("reading", reader.edges, None, "edges")
-        else:
-            progress("reading", source.position, source.size, "B")
+    with ahead(source.blocks(block_edges)) as blocks:
+        for number, block in enumerate(blocks, 1):
+            reader.take(block)
+            if number >= _FORESEEING and number & (number - 1) == 0:
+                _foresee(source, reader, workspace, passes)
+            if source.size is None:
+                progress("reading", reader.edges, None, "edges")
+            else:
+                progress("reading", source.position, source.size, "B")
     if reader.records is None:
         return _numbered(source, reader)
+    reader.file.shed()
     dictionary = settle(
         source, reader.file, reader.segments, reader.records, reader.listed, workspace, memory, progress
     )
-    return Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary)
+    return Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, None)
+
+
+def _foresee(source: Source, reader: _Reader, workspace: Workspace, passes: int) -> None:
+    """Refuse a disk that will be too small, as far as the part that was read tells; log what is needed."""
+    if not source.size or not source.position:
+        return
+    edges = reader.edges * source.size // source.position
+    needed = max(0, KEY_BYTES * (edges - reader.edges) - reader.file.room)
+    if edges > MOST_BUCKET_EDGES:
+        needed += (passes - 1) * KEY_BYTES * edges
+    _LOG.info("%s: about %d edges, %d more bytes of temporary files", source.name, edges, needed)
+    require_disk(workspace.folder, needed, "about ")
 
 
 class _Reader:
@@ -105,6 +144,8 @@ class _Reader:
         Edges so far.
     file
         Their keys.
+    dealer
+        Writes keys of ids.
     largest
         The largest id, where the source has said how many nodes there are.
     ids
@@ -117,7 +158,9 @@ class _Reader:
 
     def __init__(self, source: Source, workspace: Workspace, block_edges: int, memory: int) -> None:
         self.edges = 0
-        self.file = workspace.file()
+        # The other half is for the blocks, and for what tells the nodes.
+        self.file = workspace.file(max(0, memory - resident() - SLACK_BYTES) // 2)
+        self.dealer: Dealer | None = None
         self.largest = -1
         self.ids: IdSet | None = IdSet()
         self.records: Records | None = None
@@ -130,7 +173,9 @@ class _Reader:
 
     def take(self, block: Block) -> None:
         """Write a block of any kind."""
-        require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
+        if resident() + SLACK_BYTES // 2 > self._memory:
+            self.file.shed()
+            require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
         if isinstance(block, NodeBlock):
             self._take_nodes(block)
         elif block.weight is not None:
@@ -162,9 +207,11 @@ class _Reader:
             if not small:
                 raise _beyond(self._source, largest if largest >= MAX_NODES else min(src.min(), dst.min()))
             self.largest = max(self.largest, largest)
-            self._write_keys(keys_of(src, dst))
+            self._deal(keys_of(src, dst))
         elif small and self.ids is not None and self._fits(self.ids, largest):
-            self.ids.add(self._write_keys(keys_of(src, dst)), largest)
+            keys = keys_of(src, dst)
+            self.ids.add(keys, largest)
+            self._deal(keys)
         else:
             ends = np.empty(2 * len(src), np.int64)
             ends[0::2], ends[1::2] = src, dst
@@ -173,6 +220,8 @@ class _Reader:
             self._write_numbers(records.number_ids(ends), first)
 
     def _fits(self, ids: IdSet, largest: int) -> bool:
+        if resident() + ids.growth(largest) + SLACK_BYTES > self._memory:
+            self.file.shed()
         return resident() + ids.growth(largest) + SLACK_BYTES <= self._memory
 
     def _recording(self, *, named: bool) -> Records:
@@ -189,16 +238,20 @@ class _Reader:
             )
         return self.records
 
-    def _write_keys(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        self.file.write(self.edges * KEY_BYTES, keys)
+    def _deal(self, keys: NDArray[np.uint64]) -> None:
+        """Write keys of ids."""
+        if self.dealer is None:
+            self.dealer = Dealer(self.file, self._block_edges, self._source.nodes)
+        self.dealer.add(keys)
         self.edges += keys.size
-        return keys
 
     def _write_numbers(self, numbers: NDArray[np.uint32], first: int) -> None:
         """Write a block of edges with numbers of the records from `first` on."""
         assert self.records is not None
         edge = self.edges
-        self._write_keys(keys_of(numbers[0::2], numbers[1::2]))
+        keys = keys_of(numbers[0::2], numbers[1::2])
+        self.file.write(edge * KEY_BYTES, keys)
+        self.edges += keys.size
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
 
 
@@ -227,4 +280,4 @@ def _numbered(source: Source, reader: _Reader) -> Spilled:
             f"{source.name} has {nodes} nodes, more than {MAX_NODES}.",
             "Split the graph, or drop nodes without links.",
         )
-    return Spilled(reader.file, reader.edges, nodes, ids, None)
+    return Spilled(reader.file, reader.edges, nodes, ids, None, reader.dealer)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    AddTile = Callable[[NDArray[np.uint64], int, int], NDArray[np.uint64] | None]
+
 
 @numba.njit("int64(uint64[::1], int64, uint32[::1], uint32[::1])", cache=True, nogil=True)
 def _cut(keys, first, columns, lengths):  # type: ignore[no-untyped-def]
@@ -37,6 +39,38 @@ def _cut(keys, first, columns, lengths):  # type: ignore[no-untyped-def]
     return local
 
 
+def cut_tile(
+    keys: NDArray[np.uint64], first_row: int, next_row: int
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
+    """Take the keys of a tile apart.
+
+    Parameters
+    ----------
+    keys
+        Ascending, uint64, shape (edges of the tile,).
+    first_row, next_row
+        The tile owns the rows from `first_row` to `next_row` - 1.
+
+    Returns
+    -------
+    columns
+        uint32, shape (edges of the tile,).
+    lengths
+        Edges of each owned row in the tile, and of the row behind them; uint32, shape (owned rows + 1,).
+    local
+        Edges whose column is among the owned rows.
+
+    Examples
+    --------
+    >>> rows = np.array([0, 0, 1], np.uint64)
+    >>> cut_tile(rows << np.uint64(32) | np.array([0, 1, 2], np.uint64), 0, 1)
+    (array([0, 1, 2], dtype=uint32), array([2, 1], dtype=uint32), 1)
+    """
+    columns = np.empty(keys.size, np.uint32)
+    lengths = np.zeros(next_row - first_row + 1, np.uint32)
+    return columns, lengths, _cut(keys, first_row, columns, lengths)
+
+
 class TileCutter:
     """Cuts a stream of ascending keys into tiles.
 
@@ -47,31 +81,21 @@ class TileCutter:
     nodes
         Rows of the graph.
     add_tile
-        Called for every tile in order with its columns (uint32, shape (edges of the tile,)) and lengths
-        (uint32, shape (owned rows + 1,)).
-
-    Attributes
-    ----------
-    local_edges
-        Edges so far whose column is among the owned rows of their tile.
+        Called for every tile in order with what `cut_tile` takes. What it returns, an array like the keys, is
+        written to next; None where the keys may be overwritten.
 
     Examples
     --------
-    >>> cutter = TileCutter(3, 5, lambda columns, lengths: print(columns, lengths))
+    >>> cutter = TileCutter(3, 5, lambda *tile: print(*cut_tile(*tile)))
     >>> rows = np.array([0, 0, 1, 1, 1, 1, 1, 3], np.uint64)
     >>> cutter.add(rows << np.uint64(32) | np.arange(8, dtype=np.uint64) % 5)
-    [0 1 2] [2 1]
-    [3 4 0] [3]
+    [0 1 2] [2 1] 1
+    [3 4 0] [3] 0
     >>> cutter.finish()
-    [1 2] [1 0 1 0 0]
-    >>> cutter.local_edges
-    3
+    [1 2] [1 0 1 0 0] 2
     """
 
-    def __init__(
-        self, tile_edges: int, nodes: int, add_tile: Callable[[NDArray[np.uint32], NDArray[np.uint32]], None]
-    ) -> None:
-        self.local_edges = 0
+    def __init__(self, tile_edges: int, nodes: int, add_tile: AddTile) -> None:
         self._nodes = nodes
         self._add_tile = add_tile
         self._first_row = 0
@@ -80,30 +104,20 @@ class TileCutter:
 
     def add(self, keys: NDArray[np.uint64]) -> None:
         """Take more keys: ascending, above all before, uint64, shape (k,)."""
-        size = self._held.size
         start = 0
-        while self._fill + keys.size - start > size:
-            if self._fill:
-                taken = size - self._fill
-                self._held[self._fill :] = keys[start : start + taken]
-                tile = self._held
-            else:
-                taken = size
-                tile = keys[start : start + taken]
+        while start < keys.size:
+            if self._fill == self._held.size:
+                other = self._emit(self._held, int(keys[start]) >> 32)
+                self._held, self._fill = self._held if other is None else other, 0
+            taken = min(self._held.size - self._fill, keys.size - start)
+            self._held[self._fill : self._fill + taken] = keys[start : start + taken]
+            self._fill += taken
             start += taken
-            self._fill = 0
-            self._emit(tile, int(keys[start]) >> 32)
-        rest = keys.size - start
-        self._held[self._fill : self._fill + rest] = keys[start:]
-        self._fill += rest
 
     def finish(self) -> None:
         """Close the last tile; a graph without edges has one empty tile."""
         self._emit(self._held[: self._fill], self._nodes)
 
-    def _emit(self, keys: NDArray[np.uint64], next_row: int) -> None:
-        columns = np.empty(keys.size, np.uint32)
-        lengths = np.zeros(next_row - self._first_row + 1, np.uint32)
-        self.local_edges += _cut(keys, self._first_row, columns, lengths)
-        self._add_tile(columns, lengths)
-        self._first_row = next_row
+    def _emit(self, keys: NDArray[np.uint64], next_row: int) -> NDArray[np.uint64] | None:
+        first_row, self._first_row = self._first_row, next_row
+        return self._add_tile(keys, first_row, next_row)

@@ -118,6 +118,21 @@ class GraphWriter:
         """
         with self._writing():
             coded = encode_tile(columns, lengths)
+        self.add_encoded(coded, columns.size, lengths)
+
+    def add_encoded(self, coded: bytes, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
+        """Append the next tile, encoded already.
+
+        Parameters
+        ----------
+        coded
+            What `oocpr.store.packing.encode_tile` makes of it.
+        edges
+            Edges of the tile.
+        lengths
+            As for `add_tile`.
+        """
+        with self._writing():
             checksum = crc32c(np.frombuffer(coded, np.uint8)).to_bytes(4, "little")
             tile = len(self._tile_rows) - 1
             with (self._chunks / str(tile)).open("wb") as file:
@@ -126,8 +141,8 @@ class GraphWriter:
             self._indptr.append(self._edges + np.cumsum(lengths[:-1], dtype=np.int64))
         if tile:
             self._tile_sizes.add(self._last_size)
-        self._last_size = columns.size
-        self._edges += columns.size
+        self._last_size = edges
+        self._edges += edges
         self._tile_rows.append(self._tile_rows[-1] + len(lengths) - 1)
         self._column_bytes += len(coded)
         self._max_tile_bytes = max(self._max_tile_bytes, len(coded))

@@ -56,7 +56,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_import_on_a_full_disk_leaves_nothing(tmp_path: Path, environment: dict[str, str]) -> None:
-    done = limited(environment, 50_000, "generate", "rmat", "--scale", 12, "-o", tmp_path / "graph.zarr")
+    done = limited(environment, 5_000, "generate", "rmat", "--scale", 12, "-o", tmp_path / "graph.zarr")
     assert done.returncode == 4
     assert TWO_LINES.fullmatch(done.stderr)
     assert "File too large" in done.stderr

@@ -27,10 +27,21 @@ def test_tiles_are_a_power_of_two_and_four_or_more_where_limits_allow(edges):
     assert tile_edges == 2**20 or edges // tile_edges <= 32
 
 
-@given(st.integers(0, 2**36), st.integers(1, 2**40))
-def test_buckets_and_blocks_stay_in_their_share(spare, edges):
-    assert budget.bucket_edges(spare, edges) * 8 <= spare
-    assert budget.bucket_edges(spare, edges) <= edges
+@given(
+    st.integers(0, 2**36),
+    st.integers(0, 2**32),
+    st.integers(1, 2**40),
+    st.integers(10, 20),
+    st.integers(1, 64),
+)
+def test_buckets_tiles_and_blocks_stay_in_their_share(spare, nodes, edges, tile_bits, cores):
+    share = budget.Share(nodes, edges, 1 << tile_bits)
+    workers = share.workers(spare, cores)
+    assert 0 <= workers <= cores
+    if share.least() <= spare:
+        buckets = share.bucket_edges(spare, workers)
+        assert share.writing(workers) + 8 * buckets <= spare
+        assert buckets >= (workers + 1) * min(edges, 1 << 17)
     assert budget.block_edges(spare) <= max(2**12, spare // 256)
 
 
@@ -63,7 +74,7 @@ def test_more_nodes_than_fit_are_refused(tmp_path, arrays):
 def test_a_tile_of_unusually_many_rows_is_refused_before_it_takes_the_budget(tmp_path, arrays):
     nodes, edges = 3_000_000, 1 << 16
     source = arrays(np.arange(edges), np.where(np.arange(edges) < edges // 2, 0, nodes - 1), nodes)
-    spare = budget.writing_bytes(nodes, edges, 1024) + 48 * MIB
+    spare = budget.Share(nodes, edges, 1024).writing(0) + 48 * MIB
     with pytest.raises(DoesNotFitError, match=r"A tile of 3 M rows needs"):
         build_store(source, tmp_path / "g.zarr", memory=budget.resident() + spare, tile_edges=1024)
     assert list(tmp_path.iterdir()) == []
@@ -88,7 +99,11 @@ IMPORT = """
 
         def blocks(self, max_edges):
             for block in super().blocks(max_edges):
-                if self.kind == "ids":
+                if self.kind == "hub":
+                    dst = block.dst.copy()
+                    dst[::2] = 7
+                    yield EdgeBlock(block.src, dst)
+                elif self.kind == "ids":
                     yield EdgeBlock(*(ids * np.int64(2**33 + 1) for ids in (block.src, block.dst)))
                 else:
                     yield NameBlock(*map(urls, (block.src, block.dst)))
@@ -135,9 +150,9 @@ def imported(path, scale, *, spare=0, total=0, order="keep", kind="rows"):
 
 
 def test_peak_memory_stays_in_a_tight_budget(tmp_path):
-    memory, peak, edges, stages = imported(tmp_path / "g.zarr", 17, spare=40 * MIB)
-    assert edges == 16 << 17
-    assert "partitioning" in stages, "the budget was not tight"
+    memory, peak, edges, stages = imported(tmp_path / "g.zarr", 19, spare=44 * MIB)
+    assert 8 * edges == 64 * MIB
+    assert stages == ["reading", "writing"]
     assert peak <= memory
 
 
@@ -150,12 +165,19 @@ def test_peak_memory_stays_in_a_tight_budget_for_any_nodes(tmp_path, order, kind
     assert peak <= memory, (peak - memory) >> 20
 
 
+@pytest.mark.parametrize("order", ["keep", "degree"])
+def test_a_node_with_half_of_all_links_stays_in_a_tight_budget(tmp_path, order):
+    memory, peak, edges, _ = imported(tmp_path / "g.zarr", 18, spare=44 * MIB, order=order, kind="hub")
+    assert 8 * edges == 48 * MIB
+    assert peak <= memory, (peak - memory) >> 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["keep", "degree"])
 def test_sixteen_million_edges_in_350_mebibytes(tmp_path, order):
     memory, peak, edges, stages = imported(tmp_path / "g.zarr", 20, total=350 * MIB, order=order)
     assert edges == 16 << 20
-    assert "partitioning" in stages
+    assert ("partitioning" in stages) == (order == "degree")
     assert peak <= memory == 350 * MIB
 
 

@@ -70,6 +70,7 @@ def run(code, *args):
 FULL = """
     import resource, sys
     from oocpr.errors import DoesNotFitError
+    from oocpr.ingest.budget import resident
     from oocpr.ingest.build import build_store
     from oocpr.sources.rmat import Rmat
 
@@ -82,7 +83,8 @@ FULL = """
 
     try:
         build_store(
-            Rmat(14), sys.argv[1], memory=2**30, bucket_edges=50_000, block_edges=10_000, progress=listen
+            Rmat(18), sys.argv[1], memory=resident() + (60 << 20), order="degree", bucket_edges=900_000,
+            block_edges=30_000, tile_edges=1 << 14, progress=listen,
         )
     except DoesNotFitError as error:
         print(error.cause)
