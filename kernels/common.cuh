@@ -187,32 +187,5 @@ template <int LANES = WARP> __device__ __forceinline__ u32 group_or(u32 bits) {
 #endif
 }
 
-// What is said to the caches about numbers that pass by once and about those that come again, bits of HINTS:
-// 1: the former take no place in the first cache; 2: nor keep one in the second; 4: the latter keep theirs there.
-#ifndef HINTS
-#define HINTS 0
-#endif
-
-// A word of a long stream; the few words of its line that other lanes want are asked for at the same time.
-__device__ __forceinline__ u32 read_stream(const u32* from) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && (HINTS & 3) == 1
-  u32 value;
-  asm("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(value) : "l"(from));
-  return value;
-#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && (HINTS & 3)
-  u32 value;
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-#if HINTS & 1
-  asm("ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(value) : "l"(from), "l"(policy));
-#else
-  asm("ld.global.nc.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(value) : "l"(from), "l"(policy));
-#endif
-  return value;
-#else
-  return read_once(from);
-#endif
-}
-
 // A number that others read too, through the read-only cache. `from` must not be written by the same kernel.
 template <class T> __device__ __forceinline__ T read_shared(const T* from) { return __ldg(from); }

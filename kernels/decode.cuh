@@ -85,12 +85,12 @@ __device__ __forceinline__ u32 unpack(const Stream& stream, u64 b, u32* values) 
   // bits of a group end in the row where those of the next begin: one load a group, and none waits for another.
   const u32* const words = stream.words + me;
   u32 position = entry.x;
-  u32 word = read_stream(words + (position & ~31u));
+  u32 word = read_once(words + (position & ~31u));
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) {
     const u32 width = four_widths[g / 4] >> 8 * (g % 4) & 255;
     const u32 end = position + width;
-    const u32 next_word = read_stream(words + (end & ~31u));
+    const u32 next_word = read_once(words + (end & ~31u));
     values[PITCH * g + me] = low_bits(__funnelshift_r(word, next_word, position), width);
     position = end;
     word = next_word;

@@ -58,28 +58,6 @@ template <class T> __device__ __forceinline__ T load(const T* from) {
   return value;
 }
 
-// The same for what shall stay in the second cache, see HINTS.
-template <class T> __device__ __forceinline__ T load_kept(const T* from) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && (HINTS & 4)
-  u64 policy;
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-  if constexpr (sizeof(T) == 4) {
-    u32 raw;
-    asm("ld.global.nc.L2::cache_hint.u32 %0, [%1], %2;" : "=r"(raw) : "l"(from), "l"(policy));
-    T value;
-    memcpy(&value, &raw, sizeof value);
-    return value;
-  } else if constexpr (sizeof(T) == 2) {
-    u16 raw;
-    asm("ld.global.nc.L2::cache_hint.u16 %0, [%1], %2;" : "=h"(raw) : "l"(from), "l"(policy));
-    T value;
-    memcpy(&value, &raw, sizeof value);
-    return value;
-  }
-#endif
-  return load(from);
-}
-
 // What has been delivered to part of a row. Proposals need no precision: any proposal is right.
 struct Sum {
   double push = 0;

@@ -57,7 +57,7 @@ __device__ __forceinline__ void gather(const Word* reads, const u32 (&column)[GR
     give_own(column, values);
     sync_group<GROUP>();
 #pragma unroll
-    for (int i = 0; i < ABREAST; ++i) word[i] = load_kept(reads + values[PITCH * i + me]);
+    for (int i = 0; i < ABREAST; ++i) word[i] = load(reads + values[PITCH * i + me]);
     sync_group<GROUP>();
 #pragma unroll
     for (int i = 0; i < ABREAST; ++i) {
@@ -72,7 +72,7 @@ __device__ __forceinline__ void gather(const Word* reads, const u32 (&column)[GR
     for (int i = 0; i < ABREAST; ++i) memcpy(&word[i], &own[i], sizeof(Word) <= 4 ? sizeof(Word) : 4);
   } else {
 #pragma unroll
-    for (int i = 0; i < ABREAST; ++i) word[i] = load_kept(reads + column[first + i]);
+    for (int i = 0; i < ABREAST; ++i) word[i] = load(reads + column[first + i]);
     // Compilers would let the first words be added before the last are asked for.
     sync_group<GROUP>();
   }

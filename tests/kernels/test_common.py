@@ -20,7 +20,7 @@ WARPS = pytest.mark.parametrize("warp", [32, 64])
 def test_shuffles_and_votes(shim_folder: Path, warp: int) -> None:
     k = np.arange(256)
     lane, first = k % warp, k - k % warp
-    eight = k - k % 8
+    eight, bits = k - k % 8, k.reshape(-1, 8) % 29
     cases = {
         "shuffle(k, 5)": first + 5,
         "shuffle<8>(k, t + 3)": eight + (k + 3) % 8,
@@ -36,6 +36,8 @@ def test_shuffles_and_votes(shim_folder: Path, warp: int) -> None:
         "group_sum(k)": np.repeat(k.reshape(-1, warp).sum(1), warp),
         "group_sum<4>(k)": np.repeat(k.reshape(-1, 4).sum(1), 4),
         "group_max<16>(-k)": -(k - k % 16),
+        "i32(group_or(u32(k) * 37))": np.repeat(np.bitwise_or.reduce(37 * k.reshape(-1, warp), axis=1), warp),
+        "i32(group_or<8>(1u << k % 29))": np.repeat(np.bitwise_or.reduce(1 << bits, axis=1), 8),
         "group_scan(k)": k.reshape(-1, warp).cumsum(1).ravel(),
         "group_scan<8>(k)": k.reshape(-1, 8).cumsum(1).ravel(),
     }

@@ -42,7 +42,9 @@ def compiled(architecture: str, file: str, parameters: dict[str, int | str]) -> 
     return nvrtc.compile_for(architecture, source(file, parameters), (*OPTIONS, OF_CUPY))
 
 
-@pytest.mark.parametrize("architecture", ["sm_75", "sm_90", "sm_100"])
+@pytest.mark.parametrize(
+    "architecture", ["sm_90", *(pytest.param(other, marks=pytest.mark.slow) for other in ("sm_75", "sm_100"))]
+)
 @pytest.mark.parametrize("file", sources())
 def test_sources_compile_without_warnings(architecture: str, file: str) -> None:
     code, log = compiled(architecture, file, {})
@@ -67,7 +69,7 @@ def test_warnings_are_errors() -> None:
         nvrtc.compile_for("sm_90", 'extern "C" __global__ void probe() { int unused; }', OPTIONS)
 
 
-@pytest.mark.parametrize("architecture", ["gfx90a", "gfx1030"])
+@pytest.mark.parametrize("architecture", ["gfx90a", pytest.param("gfx1030", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("file", sources())
 def test_sources_compile_as_hip(architecture: str, file: str, tmp_path: Path) -> None:
     """gfx90a has wavefronts of 64 lanes, gfx1030 of 32."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from oocpr.engine.backends.cuda_compile import fetch
-from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, Product, SegmentSums, Shape
+from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, LANES, Product, SegmentSums, Shape
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile
 from oocpr.engine.reads import READS, narrow, widen
 from oocpr.errors import DamagedError
@@ -91,15 +91,13 @@ VARIANTS = {
     "float64": ("float64", 1, {}),
     "float32": ("float32", 1, {}),
     "bits16": ("bits16", 1, {}),
-    "bits8, edges in order": ("bits8", 1, {"shape": Shape(edge_order=True)}),
-    "float32, edges in order": ("float32", 1, {"shape": Shape(edge_order=True)}),
+    "bits8": ("bits8", 1, {}),
+    "float32, lanes apart": ("float32", 1, {"shape": LANES}),
     "float64 pairs": ("float64", 2, {}),
     "bits16 pairs of a stripe": ("bits16", 2, {"striped": True}),
-    "bits16 pairs, edges in order, checked": (
-        "bits16",
-        2,
-        {"shape": Shape(edge_order=True), "checked": True},
-    ),
+    "float32 pairs": ("float32", 2, {}),
+    "bits16 pairs, checked": ("bits16", 2, {"checked": True}),
+    "bits16 pairs, lanes apart, checked": ("bits16", 2, {"shape": LANES, "checked": True}),
     "bits8 pairs of a stripe, checked": ("bits8", 2, {"striped": True, "checked": True}),
 }
 
@@ -140,7 +138,7 @@ def test_odd_rows(device: Device, name: str) -> None:
 def test_no_schedule_changes_a_bit(device: Device) -> None:
     tile = random_tile(1000, 12, NODES)
     stored = gathered("bits16", 2, 2)
-    shapes = [Shape(), Shape(each=1), Shape(edge_order=True), Shape(teams=2, resident=2, each=9)]
+    shapes = [Shape(), Shape(each=1), LANES, Shape(teams=2, resident=2, each=9)]
     results = [run(device, tile, stored, "bits16", shape=shape)[:2] for shape in shapes]
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):

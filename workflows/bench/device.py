@@ -25,7 +25,7 @@ import device_graphs as graphs
 import numpy as np
 
 from oocpr.engine.backends.cuda_compile import CudaDevice
-from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, Product, SegmentSums, Shape
+from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, LANES, Product, SegmentSums, Shape
 from oocpr.engine.backends.cuda_tile import DeviceTile, check_columns
 from oocpr.engine.reads import level_table
 
@@ -195,14 +195,12 @@ class Cell:
         stored, values = self.stored(words)
         expected = self.expected(reads, values)
         if reads != "bits16":
-            shapes = [shape for shape in shapes if shape == Shape(edge_order=shape.edge_order)]
+            shapes = [shape for shape in shapes if shape in (Shape(), LANES)]
         for shape in shapes:
             if shape.edge_order and stored.dtype.itemsize * (2 if pairs else 1) > 4:
                 continue
             order = "edge" if shape.edge_order else "lane"
             what = f"{words}, {order} order, {shape.teams} x {shape.resident}, each {shape.each}"
-            if shape.carveout >= 0:
-                what += f", {shape.carveout} % shared"
             for probe in (True, False):
                 product = Product(self.bench.device, reads, paired=bool(pairs), shape=shape, probe=probe)
                 if not probe:
@@ -239,12 +237,11 @@ class Cell:
 
 def shapes_to_try(quick: bool) -> list[Shape]:
     """Ways to cut the product up; the plain ones are tried with all formats, the others with 16 bits."""
-    shapes = [Shape(edge_order=order, resident=r) for order in (False, True) for r in (3, 4, 5, 6, 8)]
+    shapes = [Shape(edge_order=order, resident=r) for order in (False, True) for r in (4, 5, 6, 8)]
     if quick:
-        shapes = [shape for shape in shapes if shape.resident in (3, 5, 8)]
+        shapes = [shape for shape in shapes if shape in (Shape(), LANES)]
     shapes += [Shape(each=each) for each in (1, 16, 64)]
-    shapes += [Shape(teams=8, resident=3), Shape(teams=2, resident=10)]
-    return shapes + [Shape(carveout=percent) for percent in (0, 40, 60, 100)]
+    return [*shapes, Shape(teams=8, resident=3), Shape(teams=2, resident=12)]
 
 
 def main() -> None:

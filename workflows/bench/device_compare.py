@@ -30,10 +30,8 @@ from oocpr.engine.stripe import Stripe
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-LANES = [Shape(resident=r) for r in (5, 8)]
-EDGES = [Shape(edge_order=True, resident=r) for r in (4, 5, 6, 8)]
-HINTED = [Shape(edge_order=True, resident=6, hints=h) for h in (1, 3, 4, 7)]
-SHAPES = [*LANES, *EDGES, *HINTED, Shape(edge_order=True, resident=6, each=1), Shape(resident=8, hints=7)]
+BY_LANES = [Shape(edge_order=False, resident=r) for r in (5, 8)]
+SHAPES = [*BY_LANES, *(Shape(resident=r) for r in (4, 5, 6, 8)), Shape(each=1)]
 
 RUNS: dict[str, list[dict[str, Any]]] = {
     "rmat": [
@@ -184,12 +182,11 @@ class Compare(Bench):
                 return Product(device, "bits16", paired=paired, shape=shape, probe=probe)
 
         jobs = [(shape, False) for shape in SHAPES]
-        jobs += [(shape, True) for shape in (LANES[1], EDGES[2], HINTED[3])]
+        jobs += [(shape, True) for shape in (BY_LANES[1], Shape())]
         with ThreadPoolExecutor(8) as pool:
             made = list(pool.map(lambda job: make(*job), jobs))
         for (shape, probe), product in zip(jobs, made, strict=True):
             what = f"{'edges' if shape.edge_order else 'lanes'} x{shape.resident} each {shape.each}"
-            what += f" hints {shape.hints}" * (shape.hints > 0)
             work = partial(product, tile, stored, graph.nodes, EVERYTHING, sums, faults)
             work()
             if not probe:

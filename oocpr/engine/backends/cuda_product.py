@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr.engine.reads import READS
 from oocpr.store.layout import GROUP
 
 if TYPE_CHECKING:
@@ -49,18 +50,27 @@ class Shape:
         Most blocks of 1024 edges that a team takes, one after the other.
     edge_order
         Whether lanes gather for neighbouring edges at a time; for numbers of up to four bytes a node.
-    carveout
-        Percent of a multiprocessor's cache that is shared memory at least; -1 for the driver's choice.
-    hints
-        What caches are told, see HINTS in ``kernels/common.cuh``.
     """
 
     teams: int = 4
-    resident: int = 5
+    resident: int = 6
     each: int = 4
-    edge_order: bool = False
-    carveout: int = -1
-    hints: int = 0
+    edge_order: bool = True
+
+
+LANES = Shape(resident=5, edge_order=False)
+"""For numbers of more bytes a node."""
+
+
+def shape_for(reads: str, *, paired: bool) -> Shape:
+    """Choose the fastest shape for a format of numbers.
+
+    Examples
+    --------
+    >>> shape_for("bits16", paired=True).edge_order, shape_for("float64", paired=False).edge_order
+    (True, False)
+    """
+    return Shape() if READS[reads].bytes * (1 + paired) <= 4 else LANES
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ class Product:
     checked
         Whether columns may be no nodes; they are found then.
     shape
-        See Shape.
+        See Shape; without one, that of shape_for().
     local
         Whether nodes outside the window send nothing, and `reads` begin with the window's first node.
     probe
@@ -128,7 +138,7 @@ class Product:
         probe: bool = False,
     ) -> None:
         self._device = device
-        self._shape = shape = shape or Shape()
+        self._shape = shape = shape or shape_for(reads, paired=paired)
         self.local = local
         kernels = device.load(
             "product.cu",
@@ -139,12 +149,10 @@ class Product:
             LOCAL=int(local),
             EDGE_ORDER=int(shape.edge_order),
             PROBE=int(probe),
-            HINTS=shape.hints,
             TEAMS=shape.teams,
             RESIDENT=shape.resident,
         )
         self._product = kernels.get_function("product")
-        self._product.preferred_shared_memory_carveout = shape.carveout
         self._join = kernels.get_function("join_blocks")
         self._probe = probe
 
