@@ -52,6 +52,7 @@ def plan_run(
     memory: str | int | None,
     stripes: int | None,
     personalized: bool,
+    on_device: bool,
     base: int | None = None,
     rates: Rates | None = None,
 ) -> tuple[Settings, Plan]:
@@ -61,6 +62,8 @@ def plan_run(
     ----------
     auto
         Whether the method may be changed to ``"components"``.
+    on_device
+        Whether a CUDA device computes.
     base
         Bytes of the process before the run; None to look.
     rates
@@ -87,6 +90,7 @@ def plan_run(
         base=base,
         stripes=stripes,
         personalized=personalized,
+        on_device=on_device,
         rates=rates,
     )
     return settings, plan

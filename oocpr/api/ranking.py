@@ -74,7 +74,13 @@ def plan(
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
     settings, made = plan_run(
-        opened, settings, auto=auto, memory=memory, stripes=stripes, personalized=personalized
+        opened,
+        settings,
+        auto=auto,
+        memory=memory,
+        stripes=stripes,
+        personalized=personalized,
+        on_device=device.startswith("cuda"),
     )
     if not made.fits:
         return made
@@ -87,6 +93,7 @@ def plan(
         memory=made.memory,
         stripes=stripes,
         personalized=personalized,
+        on_device=device.startswith("cuda"),
         base=made.need.base,
         rates=rates,
     )
@@ -194,6 +201,7 @@ def pagerank(
         memory=memory,
         stripes=stripes,
         personalized=teleport is not None,
+        on_device=device.startswith("cuda"),
     )
     _LOG.info("plan of the run:\n%s", made)
     solution = solve(

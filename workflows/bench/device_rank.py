@@ -261,7 +261,7 @@ class Bench:
         """Everything that is measured on one graph; settings without sweeps get those of a plan."""
         name = graph.name
         there = OnDevice(self.backend, graph, self.tiles, self.threads)
-        planned = sweeps_for(there.local_share)
+        planned = sweeps_for(there.local_share, on_device=True)
         facts = {
             "nodes": there.nodes,
             "edges": there.edges,
