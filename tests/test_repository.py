@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -70,6 +75,54 @@ def test_first_command_prints_what_the_readme_shows() -> None:
     for line, (place, rank, name) in zip(printed, expected, strict=False):
         assert line.split()[0::2] == [place, name]
         assert float(line.split()[1]) == pytest.approx(float(rank), abs=1e-10)
+
+
+def test_only_compiled_code_calls_what_is_compiled_for_it() -> None:
+    # Such a function has nothing that takes Python's objects apart; called by Python it ends the process.
+    files = [*modules(), *(ROOT / "tests").rglob("*.py")]
+    trees = {path: ast.parse(path.read_text()) for path in files}
+    inners = {
+        (".".join(path.relative_to(ROOT).with_suffix("").parts), node.name)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if _compiled(node) == "inner"
+    }
+    assert len(inners) > 40
+    wrong = []
+    for path, tree in trees.items():
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        mine = {name for where, name in inners if where == module}
+        for node in ast.walk(tree):
+            for name in node.names if isinstance(node, ast.ImportFrom) else ():
+                alias = name.asname or name.name
+                mine |= {alias} if (node.module, name.name) in inners else set()
+                mine |= {
+                    f"{alias}.{inner}" for where, inner in inners if where == f"{node.module}.{name.name}"
+                }
+        wrong += [f"{module}: {name}" for name in sorted(mine & set(_names_for_python(tree)))]
+    assert wrong == []
+
+
+def _compiled(node: ast.AST) -> str | None:
+    """How a function is compiled: "entry", "inner", or None where it is not."""
+    if isinstance(node, ast.FunctionDef):
+        for decorator in node.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
+            if name in {"entry", "inner", "njit", "overload"}:
+                return name
+    return None
+
+
+def _names_for_python(node: ast.AST) -> Iterator[str]:
+    """Names that are read outside compiled functions."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    if isinstance(node, ast.Attribute):
+        yield ast.unparse(node)
+    for child in ast.iter_child_nodes(node):
+        if not _compiled(child):
+            yield from _names_for_python(child)
 
 
 @pytest.fixture

@@ -181,6 +181,7 @@ def pagerank(
     (0, True, True)
     """
     from oocpr.engine.run import solve
+    from oocpr.jit import watched
     from oocpr.result.names import names_of
     from oocpr.result.report import report_of
     from oocpr.result.teleport import teleport_vector
@@ -204,20 +205,27 @@ def pagerank(
         on_device=device.startswith("cuda"),
     )
     _LOG.info("plan of the run:\n%s", made)
-    solution = solve(
+    with watched(silent) as compilation:
+        solution = solve(
+            store,
+            made,
+            settings,
+            path=_absolute(store.path),
+            client=client,
+            backend=device,
+            threads=threads,
+            kernel=kernel,
+            teleport=teleport,
+            kept=opened.kept,
+            progress=progress,
+        )
+    run = report_of(
+        solution,
         store,
-        made,
-        settings,
-        path=_absolute(store.path),
-        client=client,
-        backend=device,
-        threads=threads,
-        kernel=kernel,
-        teleport=teleport,
-        kept=opened.kept,
-        progress=progress,
+        dangling=dangling,
+        personalized=teleport is not None,
+        compile_seconds=compilation.seconds,
     )
-    run = report_of(solution, store, dangling=dangling, personalized=teleport is not None)
     return Ranks(solution.ranks, names, run=run, history=solution.history)
 
 

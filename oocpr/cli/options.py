@@ -37,9 +37,16 @@ class Session:
     debug: bool = False
     verbose: int = 0
 
-    def progress(self) -> Reporter:
+    @contextlib.contextmanager
+    def progress(self) -> Iterator[Reporter]:
         """Start reporting on standard error; log lines and a live line would overwrite each other."""
-        return Reporter(sys.stderr, live=sys.stderr.isatty() and not self.verbose)
+        from oocpr import jit
+
+        with (
+            Reporter(sys.stderr, live=sys.stderr.isatty() and not self.verbose) as reporter,
+            jit.watched(reporter),
+        ):
+            yield reporter
 
 
 class Command(click.Command):

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _SUFFIXES = (".parquet", ".csv", ".zarr")
 
+_WORTH_SAYING = 0.1
+"""Seconds of compiling that a summary tells."""
+
 
 @click.command(
     cls=Command,
@@ -284,10 +287,14 @@ def _write(ranks: Ranks, output: str, sort: str) -> None:
 
 
 def _summary(run: Report) -> str:
+    compiling = ""
+    if run.compile_seconds >= _WORTH_SAYING:
+        compiling = f" (and {format_seconds(run.compile_seconds)} of compiling, once on a machine)"
     return (
         f"certified L1 error <= {format_bound(run.error_bound)}; "
         f"{run.passes} passes ({run.gathers:.1f} gathers) over "
-        f"{format_count(run.edges)} edges in {format_seconds(run.seconds)}: {run.gteps:.3g} GTEPS, "
+        f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
+        f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}\n"
     )
 

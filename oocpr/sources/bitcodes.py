@@ -8,7 +8,8 @@ the World Wide Web", Internet Math. 2, 2005) and nibbles of three bits.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from oocpr.jit import inner
 
 UNARY, GAMMA, DELTA, ZETA, NIBBLE = range(5)
 
@@ -18,7 +19,7 @@ CUT = -1
 _LONGEST = 62
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _bits(data, at, stop, count):  # type: ignore[no-untyped-def]
     """Read `count` bits as a number, `CUT` where they are not there."""
     if at[0] + count > stop or count > _LONGEST:
@@ -37,7 +38,7 @@ def _bits(data, at, stop, count):  # type: ignore[no-untyped-def]
     return value
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _unary(data, at, stop):  # type: ignore[no-untyped-def]
     pos = at[0]
     while pos < stop:
@@ -57,7 +58,7 @@ def _unary(data, at, stop):  # type: ignore[no-untyped-def]
     return CUT
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _gamma(data, at, stop):  # type: ignore[no-untyped-def]
     width = _unary(data, at, stop)
     if width == CUT or width > _LONGEST:
@@ -66,7 +67,7 @@ def _gamma(data, at, stop):  # type: ignore[no-untyped-def]
     return CUT if low == CUT else (1 << width | low) - 1
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def read_code(code, k, data, at, stop):  # type: ignore[no-untyped-def]
     """Read a number.
 

@@ -7,8 +7,7 @@ runs of neighbouring numbers; and the rest as gaps.
 
 from __future__ import annotations
 
-from numba import njit
-
+from oocpr.jit import entry, inner
 from oocpr.sources.bitcodes import CUT, GAMMA, read_code
 
 READ, CUT_SHORT, NO_ROOM, WRONG = range(4)
@@ -16,12 +15,12 @@ READ, CUT_SHORT, NO_ROOM, WRONG = range(4)
 it cannot be."""
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _signed(number):  # type: ignore[no-untyped-def]
     return number >> 1 if number & 1 == 0 else -((number + 1) >> 1)
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, lengths, scratch):  # type: ignore[no-untyped-def]
     """Read the list of one node into its place in the window.
 
@@ -161,7 +160,7 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
     return READ
 
 
-@njit(cache=True, nogil=True)
+@entry()
 def fill_block(data, at, stop, state, nodes, codes, k, window, least_run, lists, lengths, scratch, src, dst):  # type: ignore[no-untyped-def]
     """Write links to two arrays until these are full, the bits end, or all nodes have been read.
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from oocpr.errors import UsageError
+from oocpr.jit import entry
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import EdgeBlock
 
@@ -32,14 +32,14 @@ _A, _AB, _ABC = (np.uint64(round(share * 2**16)) for share in (0.57, 0.76, 0.95)
 _ROUNDS = 3
 
 
-@njit(cache=True, nogil=True)
+@entry()
 def _mix(word):  # type: ignore[no-untyped-def]
     word = (word ^ (word >> _S30)) * _MIX_1
     word = (word ^ (word >> _S27)) * _MIX_2
     return word ^ (word >> _S31)
 
 
-@njit(cache=True, nogil=True)
+@entry()
 def _relabel(node, keys, half, mask):  # type: ignore[no-untyped-def]
     """Bijection on 0 .. mask: products with odd numbers carry bits up, shifts carry them down."""
     for k in range(_ROUNDS):
@@ -48,7 +48,7 @@ def _relabel(node, keys, half, mask):  # type: ignore[no-untyped-def]
     return node
 
 
-@njit(cache=True, nogil=True)
+@entry()
 def fill_edges(first, key, scale, keys, src, dst):  # type: ignore[no-untyped-def]
     """Write the edges `first`, `first` + 1, ... into `src` and `dst`, uint32 of shape (k,).
 

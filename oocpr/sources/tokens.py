@@ -8,7 +8,8 @@ Measured: 0.8 to 1.0 GB of text a second of CPU time, 60 to 78 million edges.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from oocpr.jit import entry, inner
 
 (
     FINE,
@@ -32,19 +33,19 @@ _SPACE, _TAB, _RETURN, _NEWLINE, _HASH, _PERCENT, _MINUS, _ZERO = (np.uint8(ord(
 _PLUS, _DOT, _LOWER_E, _UPPER_E = (np.uint8(ord(c)) for c in "+.eE")
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _blank(char):  # type: ignore[no-untyped-def]
     return char in (_SPACE, _TAB, _RETURN)
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _line_end(text, pos):  # type: ignore[no-untyped-def]
     while text[pos] != _NEWLINE:
         pos += _ONE
     return pos
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _number(text, pos):  # type: ignore[no-untyped-def]
     """Value of the digits at `pos`, something above 2^63 for all that are, and the position behind them."""
     start = pos
@@ -63,7 +64,7 @@ def _number(text, pos):  # type: ignore[no-untyped-def]
     return value, pos
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _value(text, pos):  # type: ignore[no-untyped-def]
     """Whether a real number stands at `pos`, whether it is zero, and the position behind it."""
     start = pos
@@ -87,7 +88,7 @@ def _value(text, pos):  # type: ignore[no-untyped-def]
     return digits, zero, pos
 
 
-@njit(cache=True, nogil=True)
+@inner()
 def _no_number(char):  # type: ignore[no-untyped-def]
     if char == _MINUS:
         return NEGATIVE
@@ -96,7 +97,7 @@ def _no_number(char):  # type: ignore[no-untyped-def]
     return NOT_A_NUMBER
 
 
-@njit(cache=True, nogil=True)
+@entry()
 def scan_edges(text, pos, stop, line, lead, first, nodes, valued, signed, src, dst, count):  # type: ignore[no-untyped-def]
     """Read edges from whole lines until the text ends or the arrays are full.
 

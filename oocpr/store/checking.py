@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from numba import njit, uint8, uint64
+from numba import uint8, uint64
+
+from oocpr.jit import entry, inner
 
 FAULTS = {
     1: "a group is wider than 32 bits",
@@ -18,7 +20,7 @@ FAULTS = {
 """What the numbers that check_stream returns mean."""
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _fault(entry, values, widths, first):
     at = entry & uint64(1023)
     if at >= values:
@@ -28,7 +30,7 @@ def _fault(entry, values, widths, first):
     return 0
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def check_stream(size, words, directory, wide, narrow, widths):
     """Return 0, or a key of FAULTS.
 

@@ -18,9 +18,10 @@ import google_crc32c
 import llvmlite.binding
 import numpy as np
 from llvmlite import ir
-from numba import njit, types, uint32, uint64
+from numba import types, uint32, uint64
 from numba.core import cgutils
 
+from oocpr.jit import entry, inner
 from oocpr.store.simd import intrinsic
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _crc_word(typingctx, crc, word):  # noqa: ARG001
     return types.uint64(types.uint64, types.uint64), codegen
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _times(a, b):
     """Product of two polynomials modulo the polynomial."""
     product = uint32(0)
@@ -55,7 +56,7 @@ def _times(a, b):
     return product
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _shift(power):
     """X to the `power`, modulo the polynomial."""
     result = uint32(1 << 31)
@@ -68,7 +69,7 @@ def _shift(power):
     return result
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _crc_words(words, crc):
     third = uint64(words.size // 3)
     a = uint64(crc)

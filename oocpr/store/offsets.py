@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from oocpr.jit import entry
 from oocpr.store.layout import GROUP, parse_offsets, write_offsets
 from oocpr.store.packing import pack_stream
 from oocpr.store.unpacking import unpack_block
@@ -68,7 +69,7 @@ def decode_offsets(buf: NDArray[np.uint8]) -> NDArray[np.int64]:
     return out
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _add_up(steps, base, out):
     buf = np.empty(1024, np.uint32)
     total = np.int64(base)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 
 from oocpr.errors import UsageError
+from oocpr.jit import entry
 from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, word_rows, write_tile
 from oocpr.store.simd import bit_length
 from oocpr.store.unpacking import decode_tile
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["decode_tile", "encode_runs", "encode_tile", "pack_stream"]
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _choose_widths(values, widths):
     """Choose the width of least bits for each group; returns the numbers of narrow and wide exceptions."""
     longer = np.zeros(40, np.uint32)  # longer[w]: values of the group that have more than w bits
@@ -64,7 +65,7 @@ def _choose_widths(values, widths):
     return narrow, wide
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _fill(values, widths, words, directory, wide, narrow):
     """Write the bits, the exceptions and the directory; `words` is zero and has a row to spare."""
     position = uint64(0)
@@ -161,7 +162,7 @@ def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
     return _pack(values, count, _choose(values))
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _split(columns, lengths, gaps, starts):
     """Split columns into gaps and starts; returns the segment that is not ascending, or -1.
 
@@ -191,7 +192,7 @@ def _split(columns, lengths, gaps, starts):
     return bad
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _carry_lengths(lengths, directory, ranks):
     """Note before each block of lengths the sum of the lengths and the number that are not 0."""
     total = uint64(0)
@@ -206,7 +207,7 @@ def _carry_lengths(lengths, directory, ranks):
     ranks[uint64(ranks.size - 1)] = rank
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _runs(columns, lengths):
     """Write the lengths of the maximal strictly ascending runs; returns how many there are."""
     k = uint64(0)

@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 
 from oocpr.errors import DamagedError
+from oocpr.jit import entry, inner
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import BLOCK, PackedTile, parse_tile
 from oocpr.store.simd import running_sums, unpack_group
@@ -28,10 +29,10 @@ SCRATCH = BLOCK
 
 # Without counting references: taking a stream out of a tile would count all its arrays, atomically and for
 # each block, which costs as much as unpacking it.
-_BORROWING: dict[str, Any] = {"nogil": True, "cache": True, "_nrt": False}
+_BORROWING: dict[str, Any] = {"_nrt": False}
 
 
-@njit(**_BORROWING, forceinline=True)
+@inner(**_BORROWING, forceinline=True)
 def unpack_block(stream, b, plus, out, at):
     """Write the values of block `b` of a stream, plus `plus`, to ``out[at:at+1024]``; behind the last, 0."""
     first = uint64(32) * b
@@ -61,7 +62,7 @@ def unpack_block(stream, b, plus, out, at):
         out[at + i] = 0
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _expand(tile, positions, starts, segments):
     """Decode lengths and starts; returns 0, or 1 where they contradict the header, 2 the directory."""
     buf = np.empty(1024, np.uint32)
@@ -107,7 +108,7 @@ def _expand(tile, positions, starts, segments):
     return 0
 
 
-@njit(**_BORROWING, forceinline=True)
+@inner(**_BORROWING, forceinline=True)
 def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
     """Decode the columns of block `b` to ``out[at:at+1024]``; else as decode_block."""
     base = uint64(1024) * b
@@ -137,7 +138,7 @@ def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
     return k, out[last], top
 
 
-@njit(**_BORROWING)
+@entry(**_BORROWING)
 def decode_block(tile, b, positions, starts, k, column, out, scratch):
     """Decode the columns of block `b`, blocks in order; for use inside a kernel's own loop.
 
@@ -164,7 +165,7 @@ def decode_block(tile, b, positions, starts, k, column, out, scratch):
     return _decode_block(tile, b, positions, starts, k, column, out, uint64(0), scratch)
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _decode(tile, positions, starts, columns):
     """Decode all columns; returns 0, or 2 where the directory contradicts them."""
     out = np.empty(1024, np.uint32)

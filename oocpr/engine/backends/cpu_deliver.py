@@ -10,9 +10,10 @@ end of a piece is joined in the order of the pieces. So the sums do not depend o
 
 from __future__ import annotations
 
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 
 from oocpr.engine.backends.cpu_numbers import widen
+from oocpr.jit import entry, inner
 from oocpr.store.unpacking import decode_block
 
 PIECE = 4
@@ -20,13 +21,13 @@ PIECE = 4
 cache, and no part of a row is longer."""
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def pieces_of(edges):
     """Pieces of a tile."""
     return (edges + 1024 * PIECE - 1) // (1024 * PIECE)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def first_at(positions, count, edge):
     """Index of the first of ``positions[:count]`` that is not below `edge`."""
     low = uint64(0)
@@ -40,7 +41,7 @@ def first_at(positions, count, edge):
     return low
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def decode_piece(tile, piece, positions, starts, columns, at, block, scratch):
     """Write the columns of a piece to ``columns[at:]``; returns a number no less than any of them."""
     first = uint64(piece) * uint64(PIECE)
@@ -59,7 +60,7 @@ def decode_piece(tile, piece, positions, starts, columns, at, block, scratch):
     return most
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def _sum_pushes(reads, table, columns, begin, end):
     # One plain chain of additions: the processor overlaps the chains of several rows, and two accumulators
     # a row, or an unrolled loop, made short rows two to four times slower.
@@ -69,7 +70,7 @@ def _sum_pushes(reads, table, columns, begin, end):
     return pushed
 
 
-@njit(nogil=True, cache=True, inline="always")
+@inner(inline="always")
 def _sum_both(reads, table, columns, begin, end, low, span, nothing):
     pushed = 0.0
     proposed = 0.0
@@ -81,7 +82,7 @@ def _sum_both(reads, table, columns, begin, end, low, span, nothing):
     return pushed, proposed
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def deliver_piece(
     piece,
     edges,
@@ -138,7 +139,7 @@ def deliver_piece(
         k += uint64(1)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def join_pieces(edges, nonempty, positions, segments, pushes, proposals, heads, carry, carry_proposed):
     """Add, in order, what pieces delivered to rows that began before; the first row also gets the carries."""
     for piece in range(pieces_of(edges)):
@@ -151,7 +152,7 @@ def join_pieces(edges, nonempty, positions, segments, pushes, proposals, heads, 
     proposals[0] += carry_proposed
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def row_parts(edges, positions, segments, heads, begins, ends, targets):
     """List the parts that pieces cut rows into, with the places of their sums; returns how many there are.
 

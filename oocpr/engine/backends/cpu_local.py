@@ -15,13 +15,14 @@ its number which of the two it reads.
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, njit, uint64
+from numba import float32, uint64
 
 from oocpr.engine.backends.cpu_seats import first_base, first_long, first_row, first_seat, region_begin
 from oocpr.engine.backends.cpu_slices import ABREAST
+from oocpr.jit import inner
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _seats_of(region, edges, nonempty, positions, segments, owned):
     """First seat of a region and the one past its last."""
     low = first_row(region, edges, positions, segments, nonempty, owned)
@@ -29,7 +30,7 @@ def _seats_of(region, edges, nonempty, positions, segments, owned):
     return first_seat(region, low), first_seat(region + 1, high)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def seat_proposals(
     region, edges, nonempty, positions, segments, owned, inside, proposed, start, value, sends
 ):
@@ -58,7 +59,7 @@ def seat_proposals(
         sends[live + seat] = sends[seat]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _sweep_long(low, at, many, inside, start, value, sends):
     """Sweep the long rows of a region."""
     live = uint64(start.size)
@@ -82,7 +83,7 @@ def _sweep_long(low, at, many, inside, start, value, sends):
         sends[live + low + q] = inside.factors[low + q] * value[low + q]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def sweep_region(region, edges, nonempty, positions, segments, owned, inside, start, value, sends):
     """Sweep the rows of a region once: each becomes `start` and what it is sent."""
     low, _ = _seats_of(region, edges, nonempty, positions, segments, owned)
@@ -113,7 +114,7 @@ def sweep_region(region, edges, nonempty, positions, segments, owned, inside, st
             sends[live + seat + lane] = inside.factors[seat + lane] * lanes[lane]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def settle_region(region, edges, nonempty, positions, segments, owned, sends):
     """Let other regions see what a region's rows send now."""
     low, high = _seats_of(region, edges, nonempty, positions, segments, owned)
@@ -122,7 +123,7 @@ def settle_region(region, edges, nonempty, positions, segments, owned, sends):
         sends[seat] = sends[live + seat]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def unseat_region(region, edges, nonempty, positions, segments, owned, inside, value, proposed):
     """Bring what the rows of a region have become back to their places."""
     low, high = _seats_of(region, edges, nonempty, positions, segments, owned)

@@ -11,16 +11,17 @@ apart. The blocks' sums are added in order, so they do not depend on the number 
 
 from __future__ import annotations
 
-from numba import float32, float64, njit, uint32, uint64
+from numba import float32, float64, uint32, uint64
 
 from oocpr.engine.backends.cpu_numbers import narrowed, widen
 from oocpr.engine.backends.cpu_sums import add_up, dot, norm
+from oocpr.jit import inner
 
 BLOCK = 1024
 """Rows of one partial sum."""
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _first_push(kind, count, p, r, push, teleport, uniform, steps, slots, thetas, begin, out):
     """Write the next push of a block of rows to `out`; see publish_block."""
     if kind == 0:
@@ -50,7 +51,7 @@ def _first_push(kind, count, p, r, push, teleport, uniform, steps, slots, thetas
                 out[i] -= theta * float64(step[i])
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def publish_block(block, rows, uniform, slots, thetas, kind, pushed, table, scale, sums, out):
     """Round the next push of one block of rows and add it to the ranks.
 
@@ -90,7 +91,7 @@ def publish_block(block, rows, uniform, slots, thetas, kind, pushed, table, scal
     sums[block, 0] = add_up(out, count)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def update_block(
     begin, end, offset, rows, pushed, table, uniform, pushes, damping, base, spread, slot, live, sums, out
 ):
@@ -139,7 +140,7 @@ def update_block(
         sums[1 + live.size + q] = dot(other, r, count)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def begin_sweeps(begin, end, offset, rows, proposals, damping, proposed):
     """Start the proposal of a tile's rows: the residual and what earlier tiles proposed to them.
 
@@ -156,7 +157,7 @@ def begin_sweeps(begin, end, offset, rows, proposals, damping, proposed):
         so_far[i] = float32(r[i] + damping * earlier[i])
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def end_sweeps(begin, end, first, offset, rows, pushed, reads, table, scale, total, slot, out):
     """Keep the proposal, remember the step it makes, and let later tiles read it.
 
@@ -184,7 +185,7 @@ def end_sweeps(begin, end, first, offset, rows, pushed, reads, table, scale, tot
         reads[place + uint64(2) * i] = narrowed(reads, value, scale)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def peak_block(begin, end, offset, values, degree):
     """Largest magnitude per out-link of ``values[offset + begin : offset + end]``."""
     most = 0.0

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from numba import float32, njit, uint32, uint64
+from numba import float32, uint32, uint64
 
 from oocpr.engine.backends.cpu_deliver import first_at
 from oocpr.engine.backends.cpu_slices import ABREAST
+from oocpr.jit import inner
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +84,7 @@ def long_slots(edges: int) -> int:
     return edges // (LONG + 1) + 2 * REGIONS + 1
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def region_begin(region, edges, positions, nonempty):
     """First non-empty segment of a region."""
     if region >= REGIONS:
@@ -91,7 +92,7 @@ def region_begin(region, edges, positions, nonempty):
     return first_at(positions, nonempty, uint64(edges) * uint64(region) // uint64(REGIONS))
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def first_row(region, edges, positions, segments, nonempty, owned):
     """First row of a region; of the one past the last, the number of owned rows."""
     if region == 0:
@@ -102,25 +103,25 @@ def first_row(region, edges, positions, segments, nonempty, owned):
     return uint64(min(segments[k], uint32(owned)))
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def first_seat(region, low):
     """First seat of a region whose first row is `low`."""
     return uint64(low) + uint64(region) * uint64(ABREAST)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def first_base(region, k):
     """Place in `bases` of the first slice of a region whose first segment is k."""
     return k // uint64(ABREAST) + uint64(2) * uint64(region)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def first_long(region, edge):
     """Place in `long_bases` of the first long row of a region whose first edge is `edge`."""
     return uint64(edge) // uint64(LONG + 1) + uint64(2) * uint64(region)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def seat_region(
     region, edges, nonempty, positions, segments, columns, first, owned, degree, damping, counts, places,
     tally, inside,
@@ -216,7 +217,7 @@ def seat_region(
     inside.heads[region, 1] = many
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _list_row(to, step, row, segment, positions, columns, first, owned, row_low, row_high, total, inside):
     """Write the seats that a row reads to every `step`-th column from `to` on; returns where it stopped."""
     room = uint32(owned)
@@ -232,7 +233,7 @@ def _list_row(to, step, row, segment, positions, columns, first, owned, row_low,
     return to
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def list_region(
     region, edges, nonempty, positions, segments, columns, first, owned, total, places, inside
 ):  # fmt: skip

@@ -13,15 +13,16 @@ as in a plain loop.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
 
 from oocpr.engine.backends.cpu_numbers import widen
+from oocpr.jit import entry, inner
 
 ABREAST = 16
 """Rows of a slice."""
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def slice_rows(
     begins, ends, targets, count, longest, columns, nothing, nobody, counts, bases, out_targets, at, out
 ):
@@ -84,7 +85,7 @@ def slice_rows(
     return base
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def deliver_pushes(low, high, bases, targets, columns, reads, table, shift, pushes):
     """Sum the pushes to the rows of the slices low .. high - 1; that of node i is ``reads[i << shift]``."""
     # Made here, where the compiler sees that nothing else is written to.
@@ -102,7 +103,7 @@ def deliver_pushes(low, high, bases, targets, columns, reads, table, shift, push
             pushes[uint64(targets[s * uint64(ABREAST) + lane])] = lanes[lane]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def deliver_both(
     slices_low, slices_high, bases, targets, columns, reads, table, low, span, nothing, pushes, proposals
 ):

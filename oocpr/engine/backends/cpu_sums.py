@@ -13,9 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import float64, njit, types, uint64
+from numba import float64, types, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from oocpr.jit import inner
 
 LANES = 8
 _I32 = ir.IntType(32)
@@ -86,7 +88,7 @@ def _norm_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:  # noqa: ARG001
     return types.float64(a, types.uint64), codegen
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def dot(a, c, count):
     """Scalar product of ``a[:count]`` and ``c[:count]``, float32 or float64, contiguous."""
     vectors = uint64(count) // uint64(LANES)
@@ -96,7 +98,7 @@ def dot(a, c, count):
     return total
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def add_up(a, count):
     """Sum of ``a[:count]``."""
     vectors = uint64(count) // uint64(LANES)
@@ -106,7 +108,7 @@ def add_up(a, count):
     return total
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def norm(a, count):
     """L1 norm of ``a[:count]``."""
     vectors = uint64(count) // uint64(LANES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import float32, njit, uint64
+from numba import float32, uint64
 
 from oocpr.engine.backends.cpu_deliver import (
     PIECE,
@@ -31,6 +31,7 @@ from oocpr.engine.backends.cpu_rows import (
 from oocpr.engine.backends.cpu_seats import REGIONS, list_region, seat_region
 from oocpr.engine.backends.cpu_slices import deliver_both, deliver_pushes
 from oocpr.engine.backends.team import meet
+from oocpr.jit import entry, inner
 from oocpr.store.unpacking import SCRATCH
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Orders(NamedTuple):
     scale: float
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def publish(me, team, counter, rows, uniform, slots, thetas, kind, pushed, table, scale, sums):  # noqa: ARG001
     """Publish the blocks of one thread."""
     out = np.empty(BLOCK, np.float64)
@@ -170,7 +171,7 @@ def publish(me, team, counter, rows, uniform, slots, thetas, kind, pushed, table
         publish_block(block, rows, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def sweep_packed(
     me, team, counter, tile, starts, keep, most, shape, links, inside, picking, sums, rows, pushed,
     reads, table, orders, live, carry, carry_proposed,
@@ -209,7 +210,7 @@ def sweep_packed(
     )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def sweep_decoded(
     me, team, counter, slices, shape, links, inside, picking, sums, rows, pushed, reads, table, orders, live,
     carry, carry_proposed,
@@ -238,7 +239,7 @@ def sweep_decoded(
     )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _clear(me, team, sums):
     """Zero what is written in part only."""
     segments = sums.pushes.size
@@ -247,7 +248,7 @@ def _clear(me, team, sums):
     sums.proposals[low:high] = 0.0
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _after_delivery(
     me,
     team,
@@ -306,7 +307,7 @@ def _after_delivery(
             _note_peaks(begin, end, offset, rows, orders, live, sums.blocks[b])
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _pick(me, team, counter, shape, links, inside, picking, rows, damping):
     """Seat the tile's rows and list the links that stay inside it."""
     mine = range(REGIONS * me // team, REGIONS * (me + 1) // team)
@@ -324,7 +325,7 @@ def _pick(me, team, counter, shape, links, inside, picking, rows, damping):
         )  # fmt: skip
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _local_sweeps(me, team, counter, met, shape, links, inside, sums, orders):
     """The products inside the tile after the delivering one; begins and ends with all threads done."""
     if me == 0:
@@ -356,7 +357,7 @@ def _local_sweeps(me, team, counter, met, shape, links, inside, sums, orders):
     meet(counter, team, met)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _note_peaks(begin, end, offset, rows, orders, live, sums):
     place = 1 + 2 * live.size
     if orders.both:

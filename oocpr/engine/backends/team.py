@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
-from numba import int64, njit, types, uint32
+from numba import int64, types, uint32
 from numba.extending import intrinsic
+
+from oocpr.jit import inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +53,7 @@ def _now(typingctx: Any, counter: Any) -> Any:  # noqa: ARG001
     return types.int64(counter), codegen
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def meet(counter, team, met):
     """Wait until all `team` threads have come for the time number `met`, counted from 1.
 
@@ -67,7 +69,7 @@ def meet(counter, team, met):
             _sleep(uint32(_NAP))
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def claim(counter):
     """Take the next number, from 0 on, that no other thread has taken."""
     return _add(counter, int64(1))

@@ -14,12 +14,14 @@ Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1 (1972)
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import uint32, uint64
+
+from oocpr.jit import entry
 
 _DONE = 1 << 31
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def find_components(offsets, columns, component, levels):
     """Number the strongly connected components so that links lead from lower numbers to higher ones.
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import float32, float64, njit, uint32, uint64
+from numba import float32, float64, uint32, uint64
 
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.cpu_slices import ABREAST
@@ -20,6 +20,7 @@ from oocpr.engine.backends.cpu_sums import add_up, norm
 from oocpr.engine.backends.team import meet
 from oocpr.engine.whole.levels import SHARED
 from oocpr.engine.whole.settle import share
+from oocpr.jit import inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +54,7 @@ class Ranking(NamedTuple):
     blocks: NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def publish(me, team, ranking, sends, damping):
     """Round what rows send to what is pushed, and add it to the ranks.
 
@@ -74,7 +75,9 @@ def publish(me, team, ranking, sends, damping):
         sent, reads = sends[begin:end], ranking.reads[begin:end]
         for i in range(count):
             reads[i] = float32(float64(sent[i]) * back)
-        ranking.pushes[begin:end] = 0.0
+        pushes = ranking.pushes[begin:end]
+        for i in range(count):
+            pushes[i] = 0.0
         for i in range(count):
             out[i] = float64(reads[i]) * float64(max(degree[i], uint32(1)))
         for i in range(count):
@@ -87,7 +90,7 @@ def publish(me, team, ranking, sends, damping):
         sums[0] = add_up(out, count)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def update(me, team, ranking, damping, base, spread):
     """Take what was pushed from the residual and add what was delivered and what the teleport brings."""
     out = np.empty(BLOCK, np.float64)
@@ -114,7 +117,7 @@ def update(me, team, ranking, damping, base, spread):
         ranking.blocks[block, 3] = norm(r, count)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _deliver_slices(low, high, bases, targets, sliced, reads, pushes):
     """Add what the rows of slices receive; columns that are read live lie behind the others."""
     lanes = np.empty(ABREAST, np.float64)
@@ -133,7 +136,7 @@ def _deliver_slices(low, high, bases, targets, sliced, reads, pushes):
             pushes[uint64(targets[s * uint64(ABREAST) + lane])] += lanes[lane]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _deliver_long(low, high, long_bases, long_rows, sliced, reads, pushes):
     lanes = np.empty(ABREAST, np.float64)
     behind = uint32(pushes.size)
@@ -156,7 +159,7 @@ def _deliver_long(low, high, long_bases, long_rows, sliced, reads, pushes):
         pushes[uint64(long_rows[q])] += total
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def deliver(me, team, counter, met, levels, reads, pushes):
     """Sum what is pushed to each row; returns the number of the last meeting.
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
 from oocpr.engine.backends.cpu_scratch import Scratch
 from oocpr.engine.backends.team import usable_cores
 from oocpr.engine.whole.levels import order_rows
 from oocpr.errors import DamagedError
+from oocpr.jit import entry
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import parse_tile
 from oocpr.store.unpacking import decode_columns, expand_segments
@@ -99,7 +100,7 @@ def load_whole(store: RankedStore, threads: int | None = None) -> WholeGraph:
     )
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _note_lengths(positions, segments, nonempty, lengths):  # type: ignore[no-untyped-def]
     for k in range(uint64(nonempty)):
         lengths[segments[k]] = positions[k + uint64(1)] - positions[k]

@@ -19,10 +19,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import njit, uint32, uint64
+from numba import int64, uint32, uint64
 
 from oocpr.engine.backends.cpu_slices import ABREAST
 from oocpr.engine.whole.components import find_components
+from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +137,7 @@ def order_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> Leve
     )
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _group_rows(component, heads, grouped):
     """List the rows of each component, in their order, one component after another."""
     for row in range(component.size):
@@ -155,7 +156,7 @@ def _group_rows(component, heads, grouped):
     heads[0] = uint32(0)
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _part_links(offsets, columns, component, heads, outer, inner, loops):
     """Put a row's links from other components first, then those from its own, then that from itself."""
     looped = uint64(0)
@@ -191,7 +192,7 @@ def _part_links(offsets, columns, component, heads, outer, inner, loops):
     return looped
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def _lay_out(levels, heads, grouped, made, cursor, order, weights):
     """Make the stages; `order` and `weights` are scratch of a number a row."""
     count = uint64(levels.size)
@@ -230,17 +231,17 @@ def _lay_out(levels, heads, grouped, made, cursor, order, weights):
             first = cursor[6]
             for c in order[low : uint64(begins[level])]:
                 if weights[c]:
-                    _list_component(c, heads, grouped, made, cursor)
-            _add_stage(made, cursor, WALKED, first, cursor[6], 0, 0)
+                    _list_component(c, heads, grouped, made.members, made.heads, cursor)
+            _add_stage(made.stages, cursor, int64(WALKED), first, cursor[6], cursor[2], cursor[2])
         low = uint64(begins[level])
         level += uint64(1)
 
 
-@njit(nogil=True, cache=True)
-def _add_stage(made, cursor, kind, first, end, long_first, long_end):
+@inner()
+def _add_stage(stages, cursor, kind, first, end, long_first, long_end):
     if first == end and long_first == long_end:
         return
-    stage = made.stages[cursor[3]]
+    stage = stages[cursor[3]]
     stage[0] = kind
     stage[1] = first
     stage[2] = end
@@ -249,16 +250,16 @@ def _add_stage(made, cursor, kind, first, end, long_first, long_end):
     cursor[3] += 1
 
 
-@njit(nogil=True, cache=True)
-def _list_component(c, heads, grouped, made, cursor):
+@inner()
+def _list_component(c, heads, grouped, members, ends, cursor):
     for q in range(uint64(heads[c]), uint64(heads[uint64(c) + uint64(1)])):
-        made.members[cursor[5]] = grouped[q]
+        members[cursor[5]] = grouped[q]
         cursor[5] += 1
     cursor[6] += 1
-    made.heads[cursor[6]] = uint32(cursor[5])
+    ends[cursor[6]] = uint32(cursor[5])
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _share_level(components, weights, heads, grouped, made, cursor, picked):
     """Make the stages of a level that all threads work on."""
     count = uint64(0)
@@ -270,19 +271,20 @@ def _share_level(components, weights, heads, grouped, made, cursor, picked):
                     picked[count] = grouped[q]
                     count += uint64(1)
     slices, longs = cursor[0], cursor[2]
-    _slice_group(picked, count, False, uint32(0), uint32(0), made, cursor)
-    _add_stage(made, cursor, SHARED, slices, cursor[0], longs, cursor[2])
+    everyone = ~uint32(0)
+    _slice_group(picked, count, made.outer, uint32(0), uint32(0), everyone, made, cursor)
+    _add_stage(made.stages, cursor, int64(SHARED), slices, cursor[0], longs, cursor[2])
     listed = cursor[6]
     for c in components:
         if heads[uint64(c) + uint64(1)] - heads[c] > uint32(1) and weights[c] != uint32(LARGE):
-            _list_component(c, heads, grouped, made, cursor)
-    _add_stage(made, cursor, LISTED, listed, cursor[6], 0, 0)
+            _list_component(c, heads, grouped, made.members, made.heads, cursor)
+    _add_stage(made.stages, cursor, int64(LISTED), listed, cursor[6], cursor[2], cursor[2])
     for c in components:
         if weights[c] == uint32(LARGE):
             _cut_component(grouped[uint64(heads[c]) : uint64(heads[uint64(c) + uint64(1)])], made, cursor)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _cut_component(rows, made, cursor):
     """Make the stage of a large component: its rows in parts of about as many links."""
     total = uint64(0)
@@ -303,28 +305,29 @@ def _cut_component(rows, made, cursor):
             low, high = rows[first], rows[q - uint64(1)] + uint32(1)
             part[4] = low
             part[5] = high
-            _slice_group(rows[first:q], q - first, True, low, high, made, cursor)
+            _slice_group(rows[first:q], q - first, made.inner, uint32(1), low, high, made, cursor)
         part[0] = slices
         part[1] = cursor[0]
         part[2] = longs
         part[3] = cursor[2]
         cursor[4] += 1
-    _add_stage(made, cursor, SWEPT, before, cursor[4], 0, 0)
+    _add_stage(made.stages, cursor, int64(SWEPT), before, cursor[4], cursor[2], cursor[2])
 
 
-@njit(nogil=True, cache=True)
-def _slice_group(rows, count, own, low, high, made, cursor):
+@inner()
+def _slice_group(rows, count, lengths, own, low, high, made, cursor):
     """Lay links of some rows out in slices, longest first; rows of more than LONG come after them.
 
     Parameters
     ----------
-    own
-        Whether the links from a row's own component are meant rather than those from others; of these, the
-        ones from rows low .. high - 1 are read as they have just become, as those from others are.
+    lengths, own
+        ``made.inner`` and 1 where the links from a row's own component are meant, ``made.outer`` and 0 where
+        those from others are.
+    low, high
+        Links from rows low .. high - 1 are read as they have just become.
     """
     if count == uint64(0):
         return
-    lengths = made.inner if own else made.outer
     tally = np.zeros(LONG + 2, np.uint32)
     for q in range(count):
         length = min(lengths[rows[q]], uint32(LONG + 1))
@@ -360,7 +363,7 @@ def _slice_group(rows, count, own, low, high, made, cursor):
             row = made.targets[s * uint64(ABREAST) + lane]
             to = base + lane
             if row != nobody:
-                to = _copy_links(row, own, low, high, made, to, uint64(ABREAST))
+                to = _copy_links(row, lengths, own, low, high, made, to, uint64(ABREAST))
             while to < base + width * uint64(ABREAST):
                 made.sliced[to] = nobody
                 to += uint64(ABREAST)
@@ -370,7 +373,7 @@ def _slice_group(rows, count, own, low, high, made, cursor):
         made.targets[i] = nobody
     for q in range(long_slot, q_long):
         made.long_bases[q] = base
-        base = _copy_links(made.long_rows[q], own, low, high, made, base, uint64(1))
+        base = _copy_links(made.long_rows[q], lengths, own, low, high, made, base, uint64(1))
     made.long_bases[q_long] = base
     made.long_rows[q_long] = nobody
     cursor[0] += slices + uint64(1)
@@ -378,19 +381,13 @@ def _slice_group(rows, count, own, low, high, made, cursor):
     cursor[2] += longs + uint64(1)
 
 
-@njit(nogil=True, cache=True)
-def _copy_links(row, own, low, high, made, to, step):
+@inner()
+def _copy_links(row, lengths, own, low, high, made, to, step):
     """Write the columns of a row to every `step`-th place from `to` on; returns where it stopped."""
-    first = uint64(made.offsets[row])
     live = uint32(made.outer.size + 1)
-    if own:
-        first += uint64(made.outer[row])
-        for i in range(first, first + uint64(made.inner[row])):
-            column = made.columns[i]
-            made.sliced[to] = column + (live if low <= column < high else uint32(0))
-            to += step
-    else:
-        for i in range(first, first + uint64(made.outer[row])):
-            made.sliced[to] = made.columns[i] + live
-            to += step
+    first = uint64(made.offsets[row]) + uint64(own * made.outer[row])
+    for i in range(first, first + uint64(lengths[row])):
+        column = made.columns[i]
+        made.sliced[to] = column + (live if low <= column < high else uint32(0))
+        to += step
     return to

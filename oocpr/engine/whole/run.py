@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.team import Team, meet, usable_cores
@@ -20,6 +19,7 @@ from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.whole.deliver import Ranking, deliver, publish, update
 from oocpr.engine.whole.levels import REGIONS
 from oocpr.engine.whole.settle import SETTLED, Sending, solve
+from oocpr.jit import entry
 from oocpr.plan.model import COMPONENT_PASSES
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class WholeRun:
         self._sending = _sending(graph, settings.damping)
         self._most = math.ceil(math.log(SETTLED / 10) / math.log(settings.damping))
         # What the teleport vector makes rows send each other is what is pushed first.
-        self._team.run(_solve, self._levels, self._ranking.r, self._most, self._sending)
+        self._team.run(solve, 0, self._levels, self._ranking.r, self._most, 0.0, self._sending)
         self._ranking.r[:] = 0.0
 
     def rank(self, begun: float, bytes_read: int, progress: Progress) -> Solution:
@@ -150,12 +150,7 @@ def _sending(graph: WholeGraph, damping: float) -> Sending:
     )
 
 
-@njit(nogil=True, cache=True)
-def _solve(me, team, counter, levels, residual, most, sending):  # type: ignore[no-untyped-def]
-    solve(me, team, counter, 0, levels, residual, most, 0.0, sending)
-
-
-@njit(nogil=True, cache=True)
+@entry()
 def _pass(  # type: ignore[no-untyped-def]
     me, team, counter, levels, ranking, sending, damping, strongly, enough, most, out
 ) -> Any:

@@ -20,12 +20,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import float32, float64, njit, uint64
+from numba import float32, float64, uint64
 
 from oocpr.engine.backends.cpu_deliver import first_at
 from oocpr.engine.backends.cpu_slices import ABREAST
 from oocpr.engine.backends.team import claim, meet
 from oocpr.engine.whole.levels import LISTED, REGIONS, SHARED, WALKED
+from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +65,7 @@ class Sending(NamedTuple):
     sums: NDArray[np.float64]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def share(bases, first, end, me, team):
     """Those of the slices first .. end - 2 that one thread takes: about as many columns as the others."""
     if end - first < 2:
@@ -78,7 +79,7 @@ def share(bases, first, end, me, team):
     return uint64(first) + begin, uint64(first) + stop
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _visit_slices(low, high, bases, targets, sliced, sends, place_weights):
     """Solve the rows of slices once."""
     rows = uint64(sends.size // 2 - 1)
@@ -100,7 +101,7 @@ def _visit_slices(low, high, bases, targets, sliced, sends, place_weights):
             sends[rows + uint64(1) + uint64(targets[place + lane])] += lanes[lane]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _long_sum(first, end, columns, sends):
     # Sixteen chains of additions: one chain would wait for each to end.
     lanes = np.zeros(ABREAST, np.float32)
@@ -117,7 +118,7 @@ def _long_sum(first, end, columns, sends):
     return total
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _visit_long(low, high, levels, sends, weights):
     behind = uint64(sends.size // 2)
     for q in range(low, high):
@@ -126,7 +127,7 @@ def _visit_long(low, high, levels, sends, weights):
         sends[behind + row] += weights[row] * _long_sum(first, end, levels.sliced, sends)
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _sent(first, end, columns, behind, sends):
     total = float32(0.0)
     for i in range(first, end):
@@ -134,7 +135,7 @@ def _sent(first, end, columns, behind, sends):
     return total
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _solve_component(c, levels, sending, most, spare):
     """Solve a component on one thread: what others send it once, then its own cycles until they settle."""
     sends, weights, starts = sending.sends, sending.weights, sending.member_starts
@@ -163,7 +164,7 @@ def _solve_component(c, levels, sending, most, spare):
             return
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _begin_region(part, levels, sends, place_starts, long_starts):
     """Keep what the rows of a region were sent by others."""
     behind = uint64(sends.size // 2)
@@ -173,15 +174,16 @@ def _begin_region(part, levels, sends, place_starts, long_starts):
         long_starts[q] = sends[behind + uint64(levels.long_rows[q])]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _settle_region(part, sends):
     """Let other regions see what a region's rows send now."""
     behind = uint64(sends.size // 2)
     low, high = uint64(part[4]), uint64(part[5])
-    sends[low:high] = sends[behind + low : behind + high]
+    for row in range(low, high):
+        sends[row] = sends[behind + row]
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _sweep_slices(low, high, bases, targets, sliced, sends, place_weights, place_starts, sums):
     """Sweep the rows of slices, and add up how much they change."""
     behind = uint64(sends.size // 2)
@@ -214,7 +216,7 @@ def _sweep_slices(low, high, bases, targets, sliced, sends, place_weights, place
         sums[1] += float64(sizes[lane])
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _sweep_long(low, high, levels, sends, weights, long_starts, sums):
     behind = uint64(sends.size // 2)
     for q in range(low, high):
@@ -226,7 +228,7 @@ def _sweep_long(low, high, levels, sends, weights, long_starts, sums):
         sends[behind + row] = now
 
 
-@njit(nogil=True, cache=True)
+@inner()
 def _sweep_component(me, team, counter, met, first, end, levels, sending, most, spare):
     """Sweep a large component with all threads until it settles; returns the number of the last meeting."""
     sends = sending.sends
@@ -267,7 +269,7 @@ def _sweep_component(me, team, counter, met, first, end, levels, sending, most, 
     return met
 
 
-@njit(nogil=True, cache=True)
+@entry()
 def solve(me, team, counter, met, levels, residual, most, spare, sending):
     """Find what to push next: the rows' residual and what it makes them send each other.
 

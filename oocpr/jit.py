@@ -1,0 +1,113 @@
+"""How functions are compiled: those that Python calls, and those that only compiled code calls.
+
+Compiled code is kept beside the source, or under NUMBA_CACHE_DIR, so a function is compiled once a machine.
+What no caller needs is left out, for the first run waits for all of it: compiled code calls other compiled
+code without the wrappers that take Python's objects apart, which take about a third of the time.
+"""
+
+# Numba carries no types.
+# mypy: allow-untyped-calls=True
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from numba import njit
+from numba.core.event import TimingListener, install_listener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from oocpr.progress import Progress
+
+_KEPT: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
+_UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True}
+
+
+def entry(**options: Any) -> Any:
+    """Compile a function that Python calls, without the GIL.
+
+    Parameters
+    ----------
+    options
+        More for ``numba.njit``.
+
+    Examples
+    --------
+    >>> @entry()
+    ... def twice(x):
+    ...     return x + x
+    >>> twice(21)
+    42
+    """
+    return njit(**_KEPT, **options)
+
+
+def inner(**options: Any) -> Any:
+    """Compile a function that only compiled functions call; from Python, a call would end the process.
+
+    Parameters
+    ----------
+    options
+        More for ``numba.njit``.
+
+    Examples
+    --------
+    >>> @inner()
+    ... def half(x):
+    ...     return x / 2
+    >>> @entry()
+    ... def quarter(x):
+    ...     return half(half(x))
+    >>> quarter(3.0)
+    0.75
+    """
+    return njit(**_KEPT, **_UNWRAPPED, **options)
+
+
+class Compilation(TimingListener):
+    """What is compiled while it listens.
+
+    Parameters
+    ----------
+    progress
+        Told after each function.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self._progress = progress
+        self._functions = 0
+
+    def on_end(self, event: Any) -> None:
+        """Count a function; numba calls this."""
+        super().on_end(event)
+        self._functions += 1
+        self._progress("compiling, once on a machine", self._functions, None, "functions")
+
+    @property
+    def seconds(self) -> float:
+        """Spent compiling so far."""
+        return float(self.duration) if self.done else 0.0
+
+
+@contextlib.contextmanager
+def watched(progress: Progress) -> Iterator[Compilation]:
+    """Listen to what is compiled in this process meanwhile.
+
+    Parameters
+    ----------
+    progress
+        Told after each function.
+
+    Examples
+    --------
+    >>> from oocpr.progress import silent
+    >>> with watched(silent) as compilation:
+    ...     pass
+    >>> compilation.seconds
+    0.0
+    """
+    with install_listener("numba:compile", Compilation(progress)) as compilation:
+        yield compilation
