@@ -35,13 +35,13 @@ def entry(**options: Any) -> Any:
 
     Examples
     --------
-    >>> @entry()
+    >>> @entry(cache=False)
     ... def twice(x):
     ...     return x + x
     >>> twice(21)
     42
     """
-    return njit(**_KEPT, **options)
+    return njit(**{**_KEPT, **options})
 
 
 def inner(**options: Any) -> Any:
@@ -54,16 +54,16 @@ def inner(**options: Any) -> Any:
 
     Examples
     --------
-    >>> @inner()
+    >>> @inner(cache=False)
     ... def half(x):
     ...     return x / 2
-    >>> @entry()
+    >>> @entry(cache=False)
     ... def quarter(x):
     ...     return half(half(x))
     >>> quarter(3.0)
     0.75
     """
-    return njit(**_KEPT, **_UNWRAPPED, **options)
+    return njit(**{**_KEPT, **_UNWRAPPED, **options})
 
 
 class Compilation(TimingListener):

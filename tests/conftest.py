@@ -8,6 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Processes that test side by side keep their compiled functions apart: when two of them add different versions
+# of one function to a folder at once, one version can end up under the name of the other.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+if _WORKER:
+    _KEPT = os.environ.get("NUMBA_CACHE_DIR") or str(Path(__file__).parents[1] / ".pytest_cache" / "numba")
+    os.environ["NUMBA_CACHE_DIR"] = str(Path(_KEPT) / _WORKER)
+
 # The first call of a compiled function takes seconds, so no profile has a deadline.
 settings.register_profile("laptop", deadline=None, max_examples=50)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)

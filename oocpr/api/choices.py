@@ -75,7 +75,7 @@ def plan_run(
         # What earlier runs on the graph have left is there for this one.
         base = resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
     given = available_memory() if memory is None else parse_bytes(memory)
-    facts = _facts(graph.store)
+    facts = facts_of(graph.store)
     if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
         settings = replace(settings, method="components", reads=USUAL_READS["components"])
     plan = make_plan(
@@ -96,7 +96,8 @@ def plan_run(
     return settings, plan
 
 
-def _facts(store: GraphStore) -> GraphFacts:
+def facts_of(store: GraphStore) -> GraphFacts:
+    """What a plan has to know of a stored graph."""
     from oocpr.plan.plan import GraphFacts
 
     facts = store.attributes

@@ -68,8 +68,11 @@ def plan(
     >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
     True
     """
+    from oocpr.engine.backends.cuda_device import is_cuda
+    from oocpr.engine.job import chosen_device
     from oocpr.engine.probe import measure_rates
 
+    device = chosen_device(device, kernel)
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
@@ -80,7 +83,7 @@ def plan(
         memory=memory,
         stripes=stripes,
         personalized=personalized,
-        on_device=device.startswith("cuda"),
+        on_device=is_cuda(device),
     )
     if not made.fits:
         return made
@@ -93,7 +96,7 @@ def plan(
         memory=made.memory,
         stripes=stripes,
         personalized=personalized,
-        on_device=device.startswith("cuda"),
+        on_device=is_cuda(device),
         base=made.need.base,
         rates=rates,
     )
@@ -180,6 +183,8 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
+    from oocpr.engine.backends.cuda_device import is_cuda
+    from oocpr.engine.job import chosen_device
     from oocpr.engine.run import solve
     from oocpr.jit import watched
     from oocpr.result.names import names_of
@@ -192,6 +197,8 @@ def pagerank(
     )
     opened = as_graph(graph, memory=memory, progress=progress)
     store = opened.store
+    if client is None:
+        device = chosen_device(device, kernel)
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
@@ -202,7 +209,7 @@ def pagerank(
         memory=memory,
         stripes=stripes,
         personalized=teleport is not None,
-        on_device=device.startswith("cuda"),
+        on_device=is_cuda(device),
     )
     _LOG.info("plan of the run:\n%s", made)
     with watched(silent) as compilation:

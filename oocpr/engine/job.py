@@ -121,19 +121,12 @@ def make_backend(name: str | Backend, threads: int | None, kernel: str | None = 
     """
     if not isinstance(name, str):
         return name
-    if kernel is not None and name != "auto" and not is_cuda(name):
+    name = chosen_device(name, kernel)
+    if kernel is not None and not is_cuda(name):
         raise UsageError(
             f"kernel {kernel!r} is for CUDA devices and the device is {name}.",
             "Use device cuda, or leave the kernel out.",
         )
-    if name == "auto":
-        try:
-            return _on_device("cuda", kernel)
-        except UsageError as error:
-            if kernel is not None:
-                raise
-            _LOG.info("%s Going on with the processor.", error.cause)
-            name = "cpu"
     if name == "cpu":
         from oocpr.engine.backends.cpu import CpuBackend
 
@@ -145,6 +138,25 @@ def make_backend(name: str | Backend, threads: int | None, kernel: str | None = 
     if is_cuda(name):
         return _on_device(name, kernel)
     raise UsageError(f"device {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}, or cuda:1.")
+
+
+def chosen_device(name: str, kernel: str | None) -> str:
+    """Settle what ``"auto"`` stands for on this machine: a CUDA device where one can be used.
+
+    Parameters
+    ----------
+    name, kernel
+        As for `make_backend`; a kernel is only for a CUDA device.
+    """
+    if name != "auto":
+        return name
+    try:
+        open_device("cuda")
+    except UsageError as error:
+        if kernel is None:
+            _LOG.info("%s Going on with the processor.", error.cause)
+            return "cpu"
+    return "cuda"
 
 
 def _on_device(name: str, kernel: str | None) -> Backend:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr.api.choices import facts_of
 from oocpr.engine import method, tasks
 from oocpr.engine.exchange import forget
 from oocpr.engine.reads import widen
 from oocpr.engine.run import solve
 from oocpr.engine.settings import METHODS, Settings
 from oocpr.ingest.build import build_store
-from oocpr.plan.plan import GraphFacts, Plan, make_plan
+from oocpr.plan.plan import Plan, make_plan
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
 
@@ -57,21 +58,6 @@ class Stored:
 
     def __exit__(self, *exception: object) -> None:
         self._folder.cleanup()
-
-
-def facts_of(store: GraphStore) -> GraphFacts:
-    """What a plan has to know of a store."""
-    facts = store.attributes
-    return GraphFacts(
-        nodes=store.nodes,
-        edges=store.edges,
-        tiles=store.tiles,
-        tile_edges=facts.tile_edges,
-        column_bytes=facts.column_bytes,
-        most_tile_bytes=facts.max_tile_bytes,
-        most_tile_rows=int(np.diff(store.tile_rows).max()),
-        local_share=facts.local_edges / max(1, facts.edges),
-    )
 
 
 def plan_of(
