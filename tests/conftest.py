@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Processes that test side by side keep their compiled functions apart: when two of them add different versions
+# Processes that test side by side keep their compiled functions apart: when two add different versions
 # of one function to a folder at once, one version can end up under the name of the other.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 if _WORKER:
