@@ -86,20 +86,21 @@ def whole_need(*, base: int, nodes: int, edges: int, most_tile_bytes: int, perso
 
     Of each edge the column is kept twice, as decoded and in the order in which rows are solved; at the peak,
     while that order is being found, both have a copy beside them. Of each row: what it is sent and sends
-    (24), weights, starts and slices (44), its links' places (20), and while the order is found 48.
+    (28), what mixing keeps of sweeps (28), weights, starts and places (96). Finding the order takes no more:
+    components, levels and groups (52), the lists that are being made (44), a table of rows to compare (48).
 
     Examples
     --------
     >>> need = whole_need(base=0, nodes=1000, edges=10_000, most_tile_bytes=100, personalized=False)
     >>> need.vectors, need.reads, need.scratch - PADDING
-    (20000, 4000, 296000)
+    (20000, 4000, 312000)
     """
     return Need(
         base=base,
         vectors=nodes * (20 + (8 if personalized else 0)),
         history=0,
         reads=nodes * 4,
-        scratch=edges * 16 + nodes * 136 + PADDING,
+        scratch=edges * 16 + nodes * 152 + PADDING,
         ring=most_tile_bytes,
     )
 

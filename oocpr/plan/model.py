@@ -10,10 +10,10 @@ MIXED_SHARE = 0.25
 needed 0.15 to 0.25 of what power iteration needed on them, with four sweeps a tile."""
 
 
-COMPONENT_PASSES = 3
-"""Passes of ``components``: each takes three to five digits."""
+COMPONENT_PASSES = 2
+"""Passes of ``components``: each takes five to six digits."""
 
-COMPONENT_SWEEPS = 20
+COMPONENT_SWEEPS = 30
 """Visits of each link in such a pass, on crawls and social graphs; call and citation graphs need fewer."""
 
 MOST_WHOLE_EDGES = 2**22

@@ -118,8 +118,10 @@ def update(me, team, ranking, damping, base, spread):
 
 
 @inner()
-def _deliver_slices(low, high, bases, targets, sliced, reads, pushes):
-    """Add what the rows of slices receive; columns that are read live lie behind the others."""
+def _deliver_slices(low, high, levels, reads, pushes):
+    """Add what the rows of slices receive, and those with the same links; columns read live lie behind."""
+    bases, targets, sliced = levels.bases, levels.targets, levels.sliced
+    twin_bases, twin_rows, twin_places = levels.twin_bases, levels.twin_rows, levels.twin_places
     lanes = np.empty(ABREAST, np.float64)
     behind = uint32(pushes.size)
     for s in range(low, high):
@@ -132,19 +134,25 @@ def _deliver_slices(low, high, bases, targets, sliced, reads, pushes):
                 column = sliced[i + lane]
                 lanes[lane] += float64(reads[uint64(min(column, column - behind))])
             i += uint64(ABREAST)
+        place = s * uint64(ABREAST)
+        for t in range(twin_bases[s], twin_bases[s + uint64(1)]):
+            pushes[uint64(twin_rows[t])] += lanes[uint64(twin_places[t]) - place]
         for lane in range(uint64(ABREAST)):
-            pushes[uint64(targets[s * uint64(ABREAST) + lane])] += lanes[lane]
+            pushes[uint64(targets[place + lane])] += lanes[lane]
 
 
 @inner()
 def _deliver_long(low, high, long_bases, long_rows, sliced, reads, pushes):
     lanes = np.empty(ABREAST, np.float64)
     behind = uint32(pushes.size)
+    waiting = low
     for q in range(low, high):
-        for lane in range(uint64(ABREAST)):
-            lanes[lane] = 0.0
         i = uint64(long_bases[q])
         end = uint64(long_bases[q + uint64(1)])
+        if i == end:
+            continue
+        for lane in range(uint64(ABREAST)):
+            lanes[lane] = 0.0
         while i + uint64(ABREAST) <= end:
             for lane in range(uint64(ABREAST)):
                 column = sliced[i + lane]
@@ -156,7 +164,9 @@ def _deliver_long(low, high, long_bases, long_rows, sliced, reads, pushes):
         total = 0.0
         for lane in range(uint64(ABREAST)):
             total += lanes[lane]
-        pushes[uint64(long_rows[q])] += total
+        for k in range(waiting, q + uint64(1)):
+            pushes[uint64(long_rows[k])] += total
+        waiting = q + uint64(1)
 
 
 @inner()
@@ -178,12 +188,12 @@ def deliver(me, team, counter, met, levels, reads, pushes):
         for i in range(first, first + uint64(levels.outer[row]) + uint64(levels.inner[row])):
             total += float64(reads[uint64(levels.columns[i])])
         pushes[row] = total
-    bases, targets, sliced = levels.bases, levels.targets, levels.sliced
+    bases, sliced = levels.bases, levels.sliced
     long_bases, long_rows = levels.long_bases, levels.long_rows
     for region in range(me, levels.regions.shape[0], team):
         part = levels.regions[region]
         low, high = uint64(part[0]), uint64(max(part[0], part[1] - 1))
-        _deliver_slices(low, high, bases, targets, sliced, reads, pushes)
+        _deliver_slices(low, high, levels, reads, pushes)
         low, high = uint64(part[2]), uint64(max(part[2], part[3] - 1))
         _deliver_long(low, high, long_bases, long_rows, sliced, reads, pushes)
     met += 1
@@ -192,7 +202,7 @@ def deliver(me, team, counter, met, levels, reads, pushes):
         stage = levels.stages[k]
         if stage[0] == SHARED:
             low, high = share(bases, stage[1], stage[2], me, team)
-            _deliver_slices(low, high, bases, targets, sliced, reads, pushes)
+            _deliver_slices(low, high, levels, reads, pushes)
             low, high = share(long_bases, stage[3], stage[4], me, team)
             _deliver_long(low, high, long_bases, long_rows, sliced, reads, pushes)
     met += 1

@@ -23,22 +23,24 @@ from numba import int64, uint32, uint64
 
 from oocpr.engine.backends.cpu_slices import ABREAST
 from oocpr.engine.whole.components import find_components
+from oocpr.engine.whole.slicing import LONG, slice_group
+from oocpr.engine.whole.twins import find_twins
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-REGIONS = 8
+REGIONS = 4
 """Parts of a large component that are swept side by side."""
-
-LONG = 128
-"""Links past which a row is added up on its own rather than in a slice."""
 
 WIDE = 1 << 14
 """Links of a level that are worth sharing out."""
 
-LARGE = 1 << 15
+LARGE = 1 << 17
 """Links inside a component that is swept by all threads together."""
+
+_ROW = 4
+"""What a row of a component costs besides its links, in links."""
 
 SHARED, LISTED, WALKED, SWEPT = 0, 1, 2, 3
 """Kinds of stages: slices shared out, components taken one by one, components walked by one thread in order,
@@ -54,11 +56,11 @@ class Levels(NamedTuple):
         uint32, shape (rows + 1,): first link of each row in `columns`.
     outer, inner
         uint32, shape (rows,): links of a row that come from other components, which stand first, and from
-        other rows of its own.
+        its own, where that has other rows.
     columns
         uint32, shape (edges,).
     loops
-        uint32: rows that link to themselves.
+        uint32: rows that link to themselves and have a component of their own.
     members
         uint32: rows of each listed or walked component, one component after another.
     heads
@@ -66,8 +68,12 @@ class Levels(NamedTuple):
     bases, targets, sliced
         First column of each slice; the rows of each; columns. Where no row is, the number of rows; where a
         row is read as it has just become, rows + 1 more than its number.
+    twin_bases, twin_rows, twin_places
+        Rows with the links of a row in a slice: the first of each slice; the rows; whose links they are, as
+        the place in `targets`.
     long_rows, long_bases
-        Rows that are added up on their own, and their first column in `sliced`, and the end.
+        Rows that are added up on their own, and their first column in `sliced`, and the end. A row without
+        columns has those of the next that has some.
     stages
         int64, shape (stages, 5): kind; then first slice and end, first long row and end; or first component
         and end; or first region and end.
@@ -86,6 +92,9 @@ class Levels(NamedTuple):
     bases: NDArray[np.uint32]
     targets: NDArray[np.uint32]
     sliced: NDArray[np.uint32]
+    twin_bases: NDArray[np.uint32]
+    twin_rows: NDArray[np.uint32]
+    twin_places: NDArray[np.uint32]
     long_rows: NDArray[np.uint32]
     long_bases: NDArray[np.uint32]
     stages: NDArray[np.int64]
@@ -116,20 +125,24 @@ def order_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> Leve
         np.empty(rows, np.uint32), np.empty(rows + 1, np.uint32),
         np.empty(slots, np.uint32), np.empty(slots * ABREAST, np.uint32),
         np.empty(edges + groups * ABREAST * LONG, np.uint32),
+        np.empty(slots, np.uint32), np.empty(2 * rows, np.uint32), np.empty(2 * rows, np.uint32),
         np.empty(long_slots, np.uint32), np.empty(long_slots, np.uint32),
         np.empty((3 * groups + 1, 5), np.int64), np.zeros((groups, 6), np.int64),
     )  # fmt: skip
-    cursor = np.zeros(7, np.int64)
+    cursor = np.zeros(8, np.int64)
     _lay_out(
         levels[:found], heads, grouped, made, cursor, np.empty(rows, np.uint32), np.empty(rows, np.uint32)
     )
-    slices, used, longs, stages, regions, members, listed = cursor.tolist()
+    slices, used, longs, stages, regions, members, listed, twins = cursor.tolist()
     return made._replace(
         members=made.members[:members].copy(),
         heads=made.heads[: listed + 1].copy(),
         bases=made.bases[:slices].copy(),
         targets=made.targets[: slices * ABREAST].copy(),
         sliced=made.sliced[:used].copy(),
+        twin_bases=made.twin_bases[:slices].copy(),
+        twin_rows=made.twin_rows[:twins].copy(),
+        twin_places=made.twin_places[:twins].copy(),
         long_rows=made.long_rows[:longs].copy(),
         long_bases=made.long_bases[:longs].copy(),
         stages=made.stages[:stages].copy(),
@@ -158,7 +171,11 @@ def _group_rows(component, heads, grouped):
 
 @entry()
 def _part_links(offsets, columns, component, heads, outer, inner, loops):
-    """Put a row's links from other components first, then those from its own, then that from itself."""
+    """Put a row's links from other components first, then those from its own, and that from itself last.
+
+    In a component of several rows a link to oneself is one of its own: rows that all link to each other and
+    to themselves have the same links.
+    """
     looped = uint64(0)
     longest = uint32(0)
     for row in range(component.size):
@@ -173,7 +190,7 @@ def _part_links(offsets, columns, component, heads, outer, inner, loops):
         itself = False
         for i in range(first, end):
             source = columns[i]
-            if source == uint32(row):
+            if single and source == uint32(row):
                 itself = True
             elif single or component[source] != uint32(c):
                 columns[to] = source
@@ -219,12 +236,15 @@ def _lay_out(levels, heads, grouped, made, cursor, order, weights):
         order[begins[level]] = uint32(c)
         begins[level] += uint32(1)
     picked = np.empty(made.outer.size, np.uint32)
+    scratch = np.empty((2, made.outer.size), np.uint32)
     made.heads[0] = uint32(0)
     low = uint64(0)
     level = uint64(0)
     while level <= top:
         if links[level] >= uint64(WIDE):
-            _share_level(order[low : uint64(begins[level])], weights, heads, grouped, made, cursor, picked)
+            _share_level(
+                order[low : uint64(begins[level])], weights, heads, grouped, made, cursor, picked, scratch
+            )
         else:
             while level < top and links[level + uint64(1)] < uint64(WIDE):
                 level += uint64(1)
@@ -260,7 +280,7 @@ def _list_component(c, heads, grouped, members, ends, cursor):
 
 
 @inner()
-def _share_level(components, weights, heads, grouped, made, cursor, picked):
+def _share_level(components, weights, heads, grouped, made, cursor, picked, scratch):
     """Make the stages of a level that all threads work on."""
     count = uint64(0)
     for c in components:
@@ -272,7 +292,7 @@ def _share_level(components, weights, heads, grouped, made, cursor, picked):
                     count += uint64(1)
     slices, longs = cursor[0], cursor[2]
     everyone = ~uint32(0)
-    _slice_group(picked, count, made.outer, uint32(0), uint32(0), everyone, made, cursor)
+    slice_group(picked[:count], made.outer, uint32(0), uint32(0), everyone, made, cursor, scratch)
     _add_stage(made.stages, cursor, int64(SHARED), slices, cursor[0], longs, cursor[2])
     listed = cursor[6]
     for c in components:
@@ -281,15 +301,19 @@ def _share_level(components, weights, heads, grouped, made, cursor, picked):
     _add_stage(made.stages, cursor, int64(LISTED), listed, cursor[6], cursor[2], cursor[2])
     for c in components:
         if weights[c] == uint32(LARGE):
-            _cut_component(grouped[uint64(heads[c]) : uint64(heads[uint64(c) + uint64(1)])], made, cursor)
+            _cut_component(
+                grouped[uint64(heads[c]) : uint64(heads[uint64(c) + uint64(1)])], made, cursor, scratch
+            )
 
 
 @inner()
-def _cut_component(rows, made, cursor):
-    """Make the stage of a large component: its rows in parts of about as many links."""
+def _cut_component(rows, made, cursor, scratch):
+    """Make the stage of a large component: its rows in parts that take about as long to sweep."""
+    alike = scratch[0]
+    find_twins(rows, made.inner, uint32(1), made, alike)
     total = uint64(0)
     for row in rows:
-        total += uint64(made.inner[row])
+        total += uint64(_ROW) + (uint64(made.inner[row]) if alike[row] == row else uint64(0))
     before = cursor[4]
     done = uint64(0)
     q = uint64(0)
@@ -297,7 +321,8 @@ def _cut_component(rows, made, cursor):
         first = q
         goal = total * uint64(region + 1) // uint64(REGIONS)
         while q < uint64(rows.size) and (done < goal or region == REGIONS - 1):
-            done += uint64(made.inner[rows[q]])
+            row = rows[q]
+            done += uint64(_ROW) + (uint64(made.inner[row]) if alike[row] == row else uint64(0))
             q += uint64(1)
         slices, longs = cursor[0], cursor[2]
         part = made.regions[cursor[4]]
@@ -305,89 +330,10 @@ def _cut_component(rows, made, cursor):
             low, high = rows[first], rows[q - uint64(1)] + uint32(1)
             part[4] = low
             part[5] = high
-            _slice_group(rows[first:q], q - first, made.inner, uint32(1), low, high, made, cursor)
+            slice_group(rows[first:q], made.inner, uint32(1), low, high, made, cursor, scratch)
         part[0] = slices
         part[1] = cursor[0]
         part[2] = longs
         part[3] = cursor[2]
         cursor[4] += 1
     _add_stage(made.stages, cursor, int64(SWEPT), before, cursor[4], cursor[2], cursor[2])
-
-
-@inner()
-def _slice_group(rows, count, lengths, own, low, high, made, cursor):
-    """Lay links of some rows out in slices, longest first; rows of more than LONG come after them.
-
-    Parameters
-    ----------
-    lengths, own
-        ``made.inner`` and 1 where the links from a row's own component are meant, ``made.outer`` and 0 where
-        those from others are.
-    low, high
-        Links from rows low .. high - 1 are read as they have just become.
-    """
-    if count == uint64(0):
-        return
-    tally = np.zeros(LONG + 2, np.uint32)
-    for q in range(count):
-        length = min(lengths[rows[q]], uint32(LONG + 1))
-        tally[uint32(LONG + 2) - length if length else uint32(0)] += uint32(1)
-    # tally[1] counts the long rows now, tally[LONG + 1] those with one link.
-    longs = uint64(tally[1])
-    few = count - longs
-    places = np.empty(LONG + 2, np.uint32)
-    total = uint32(0)
-    for width in range(LONG, 0, -1):
-        places[width] = total
-        total += tally[uint32(LONG + 2 - width)]
-    slot = uint64(cursor[0])
-    slices = (few + uint64(ABREAST - 1)) // uint64(ABREAST)
-    nobody = uint32(made.outer.size)
-    for i in range(slot * uint64(ABREAST), (slot + slices) * uint64(ABREAST)):
-        made.targets[i] = nobody
-    long_slot = uint64(cursor[2])
-    q_long = long_slot
-    for q in range(count):
-        width = lengths[rows[q]]
-        if width > uint32(LONG):
-            made.long_rows[q_long] = rows[q]
-            q_long += uint64(1)
-        else:
-            made.targets[slot * uint64(ABREAST) + uint64(places[width])] = rows[q]
-            places[width] += uint32(1)
-    base = uint64(cursor[1])
-    for s in range(slot, slot + slices):
-        made.bases[s] = base
-        width = uint64(lengths[made.targets[s * uint64(ABREAST)]])
-        for lane in range(uint64(ABREAST)):
-            row = made.targets[s * uint64(ABREAST) + lane]
-            to = base + lane
-            if row != nobody:
-                to = _copy_links(row, lengths, own, low, high, made, to, uint64(ABREAST))
-            while to < base + width * uint64(ABREAST):
-                made.sliced[to] = nobody
-                to += uint64(ABREAST)
-        base += width * uint64(ABREAST)
-    made.bases[slot + slices] = base
-    for i in range((slot + slices) * uint64(ABREAST), (slot + slices + uint64(1)) * uint64(ABREAST)):
-        made.targets[i] = nobody
-    for q in range(long_slot, q_long):
-        made.long_bases[q] = base
-        base = _copy_links(made.long_rows[q], lengths, own, low, high, made, base, uint64(1))
-    made.long_bases[q_long] = base
-    made.long_rows[q_long] = nobody
-    cursor[0] += slices + uint64(1)
-    cursor[1] = base
-    cursor[2] += longs + uint64(1)
-
-
-@inner()
-def _copy_links(row, lengths, own, low, high, made, to, step):
-    """Write the columns of a row to every `step`-th place from `to` on; returns where it stopped."""
-    live = uint32(made.outer.size + 1)
-    first = uint64(made.offsets[row]) + uint64(own * made.outer[row])
-    for i in range(first, first + uint64(lengths[row])):
-        column = made.columns[i]
-        made.sliced[to] = column + (live if low <= column < high else uint32(0))
-        to += step
-    return to

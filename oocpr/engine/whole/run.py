@@ -18,6 +18,7 @@ from oocpr.engine.settings import ROUNDING
 from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.whole.deliver import Ranking, deliver, publish, update
 from oocpr.engine.whole.levels import REGIONS
+from oocpr.engine.whole.mixing import DEPTH, TERMS
 from oocpr.engine.whole.settle import SETTLED, Sending, solve
 from oocpr.jit import entry
 from oocpr.plan.model import COMPONENT_PASSES
@@ -143,10 +144,15 @@ def _sending(graph: WholeGraph, damping: float) -> Sending:
         weights,
         weights[levels.targets],
         np.empty(len(levels.targets), np.float32),
+        weights[levels.twin_rows],
+        np.empty(len(levels.twin_rows), np.float32),
         np.empty(len(levels.long_rows), np.float32),
         np.empty(len(levels.members), np.float32),
         np.zeros(max(1, len(levels.stages)), np.int64),
-        np.zeros((2, REGIONS, 2)),
+        np.reciprocal(weights),
+        np.empty((DEPTH + 2, nodes), np.float32),
+        np.empty((DEPTH + 1, nodes), np.float32),
+        np.zeros((2, REGIONS, TERMS)),
     )
 
 

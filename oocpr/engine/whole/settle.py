@@ -20,20 +20,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import float32, float64, uint64
+from numba import float32, float64, int64, uint32, uint64
 
 from oocpr.engine.backends.cpu_deliver import first_at
 from oocpr.engine.backends.cpu_slices import ABREAST
 from oocpr.engine.backends.team import claim, meet
 from oocpr.engine.whole.levels import LISTED, REGIONS, SHARED, WALKED
+from oocpr.engine.whole.mixing import DEPTH, STRIDE, TERMS, begin_stride, mix, note_stride, weigh
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SETTLED = 1e-4
-"""Change of a component in a sweep, relative to its sum, after which it is left: numbers of 24 bits gain
-little from more, and two or three pushes settle the rest."""
+SETTLED = 5e-6
+"""Change of a component in a sweep, relative to what others send it, after which it is left: numbers of 24
+bits gain little from more, and a second push settles the rest."""
 
 
 class Sending(NamedTuple):
@@ -47,21 +48,30 @@ class Sending(NamedTuple):
         float32, shape (rows,): w of each row.
     place_weights, place_starts
         float32: w and b of the rows in slices.
+    twin_weights, twin_starts
+        float32: w and b of the rows that have the links of one in a slice.
     long_starts, member_starts
         float32: b of long rows, and of rows in listed components.
     tickets
         int64, shape (stages,): components of each stage that were taken.
-    sums
-        float64, shape (2, REGIONS, 2): change and size of each part of a component, of two sweeps.
+    backs
+        float32, shape (rows + 1,): 1 / w.
+    states, changes, sums
+        What mixing keeps of sweeps; see `mixing.note_stride`. Sums of each region, of two sweeps.
     """
 
     sends: NDArray[np.float32]
     weights: NDArray[np.float32]
     place_weights: NDArray[np.float32]
     place_starts: NDArray[np.float32]
+    twin_weights: NDArray[np.float32]
+    twin_starts: NDArray[np.float32]
     long_starts: NDArray[np.float32]
     member_starts: NDArray[np.float32]
     tickets: NDArray[np.int64]
+    backs: NDArray[np.float32]
+    states: NDArray[np.float32]
+    changes: NDArray[np.float32]
     sums: NDArray[np.float64]
 
 
@@ -80,8 +90,10 @@ def share(bases, first, end, me, team):
 
 
 @inner()
-def _visit_slices(low, high, bases, targets, sliced, sends, place_weights):
-    """Solve the rows of slices once."""
+def _visit_slices(low, high, levels, sends, place_weights, twin_weights):
+    """Solve the rows of slices once, and those with the same links."""
+    bases, targets, sliced = levels.bases, levels.targets, levels.sliced
+    twin_bases, twin_rows, twin_places = levels.twin_bases, levels.twin_rows, levels.twin_places
     rows = uint64(sends.size // 2 - 1)
     lanes = np.empty(ABREAST, np.float32)
     for s in range(low, high):
@@ -94,6 +106,9 @@ def _visit_slices(low, high, bases, targets, sliced, sends, place_weights):
                 lanes[lane] += sends[uint64(sliced[i + lane])]
             i += uint64(ABREAST)
         place = s * uint64(ABREAST)
+        for t in range(twin_bases[s], twin_bases[s + uint64(1)]):
+            lane = uint64(twin_places[t]) - place
+            sends[rows + uint64(1) + uint64(twin_rows[t])] += twin_weights[t] * lanes[lane]
         for lane in range(uint64(ABREAST)):
             lanes[lane] *= place_weights[place + lane]
         for lane in range(uint64(ABREAST)):
@@ -121,10 +136,16 @@ def _long_sum(first, end, columns, sends):
 @inner()
 def _visit_long(low, high, levels, sends, weights):
     behind = uint64(sends.size // 2)
+    waiting = low
     for q in range(low, high):
         first, end = uint64(levels.long_bases[q]), uint64(levels.long_bases[q + uint64(1)])
-        row = uint64(levels.long_rows[q])
-        sends[behind + row] += weights[row] * _long_sum(first, end, levels.sliced, sends)
+        if first == end:
+            continue
+        total = _long_sum(first, end, levels.sliced, sends)
+        for k in range(waiting, q + uint64(1)):
+            row = uint64(levels.long_rows[k])
+            sends[behind + row] += weights[row] * total
+        waiting = q + uint64(1)
 
 
 @inner()
@@ -165,32 +186,55 @@ def _solve_component(c, levels, sending, most, spare):
 
 
 @inner()
-def _begin_region(part, levels, sends, place_starts, long_starts):
-    """Keep what the rows of a region were sent by others."""
-    behind = uint64(sends.size // 2)
-    for i in range(uint64(part[0]) * uint64(ABREAST), uint64(part[1]) * uint64(ABREAST)):
-        place_starts[i] = sends[behind + uint64(levels.targets[i])]
-    for q in range(uint64(part[2]), uint64(part[3])):
-        long_starts[q] = sends[behind + uint64(levels.long_rows[q])]
+def _twins_of(part, twin_bases):
+    """First and last of the rows with the links of one in a region's slices."""
+    if part[1] == part[0]:
+        return uint32(0), uint32(0)
+    return twin_bases[part[0]], twin_bases[part[1] - 1]
 
 
 @inner()
-def _settle_region(part, sends):
-    """Let other regions see what a region's rows send now."""
+def _begin_region(part, levels, sending):
+    """Keep what the rows of a region were sent by others; returns how much that is in all."""
+    sends, backs = sending.sends, sending.backs
     behind = uint64(sends.size // 2)
+    size = 0.0
+    first_twin, end_twin = _twins_of(part, levels.twin_bases)
+    for t in range(first_twin, end_twin):
+        row = uint64(levels.twin_rows[t])
+        sending.twin_starts[t] = sends[behind + row]
+        size += float64(abs(sends[behind + row]) * backs[row])
+    for i in range(uint64(part[0]) * uint64(ABREAST), uint64(part[1]) * uint64(ABREAST)):
+        row = uint64(levels.targets[i])
+        sending.place_starts[i] = sends[behind + row]
+        size += float64(abs(sends[behind + row]) * backs[row])
+    for q in range(uint64(part[2]), uint64(max(part[2], part[3] - 1))):
+        row = uint64(levels.long_rows[q])
+        sending.long_starts[q] = sends[behind + row]
+        size += float64(abs(sends[behind + row]) * backs[row])
+    return size
+
+
+@inner()
+def _settle_region(part, sweep, sending):
+    """Let other regions see what a region's rows send now."""
+    sends = sending.sends
     low, high = uint64(part[4]), uint64(part[5])
+    behind = uint64(sends.size // 2)
+    if sweep % STRIDE == 0:
+        begin_stride(low, high, sends, sending.states)
     for row in range(low, high):
         sends[row] = sends[behind + row]
 
 
 @inner()
-def _sweep_slices(low, high, bases, targets, sliced, sends, place_weights, place_starts, sums):
-    """Sweep the rows of slices, and add up how much they change."""
+def _sweep_slices(low, high, levels, sending):
+    """Sweep the rows of slices and those with the same links."""
+    bases, targets, sliced = levels.bases, levels.targets, levels.sliced
+    twin_bases, twin_rows, twin_places = levels.twin_bases, levels.twin_rows, levels.twin_places
+    sends, place_weights, place_starts = sending.sends, sending.place_weights, sending.place_starts
     behind = uint64(sends.size // 2)
     lanes = np.empty(ABREAST, np.float32)
-    before = np.empty(ABREAST, np.float32)
-    changes = np.zeros(ABREAST, np.float32)
-    sizes = np.zeros(ABREAST, np.float32)
     for s in range(low, high):
         place = s * uint64(ABREAST)
         for lane in range(uint64(ABREAST)):
@@ -201,71 +245,79 @@ def _sweep_slices(low, high, bases, targets, sliced, sends, place_weights, place
             for lane in range(uint64(ABREAST)):
                 lanes[lane] += sends[uint64(sliced[i + lane])]
             i += uint64(ABREAST)
-        for lane in range(uint64(ABREAST)):
-            before[lane] = sends[behind + uint64(targets[place + lane])]
+        for t in range(twin_bases[s], twin_bases[s + uint64(1)]):
+            now = sending.twin_starts[t] + sending.twin_weights[t] * lanes[uint64(twin_places[t]) - place]
+            sends[behind + uint64(twin_rows[t])] = now
         for lane in range(uint64(ABREAST)):
             lanes[lane] = place_starts[place + lane] + place_weights[place + lane] * lanes[lane]
         for lane in range(uint64(ABREAST)):
-            changes[lane] += abs(lanes[lane] - before[lane]) / place_weights[place + lane]
-        for lane in range(uint64(ABREAST)):
-            sizes[lane] += abs(lanes[lane]) / place_weights[place + lane]
-        for lane in range(uint64(ABREAST)):
             sends[behind + uint64(targets[place + lane])] = lanes[lane]
-    for lane in range(uint64(ABREAST)):
-        sums[0] += float64(changes[lane])
-        sums[1] += float64(sizes[lane])
 
 
 @inner()
-def _sweep_long(low, high, levels, sends, weights, long_starts, sums):
+def _sweep_long(low, high, levels, sends, weights, long_starts):
     behind = uint64(sends.size // 2)
+    waiting = low
     for q in range(low, high):
         first, end = uint64(levels.long_bases[q]), uint64(levels.long_bases[q + uint64(1)])
-        row = uint64(levels.long_rows[q])
-        now = long_starts[q] + weights[row] * _long_sum(first, end, levels.sliced, sends)
-        sums[0] += float64(abs(now - sends[behind + row]) / weights[row])
-        sums[1] += float64(abs(now) / weights[row])
-        sends[behind + row] = now
+        if first == end:
+            continue
+        total = _long_sum(first, end, levels.sliced, sends)
+        for k in range(waiting, q + uint64(1)):
+            row = uint64(levels.long_rows[k])
+            sends[behind + row] = long_starts[k] + weights[row] * total
+        waiting = q + uint64(1)
 
 
 @inner()
 def _sweep_component(me, team, counter, met, first, end, levels, sending, most, spare):
     """Sweep a large component with all threads until it settles; returns the number of the last meeting."""
-    sends = sending.sends
+    sends, sums = sending.sends, sending.sums
     rows = 0
     for region in range(first, end):
         part = levels.regions[region]
+        first_twin, end_twin = _twins_of(part, levels.twin_bases)
         rows += max(part[1] - part[0] - 1, 0) * ABREAST + max(part[3] - part[2] - 1, 0)
+        rows += int64(end_twin) - int64(first_twin)
     for region in range(first + me, end, team):
-        part = levels.regions[region]
-        _begin_region(part, levels, sends, sending.place_starts, sending.long_starts)
-    for turn in range(most):
+        sums[1, region - first, 0] = _begin_region(levels.regions[region], levels, sending)
+    enough = 0.0
+    totals, shares = np.empty(TERMS), np.empty(DEPTH)
+    for sweep in range(most):
         for region in range(first + me, end, team):
-            _settle_region(levels.regions[region], sends)
+            _settle_region(levels.regions[region], sweep, sending)
         met += 1
         meet(counter, team, met)
-        sums = sending.sums[turn & 1]
+        if sweep == 0:
+            for k in range(REGIONS):
+                enough += SETTLED * sums[1, k, 0]
+            enough = max(enough, spare * rows)
+        turn = sweep // STRIDE
+        last = sweep % STRIDE == STRIDE - 1
         for region in range(first + me, end, team):
             part = levels.regions[region]
-            mine = sums[region - first]
-            mine[0] = 0.0
-            mine[1] = 0.0
             low, high = uint64(part[2]), uint64(max(part[2], part[3] - 1))
-            _sweep_long(low, high, levels, sends, sending.weights, sending.long_starts, mine)
+            _sweep_long(low, high, levels, sends, sending.weights, sending.long_starts)
             low, high = uint64(part[0]), uint64(max(part[0], part[1] - 1))
-            _sweep_slices(
-                low, high, levels.bases, levels.targets, levels.sliced, sends, sending.place_weights,
-                sending.place_starts, mine,
-            )  # fmt: skip
+            _sweep_slices(low, high, levels, sending)
+            if last:
+                low, high = uint64(part[4]), uint64(part[5])
+                mine = sums[turn & 1, region - first]
+                note_stride(low, high, turn, sends, sending.backs, sending.states, sending.changes, mine)
         met += 1
         meet(counter, team, met)
-        change = 0.0
-        size = 0.0
-        for k in range(REGIONS):
-            change += sums[k, 0]
-            size += sums[k, 1]
-        if change <= max(SETTLED * size, spare * rows):
+        if not last:
+            continue
+        for k in range(TERMS):
+            totals[k] = 0.0
+            for region in range(REGIONS):
+                totals[k] += sums[turn & 1, region, k]
+        if totals[0] <= enough:
             break
+        weigh(min(turn, DEPTH), totals, shares)
+        for region in range(first + me, end, team):
+            part = levels.regions[region]
+            mix(uint64(part[4]), uint64(part[5]), turn, shares, sends, sending.states)
     return met
 
 
@@ -309,9 +361,7 @@ def solve(me, team, counter, met, levels, residual, most, spare, sending):
             first, end = share(levels.long_bases, stage[3], stage[4], me, team)
             _visit_long(first, end, levels, sends, sending.weights)
             first, end = share(levels.bases, stage[1], stage[2], me, team)
-            _visit_slices(
-                first, end, levels.bases, levels.targets, levels.sliced, sends, sending.place_weights
-            )
+            _visit_slices(first, end, levels, sends, sending.place_weights, sending.twin_weights)
         elif kind == LISTED:
             while True:
                 c = stage[1] + claim(sending.tickets[k:])
