@@ -25,6 +25,11 @@ _KEPT: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
 _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True}
 
 
+BORROWING: dict[str, Any] = {"_nrt": False}
+"""Options of functions that make no arrays and take many: without counting references, which costs some
+nanoseconds for each array of a tuple at each call."""
+
+
 def entry(**options: Any) -> Any:
     """Compile a function that Python calls, without the GIL.
 

@@ -10,13 +10,13 @@ unsigned 64-bit integers throughout: signed ones would be tested for being negat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import uint32, uint64
 
 from oocpr.errors import DamagedError
-from oocpr.jit import entry, inner
+from oocpr.jit import BORROWING, entry, inner
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import BLOCK, PackedTile, parse_tile
 from oocpr.store.simd import running_sums, unpack_group
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 SCRATCH = BLOCK
 """Elements that the buffers of decode_block must have."""
 
-# Without counting references: taking a stream out of a tile would count all its arrays, atomically and for
-# each block, which costs as much as unpacking it.
-_BORROWING: dict[str, Any] = {"_nrt": False}
 
-
-@inner(**_BORROWING, forceinline=True)
+@inner(**BORROWING, forceinline=True)
 def unpack_block(stream, b, plus, out, at):
     """Write the values of block `b` of a stream, plus `plus`, to ``out[at:at+1024]``; behind the last, 0."""
     first = uint64(32) * b
@@ -108,7 +104,7 @@ def _expand(tile, positions, starts, segments):
     return 0
 
 
-@inner(**_BORROWING, forceinline=True)
+@inner(**BORROWING, forceinline=True)
 def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
     """Decode the columns of block `b` to ``out[at:at+1024]``; else as decode_block."""
     base = uint64(1024) * b
@@ -138,7 +134,7 @@ def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
     return k, out[last], top
 
 
-@entry(**_BORROWING)
+@entry(**BORROWING)
 def decode_block(tile, b, positions, starts, k, column, out, scratch):
     """Decode the columns of block `b`, blocks in order; for use inside a kernel's own loop.
 

@@ -6,37 +6,30 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.whole.mixing import DEPTH, TERMS, begin_stride, mix, note_stride, weigh
+from oocpr.engine.backends.cpu_rows import BLOCK
+from oocpr.engine.whole.mixing import DEPTH, TERMS, mix, note_stride, weigh
 from oocpr.jit import entry
 
 
 @entry(cache=False)
-def begin(rows, sends, states):
-    begin_stride(np.uint64(0), np.uint64(rows), sends, states)
-
-
-@entry(cache=False)
-def end(rows, turn, sends, backs, states, changes, sums, shares):
-    note_stride(np.uint64(0), np.uint64(rows), turn, sends, backs, states, changes, sums)
-    weigh(min(turn, DEPTH), sums, shares)
-    mix(np.uint64(0), np.uint64(rows), turn, shares, sends, states)
+def note_and_mix(rows, turn, states, changes, sums, shares):
+    note_stride(np.uint64(0), np.uint64(rows), turn, changes, np.empty((DEPTH, BLOCK), np.float32), sums)
+    weigh(min(turn, DEPTH), sums, np.empty((DEPTH, DEPTH)), shares)
+    mix(np.uint64(0), np.uint64(rows), turn, shares, states)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3000), st.integers(1, DEPTH))
 def test_the_shares_are_those_of_least_squares(seed, rows, older):
     random = np.random.default_rng(seed)
     states, changes = np.zeros((DEPTH + 2, rows), np.float32), np.zeros((DEPTH + 1, rows), np.float32)
-    sends, backs = np.zeros(2 * (rows + 1), np.float32), random.uniform(1, 9, rows + 1).astype(np.float32)
     sums, shares = np.empty(TERMS), np.empty(DEPTH)
     outcomes, moved = [], []
     for turn in range(older + 1):
-        x, y = random.random((2, rows)).astype(np.float32)
-        sends[rows + 1 : 2 * rows + 1] = x
-        begin(rows, sends, states)
-        sends[rows + 1 : 2 * rows + 1] = y
-        end(rows, turn, sends, backs, states, changes, sums, shares)
+        y, f = random.random((2, rows)).astype(np.float32)
+        states[turn % (DEPTH + 1)], changes[turn % (DEPTH + 1)] = y, f
+        note_and_mix(rows, turn, states, changes, sums, shares)
         outcomes.append(y)
-        moved.append((y - x) * backs[:rows])
+        moved.append(f)
     assert np.isclose(sums[0], np.abs(moved[-1]).sum(dtype=np.float64), rtol=1e-12)
     apart = np.array([moved[-1] - earlier for earlier in moved[-2::-1]]).T.astype(np.float64)
     # What least squares leave is no larger than with the shares found, but for the ridge.
@@ -47,7 +40,7 @@ def test_the_shares_are_those_of_least_squares(seed, rows, older):
         share * (outcomes[-1] - earlier) for share, earlier in zip(shares, outcomes[-2::-1], strict=False)
     )
     size = 1 + np.abs(shares[:older]).sum()
-    assert np.abs(sends[rows + 1 : 2 * rows + 1] - mixed).max() <= 1e-5 * size
+    assert np.abs(states[-1] - mixed).max() <= 1e-5 * size
 
 
 def test_as_many_dimensions_as_are_mixed_are_solved_exactly():
@@ -55,12 +48,11 @@ def test_as_many_dimensions_as_are_mixed_are_solved_exactly():
     target = np.linalg.solve(np.eye(2) - matrix, [1.0, 2.0])
     rows = len(matrix)
     states, changes = np.zeros((DEPTH + 2, rows), np.float32), np.zeros((DEPTH + 1, rows), np.float32)
-    sends, backs = np.zeros(2 * (rows + 1), np.float32), np.ones(rows + 1, np.float32)
     sums, shares = np.empty(TERMS), np.empty(DEPTH)
-    now = sends[rows + 1 : 2 * rows + 1]
+    x = states[-1]
     for turn in range(rows + 1):
-        begin(rows, sends, states)
-        now[:] = matrix @ now + np.array([1, 2], np.float32)
-        assert np.abs(now - target).max() > 0.1
-        end(rows, turn, sends, backs, states, changes, sums, shares)
-    assert np.abs(now - target).max() < 1e-4
+        assert np.abs(x - target).max() > 0.1
+        y = matrix @ x + np.array([1, 2], np.float32)
+        states[turn % (DEPTH + 1)], changes[turn % (DEPTH + 1)] = y, y - x
+        note_and_mix(rows, turn, states, changes, sums, shares)
+    assert np.abs(x - target).max() < 1e-4

@@ -36,7 +36,7 @@ REGIONS = 4
 WIDE = 1 << 14
 """Links of a level that are worth sharing out."""
 
-LARGE = 1 << 17
+LARGE = 1 << 16
 """Links inside a component that is swept by all threads together."""
 
 _ROW = 4

@@ -20,7 +20,7 @@ from numba import uint64
 
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.cpu_sums import dot, norm
-from oocpr.jit import inner
+from oocpr.jit import BORROWING, inner
 
 STRIDE = 4
 """Sweeps from one mixing to the next."""
@@ -35,39 +35,29 @@ _RIDGE = 1e-6
 """Relative; differences of float32 numbers are no more exact."""
 
 
-@inner()
-def note_stride(low, high, turn, sends, backs, states, changes, sums):
-    """Keep what a stride made of the rows low .. high - 1, and add up what mixing needs.
+@inner(**BORROWING)
+def note_stride(low, high, turn, changes, apart, sums):
+    """Add up what mixing needs of the rows low .. high - 1.
 
     Parameters
     ----------
     turn
         Number of the stride, from 0 on.
-    sends
-        float32, shape (2 (rows + 1),): the second half has the outcome; see `settle.Sending`.
-    backs
-        float32, shape (rows + 1,): 1 / w.
-    states
-        float32, shape (DEPTH + 2, rows): y of the last strides, and x.
     changes
-        float32, shape (DEPTH + 1, rows): f of the last strides.
+        float32, shape (DEPTH + 1, rows): f of the last strides, that of stride t in place t modulo DEPTH + 1.
+    apart
+        float32, shape (DEPTH, BLOCK): scratch.
     sums
         float64, shape (TERMS,): receives the sums.
     """
-    behind = uint64(sends.size // 2)
     older = min(turn, DEPTH)
     here = turn % (DEPTH + 1)
-    apart = np.empty((DEPTH, BLOCK), np.float32)
     for k in range(TERMS):
         sums[k] = 0.0
     for begin in range(low, high, uint64(BLOCK)):
         end = min(begin + uint64(BLOCK), high)
         count = end - begin
-        x, now, back = states[DEPTH + 1, begin:end], sends[behind + begin : behind + end], backs[begin:end]
-        y, f = states[here, begin:end], changes[here, begin:end]
-        for i in range(count):
-            y[i] = now[i]
-            f[i] = (now[i] - x[i]) * back[i]
+        f = changes[here, begin:end]
         sums[0] += norm(f, count)
         for j in range(older):
             g, mine = changes[(turn - 1 - j) % (DEPTH + 1), begin:end], apart[j]
@@ -78,18 +68,19 @@ def note_stride(low, high, turn, sends, backs, states, changes, sums):
                 sums[1 + DEPTH + j * (j + 1) // 2 + k] += dot(mine, apart[k], count)
 
 
-@inner()
-def weigh(older, totals, shares):
+@inner(**BORROWING)
+def weigh(older, totals, lower, shares):
     """Find the shares of the `older` differences: a least-squares problem, by Cholesky's way.
 
     Parameters
     ----------
     totals
         float64, shape (TERMS,): sums of all parts.
+    lower
+        float64, shape (DEPTH, DEPTH): scratch.
     shares
         float64, shape (DEPTH,): receives them; zeros where the differences say nothing.
     """
-    lower = np.zeros((DEPTH, DEPTH))
     for j in range(older):
         shares[j] = 0.0
     for j in range(older):
@@ -105,35 +96,35 @@ def weigh(older, totals, shares):
                 lower[j, j] = np.sqrt(value)
             else:
                 return
-    part = np.empty(DEPTH)
     for j in range(older):
         value = totals[1 + j]
         for q in range(j):
-            value -= lower[j, q] * part[q]
-        part[j] = value / lower[j, j]
+            value -= lower[j, q] * shares[q]
+        shares[j] = value / lower[j, j]
     for j in range(older - 1, -1, -1):
-        value = part[j]
+        value = shares[j]
         for q in range(j + 1, older):
             value -= lower[q, j] * shares[q]
         shares[j] = value / lower[j, j]
 
 
-@inner()
-def mix(low, high, turn, shares, sends, states):
-    """Put the next state of the rows low .. high - 1 where the outcome of the stride is."""
-    behind = uint64(sends.size // 2)
-    now = sends[behind + low : behind + high]
-    y = states[turn % (DEPTH + 1), low:high]
+@inner(**BORROWING)
+def mix(low, high, turn, shares, states):
+    """Make the next x of the rows low .. high - 1.
+
+    Parameters
+    ----------
+    turn
+        As for `note_stride`.
+    shares
+        As `weigh` found them.
+    states
+        float32, shape (DEPTH + 2, rows): y of the last strides in the places of their changes, then x.
+    """
+    x, y = states[DEPTH + 1, low:high], states[turn % (DEPTH + 1), low:high]
+    for i in range(x.size):
+        x[i] = y[i]
     for j in range(min(turn, DEPTH)):
         share, earlier = np.float32(shares[j]), states[(turn - 1 - j) % (DEPTH + 1), low:high]
-        for i in range(now.size):
-            now[i] -= share * (y[i] - earlier[i])
-
-
-@inner()
-def begin_stride(low, high, sends, states):
-    """Keep the state of the rows low .. high - 1 that a stride begins with."""
-    behind = uint64(sends.size // 2)
-    now, x = sends[behind + low : behind + high], states[DEPTH + 1, low:high]
-    for i in range(now.size):
-        x[i] = now[i]
+        for i in range(x.size):
+            x[i] -= share * (y[i] - earlier[i])

@@ -19,7 +19,8 @@ from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.whole.deliver import Ranking, deliver, publish, update
 from oocpr.engine.whole.levels import REGIONS
 from oocpr.engine.whole.mixing import DEPTH, TERMS
-from oocpr.engine.whole.settle import SETTLED, Sending, solve
+from oocpr.engine.whole.sending import SETTLED, Sending
+from oocpr.engine.whole.settle import solve
 from oocpr.jit import entry
 from oocpr.plan.model import COMPONENT_PASSES
 
