@@ -12,6 +12,7 @@ from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
     from oocpr.api.graphs import Graph
+    from oocpr.engine.job import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.plan.model import Rates
     from oocpr.plan.plan import GraphFacts, Plan
@@ -53,10 +54,11 @@ def plan_run(
     stripes: int | None,
     personalized: bool,
     on_device: bool,
+    alone: bool = True,
     base: int | None = None,
     rates: Rates | None = None,
-) -> tuple[Settings, Plan]:
-    """Plan a run on an open graph.
+) -> tuple[Settings, Plan, RankedStore]:
+    """Plan a run on an open graph; returns the graph as the run is to read it, too.
 
     Parameters
     ----------
@@ -64,11 +66,15 @@ def plan_run(
         Whether the method may be changed to ``"components"``.
     on_device
         Whether a CUDA device computes.
+    alone
+        Whether this process does, without a cluster.
     base
         Bytes of the process before the run; None to look.
     rates
         Measured rates, to predict the time.
     """
+    from oocpr.engine.joined import JoinedStore
+    from oocpr.plan.joining import joined_cuts, joined_facts
     from oocpr.plan.plan import choose_method, make_plan
 
     if base is None:
@@ -76,6 +82,12 @@ def plan_run(
         base = resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
     given = available_memory() if memory is None else parse_bytes(memory)
     facts = facts_of(graph.store)
+    store: RankedStore = graph.store
+    if on_device and alone:
+        # One device computes everything: it needs neither small tiles nor several stripes.
+        cuts = joined_cuts(facts.tiles, facts.tile_edges)
+        store = JoinedStore(store, facts.tile_edges, cuts)
+        facts, stripes = joined_facts(facts, graph.store.tile_rows, cuts), stripes or 1
     if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
         settings = replace(settings, method="components", reads=USUAL_READS["components"])
     plan = make_plan(
@@ -93,7 +105,7 @@ def plan_run(
         on_device=on_device,
         rates=rates,
     )
-    return settings, plan
+    return settings, plan, store
 
 
 def facts_of(store: GraphStore) -> GraphFacts:

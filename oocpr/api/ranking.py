@@ -76,7 +76,7 @@ def plan(
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
-    settings, made = plan_run(
+    settings, made, planned = plan_run(
         opened,
         settings,
         auto=auto,
@@ -87,9 +87,9 @@ def plan(
     )
     if not made.fits:
         return made
-    rates = measure_rates(opened.store, made, settings, backend=device, threads=threads, kernel=kernel)
+    rates = measure_rates(planned, made, settings, backend=device, threads=threads, kernel=kernel)
     # The probe's own memory is none of the run's.
-    _, timed = plan_run(
+    _, timed, _ = plan_run(
         opened,
         settings,
         auto=False,
@@ -202,7 +202,7 @@ def pagerank(
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
-    settings, made = plan_run(
+    settings, made, planned = plan_run(
         opened,
         settings,
         auto=auto,
@@ -210,11 +210,12 @@ def pagerank(
         stripes=stripes,
         personalized=teleport is not None,
         on_device=is_cuda(device),
+        alone=client is None,
     )
     _LOG.info("plan of the run:\n%s", made)
     with watched(silent) as compilation:
         solution = solve(
-            store,
+            planned,
             made,
             settings,
             path=_absolute(store.path),

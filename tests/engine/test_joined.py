@@ -1,0 +1,104 @@
+"""Joined tiles hold the links of the stored ones, in the same order, in the space that is promised."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocpr.api.choices import asked_settings, plan_run
+from oocpr.api.graphs import Graph
+from oocpr.engine.joined import JoinedStore
+from oocpr.engine.run import solve
+from oocpr.engine.whole.graph import load_whole
+from oocpr.errors import DamagedError
+from oocpr.plan.joining import joined_cuts, most_bytes
+from oocpr.store.graph import open_store
+from oocpr.store.packing import encode_tile
+from oocpr.store.unpacking import decode_tile
+
+from .digraphs import digraphs, exact_ranks, fewer, random_digraph
+from .running import Stored
+
+GRAPH = random_digraph(3000, 20_000, seed=4)
+
+
+def joined(store, edges: int) -> JoinedStore:
+    tile_edges = store.attributes.tile_edges
+    return JoinedStore(store, tile_edges, joined_cuts(store.tiles, tile_edges, edges))
+
+
+@fewer(2)
+@given(digraphs(), st.integers(1, 20), st.integers(1, 200))
+def test_joined_tiles_are_the_tiles_of_the_same_rows(graph, tile_edges, edges):
+    with Stored(graph, tile_edges) as store:
+        fewer_tiles = joined(store, edges)
+        tiles = len(fewer_tiles.tile_rows) - 1
+        into, at = graph.into, 0
+        for tile in range(tiles):
+            buffer = np.empty(fewer_tiles.encoded.max_bytes, np.uint8)
+            columns, lengths = decode_tile(buffer[: fewer_tiles.encoded.read_into(tile, buffer)])
+            first, last = fewer_tiles.tile_rows[tile : tile + 2]
+            assert len(lengths) == last - first + 1
+            assert columns.tolist() == into.indices[at : at + len(columns)].tolist()
+            # The next tile goes on with the row after those that the tile owns.
+            ends = np.clip(into.indptr[first : last + 2], at, at + len(columns))
+            assert lengths[: len(ends) - 1].tolist() == np.diff(ends).tolist()
+            at += len(columns)
+        assert at == into.nnz
+
+
+def test_a_graph_is_the_same_from_joined_tiles(stored):
+    store = stored(GRAPH, 1000)
+    one, other = load_whole(store), load_whole(joined(store, 4000))
+    assert all((a == b).all() for a, b in zip(one.levels, other.levels, strict=True))
+    assert (one.degree == other.degree).all()
+
+
+@given(st.integers(1, 3000), st.integers(0, 2**32 - 1), st.floats(0, 1))
+def test_no_tile_takes_more_than_the_most(rows, seed, share):
+    random = np.random.default_rng(seed)
+    lengths = (random.random(rows) < share) * random.integers(1, 4, rows)
+    columns = np.concatenate(
+        [np.zeros(0, np.uint32), *(np.sort(random.choice(2**31, n, replace=False)) for n in lengths)]
+    ).astype(np.uint32)
+    assert len(encode_tile(columns, lengths)) <= most_bytes(len(columns), rows)
+
+
+@pytest.fixture
+def opened(stored):
+    return Graph(stored(GRAPH, 1000))
+
+
+HOW = {"auto": False, "memory": "8GiB", "stripes": None, "personalized": False}
+SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certified")
+
+
+def test_a_device_gets_joined_tiles_in_one_stripe(opened):
+    _, plan, store = plan_run(opened, SETTINGS, on_device=True, **HOW)
+    assert (plan.facts.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
+    run = solve(store, plan, SETTINGS, path=opened.store.path)
+    assert run.converged
+    assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
+
+
+@pytest.mark.parametrize(("on_device", "alone"), [(False, True), (True, False)])
+def test_a_processor_and_a_cluster_get_the_stored_tiles(opened, on_device, alone):
+    _, plan, store = plan_run(opened, SETTINGS, on_device=on_device, alone=alone, **HOW)
+    assert plan.facts.tiles == opened.store.tiles > 10
+    assert store is opened.store
+
+
+def test_a_damaged_tile_is_found(opened, tmp_path):
+    copy = tmp_path / "graph.zarr"
+    shutil.copytree(opened.store.path, copy)
+    chunk = next(file for file in sorted(copy.rglob("indices/c/*")) if file.is_file())
+    damaged = bytearray(chunk.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    chunk.write_bytes(damaged)
+    tiles = joined(open_store(copy), 10**6).encoded
+    with pytest.raises(DamagedError):
+        tiles.read_into(0, np.empty(tiles.max_bytes, np.uint8))
