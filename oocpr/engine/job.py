@@ -165,4 +165,5 @@ def _on_device(name: str, kernel: str | None) -> Backend:
     kernel = kernel or next(iter(KERNELS))
     if kernel not in KERNELS:
         raise UsageError(f"kernel {kernel!r} is not known.", f"Use one of {', '.join(KERNELS)}.")
-    return CudaBackend(open_device(name), kernel)
+    # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
+    return CudaBackend(open_device(name), kernel, pairs=False, islands=True)

@@ -16,6 +16,9 @@ COMPONENT_PASSES = 2
 COMPONENT_SWEEPS = 30
 """Visits of each link in such a pass, on crawls and social graphs; call and citation graphs need fewer."""
 
+DEVICE_MIXING = 3
+"""Passes that mixing remembers on a CUDA device, where two more took longer than the passes they saved."""
+
 MOST_WHOLE_EDGES = 2**22
 """Edges up to which solving components in memory took less time than passes over tiles on crawls, social,
 citation, call and package graphs; random graphs mix so fast that passes are as good from 2**20 on."""

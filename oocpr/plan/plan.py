@@ -9,6 +9,7 @@ from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.memory import Need, decoded_bytes, run_need, whole_need
 from oocpr.plan.model import (
     COMPONENT_SWEEPS,
+    DEVICE_MIXING,
     MOST_ORDERED_EDGES,
     MOST_WHOLE_EDGES,
     pass_seconds,
@@ -256,7 +257,7 @@ def make_plan(
             personalized=personalized,
         )
 
-    remembered = mixing if mixed else 0
+    remembered = (min(mixing, DEVICE_MIXING) if on_device else mixing) if mixed else 0
     while remembered and need(remembered).total > memory:
         remembered -= 1
     needed = need(remembered)
