@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args()
-    bench = Compare(options.out, options.runs, options.threads, 0)
+    bench = Compare(options.out, options.runs, options.threads, 1)
     pool = cp.get_default_memory_pool()
 
     def rmat() -> None:

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cupy as cp
 import device_graphs as graphs
@@ -30,13 +30,14 @@ import numpy as np
 from oocpr.engine import method
 from oocpr.engine.backends import cuda
 from oocpr.engine.backends.base import StripeSpec
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.backends.cuda_product import Product
 from oocpr.engine.backends.cuda_vectors import Vectors
+from oocpr.engine.job import make_backend
 from oocpr.engine.settings import Settings
 from oocpr.engine.stream import PassTraffic
 from oocpr.engine.stripe import Stripe
+from oocpr.plan.joining import JOINED_EDGES
+from oocpr.plan.model import DEVICE_MIXING
 from oocpr.plan.plan import sweeps_for
 from oocpr.store.packing import encode_tile
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
+
+    from oocpr.engine.backends.cuda import CudaBackend
 
 VECTORS = ("publish", "load_pushes", "update", "settle", "propose")
 PARTS: dict[str, Any] = {
@@ -236,9 +239,9 @@ class Peer:
 class Bench:
     """What has been found so far."""
 
-    def __init__(self, out: Path, runs: int, threads: int, tiles: int) -> None:
-        self.backend = CudaBackend(CudaDevice(0))
-        self.out, self.runs, self.threads, self.tiles = out, runs, threads, tiles
+    def __init__(self, out: Path, runs: int, threads: int, tile_edges: int) -> None:
+        self.backend = cast("CudaBackend", make_backend("cuda", None))
+        self.out, self.runs, self.threads, self.tile_edges = out, runs, threads, tile_edges
         self.results: dict[str, Any] = {"device": cp.cuda.runtime.getDeviceProperties(0)["name"].decode()}
         self.begun = perf_counter()
 
@@ -260,7 +263,7 @@ class Bench:
     def graph(self, graph: graphs.DeviceGraph, chosen: list[dict[str, Any]]) -> None:
         """Everything that is measured on one graph; settings without sweeps get those of a plan."""
         name = graph.name
-        there = OnDevice(self.backend, graph, self.tiles, self.threads)
+        there = OnDevice(self.backend, graph, -(-graph.edges // self.tile_edges), self.threads)
         planned = sweeps_for(there.local_share, on_device=True)
         facts = {
             "nodes": there.nodes,
@@ -276,7 +279,7 @@ class Bench:
         exact: Any = None
         reached: list[float] = []
         for parameters in chosen:
-            settings = Settings(**{"sweeps": planned, **parameters})
+            settings = Settings(**{"sweeps": planned, "mixing": DEVICE_MIXING, **parameters})
             label = ", ".join(
                 [settings.method, settings.reads]
                 + [f"sweeps {settings.sweeps}, mixing {settings.mixing}"] * settings.mixed
@@ -361,11 +364,11 @@ def main() -> None:
     )
     parser.add_argument("--scales", type=int, nargs="*", default=[24, 26], help="of R-MAT")
     parser.add_argument("--web", type=int, default=24, metavar="SCALE", help="of the web-like graph; 0: none")
-    parser.add_argument("--tiles", type=int, default=16)
+    parser.add_argument("--tile-edges", type=int, default=JOINED_EDGES)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args()
-    bench = Bench(options.out, 3 if options.small else options.runs, options.threads, options.tiles)
+    bench = Bench(options.out, 3 if options.small else options.runs, options.threads, options.tile_edges)
     scales, web = ([18], 18) if options.small else (options.scales, options.web)
     few: list[dict[str, Any]] = [{}, {"reads": "bits8"}, {"method": "residual"}]
     more = [{"sweeps": sweeps} for sweeps in (1, 2, 3)]
