@@ -26,7 +26,7 @@ from sweeps import SWEEPS
 
 GRAPHS = ("cnr-2000", "linux61-calls", "rmat20", "rmat22")
 SWEPT = ("rmat20", "rmat23")
-OWN_PYTHON = ("oocpr", "oocpr-store", "scipy", "gap-pr_spmv", "gap-pr", "gap-pr_spmv-huge")
+OWN_PYTHON = ("oocpr", "oocpr-store", "oocpr-degree", "scipy", "gap-pr_spmv", "gap-pr", "gap-pr_spmv-huge")
 """Programs that this interpreter has, or that are binaries; the others come from the peers' interpreter."""
 
 

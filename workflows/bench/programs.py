@@ -82,12 +82,12 @@ def tolerance(step: int) -> float:
     return float(10 ** (-step / 2))
 
 
-def fresh_store(graph: EdgeSet) -> Any:
+def fresh_store(graph: EdgeSet, order: str = "keep") -> Any:
     """Import a graph with oocpr and open it, leaving no older store in use."""
     oocpr = import_module("oocpr")
     path = graph.folder / "store.zarr"
     shutil.rmtree(path, ignore_errors=True)
-    oocpr.import_graph(graph.adjacency(np.int8), path, memory=IMPORT_MEMORY)
+    oocpr.import_graph(graph.adjacency(np.int8), path, memory=IMPORT_MEMORY, order=order)
     return oocpr.open_graph(path)
 
 

@@ -68,9 +68,9 @@ def gap_spmv(graph: EdgeSet, runs: int, threads: int, *, huge_pages: bool) -> di
     }
 
 
-def oocpr_residual(graph: EdgeSet, runs: int, threads: int) -> dict[str, Any]:
+def oocpr_residual(graph: EdgeSet, runs: int, threads: int, *, order: str = "keep") -> dict[str, Any]:
     """A pass of the residual method with 16-bit reads, all its vector work included."""
-    store = fresh_store(graph)
+    store = fresh_store(graph, order)
     seconds: list[float] = []
     while len(seconds) < runs:
         ranks = import_module("oocpr").pagerank(
@@ -83,6 +83,7 @@ def oocpr_residual(graph: EdgeSet, runs: int, threads: int) -> dict[str, Any]:
 
 SWEEPS: dict[str, Callable[[EdgeSet, int, int], dict[str, Any]]] = {
     "oocpr": oocpr_residual,
+    "oocpr-degree": lambda graph, runs, threads: oocpr_residual(graph, runs, threads, order="degree"),
     "gap-pr_spmv": lambda graph, runs, threads: gap_spmv(graph, runs, threads, huge_pages=False),
     "gap-pr_spmv-huge": lambda graph, runs, threads: gap_spmv(graph, runs, threads, huge_pages=True),
     "scipy": scipy_dot,

@@ -11,6 +11,7 @@ OURS = "oocpr"
 TITLES = {
     "oocpr": "**oocpr**",
     "oocpr-store": "**oocpr**, opening and decoding the store",
+    "oocpr-degree": "**oocpr**, imported with `--order degree`",
     "gap-pr_spmv": "GAP pr_spmv, float64",
     "gap-pr_spmv-huge": "GAP pr_spmv, float64, huge pages",
     "gap-pr": "GAP pr (Gauss-Seidel), float64",
