@@ -303,7 +303,7 @@ def _exit_code(run: Report) -> int:
     if run.converged:
         return 0
     return fail(
-        f"not converged after {run.passes} passes: "
+        f"not converged after {run.passes} pass{'es' * (run.passes != 1)}: "
         f"the certified L1 error is {format_bound(run.error_bound)}, tol is {run.tol:.3g}.",
         "The ranks and their bound are given nevertheless; allow more with --max-passes.",
         NOT_CONVERGED,

@@ -97,7 +97,7 @@ class Job:
             row_end=int(store.tile_rows[last]),
             nodes=store.nodes,
             slots=self.slots,
-            proposals=self.settings.mixed,
+            proposals=self.settings.mixed and self.plan.proposals,
             reads=self.settings.reads,
         )
 

@@ -76,7 +76,7 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
         make_backend(job.backend, job.threads, job.kernel),
         store.nodes,
         settings.reads,
-        settings.mixed,
+        spec.proposals,
     ).backend
     degree = store.out_degree(spec.row_begin, spec.row_end)
     teleport = None if job.teleport is None else job.teleport[spec.row_begin : spec.row_end]
@@ -100,7 +100,7 @@ def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
 def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]) -> Swept:
     """Sweep a stripe's tiles once."""
     spec, settings = stripe.spec, job.settings
-    shared = exchange(job.token, stripe.backend, spec.nodes, settings.reads, settings.mixed)
+    shared = exchange(job.token, stripe.backend, spec.nodes, settings.reads, spec.proposals)
     shared.load(state.number + 1, ((part.row_begin, part.stored) for part in published))
     step = _step(job, state, spec.nodes, published)
     return Swept(*stripe.sweep(shared.reads, step))

@@ -44,7 +44,7 @@ def most_bytes(edges: int, rows: int) -> int:
     Examples
     --------
     >>> most_bytes(1024, 10)
-    13444
+    13416
     """
     return 4 * edges + edges // 16 + 4 * rows + rows // 16 + 9 * 1024
 

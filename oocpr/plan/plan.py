@@ -71,6 +71,8 @@ class Plan:
         Whether they are kept decoded, which saves a processor the decoding in every pass.
     passes, seconds
         Predicted; `seconds` is None where no rates were measured.
+    proposals
+        Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
     """
 
     facts: GraphFacts
@@ -85,6 +87,7 @@ class Plan:
     decoded: bool
     passes: int
     seconds: float | None
+    proposals: bool = True
 
     @property
     def fits(self) -> bool:
@@ -277,9 +280,12 @@ def make_plan(
             streamed_bytes=streamed,
         )
         seconds = passes * each
+    # On a device nobody reads the proposals of others: they pay where sweeps inside tiles make them good.
+    proposals = mixed and (chosen > 1 or not on_device)
     return Plan(
-        facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes, seconds
-    )
+        facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes, seconds,
+        proposals,
+    )  # fmt: skip
 
 
 def choose_method(facts: GraphFacts, *, memory: int, base: int, personalized: bool) -> str:

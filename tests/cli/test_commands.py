@@ -82,7 +82,8 @@ def test_json_of_rank_has_every_promised_key_and_leaves_standard_output_to_it(
     seconds = report["seconds"] - report["compile_seconds"]
     assert report["gteps"] == pytest.approx(6 * report["passes"] / seconds / 1e9)
     assert [sorted(entry) for entry in report["top"]] == [["node", "rank"]] * 2
-    assert outcome.err.startswith("certified L1 error <= ")
+    # Lines before it tell how far compiling is, on a machine that has not done it yet.
+    assert outcome.err.splitlines()[-1].startswith("certified L1 error <= ")
 
 
 def test_json_of_rank_in_a_file_says_what_standard_output_says(
@@ -150,11 +151,11 @@ def test_not_converging_ends_with_3_and_still_answers(
     oocpr_command: Run, store: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "ranks.parquet"
-    outcome = oocpr_command("rank", store, "--max-passes", 2, "-o", path, "--json", tmp_path / "run.json")
+    outcome = oocpr_command("rank", store, "--max-passes", 1, "-o", path, "--json", tmp_path / "run.json")
     assert outcome.code == 3
     assert len(outcome.out.splitlines()) == 6
     cause, remedy = outcome.err.splitlines()
-    assert cause.startswith("error: not converged after 2 passes")
+    assert cause.startswith("error: not converged after 1 pass:")
     assert remedy.startswith("remedy: ")
     report = json.loads((tmp_path / "run.json").read_text())
     assert report["converged"] is False

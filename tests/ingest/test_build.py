@@ -203,7 +203,7 @@ def test_a_graph_makes_the_same_store_from_every_format(tmp_path, graphs, conten
     paths = [graphs / "cnr-2000.graph", graphs / "cnr-2000.mtx.xz", *sorted(tmp_path.glob("cnr*"))]
     stores = []
     for k, path in enumerate(paths):
-        build_store(open_source(path), tmp_path / f"{k}.zarr", memory=GIB)
+        build_store(open_source(path), tmp_path / f"{k}.zarr", memory=resident() + GIB)
         stores.append(contents(tmp_path / f"{k}.zarr"))
     assert len(stores) == 4
     assert all(store == stores[0] for store in stores)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError
 from oocpr.ingest.ahead import ahead
+from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.deal import Dealer
 from oocpr.ingest.merge import drop_repeats
@@ -183,7 +184,7 @@ def test_a_disk_that_will_be_too_small_is_found_early(tmp_path, monkeypatch):
         build_store(
             Rmat(20),
             tmp_path / "g.zarr",
-            memory=GIB,
+            memory=resident() + GIB,
             order="degree",
             block_edges=1 << 16,
             progress=listen,

@@ -106,7 +106,7 @@ def test_sweeps(device: Device, reads: str, paired: bool, turns: int) -> None:
     state, numbers = backend.allocate(spec, degree, None), backend.allocate_reads(nodes, reads, True)
     held, stored = rng.random(spec.rows).astype(np.float32), narrow(rng.random(spec.rows), reads, 1.0)
     send(state.push, held)
-    send(state.stored, stored)
+    send(state.stored[: spec.rows], stored)
     start = rng.random(owned).astype(np.float32)
     step = SweepStep(0.85, 0.15, 0.0, 1 + turns, 1, (1,), 1.0)
     rows = TileRows(0, FIRST, owned, offset, 0)

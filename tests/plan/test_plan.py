@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.memory import SHARED, decoded_bytes
-from oocpr.plan.model import Rates
+from oocpr.plan.model import DEVICE_MIXING, Rates
 from oocpr.plan.plan import GraphFacts, Plan, make_plan, sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
 from oocpr.plan.tiling import default_stripes, stripe_tiles
@@ -235,3 +235,12 @@ def test_a_graph_without_edges_can_be_planned():
     assert made.stripes == ((0, 1),)
     assert made.resident(0) == {0}
     assert str(made)
+
+
+@given(graphs(), st.integers(0, 8))
+def test_a_device_proposes_where_it_sweeps_inside_tiles_and_remembers_less(facts, mixing):
+    there, here = (plan(2**60, facts, mixing=mixing, on_device=on_device) for on_device in (True, False))
+    assert there.mixing == min(mixing, DEVICE_MIXING)
+    assert there.proposals == (there.sweeps > 1)
+    assert here.proposals
+    assert here.mixing == mixing

@@ -137,9 +137,10 @@ class OnDevice:
         """The one stripe, with rows as before a run; the same memory each time."""
         tiles = len(self.stream.tiles)
         slots = settings.mixing if settings.mixed else 0
-        spec = StripeSpec(0, tiles, 0, self.nodes, self.nodes, slots, settings.mixed, settings.reads)
+        proposals = settings.mixed and settings.sweeps > 1
+        spec = StripeSpec(0, tiles, 0, self.nodes, self.nodes, slots, proposals, settings.reads)
         rows = self.backend.allocate(spec, self.degree, None)
-        reads = self.backend.allocate_reads(self.nodes, settings.reads, settings.mixed)
+        reads = self.backend.allocate_reads(self.nodes, settings.reads, proposals)
         stream: Any = self.stream
         while True:
             for array in (rows.ranks, rows.residual, rows.push, rows.changes, rows.steps):

@@ -130,10 +130,18 @@ class CudaBackend:
     def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Pushed]:
         """See Backend."""
         with self._device, self._lock:
-            return state.stored, self._vectors_of(state.spec).publish(state, step)
+            return state.stored[: state.spec.rows], self._vectors_of(state.spec).publish(state, step)
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
-        """See Backend."""
+        """See Backend; the push of a stripe that has all rows is gathered where it is."""
+        whole = getattr(pushed, "base", None)
+        if (
+            not reads.paired
+            and isinstance(whole, self._device.xp.ndarray)
+            and whole.shape == reads.array.shape
+        ):
+            reads.array = whole
+            return
         with self._device, self._lock:
             load_pushes(self._device, reads, row_begin, pushed)
 

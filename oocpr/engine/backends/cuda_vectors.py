@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.base import Pushed, TileSums
+from oocpr.engine.backends.cuda_baselines import PADDING
 from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.engine.backends.cuda_product import FORMATS
 from oocpr.engine.reads import READS
@@ -56,7 +57,7 @@ class TileRows:
         return -(-(self.owned + 1) // ROWS)
 
 
-@dataclass(frozen=True)
+@dataclass
 class DeviceReads:
     """What rows gather.
 
@@ -90,7 +91,7 @@ class RowState:
     changes, steps
         uint16, shape (slots, rows): what mixing remembers, the upper halves of float32.
     stored
-        Last push, dtype of the reads, shape (rows,).
+        Last push and PADDING zeros, dtype of the reads, shape (rows + PADDING,).
     thetas
         float64, shape (slots,), one at least: weights of the steps that the next push subtracts.
     carries
@@ -161,7 +162,7 @@ class Vectors:
             push=xp.zeros(rows if spec.proposals else 1, np.float32),
             changes=xp.zeros((spec.slots, rows), np.uint16),
             steps=xp.zeros((spec.slots, rows), np.uint16),
-            stored=xp.zeros(rows, READS[spec.reads].dtype),
+            stored=xp.zeros(rows + PADDING, READS[spec.reads].dtype),
             thetas=xp.zeros(self._slots),
             carries=xp.zeros((tiles + 1, 2)),
             partials=xp.zeros((self._sums + self._peaks, places)),

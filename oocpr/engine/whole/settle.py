@@ -7,8 +7,8 @@ damping / out-degree, both divided by 1 - w where it links to itself,
     y_i = b_i + w_i * sum of y_j over the links from j to i.
 
 Rows without cycles are solved by one visit each, components by Gauss-Seidel sweeps until they change by no
-more than SETTLED of what others send them. What rows send is kept twice, behind each other: as it was when the sweep of
-a large component began, and as it is.
+more than SETTLED of what others send them. What rows send is kept twice, behind each other: as it was when
+the sweep of a large component began, and as it is.
 """
 
 # Compiled functions carry no types: numba infers them.
