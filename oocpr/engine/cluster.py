@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine import tasks
-from oocpr.engine.crew import own_peak
 from oocpr.engine.exchange import forget
+from oocpr.engine.peak import own_peak
 from oocpr.errors import OocprError, UsageError
 
 if TYPE_CHECKING:

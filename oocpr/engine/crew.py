@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from oocpr.engine import tasks
 from oocpr.engine.exchange import forget
+from oocpr.engine.peak import own_peak
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,8 +71,3 @@ class LocalCrew:
         """See Crew."""
         self._stripes.clear()
         forget(self._job.token)
-
-
-def own_peak() -> int:
-    """Largest resident set of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

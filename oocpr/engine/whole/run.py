@@ -13,7 +13,7 @@ import numpy as np
 
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.team import Team, meet, usable_cores
-from oocpr.engine.crew import own_peak
+from oocpr.engine.peak import own_peak
 from oocpr.engine.settings import ROUNDING
 from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.whole.deliver import Ranking, deliver, publish, update
