@@ -16,7 +16,7 @@ if _WORKER:
     os.environ["NUMBA_CACHE_DIR"] = str(Path(_KEPT) / _WORKER)
 
 # The first call of a compiled function takes seconds, so no profile has a deadline.
-settings.register_profile("laptop", deadline=None, max_examples=50)
+settings.register_profile("laptop", deadline=None, max_examples=25)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
 settings.register_profile(
     "nightly", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]

@@ -11,7 +11,7 @@ from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 
-GIB = 2**30
+PLENTY = 3 * 2**30
 
 tails = st.one_of(st.integers(0, 6), st.integers(90, 95))
 heads = st.sampled_from([0, 1, 2, 3, 5, 6, 93, 200])
@@ -43,7 +43,7 @@ def test_any_graph_is_the_matrix_scipy_makes(
     facts = build_store(
         arrays(src, dst, None if gaps else 201),
         path,
-        memory=4 * GIB,
+        memory=4 * PLENTY,
         order=order,
         tile_edges=tile_edges,
         overwrite=True,
@@ -81,12 +81,12 @@ def test_the_same_bytes_for_any_budget_and_block(tmp_path, contents, order, gaps
         blocks = list(source.blocks(2**30))
         source = open_source((3 * blocks[0].src, 3 * blocks[0].dst))
         source.name = "with gaps"
-    build_store(source, tmp_path / "0.zarr", order=order, memory=4 * GIB)
+    build_store(source, tmp_path / "0.zarr", order=order, memory=4 * PLENTY)
     stores = [contents(tmp_path / "0.zarr")]
     ways = [
         {"memory": resident() + (64 << 20), "block_edges": 1000},
-        {"memory": 4 * GIB, "bucket_edges": 1000},
-        {"memory": 4 * GIB, "bucket_edges": 40_000, "block_edges": 1 << 16},
+        {"memory": 4 * PLENTY, "bucket_edges": 1000},
+        {"memory": 4 * PLENTY, "bucket_edges": 40_000, "block_edges": 1 << 16},
     ]
     for k, way in enumerate(ways, 1):
         build_store(source, tmp_path / f"{k}.zarr", order=order, **way)
@@ -98,14 +98,14 @@ def test_the_same_bytes_for_any_budget_and_block(tmp_path, contents, order, gaps
 
 @pytest.mark.parametrize(("pair", "node_ids"), [((0, 2), [0, 2]), ((1, 1), [1]), ((1, 0), None)])
 def test_one_gap_is_enough_for_ids_to_be_kept(tmp_path, arrays, pair, node_ids):
-    build_store(arrays([pair[0]], [pair[1]]), tmp_path / "g.zarr", memory=GIB)
+    build_store(arrays([pair[0]], [pair[1]]), tmp_path / "g.zarr", memory=PLENTY)
     found = open_store(tmp_path / "g.zarr").node_ids()
     assert (found if found is None else found.tolist()) == node_ids
 
 
 @pytest.mark.parametrize("nodes", [1, 7])
 def test_a_graph_without_links_has_its_nodes(tmp_path, arrays, nodes):
-    facts = build_store(arrays([], [], nodes), tmp_path / "g.zarr", memory=GIB, order="degree")
+    facts = build_store(arrays([], [], nodes), tmp_path / "g.zarr", memory=PLENTY, order="degree")
     assert (facts.nodes, facts.edges, facts.dangling, facts.tiles) == (nodes, 0, nodes, 1)
     assert open_store(tmp_path / "g.zarr").indptr(0, nodes + 1).tolist() == [0] * (nodes + 1)
 
@@ -113,7 +113,7 @@ def test_a_graph_without_links_has_its_nodes(tmp_path, arrays, nodes):
 @pytest.mark.parametrize("order", ["keep", "degree"])
 def test_labels_stay_with_their_nodes(tmp_path, arrays, order):
     source = arrays([3, 3, 2], [0, 1, 3], nodes=4, labels=["a", "b", "c", "d"])
-    build_store(source, tmp_path / "g.zarr", memory=GIB, order=order)
+    build_store(source, tmp_path / "g.zarr", memory=PLENTY, order=order)
     store = open_store(tmp_path / "g.zarr")
     assert store.labels(range(4)) == (["a", "b", "c", "d"] if order == "keep" else ["d", "c", "a", "b"])
 
@@ -127,7 +127,7 @@ def test_progress_names_the_stages_and_never_goes_back(tmp_path):
         told[stage] = (done, total, unit)
 
     m = 16 << 12
-    build_store(Rmat(12), tmp_path / "g.zarr", memory=GIB, order="degree", bucket_edges=9999, progress=listen)
+    build_store(Rmat(12), tmp_path / "g.zarr", memory=PLENTY, order="degree", bucket_edges=9999, progress=listen)
     assert told == {
         "reading": (8 * m, 8 * m, "B"),
         "ordering": (m, m, "edges"),
@@ -138,18 +138,18 @@ def test_progress_names_the_stages_and_never_goes_back(tmp_path):
 
 def test_an_id_beyond_the_nodes_a_source_names(tmp_path, arrays):
     with pytest.raises(InputError, match=r"node 9, but says it has nodes 0 to 4"):
-        build_store(arrays([0, 9], [1, 2], nodes=5), tmp_path / "g.zarr", memory=GIB)
+        build_store(arrays([0, 9], [1, 2], nodes=5), tmp_path / "g.zarr", memory=PLENTY)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_source_without_nodes(tmp_path, arrays):
     with pytest.raises(InputError, match="no nodes"):
-        build_store(arrays([], []), tmp_path / "g.zarr", memory=GIB)
+        build_store(arrays([], []), tmp_path / "g.zarr", memory=PLENTY)
 
 
 def test_weights_are_not_dropped_silently(tmp_path, arrays):
     with pytest.raises(UsageError, match="weights"):
-        build_store(arrays([0], [1], weight=np.ones(1)), tmp_path / "g.zarr", memory=GIB)
+        build_store(arrays([0], [1], weight=np.ones(1)), tmp_path / "g.zarr", memory=PLENTY)
 
 
 @pytest.mark.parametrize(
@@ -160,20 +160,20 @@ def test_parameters_that_cannot_be(tmp_path, monkeypatch, arrays, argument, valu
     monkeypatch.chdir(tmp_path)
     source = arrays([0], [1])
     with pytest.raises(UsageError, match=message):
-        build_store(source, "g.zarr", memory=GIB, **{argument: value})
+        build_store(source, "g.zarr", memory=PLENTY, **{argument: value})
     assert source.reads == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_stands_there_is_found_before_the_source_is_read(tmp_path, arrays, contents):
-    build_store(arrays([0], [1]), tmp_path / "g.zarr", memory=GIB)
+    build_store(arrays([0], [1]), tmp_path / "g.zarr", memory=PLENTY)
     before = contents(tmp_path)
     source = arrays([0, 1], [1, 2])
     with pytest.raises(UsageError, match="exists"):
-        build_store(source, tmp_path / "g.zarr", memory=GIB)
+        build_store(source, tmp_path / "g.zarr", memory=PLENTY)
     assert source.reads == 0
     assert contents(tmp_path) == before
-    assert build_store(source, tmp_path / "g.zarr", memory=GIB, overwrite=True).nodes == 3
+    assert build_store(source, tmp_path / "g.zarr", memory=PLENTY, overwrite=True).nodes == 3
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_what_stands_there_is_found_before_the_source_is_read(tmp_path, arrays, 
 def test_real_graphs_have_their_published_counts(
     tmp_path, graphs, name, edges, duplicates, loops, dangling, nodes
 ):
-    facts = build_store(open_source(graphs / name), tmp_path / "g.zarr", memory=GIB, order="degree")
+    facts = build_store(open_source(graphs / name), tmp_path / "g.zarr", memory=PLENTY, order="degree")
     assert (facts.nodes, facts.edges, facts.duplicates) == (nodes, edges, duplicates)
     assert (facts.self_loops, facts.dangling) == (loops, dangling)
 
@@ -203,7 +203,7 @@ def test_a_graph_makes_the_same_store_from_every_format(tmp_path, graphs, conten
     paths = [graphs / "cnr-2000.graph", graphs / "cnr-2000.mtx.xz", *sorted(tmp_path.glob("cnr*"))]
     stores = []
     for k, path in enumerate(paths):
-        build_store(open_source(path), tmp_path / f"{k}.zarr", memory=resident() + GIB)
+        build_store(open_source(path), tmp_path / f"{k}.zarr", memory=resident() + 2**30)
         stores.append(contents(tmp_path / f"{k}.zarr"))
     assert len(stores) == 4
     assert all(store == stores[0] for store in stores)

@@ -20,7 +20,7 @@ from oocpr.ingest.sort import Sorter
 from oocpr.sources.block import EdgeBlock
 from oocpr.sources.rmat import Rmat
 
-GIB = 2**30
+PLENTY = 3 * 2**30
 
 keys_of_blocks = st.lists(
     st.lists(st.one_of(st.integers(0, 50), st.integers(0, 2**40), st.just(2**64 - 1)), max_size=40),
@@ -165,8 +165,8 @@ class Hub(Rmat):
 
 @pytest.mark.parametrize("kind", [Growing, Hub])
 def test_skew_changes_no_byte(tmp_path, contents, kind):
-    build_store(kind(14), tmp_path / "0.zarr", memory=GIB, block_edges=4096)
-    build_store(kind(14), tmp_path / "1.zarr", memory=GIB, block_edges=4096, bucket_edges=6000)
+    build_store(kind(14), tmp_path / "0.zarr", memory=PLENTY, block_edges=4096)
+    build_store(kind(14), tmp_path / "1.zarr", memory=PLENTY, block_edges=4096, bucket_edges=6000)
     assert contents(tmp_path / "0.zarr") == contents(tmp_path / "1.zarr")
 
 
@@ -184,7 +184,7 @@ def test_a_disk_that_will_be_too_small_is_found_early(tmp_path, monkeypatch):
         build_store(
             Rmat(20),
             tmp_path / "g.zarr",
-            memory=resident() + GIB,
+            memory=resident() + 2**30,
             order="degree",
             block_edges=1 << 16,
             progress=listen,

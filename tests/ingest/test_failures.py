@@ -14,7 +14,7 @@ from oocpr.ingest.scratch import require_disk
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 
-GIB = 2**30
+PLENTY = 3 * 2**30
 
 
 def interrupt():
@@ -33,7 +33,7 @@ def open_files():
 def test_the_source_breaks_off(tmp_path, arrays, event, error):
     source = arrays(range(1000), range(1000), event=event)
     with pytest.raises(error):
-        build_store(source, tmp_path / "g.zarr", memory=GIB, block_edges=10)
+        build_store(source, tmp_path / "g.zarr", memory=PLENTY, block_edges=10)
     assert list(tmp_path.iterdir()) == []
     assert not [name for name in open_files() if str(tmp_path) in name]
 
@@ -50,7 +50,7 @@ def test_an_interruption_at_any_stage(tmp_path, stage):
         build_store(
             Rmat(12),
             tmp_path / "g.zarr",
-            memory=GIB,
+            memory=PLENTY,
             order="degree",
             tmp=temporary,
             progress=listen,

@@ -16,7 +16,7 @@ from oocpr.ingest.tables import NONE, Places, number
 from oocpr.sources.spelling import decoded
 from oocpr.store.graph import open_store
 
-GIB = 2**30
+PLENTY = 3 * 2**30
 MIB = 2**20
 
 words = st.lists(st.text("abé/ ", max_size=12), min_size=1, max_size=5).map(tuple)
@@ -70,7 +70,7 @@ def test_ids_of_64_bits_are_kept(tmp_path_factory, arrays, pairs, order, block_e
     src, dst = np.array(pairs, np.int64).T
     path = tmp_path_factory.getbasetemp() / "ids.zarr"
     build_store(
-        arrays(src, dst), path, memory=GIB, order=order, overwrite=True, tile_edges=4, block_edges=block_edges
+        arrays(src, dst), path, memory=PLENTY, order=order, overwrite=True, tile_edges=4, block_edges=block_edges
     )
     links, called = graph_of(path)
     nodes = np.unique(pairs).tolist()
@@ -85,7 +85,7 @@ def test_names_are_kept_in_the_order_they_come(tmp_path_factory, named, pairs, o
     build_store(
         named(pairs, nodes=extra),
         path,
-        memory=GIB,
+        memory=PLENTY,
         order=order,
         overwrite=True,
         tile_edges=4,
@@ -106,7 +106,7 @@ def test_a_list_that_does_not_fit_gives_the_same_bytes(
 
     def build(name, **ways):
         source = named([(f"n{u}", f"n{v}") for u, v in ids]) if kind == "names" else arrays(*ids.T)
-        build_store(source, tmp_path / name, memory=GIB, order=order, **ways)
+        build_store(source, tmp_path / name, memory=PLENTY, order=order, **ways)
         return contents(tmp_path / name)
 
     whole = build("whole.zarr")
@@ -120,8 +120,8 @@ def test_small_ids_and_large_ones_in_turn(tmp_path, arrays, contents):
     small, large = np.arange(100), np.arange(100) + 2**40
     src = np.concatenate([small, large, small])
     dst = np.concatenate([small[::-1], small, large])
-    build_store(arrays(src, dst), tmp_path / "a.zarr", memory=GIB, block_edges=30)
-    build_store(arrays(src[::-1], dst[::-1]), tmp_path / "b.zarr", memory=GIB)
+    build_store(arrays(src, dst), tmp_path / "a.zarr", memory=PLENTY, block_edges=30)
+    build_store(arrays(src[::-1], dst[::-1]), tmp_path / "b.zarr", memory=PLENTY)
     assert contents(tmp_path / "a.zarr") == contents(tmp_path / "b.zarr")
     assert graph_of(tmp_path / "a.zarr") == (
         set(zip(src.tolist(), dst.tolist(), strict=True)),
@@ -132,7 +132,7 @@ def test_small_ids_and_large_ones_in_turn(tmp_path, arrays, contents):
 def test_ids_of_32_bits_too_far_apart_for_a_bitmap_are_looked_up(tmp_path, arrays, contents):
     rng = np.random.default_rng(1)
     source = arrays(*rng.integers(0, 2**32 - 1, (2, 3000), np.uint32))
-    build_store(source, tmp_path / "bitmap.zarr", memory=4 * GIB)
+    build_store(source, tmp_path / "bitmap.zarr", memory=4 * PLENTY)
     before = resident()
     build_store(source, tmp_path / "listed.zarr", memory=before + 100 * MIB)
     assert contents(tmp_path / "listed.zarr") == contents(tmp_path / "bitmap.zarr")
@@ -140,8 +140,8 @@ def test_ids_of_32_bits_too_far_apart_for_a_bitmap_are_looked_up(tmp_path, array
 
 def test_wide_ids_that_are_dense_cost_nothing(tmp_path, arrays, contents):
     src, dst = np.array([0, 1, 2]), np.array([1, 2, 0])
-    build_store(arrays(src, dst), tmp_path / "wide.zarr", memory=GIB)
-    build_store(arrays(src.astype(np.uint32), dst.astype(np.uint32)), tmp_path / "narrow.zarr", memory=GIB)
+    build_store(arrays(src, dst), tmp_path / "wide.zarr", memory=PLENTY)
+    build_store(arrays(src.astype(np.uint32), dst.astype(np.uint32)), tmp_path / "narrow.zarr", memory=PLENTY)
     assert open_store(tmp_path / "wide.zarr").node_ids() is None
     assert contents(tmp_path / "wide.zarr") == contents(tmp_path / "narrow.zarr")
 
@@ -156,14 +156,14 @@ def test_words_that_meet_are_drawn_again(tmp_path, named, monkeypatch, bits):
 
     monkeypatch.setattr(Fingerprints, "of", poor)
     pairs = [(f"n{k}", f"n{k * k % 50}") for k in range(50)]
-    build_store(named(pairs), tmp_path / "g.zarr", memory=GIB, block_edges=7)
+    build_store(named(pairs), tmp_path / "g.zarr", memory=PLENTY, block_edges=7)
     assert graph_of(tmp_path / "g.zarr")[0] == set(pairs)
 
 
 class TestClosed:
     def test_every_listed_node_is_there(self, tmp_path, named):
         build_store(
-            named([("b", "a")], nodes=["c", "a", "b"], closed="all.txt"), tmp_path / "g.zarr", memory=GIB
+            named([("b", "a")], nodes=["c", "a", "b"], closed="all.txt"), tmp_path / "g.zarr", memory=PLENTY
         )
         assert graph_of(tmp_path / "g.zarr") == ({("b", "a")}, ["c", "a", "b"])
 
@@ -171,13 +171,13 @@ class TestClosed:
     def test_a_stranger_is_named_with_its_place(self, tmp_path, named, block_edges):
         source = named([("b", "a"), ("a", "b"), ("a", "x"), ("y", "x")], nodes=["a", "b"], closed="all.txt")
         with pytest.raises(InputError, match=r"edge 2: 'x' is not in all\.txt"):
-            build_store(source, tmp_path / "g.zarr", memory=GIB, block_edges=block_edges)
+            build_store(source, tmp_path / "g.zarr", memory=PLENTY, block_edges=block_edges)
         assert list(tmp_path.iterdir()) == []
 
     def test_a_name_listed_twice_is_refused(self, tmp_path, named):
         source = named([("b", "a")], nodes=["a", "b", "a"], closed="all.txt")
         with pytest.raises(InputError, match=r"all\.txt holds 1 names twice"):
-            build_store(source, tmp_path / "g.zarr", memory=GIB)
+            build_store(source, tmp_path / "g.zarr", memory=PLENTY)
 
 
 def test_numbers_and_names_do_not_mix(tmp_path, arrays, named):
@@ -187,13 +187,13 @@ def test_numbers_and_names_do_not_mix(tmp_path, arrays, named):
             yield from super().blocks(max_edges)
 
     with pytest.raises(InputError, match="nodes with numbers and nodes with names"):
-        build_store(Mixed([("a", "b")]), tmp_path / "g.zarr", memory=GIB)
+        build_store(Mixed([("a", "b")]), tmp_path / "g.zarr", memory=PLENTY)
 
 
 @pytest.mark.parametrize("order", ["keep", "degree"])
 def test_names_are_made_readable(tmp_path, named, order):
     source = named([("%C3%A9", "b"), ("b", "%C3%A9"), ("b", "c")], readable=decoded)
-    build_store(source, tmp_path / "g.zarr", memory=GIB, order=order)
+    build_store(source, tmp_path / "g.zarr", memory=PLENTY, order=order)
     assert graph_of(tmp_path / "g.zarr")[1] == (["é", "b", "c"] if order == "keep" else ["b", "é", "c"])
 
 

@@ -28,9 +28,15 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.store.graph import GraphStore
 
-# Whole runs, so in two of the host's four ways only.
+# Whole runs, so in two of the host's four ways only, and in one of them as a rule.
 RUNS = pytest.mark.parametrize(
-    "device", ["host", "wide-reverse", pytest.param("cuda", marks=pytest.mark.device)], indirect=True
+    "device",
+    [
+        "host",
+        pytest.param("wide-reverse", marks=pytest.mark.slow),
+        pytest.param("cuda", marks=pytest.mark.device),
+    ],
+    indirect=True,
 )
 
 
