@@ -127,7 +127,9 @@ def test_progress_names_the_stages_and_never_goes_back(tmp_path):
         told[stage] = (done, total, unit)
 
     m = 16 << 12
-    build_store(Rmat(12), tmp_path / "g.zarr", memory=PLENTY, order="degree", bucket_edges=9999, progress=listen)
+    build_store(
+        Rmat(12), tmp_path / "g.zarr", memory=PLENTY, order="degree", bucket_edges=9999, progress=listen
+    )
     assert told == {
         "reading": (8 * m, 8 * m, "B"),
         "ordering": (m, m, "edges"),

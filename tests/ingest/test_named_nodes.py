@@ -70,7 +70,13 @@ def test_ids_of_64_bits_are_kept(tmp_path_factory, arrays, pairs, order, block_e
     src, dst = np.array(pairs, np.int64).T
     path = tmp_path_factory.getbasetemp() / "ids.zarr"
     build_store(
-        arrays(src, dst), path, memory=PLENTY, order=order, overwrite=True, tile_edges=4, block_edges=block_edges
+        arrays(src, dst),
+        path,
+        memory=PLENTY,
+        order=order,
+        overwrite=True,
+        tile_edges=4,
+        block_edges=block_edges,
     )
     links, called = graph_of(path)
     nodes = np.unique(pairs).tolist()
