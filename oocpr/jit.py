@@ -11,10 +11,13 @@ code without the wrappers that take Python's objects apart, which take about a t
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
+from threading import get_ident
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from numba import njit
-from numba.core.event import TimingListener, install_listener
+from numba.core.event import Listener, install_listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 
 _KEPT: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
 _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True}
-
 
 BORROWING: dict[str, Any] = {"_nrt": False}
 """Options of functions that make no arrays and take many: without counting references, which costs some
@@ -71,30 +73,40 @@ def inner(**options: Any) -> Any:
     return njit(**{**_KEPT, **_UNWRAPPED, **options})
 
 
-class Compilation(TimingListener):
+class Compilation(Listener):
     """What is compiled while it listens.
 
     Parameters
     ----------
     progress
         Told after each function.
+
+    Attributes
+    ----------
+    seconds
+        Spent compiling so far.
     """
 
     def __init__(self, progress: Progress) -> None:
-        super().__init__()
+        self.seconds = 0.0
         self._progress = progress
         self._functions = 0
+        self._begun: defaultdict[int, list[float]] = defaultdict(list)
 
-    def on_end(self, event: Any) -> None:
-        """Count a function; numba calls this."""
-        super().on_end(event)
+    def on_start(self, event: Any) -> None:  # noqa: ARG002
+        """Note when a function begins; numba calls this, and again for those that it calls."""
+        self._begun[get_ident()].append(perf_counter())
+
+    def on_end(self, event: Any) -> None:  # noqa: ARG002
+        """Count a function, unless another thread began it before anybody listened."""
+        begun = self._begun[get_ident()]
+        if not begun:
+            return
+        began = begun.pop()
+        if not begun:
+            self.seconds += perf_counter() - began
         self._functions += 1
         self._progress("compiling, once on a machine", self._functions, None, "functions")
-
-    @property
-    def seconds(self) -> float:
-        """Spent compiling so far."""
-        return float(self.duration) if self.done else 0.0
 
 
 @contextlib.contextmanager

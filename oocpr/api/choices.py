@@ -55,7 +55,7 @@ def plan_run(
     personalized: bool,
     on_device: bool,
     alone: bool = True,
-    base: int | None = None,
+    base: int,
     rates: Rates | None = None,
 ) -> tuple[Settings, Plan, RankedStore]:
     """Plan a run on an open graph; returns the graph as the run is to read it, too.
@@ -69,43 +69,51 @@ def plan_run(
     alone
         Whether this process does, without a cluster.
     base
-        Bytes of the process before the run; None to look.
+        Bytes of the process before the run; see `process_bytes`.
     rates
         Measured rates, to predict the time.
     """
     from oocpr.engine.joined import JoinedStore
-    from oocpr.plan.joining import joined_cuts, joined_facts
+    from oocpr.plan.joining import joined_cuts, joined_facts, joining_bytes
     from oocpr.plan.plan import choose_method, make_plan
 
-    if base is None:
-        # What earlier runs on the graph have left is there for this one.
-        base = resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
     given = available_memory() if memory is None else parse_bytes(memory)
     facts = facts_of(graph.store)
-    store: RankedStore = graph.store
+    if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
+        settings = replace(settings, method="components", reads=USUAL_READS["components"])
+
+    def made(facts: GraphFacts, base: int, stripes: int | None) -> Plan:
+        return make_plan(
+            facts,
+            method=settings.method,
+            reads=settings.reads,
+            damping=settings.damping,
+            tol=settings.tol,
+            mixing=settings.mixing,
+            sweeps=None,
+            memory=given,
+            base=base,
+            stripes=stripes,
+            personalized=personalized,
+            on_device=on_device,
+            rates=rates,
+        )
+
     if on_device and alone:
         # One device computes everything: it needs neither small tiles nor several stripes.
         cuts = joined_cuts(facts.tiles, facts.tile_edges)
-        store = JoinedStore(store, facts.tile_edges, cuts)
-        facts, stripes = joined_facts(facts, graph.store.tile_rows, cuts), stripes or 1
-    if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
-        settings = replace(settings, method="components", reads=USUAL_READS["components"])
-    plan = make_plan(
-        facts,
-        method=settings.method,
-        reads=settings.reads,
-        damping=settings.damping,
-        tol=settings.tol,
-        mixing=settings.mixing,
-        sweeps=None,
-        memory=given,
-        base=base,
-        stripes=stripes,
-        personalized=personalized,
-        on_device=on_device,
-        rates=rates,
-    )
-    return settings, plan, store
+        larger = joined_facts(facts, graph.store.tile_rows, cuts)
+        plan = made(larger, base + joining_bytes(facts, larger), stripes or 1)
+        # Joining takes longer than reading, so it is for tiles that stay.
+        if plan.fits and plan.cached_tiles == larger.tiles:
+            return settings, plan, JoinedStore(graph.store, facts.tile_edges, cuts)
+        stripes = stripes or 1
+    return settings, made(facts, base, stripes), graph.store
+
+
+def process_bytes(graph: Graph) -> int:
+    """Bytes of the process before a run; what earlier runs on the graph have left is there for it."""
+    return resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
 
 
 def facts_of(store: GraphStore) -> GraphFacts:

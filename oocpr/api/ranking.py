@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oocpr.api.choices import asked_settings, plan_run
+from oocpr.api.choices import asked_settings, plan_run, process_bytes
 from oocpr.api.graphs import Graph, as_graph, open_graph
 from oocpr.errors import UsageError
 from oocpr.progress import silent
@@ -76,6 +76,8 @@ def plan(
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
+    # The probe's own memory is none of the run's.
+    base = process_bytes(opened)
     settings, made, planned = plan_run(
         opened,
         settings,
@@ -84,11 +86,11 @@ def plan(
         stripes=stripes,
         personalized=personalized,
         on_device=is_cuda(device),
+        base=base,
     )
     if not made.fits:
         return made
     rates = measure_rates(planned, made, settings, backend=device, threads=threads, kernel=kernel)
-    # The probe's own memory is none of the run's.
     _, timed, _ = plan_run(
         opened,
         settings,
@@ -97,7 +99,7 @@ def plan(
         stripes=stripes,
         personalized=personalized,
         on_device=is_cuda(device),
-        base=made.need.base,
+        base=base,
         rates=rates,
     )
     return timed
@@ -211,6 +213,7 @@ def pagerank(
         personalized=teleport is not None,
         on_device=is_cuda(device),
         alone=client is None,
+        base=process_bytes(opened),
     )
     _LOG.info("plan of the run:\n%s", made)
     with watched(silent) as compilation:

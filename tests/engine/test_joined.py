@@ -73,7 +73,7 @@ def opened(stored):
     return Graph(stored(GRAPH, 1000))
 
 
-HOW = {"auto": False, "memory": "8GiB", "stripes": None, "personalized": False}
+HOW = {"auto": False, "memory": "8GiB", "stripes": None, "personalized": False, "base": 0}
 SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certified")
 
 
@@ -83,6 +83,16 @@ def test_a_device_gets_joined_tiles_in_one_stripe(opened):
     run = solve(store, plan, SETTINGS, path=opened.store.path)
     assert run.converged
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
+
+
+def test_tiles_that_do_not_stay_are_not_joined(opened):
+    large = plan_run(opened, SETTINGS, on_device=True, **HOW)[1]
+    # With less than joining takes, the stored tiles still fit.
+    tight = HOW | {"memory": large.need.total - 1}
+    _, plan, store = plan_run(opened, SETTINGS, on_device=True, **tight)
+    assert plan.fits
+    assert store is opened.store
+    assert len(plan.stripes) == 1
 
 
 @pytest.mark.parametrize(("on_device", "alone"), [(False, True), (True, False)])
