@@ -78,8 +78,8 @@ def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[in
 def joining_bytes(facts: GraphFacts, joined: GraphFacts, readers: int = 2) -> int:
     """Most bytes that making joined tiles takes beside what a run counts, by the threads that read.
 
-    Columns of the stored tiles and of the joined one, lengths of its rows, and what encoding them takes: 20 bytes
-    an edge were measured on R-MAT.
+    Columns of the stored tiles and of the joined one, lengths of its rows, and what encoding them takes; on
+    R-MAT 20 bytes an edge were measured.
 
     Parameters
     ----------
