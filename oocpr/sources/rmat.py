@@ -9,7 +9,7 @@ second of CPU time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -122,6 +122,7 @@ class Rmat(BaseSource):
         self.size = 8 * self.edges  # two ids of 4 bytes an edge
         self.nodes = 1 << scale
         self._scale = scale
+        self._parameters = {"scale": scale, "edge_factor": edge_factor, "seed": seed, "permute": permute}
         draws = np.arange(1, 2 + 2 * _ROUNDS, dtype=np.uint64) * _GAMMA + np.uint64(seed)
         draws = np.array([_mix(draw) for draw in draws], np.uint64)
         self._key = draws[0]
@@ -131,11 +132,17 @@ class Rmat(BaseSource):
             else np.empty((0, 2), np.uint64)
         )
 
+    def identity(self) -> dict[str, Any]:
+        """Tell the parameters."""
+        return {"reader": "Rmat", **self._parameters}
+
     def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
         """Yield the edges in blocks of at most `max_edges`."""
-        for first in range(0, self.edges, max_edges):
+        begin = 0 if self._begun is None else int(self._begun["edges"])
+        for first in range(begin, self.edges, max_edges):
             count = min(max_edges, self.edges - first)
             src, dst = np.empty(count, np.uint32), np.empty(count, np.uint32)
             fill_edges(np.uint64(first), self._key, self._scale, self._keys, src, dst)
             self.position = 8 * (first + count)
+            self.mark = {"edges": first + count}
             yield EdgeBlock(src, dst)
