@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,23 +15,27 @@ from oocpr.ingest import budget
 from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.encode import TileEncoder
+from oocpr.ingest.leftovers import left_over
 from oocpr.ingest.merge import Tally
+from oocpr.ingest.nothing_kept import NothingKept
 from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
 from oocpr.ingest.partition import Run, partition
-from oocpr.ingest.scratch import Scratch, Workspace
+from oocpr.ingest.rest import in_ids, keys_behind, runs_behind
+from oocpr.ingest.resume import Kept
 from oocpr.ingest.sort import Sorter
 from oocpr.ingest.spill import Spilled, spill
 from oocpr.ingest.tiles import TileCutter
 from oocpr.progress import silent
 from oocpr.store.codec import encode_chunk
-from oocpr.store.graph import GraphWriter
+from oocpr.store.graph import open_store
 from oocpr.store.packing import encode_tile
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
+    from oocpr.ingest.scratch import Workspace
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
@@ -49,7 +52,9 @@ def build_store(
     tile_edges: int | None = None,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     progress: Progress = silent,
+    tell: Callable[[str], None] = lambda _: None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -64,7 +69,8 @@ def build_store(
     source
         What to import; it is read once.
     path
-        The store to make. It appears when it is whole; an import that does not finish leaves nothing.
+        The store to make. It appears when it is whole; an import that does not finish leaves nothing, unless
+        it can be resumed.
     memory
         Most bytes that this process may hold, those it holds already included.
     order
@@ -76,9 +82,13 @@ def build_store(
         Folder for temporary files; None takes the one that `path` is in.
     overwrite
         Whether to replace a store that stands at `path`.
+    resume
+        Whether to keep on the disk all that is finished, and to go on with what another import has kept.
     progress
         Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
         that there are.
+    tell
+        Told what a person should know at once: what was left by imports that were interrupted.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
 
@@ -94,7 +104,8 @@ def build_store(
     InputError
         Where the source cannot be read or contradicts itself.
     UsageError
-        Where `order`, `tile_edges` or `tmp` cannot be, or something stands at `path`.
+        Where `order`, `tile_edges` or `tmp` cannot be, something stands at `path`, or what was left cannot be
+        resumed: it is of another source or of other options.
 
     Examples
     --------
@@ -114,17 +125,30 @@ def build_store(
         )
     _load_coders()
     require(resident() + budget.least_bytes(tile_edges), memory, "An import")
+    path = Path(path)
+    for found in left_over(path, tmp):
+        if not (resume and found.resumable):
+            tell(str(found))
     with ExitStack() as stack:
-        writer = stack.enter_context(GraphWriter(path, overwrite=overwrite))
-        folder = Path(path).absolute().parent if tmp is None else Path(tmp)
-        workspace = stack.enter_context(Workspace(folder))
+        kept: NothingKept | Kept = NothingKept(path, tmp, overwrite=overwrite)
+        if resume:
+            options = {"order": order, "tile_edges": tile_edges}
+            kept = stack.enter_context(
+                Kept(source, path, tmp, overwrite=overwrite, options=options, tell=tell)
+            )
+        if kept.whole:
+            return open_store(path).attributes
+        writer = stack.enter_context(kept.writer())
+        workspace = stack.enter_context(kept.workspace())
         spare = memory - resident() - budget.SLACK_BYTES
         passes = 1 if order == "keep" else 2
         block_edges = block_edges or budget.block_edges(spare)
-        spilled = spill(source, workspace, block_edges, memory, progress, passes)
+        spilled = kept.spilled(source)
+        if spilled is None:
+            spilled = spill(source, workspace, block_edges, memory, progress, kept, passes)
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
         run = Run(spilled.file, 0, spilled.edges, 0, spilled.nodes << 32)
-        ordered = _order(run, spilled, order, memory, progress)
+        ordered = kept.ordered() or _order(run, spilled, order, memory, progress)
 
         share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
         cores = len(os.sched_getaffinity(0))
@@ -139,31 +163,33 @@ def build_store(
 
         usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
         encoder = TileEncoder(writer, pool, workers, usual, memory)
-        cutter = TileCutter(tile_edges, spilled.nodes, encoder.add)
         tally = Tally(spilled.nodes)
-        with Scratch(folder) as dealt:
+        taken = kept.take_tiles(writer, tally)
+        if taken.row < spilled.nodes:
+            cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, taken.row)
+            last, relabel = taken.key, None
             if order == "keep" and spilled.dictionary is None:
                 runs = spilled.dealer.runs() if spilled.dealer else iter(())
                 relabel = ordered.relabel
+                last = in_ids(last, ordered.node_ids)
             else:
-                run = replace(run, relabel=ordered.relabel)
-                runs = iter(_partitioned(run, dealt, bucket_edges, progress))
-                relabel = None
-            done = 0
-            for keys, count in Sorter(pool, workers, bucket_edges, relabel).pieces(runs):
+                runs = iter(_dealt(run, spilled, ordered, kept, workspace, bucket_edges, progress))
+            done = tally.edges
+            sorter = Sorter(pool, workers, bucket_edges, relabel)
+            for keys, count in keys_behind(sorter.pieces(runs_behind(runs, last)), taken.key):
                 tally.add(keys, count)
                 cutter.add(keys)
                 done += count
                 progress("writing", done, spilled.edges, "edges")
-        cutter.finish()
-        encoder.finish()
+            cutter.finish()
+            encoder.finish()
         return writer.finish(
             source=source.name,
             order=order,
             tile_edges=tile_edges,
-            duplicates=tally.duplicates,
+            duplicates=spilled.edges - tally.edges,
             self_loops=tally.self_loops,
-            local_edges=encoder.local_edges,
+            local_edges=taken.local_edges + encoder.local_edges,
             out_degree=[tally.out_degree],
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
@@ -188,15 +214,27 @@ def _order(run: Run, spilled: Spilled, order: str, memory: int, progress: Progre
     )
 
 
-def _partitioned(run: Run, dealt: Scratch, bucket_edges: int, progress: Progress) -> list[Run]:
-    """Deal the keys of a run to buckets where they do not fit in memory; its file is closed then."""
+def _dealt(
+    run: Run,
+    spilled: Spilled,
+    ordered: Order,
+    kept: NothingKept | Kept,
+    workspace: Workspace,
+    bucket_edges: int,
+    progress: Progress,
+) -> list[Run]:
+    """Deal keys to buckets, as those of rows, where they do not fit in memory; their file is closed then."""
+    buckets = kept.buckets()
+    if buckets is not None:
+        return buckets
+    run = kept.relabelled(run, ordered)
     if run.count <= max(1, bucket_edges):
         return [run] if run.count else []
     space = np.empty(max(2, bucket_edges), np.uint64)
-    buckets = partition(
-        run, dealt, space, lambda done: progress("partitioning", done, 2 * run.count, "edges")
-    )
+    out = workspace.file(name="dealt")
+    buckets = partition(run, out, space, lambda done: progress("partitioning", done, 2 * run.count, "edges"))
     run.scratch.close()
+    kept.dealt(spilled, ordered, buckets)
     return buckets
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.errors import DoesNotFitError, OocprError, UsageError
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import FileIO
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -55,6 +56,20 @@ def disk_errors(folder: Path, writing: int) -> Iterator[None]:
         raise DoesNotFitError(
             f"{folder} takes no {format_bytes(writing)} more ({format_bytes(free)} free): {error.strerror}.",
             _REMEDY,
+        ) from error
+
+
+@contextmanager
+def making_files(folder: Path) -> Iterator[None]:
+    """Name the folder in which no file can be made; UsageError, or DoesNotFitError where the disk is full."""
+    try:
+        with disk_errors(folder, 0):
+            yield
+    except OSError as error:
+        if isinstance(error, OocprError):
+            raise
+        raise UsageError(
+            f"{folder} takes no temporary files: {error.strerror}.", "Name another folder for them."
         ) from error
 
 
@@ -108,13 +123,11 @@ class Scratch:
         self._kept = 0
         # Pages that are never written never become resident.
         self._bytes = np.empty(memory, np.uint8)
-        try:
-            with disk_errors(folder, 0):
-                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed by close()
-        except OSError as error:
-            raise UsageError(
-                f"{folder} takes no temporary files: {error.strerror}.", "Name another folder for them."
-            ) from error
+        with making_files(folder):
+            self._file: FileIO = self._open()
+
+    def _open(self) -> FileIO:
+        return tempfile.TemporaryFile(dir=self.folder, buffering=0)
 
     def write(self, at: int, array: NDArray[Any]) -> None:
         """Write the contiguous `array` from byte `at` on; DoesNotFitError where the disk is full."""
@@ -195,8 +208,16 @@ class Workspace:
         self.folder = folder
         self._files: list[Scratch] = []
 
-    def file(self, memory: int = 0) -> Scratch:
-        """Make a file, the first `memory` bytes of it in memory; who is done with it early may close it."""
+    def file(self, memory: int = 0, name: str | None = None) -> Scratch:  # noqa: ARG002 - for who keeps files
+        """Make a file, the first `memory` bytes of it in memory; who is done with it early may close it.
+
+        Parameters
+        ----------
+        memory
+            Bytes.
+        name
+            What it is called where files are kept for another process; None where it needs none of it.
+        """
         self._files.append(Scratch(self.folder, memory))
         return self._files[-1]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from oocpr.ingest.settle import Segment, keys_of, settle
 from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
 
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from oocpr.ingest.dictionary import Dictionary
+    from oocpr.ingest.finished import Checkpoint
     from oocpr.ingest.scratch import Scratch, Workspace
     from oocpr.progress import Progress
     from oocpr.sources.block import Block, Source
@@ -67,12 +68,33 @@ class Spilled:
     dealer: Dealer | None
 
 
+class Keeper(Protocol):
+    """Keeps how far reading is, for another process to go on from there."""
+
+    def begin(self, source: Source, reader: Reader) -> bool:
+        """Take up what was read before; returns whether there is more to read."""
+        ...
+
+    def took(self, reader: Reader, mark: dict[str, Any] | None) -> None:
+        """Take note of a block, behind which `mark` leads."""
+        ...
+
+    def read(self, source: Source, reader: Reader) -> None:
+        """Take note that there is no more to read."""
+        ...
+
+    def numbered(self, spilled: Spilled) -> None:
+        """Take note that keys have numbers of nodes."""
+        ...
+
+
 def spill(
     source: Source,
     workspace: Workspace,
     block_edges: int,
     memory: int,
     progress: Progress,
+    keeper: Keeper,
     passes: int = 1,
 ) -> Spilled:
     """Write every edge of `source` to a file as a key, head << 32 | tail.
@@ -92,6 +114,8 @@ def spill(
         Most bytes that the process may hold.
     progress
         Told the stage "reading", and "looking up" and "numbering" where there are records.
+    keeper
+        Knows what was read before, and is told of every block.
     passes
         How often all edges will be written to temporary files, at least.
 
@@ -104,26 +128,42 @@ def spill(
     UsageError
         Where the source has weights.
     """
-    reader = _Reader(source, workspace, block_edges, memory)
-    with ahead(source.blocks(block_edges)) as blocks:
-        for number, block in enumerate(blocks, 1):
-            reader.take(block)
-            if number >= _FORESEEING and number & (number - 1) == 0:
-                _foresee(source, reader, workspace, passes)
-            if source.size is None:
-                progress("reading", reader.edges, None, "edges")
-            else:
-                progress("reading", source.position, source.size, "B")
+    reader = Reader(source, workspace, block_edges, memory)
+    if keeper.begin(source, reader):
+        with ahead(_marked(source, block_edges)) as blocks:
+            for number, (block, mark) in enumerate(blocks, 1):
+                reader.take(block)
+                keeper.took(reader, mark)
+                if number >= _FORESEEING and number & (number - 1) == 0:
+                    _foresee(source, reader, workspace, passes)
+                if source.size is None:
+                    progress("reading", reader.edges, None, "edges")
+                else:
+                    progress("reading", source.position, source.size, "B")
+        keeper.read(source, reader)
     if reader.records is None:
         return _numbered(source, reader)
     reader.file.shed()
     dictionary = settle(
         source, reader.file, reader.segments, reader.records, reader.listed, workspace, memory, progress
     )
-    return Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, None)
+    spilled = Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, None)
+    keeper.numbered(spilled)
+    return spilled
 
 
-def _foresee(source: Source, reader: _Reader, workspace: Workspace, passes: int) -> None:
+def _marked(source: Source, block_edges: int) -> Iterator[tuple[Block, dict[str, Any] | None]]:
+    """Yield the blocks, each with what leads behind it."""
+    blocks = source.blocks(block_edges)
+    try:
+        for block in blocks:
+            yield block, getattr(source, "mark", None)
+    finally:
+        if hasattr(blocks, "close"):
+            blocks.close()
+
+
+def _foresee(source: Source, reader: Reader, workspace: Workspace, passes: int) -> None:
     """Refuse a disk that will be too small, as far as the part that was read tells; log what is needed."""
     if not source.size or not source.position:
         return
@@ -135,7 +175,7 @@ def _foresee(source: Source, reader: _Reader, workspace: Workspace, passes: int)
     require_disk(workspace.folder, needed, "about ")
 
 
-class _Reader:
+class Reader:
     """Writes blocks as keys.
 
     Attributes
@@ -154,22 +194,69 @@ class _Reader:
         What keys stand for, and how many nodes were given as such; None while keys are of ids.
     segments
         How the keys are to be taken.
+    sizes
+        Edges of each block whose keys are of ids.
+    block_edges
+        Most edges of a block, which the dealer goes by.
     """
 
     def __init__(self, source: Source, workspace: Workspace, block_edges: int, memory: int) -> None:
         self.edges = 0
+        self.block_edges = block_edges
         # The other half is for the blocks, and for what tells the nodes.
-        self.file = workspace.file(max(0, memory - resident() - SLACK_BYTES) // 2)
+        self.file = workspace.file(max(0, memory - resident() - SLACK_BYTES) // 2, "keys")
         self.dealer: Dealer | None = None
         self.largest = -1
         self.ids: IdSet | None = IdSet()
         self.records: Records | None = None
         self.listed = 0
         self.segments: list[Segment] = []
+        self.sizes: list[int] = []
         self._source = source
         self._workspace = workspace
         self._memory = memory
-        self._block_edges = block_edges
+
+    @property
+    def nodes(self) -> int | None:
+        """How many nodes the source says there are, None where it does not."""
+        return self._source.nodes
+
+    def restore(self, at: Checkpoint, sizes: Iterable[int], segments: Iterable[Segment]) -> None:
+        """Take up where another process left off, with the files that it kept.
+
+        Parameters
+        ----------
+        at
+            How far it was.
+        sizes, segments
+            Of all blocks until then.
+        """
+        self.edges, self.listed, self.largest = at.edges, at.listed, at.largest
+        self.block_edges = at.block_edges
+        self.segments = list(segments)
+        if at.records is not None:
+            names = at.files.get("names-text", (1, 0, 0))
+            self.records = Records(
+                self._workspace,
+                named=at.points is not None,
+                count=at.records,
+                name_bytes=names[1],
+                points=at.points,
+            )
+            self.ids = None
+            return
+        assert self.ids is not None
+        if at.nodes is None and not self._fits(self.ids, at.largest):
+            self._recording(named=False)
+            return
+        self.edges = 0
+        for size in sizes:
+            keys = np.empty(size, np.uint64)
+            self.file.read(self.edges * KEY_BYTES, keys)
+            if at.nodes is None:
+                self.ids.add(keys, at.largest)
+            # The keys lie there as they are dealt, and come to lie there again.
+            self._deal(keys)
 
     def take(self, block: Block) -> None:
         """Write a block of any kind."""
@@ -188,8 +275,8 @@ class _Reader:
             self._write_numbers(records.number_names(block.src, block.dst), first)
         else:
             # A source may not know how to cut what it holds.
-            for start in range(0, len(block.src), self._block_edges):
-                piece = slice(start, start + self._block_edges)
+            for start in range(0, len(block.src), self.block_edges):
+                piece = slice(start, start + self.block_edges)
                 self._take_edges(block.src[piece], block.dst[piece])
 
     def _take_nodes(self, block: NodeBlock) -> None:
@@ -241,9 +328,10 @@ class _Reader:
     def _deal(self, keys: NDArray[np.uint64]) -> None:
         """Write keys of ids."""
         if self.dealer is None:
-            self.dealer = Dealer(self.file, self._block_edges, self._source.nodes)
+            self.dealer = Dealer(self.file, self.block_edges, self._source.nodes)
         self.dealer.add(keys)
         self.edges += keys.size
+        self.sizes.append(keys.size)
 
     def _write_numbers(self, numbers: NDArray[np.uint32], first: int) -> None:
         """Write a block of edges with numbers of the records from `first` on."""
@@ -263,7 +351,7 @@ def _beyond(source: Source, node: int) -> InputError:
     )
 
 
-def _numbered(source: Source, reader: _Reader) -> Spilled:
+def _numbered(source: Source, reader: Reader) -> Spilled:
     """Check a source whose ids are below 2^32."""
     if source.nodes is not None:
         if reader.largest >= source.nodes:

@@ -83,6 +83,8 @@ class TileCutter:
     add_tile
         Called for every tile in order with what `cut_tile` takes. What it returns, an array like the keys, is
         written to next; None where the keys may be overwritten.
+    first_row
+        The row with which the first tile begins.
 
     Examples
     --------
@@ -95,10 +97,10 @@ class TileCutter:
     [1 2] [1 0 1 0 0] 2
     """
 
-    def __init__(self, tile_edges: int, nodes: int, add_tile: AddTile) -> None:
+    def __init__(self, tile_edges: int, nodes: int, add_tile: AddTile, first_row: int = 0) -> None:
         self._nodes = nodes
         self._add_tile = add_tile
-        self._first_row = 0
+        self._first_row = first_row
         self._held = np.empty(tile_edges, np.uint64)
         self._fill = 0
 
