@@ -64,6 +64,8 @@ class Job:
         float64, shape (nodes,), sums to 1; None where uniform.
     kernel
         Product of a CUDA device; None for the default.
+    start
+        What the run begins from, float64, shape (nodes,); None for the teleport vector.
     token
         Names the run inside a process.
     """
@@ -75,6 +77,7 @@ class Job:
     threads: int | None = None
     teleport: NDArray[np.float64] | None = None
     kernel: str | None = None
+    start: NDArray[np.float64] | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property

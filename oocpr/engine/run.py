@@ -37,6 +37,7 @@ def solve(
     threads: int | None = None,
     kernel: str | None = None,
     teleport: NDArray[np.float64] | None = None,
+    start: NDArray[np.float64] | None = None,
     kept: dict[str, WholeGraph] | None = None,
     progress: Progress = silent,
 ) -> Solution:
@@ -60,6 +61,9 @@ def solve(
         Product of a CUDA device; None for the default.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
+    start
+        What the run begins from, such as earlier ranks: float64, shape (nodes,), sums to 1; None for the
+        teleport vector.
     kept
         Where method ``components`` leaves the graph in memory for later runs in this process; None to forget.
     progress
@@ -79,9 +83,9 @@ def solve(
     """
     plan.validate()
     if settings.method == "components":
-        return _solve_whole(store, settings, path, client, backend, threads, teleport, kept, progress)
+        return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    job = Job(path, settings, plan, backend, threads, teleport, kernel)
+    job = Job(path, settings, plan, backend, threads, teleport, kernel, start)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:
@@ -113,6 +117,7 @@ def _solve_whole(
     backend: str | Backend,
     threads: int | None,
     teleport: NDArray[np.float64] | None,
+    start: NDArray[np.float64] | None,
     kept: dict[str, WholeGraph] | None,
     progress: Progress,
 ) -> Solution:
@@ -121,7 +126,7 @@ def _solve_whole(
     if client is not None:
         from oocpr.engine.cluster import rank_on_worker
 
-        return rank_on_worker(client, path, settings, threads, teleport)
+        return rank_on_worker(client, path, settings, threads, teleport, start)
     from oocpr.engine.whole.graph import load_whole
     from oocpr.engine.whole.run import WholeRun
 
@@ -131,7 +136,7 @@ def _solve_whole(
     if not known:
         kept["graph"] = load_whole(store, threads)
     graph = kept["graph"]
-    run = WholeRun(graph, settings, threads, teleport)
+    run = WholeRun(graph, settings, threads, teleport, start)
     return run.rank(begun, 0 if known else graph.bytes_read, progress)
 
 
@@ -171,7 +176,8 @@ def _iterate(
 
 def _largest_push(job: Job, store: RankedStore) -> float:
     """Largest first push per out-link; an upper bound is enough."""
-    return 1 / store.nodes if job.teleport is None else float(job.teleport.max())
+    begun = job.teleport if job.start is None else job.start
+    return 1 / store.nodes if begun is None else float(begun.max())
 
 
 def _note(record: PassRecord, edges: int) -> str:

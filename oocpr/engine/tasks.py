@@ -79,7 +79,8 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
         spec.proposals,
     ).backend
     degree = store.out_degree(spec.row_begin, spec.row_end)
-    teleport = None if job.teleport is None else job.teleport[spec.row_begin : spec.row_end]
+    rows = slice(spec.row_begin, spec.row_end)
+    teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
     stream = TileStream(
         store.encoded,
         range(spec.first_tile, spec.last_tile),
@@ -88,7 +89,7 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
         job.readers,
         lambda encoded, stays: backend.prepare(encoded, spec.nodes, stays and job.plan.decoded),
     )
-    return Stripe(spec, store.tile_rows, backend, backend.allocate(spec, degree, teleport), stream)
+    return Stripe(spec, store.tile_rows, backend, backend.allocate(spec, degree, teleport, start), stream)
 
 
 def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
@@ -111,7 +112,8 @@ def reduce(
 ) -> State:
     """Add up what the stripes report, in their order, and decide the next push."""
     step = _step(job, state, nodes, published)
-    return method.end_pass(state, step, [part.sums for part in published], [part.sums for part in swept])
+    after = method.end_pass(state, step, [part.sums for part in published], [part.sums for part in swept])
+    return after if job.start is None else method.start_again(job.settings, state, after)
 
 
 def finish(stripe: Stripe, state: State, index: int) -> NDArray[np.float64]:
@@ -120,7 +122,11 @@ def finish(stripe: Stripe, state: State, index: int) -> NDArray[np.float64]:
 
 
 def rank_whole(
-    path: str, settings: Settings, threads: int | None, teleport: NDArray[np.float64] | None
+    path: str,
+    settings: Settings,
+    threads: int | None,
+    teleport: NDArray[np.float64] | None,
+    start: NDArray[np.float64] | None,
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole."""
     from oocpr.engine.whole.graph import load_whole
@@ -129,7 +135,7 @@ def rank_whole(
 
     begun = time.perf_counter()
     graph = load_whole(open_store(path), threads)
-    return WholeRun(graph, settings, threads, teleport).rank(begun, graph.bytes_read, silent)
+    return WholeRun(graph, settings, threads, teleport, start).rank(begun, graph.bytes_read, silent)
 
 
 def _step(job: Job, state: State, nodes: int, published: Sequence[Published]) -> SweepStep:
