@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 
 from oocpr.engine.backends.cuda_compile import fetch
-from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, LANES, Product, SegmentSums, Shape
+from oocpr.engine.backends.cuda_product import (
+    EVERYTHING,
+    FORMATS,
+    LANES,
+    Product,
+    SegmentSums,
+    Shape,
+    shape_for,
+)
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile
 from oocpr.engine.reads import READS, narrow, widen
 from oocpr.errors import DamagedError
@@ -93,6 +102,8 @@ VARIANTS = {
     "bits16": ("bits16", 1, {}),
     "bits8": ("bits8", 1, {}),
     "float32, lanes apart": ("float32", 1, {"shape": LANES}),
+    "bits8, hubs": ("bits8", 1, {"shape": Shape(teams=3, resident=1, hubs=1 << 16)}),
+    "float64 pairs, hubs": ("float64", 2, {"shape": replace(LANES, hubs=96)}),
     "float64 pairs": ("float64", 2, {}),
     "bits16 pairs of a stripe": ("bits16", 2, {"striped": True}),
     "float32 pairs": ("float32", 2, {}),
@@ -139,6 +150,7 @@ def test_no_schedule_changes_a_bit(device: Device) -> None:
     tile = random_tile(1000, 12, NODES)
     stored = gathered("bits16", 2, 2)
     shapes = [Shape(), Shape(each=1), LANES, Shape(teams=2, resident=2, each=9)]
+    shapes += [Shape(hubs=64), shape_for("bits16", paired=True, shared_bytes=device.shared_bytes)]
     results = [run(device, tile, stored, "bits16", shape=shape)[:2] for shape in shapes]
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):

@@ -15,7 +15,7 @@ import numpy as np
 from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
-from oocpr.engine.backends.cuda_product import Product, SegmentSums
+from oocpr.engine.backends.cuda_product import Product, SegmentSums, shape_for
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_found
 from oocpr.engine.backends.cuda_vectors import (
     DeviceReads,
@@ -49,6 +49,9 @@ LOCAL_SWEEPS = 2
 ISLAND_SWEEPS = 2
 """The same inside islands, where they cost little."""
 
+HUB_SHARE = 4
+"""Hubs are kept near where one link in so many comes from them."""
+
 KERNELS = {
     "balanced": "packed columns, equal pieces of edges",
     **{name: baseline.words for name, baseline in BASELINES.items() if not baseline.divides},
@@ -66,6 +69,8 @@ class CudaTile:
         Its arrays.
     checked
         Whether its columns are known to be nodes.
+    hubs
+        Whether enough of them are among the first nodes for these to be kept near; known of checked tiles.
     matrix
         Its links decoded, for a kernel that takes them so.
     laid
@@ -76,6 +81,7 @@ class CudaTile:
 
     there: DeviceTile
     checked: bool
+    hubs: bool = False
     matrix: Matrix | None = None
     laid: Baseline | None = None
     islands: Islands | None = None
@@ -107,7 +113,7 @@ class CudaBackend:
         self._islands = islands
         self._lock = Lock()
         self._vectors: dict[tuple[str, bool, bool, int], Vectors] = {}
-        self._products: dict[tuple[Gather, bool, bool], Product] = {}
+        self._products: dict[tuple[Gather, bool, bool, bool], Product] = {}
         with device:
             self._sums = SegmentSums.allocate(device, 1, 1, paired=True)
             self._local = LocalRoom(device, 1)
@@ -150,11 +156,13 @@ class CudaBackend:
         packed = parse_tile(encoded)
         with self._device, self._lock:
             tile = place_tile(self._device, packed, self._faults)
+            hubs = False
             if decode:
-                check_columns(self._device, tile, nodes, self._faults)
+                hub_edges = check_columns(self._device, tile, nodes, self._faults)
                 self._raise(int(fetch(self._faults)[0]))
+                hubs = HUB_SHARE * int(fetch(hub_edges)[0]) >= tile.edges
             matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
-            return CudaTile(tile, decode, matrix)
+            return CudaTile(tile, decode, hubs, matrix)
 
     def sweep_tile(
         self,
@@ -179,7 +187,7 @@ class CudaBackend:
             gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
             window = (spec.row_begin, begin)
             if tile.matrix is None:
-                product = self._product(gather, checked=not tile.checked)
+                product = self._product(gather, checked=not tile.checked, hubs=tile.hubs)
                 product(there, reads.array, spec.nodes, window, self._sums, self._faults)
                 delivered = there
             else:
@@ -256,8 +264,10 @@ class CudaBackend:
             self._vectors[key] = Vectors(self._device, spec, pairs=self._pairs)
         return self._vectors[key]
 
-    def _product(self, gather: Gather, *, checked: bool = False, local: bool = False) -> Product:
-        key = (gather, checked, local)
+    def _product(
+        self, gather: Gather, *, checked: bool = False, local: bool = False, hubs: bool = False
+    ) -> Product:
+        key = (gather, checked, local, hubs)
         if key not in self._products:
             self._products[key] = Product(
                 self._device,
@@ -266,6 +276,11 @@ class CudaBackend:
                 striped=gather.striped,
                 checked=checked,
                 local=local,
+                shape=shape_for(
+                    gather.reads,
+                    paired=gather.paired,
+                    shared_bytes=self._device.shared_bytes if hubs else 0,
+                ),
             )
         return self._products[key]
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 TEAMS = 4
 """Blocks of a stream that a block of threads decodes at a time."""
 
+HUBS = 1 << 15
+"""Nodes, from the first one on, whose out-links are counted: about as many as shared memory has room for."""
+
 FAULTS = {
     1: "its lengths contradict its header",
     2: "its starts contradict their directory",
@@ -126,13 +129,32 @@ def place_stream(device: Device, stream: Stream) -> tuple[Any, Any, Any, Any, An
     return xp.array(stream.words), directory, xp.array(stream.wide), xp.array(stream.narrow), widths
 
 
-def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, columns: Any = None) -> None:
-    """Decode all columns of a tile and check them; they are written where `columns` is given."""
+def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, columns: Any = None) -> Any:
+    """Decode all columns of a tile and check them.
+
+    Parameters
+    ----------
+    device, tile
+        The tile, and where it is.
+    nodes
+        Number of nodes.
+    faults
+        As for `place_tile`.
+    columns
+        uint32, of the device: receives the columns; None to have them checked only.
+
+    Returns
+    -------
+    array of the device
+        uint64, shape (1,): columns among the first HUBS nodes.
+    """
+    hub_edges = device.xp.zeros(1, np.uint64)
     if tile.edges:
         kernel = device.load("decode.cu", TEAMS=TEAMS).get_function("decode_columns")
         arguments = (*tile.columns, tile.begins, tile.ranks, tile.starts)
-        counts = (np.uint32(tile.edges), np.uint32(nodes))
-        kernel(*teams(tile.blocks), (*arguments, *counts, columns, faults))
+        counts = (np.uint32(tile.edges), np.uint32(nodes), np.uint32(HUBS))
+        kernel(*teams(tile.blocks), (*arguments, *counts, columns, hub_edges, faults))
+    return hub_edges
 
 
 def raise_faults(faults: Any) -> None:
