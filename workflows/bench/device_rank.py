@@ -363,8 +363,7 @@ def main() -> None:
     parser.add_argument(
         "--small", action="store_true", help="R-MAT 18 and a small web-like graph, all formats"
     )
-    parser.add_argument("--scales", type=int, nargs="*", default=[24, 26], help="of R-MAT")
-    parser.add_argument("--web", type=int, default=24, metavar="SCALE", help="of the web-like graph; 0: none")
+    graphs.add_options(parser)
     parser.add_argument("--tile-edges", type=int, default=JOINED_EDGES)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
@@ -377,23 +376,13 @@ def main() -> None:
         few += [{"reads": "float32"}, {"reads": "float64"}, {"method": "power", "reads": "float64"}]
     pool = cp.get_default_memory_pool()
 
-    def measure(name: str, nodes: int, edges: Any, chosen: list[dict[str, Any]]) -> None:
-        graph = graphs.rows_of(name, nodes, edges)
-        bench.guard(name, "runs", partial(bench.graph, graph, chosen))
+    def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
+        graph = graphs.rows_of(name, *make())
+        bench.guard(name, "runs", partial(bench.graph, graph, [*few, *(more if "web" in name else more[:1])]))
+
+    for name, make in graphs.makers(scales, web, options.matrix).items():
+        bench.guard(name, "graph", partial(measure, name, make))
         pool.free_all_blocks()
-
-    def rmat(scale: int) -> None:
-        nodes, edges = graphs.rmat_edges(scale)
-        measure(f"rmat{scale} by degree", nodes, graphs.by_out_degree(nodes, edges), [*few, {"sweeps": 1}])
-
-    def crawl() -> None:
-        count = 302_000_000 >> (24 - web)
-        measure(f"web{web} natural", *graphs.web_edges(web, count), [*few, *more])
-
-    if web:
-        bench.guard("web", "graph", crawl)
-    for scale in scales:
-        bench.guard(f"rmat{scale}", "graph", partial(rmat, scale))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
-from oocpr.engine.backends.cuda_product import Product, SegmentSums, shape_for
+from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_found
 from oocpr.engine.backends.cuda_vectors import (
     DeviceReads,
@@ -48,9 +48,6 @@ LOCAL_SWEEPS = 2
 
 ISLAND_SWEEPS = 2
 """The same inside islands, where they cost little."""
-
-HUB_SHARE = 4
-"""Hubs are kept near where one link in so many comes from them."""
 
 KERNELS = {
     "balanced": "packed columns, equal pieces of edges",
@@ -160,7 +157,7 @@ class CudaBackend:
             if decode:
                 hub_edges = check_columns(self._device, tile, nodes, self._faults)
                 self._raise(int(fetch(self._faults)[0]))
-                hubs = HUB_SHARE * int(fetch(hub_edges)[0]) >= tile.edges
+                hubs = enough_hubs(int(fetch(hub_edges)[0]), tile.edges)
             matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
             return CudaTile(tile, decode, hubs, matrix)
 

@@ -68,7 +68,7 @@ class Shape:
     hubs: int = 0
 
     def cut(self, blocks: int, multiprocessors: int) -> tuple[int, int]:
-        """Number of blocks of threads, and blocks of 1024 edges each takes before it goes on behind the others.
+        """Number of blocks of threads, and of blocks of 1024 edges that each takes at a time.
 
         Examples
         --------
@@ -91,7 +91,18 @@ LANES = Shape(teams=4, resident=5, each=4, edge_order=False)
 
 HUB_TEAMS = 14
 HUB_BYTES = 80 << 10
-"""Teams, and bytes for hubs, of a block of threads that keeps hubs: more of either leaves less for the cache."""
+"""Teams and bytes of a block of threads that keeps hubs: more of either leaves less for the cache."""
+
+
+def enough_hubs(hub_edges: int, edges: int) -> bool:
+    """Say whether hubs are worth keeping near, from how many of a tile's links are theirs.
+
+    Examples
+    --------
+    >>> enough_hubs(20, 100), enough_hubs(50, 100)
+    (False, True)
+    """
+    return 4 * hub_edges >= edges
 
 
 def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0) -> Shape:
@@ -102,7 +113,7 @@ def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0) -> Shape:
     reads, paired
         As for Product.
     shared_bytes
-        Shared memory that a block of threads can be given, where many links come from the first nodes; else 0.
+        Shared memory that a block of threads can be given, where hubs are worth it; else 0.
 
     Examples
     --------
