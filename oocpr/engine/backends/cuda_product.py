@@ -99,10 +99,10 @@ def enough_hubs(hub_edges: int, edges: int) -> bool:
 
     Examples
     --------
-    >>> enough_hubs(20, 100), enough_hubs(50, 100)
+    >>> enough_hubs(10, 100), enough_hubs(20, 100)
     (False, True)
     """
-    return 4 * hub_edges >= edges
+    return 8 * hub_edges >= edges
 
 
 def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0) -> Shape:
