@@ -114,8 +114,8 @@ class Quiet(CudaBackend):
 WAYS = {
     "no proposals": lambda device: Quiet(device),
     "proposals inside tiles only": lambda device: CudaBackend(device, pairs=False),
-    "islands": lambda device: CudaBackend(device, islands=True),
-    "islands, proposals inside tiles only": lambda device: CudaBackend(device, pairs=False, islands=True),
+    "islands": lambda device: CudaBackend(device, islands_from=0),
+    "islands, proposals inside tiles only": lambda device: CudaBackend(device, pairs=False, islands_from=0),
 }
 
 

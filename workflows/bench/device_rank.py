@@ -37,7 +37,7 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.stream import PassTraffic
 from oocpr.engine.stripe import Stripe
 from oocpr.plan.joining import JOINED_EDGES
-from oocpr.plan.model import DEVICE_MIXING
+from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES
 from oocpr.plan.plan import sweeps_for
 from oocpr.store.packing import encode_tile
 
@@ -265,7 +265,8 @@ class Bench:
         """Everything that is measured on one graph; settings without sweeps get those of a plan."""
         name = graph.name
         there = OnDevice(self.backend, graph, -(-graph.edges // self.tile_edges), self.threads)
-        planned = sweeps_for(there.local_share, on_device=True)
+        small = graph.edges <= SMALL_EDGES
+        planned = sweeps_for(there.local_share, on_device=True, small=small)
         facts = {
             "nodes": there.nodes,
             "edges": there.edges,

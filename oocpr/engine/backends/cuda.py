@@ -7,6 +7,7 @@ a pass are asked for. Rooms that kernels work in are kept from tile to tile.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -95,19 +96,19 @@ class CudaBackend:
         One of KERNELS: what delivers pushes to rows.
     pairs
         Whether rows also gather the proposals of tiles before theirs, at twice the bytes.
-    islands
-        Whether tiles that stay are swept in islands of neighbouring rows; else each as a whole.
+    islands_from
+        Edges from which on a tile that stays is swept in islands of neighbouring rows; else as a whole.
     """
 
     name = "cuda"
 
     def __init__(
-        self, device: Device, kernel: str = "balanced", *, pairs: bool = True, islands: bool = False
+        self, device: Device, kernel: str = "balanced", *, pairs: bool = True, islands_from: float = inf
     ) -> None:
         self._device = device
         self._kernel = kernel
         self._pairs = pairs
-        self._islands = islands
+        self._islands_from = islands_from
         self._lock = Lock()
         self._vectors: dict[tuple[str, bool, bool, int], Vectors] = {}
         self._products: dict[tuple[Gather, bool, bool, bool], Product] = {}
@@ -194,7 +195,7 @@ class CudaBackend:
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
             local = self._local if spec.proposals and step.sweeps > 1 else None
-            islands = local is not None and self._islands and tile.checked
+            islands = local is not None and tile.checked and there.edges >= self._islands_from
             room = (None, None) if local is None else (local.start, None if islands else local.sends)
             self._vectors_of(spec).update(state, self._sums, delivered, swept, step, reads, room)
             if islands:
