@@ -74,7 +74,7 @@ def plan_run(
         Measured rates, to predict the time.
     """
     from oocpr.engine.joined import JoinedStore
-    from oocpr.plan.joining import joined_cuts, joined_facts, joining_bytes
+    from oocpr.plan.joining import JOINED_EDGES, joined_cuts, joined_facts, joining_bytes
     from oocpr.plan.plan import choose_method, make_plan
 
     given = available_memory() if memory is None else parse_bytes(memory)
@@ -101,12 +101,13 @@ def plan_run(
 
     if on_device and alone:
         # One device computes everything: it needs neither small tiles nor several stripes.
-        cuts = joined_cuts(facts.tiles, facts.tile_edges)
-        larger = joined_facts(facts, graph.store.tile_rows, cuts)
-        plan = made(larger, base + joining_bytes(facts, larger), stripes or 1)
-        # Joining takes longer than reading, so it is for tiles that stay.
-        if plan.fits and plan.cached_tiles == larger.tiles:
-            return settings, plan, JoinedStore(graph.store, facts.tile_edges, cuts)
+        for joined_edges in JOINED_EDGES:
+            cuts = joined_cuts(facts.tiles, facts.tile_edges, joined_edges)
+            larger = joined_facts(facts, graph.store.tile_rows, cuts)
+            plan = made(larger, base + joining_bytes(facts, larger), stripes or 1)
+            # Joining takes longer than reading, so it is for tiles that stay.
+            if plan.fits and plan.cached_tiles == larger.tiles:
+                return settings, plan, JoinedStore(graph.store, facts.tile_edges, cuts)
         stripes = stripes or 1
     return settings, made(facts, base, stripes), graph.store
 

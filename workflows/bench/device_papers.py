@@ -23,6 +23,7 @@ from device import Bench, Cell
 from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
 from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
 from oocpr.engine.backends.cuda_tile import HUBS
+from oocpr.plan.joining import JOINED_EDGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,7 @@ def main() -> None:
 
     def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
         graph = graphs.rows_of(name, *make())
-        Papers(bench, graph, graphs.pack(bench.device, graph, 1 << 26, options.threads)).all()
+        Papers(bench, graph, graphs.pack(bench.device, graph, JOINED_EDGES[0], options.threads)).all()
 
     for name, make in graphs.makers(options.scales, options.web, options.matrix).items():
         bench.guard(name, "graph", partial(measure, name, make))

@@ -365,7 +365,7 @@ def main() -> None:
         "--small", action="store_true", help="R-MAT 18 and a small web-like graph, all formats"
     )
     graphs.add_options(parser)
-    parser.add_argument("--tile-edges", type=int, default=JOINED_EDGES)
+    parser.add_argument("--tile-edges", type=int, default=JOINED_EDGES[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args()
