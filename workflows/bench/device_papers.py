@@ -28,7 +28,7 @@ from oocpr.plan.joining import JOINED_EDGES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-READS = ("bits16", "float32", "float64")
+READS = ("bits8", "bits16", "float32", "float64")
 CLOSE = 1e-12
 """Relative; sums by atomic additions come in any order."""
 
