@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.cuda import CudaBackend
 
+STORED_EDGES = 1 << 20
+"""Edges of the tiles of a store, which know the share of edges inside them."""
+
 VECTORS = ("publish", "load_pushes", "update", "settle", "propose")
 PARTS: dict[str, Any] = {
     **dict.fromkeys(VECTORS, Vectors), "load_pushes": cuda, "__call__": Product, "sweep_islands": cuda
@@ -131,7 +134,7 @@ class OnDevice:
             self.stream.tiles.append(backend.prepare(coded, graph.nodes, True))
         self.device_bytes = sum(tile.there.nbytes for tile in self.stream.tiles)
         self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
-        self.local_share = _local_share(graph, self.tile_rows, tile_edges)
+        self.local_share = _local_share(graph, STORED_EDGES)
 
     def stripes(self, settings: Settings) -> Iterator[tuple[Stripe, Any]]:
         """The one stripe, with rows as before a run; the same memory each time."""
@@ -349,11 +352,15 @@ def _encode(
         return list(pool.map(encode, range(len(begins)))), tile_rows
 
 
-def _local_share(graph: graphs.DeviceGraph, tile_rows: NDArray[np.int64], tile_edges: int) -> float:
+def _local_share(graph: graphs.DeviceGraph, tile_edges: int) -> float:
+    """Share of the edges that begin and end inside a tile, for tiles as a store has them."""
+    first_edges = cp.arange(0, graph.edges, tile_edges)
+    first_rows = cp.searchsorted(graph.offsets, first_edges, side="right") - 1
+    bounds = [*first_rows.tolist(), graph.nodes]
     inside = 0
-    for t, (first, last) in enumerate(pairwise(tile_rows)):
+    for t, (first, last) in enumerate(pairwise(bounds)):
         columns = graph.columns[t * tile_edges : (t + 1) * tile_edges]
-        inside += int(((columns >= int(first)) & (columns < int(last))).sum())
+        inside += int(((columns >= first) & (columns < last)).sum())
     return inside / graph.edges
 
 
