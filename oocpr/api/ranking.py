@@ -35,6 +35,7 @@ def plan(
     reads: str | None = None,
     stop: str = "certified",
     memory: str | int | None = None,
+    device_memory: str | int | None = None,
     stripes: int | None = None,
     personalized: bool = False,
     threads: int | None = None,
@@ -68,7 +69,6 @@ def plan(
     >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
     True
     """
-    from oocpr.engine.backends.cuda_device import is_cuda
     from oocpr.engine.job import chosen_device
     from oocpr.engine.probe import measure_rates
 
@@ -85,7 +85,8 @@ def plan(
         memory=memory,
         stripes=stripes,
         personalized=personalized,
-        on_device=is_cuda(device),
+        device=device,
+        device_memory=device_memory,
         base=base,
     )
     if not made.fits:
@@ -98,7 +99,8 @@ def plan(
         memory=made.memory,
         stripes=stripes,
         personalized=personalized,
-        on_device=is_cuda(device),
+        device=device,
+        device_memory=device_memory,
         base=base,
         rates=rates,
     )
@@ -115,6 +117,7 @@ def pagerank(
     stop: str = "certified",
     max_passes: int | None = None,
     memory: str | int | None = None,
+    device_memory: str | int | None = None,
     stripes: int | None = None,
     dangling: str = "strongly",
     personalization: Mapping[Any, float] | NDArray[np.float64] | str | os.PathLike[str] | None = None,
@@ -148,6 +151,9 @@ def pagerank(
         Passes after which to give up; None for ample.
     memory
         Most bytes of the process; None for what the machine has free.
+    device_memory
+        Most bytes that a CUDA device's memory pool may take, its driver's own apart; None for what it has
+        free. Tiles that do not fit pass through it while it computes.
     stripes
         Parts of the graph that advance side by side; None to choose by size.
     dangling
@@ -185,7 +191,6 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
-    from oocpr.engine.backends.cuda_device import is_cuda
     from oocpr.engine.job import chosen_device
     from oocpr.engine.run import solve
     from oocpr.jit import watched
@@ -211,7 +216,8 @@ def pagerank(
         memory=memory,
         stripes=stripes,
         personalized=teleport is not None,
-        on_device=is_cuda(device),
+        device=device,
+        device_memory=device_memory,
         alone=client is None,
         base=process_bytes(opened),
     )

@@ -10,7 +10,16 @@ import click
 
 from oocpr.cli import NOT_CONVERGED, fail
 from oocpr.cli.graphs import source_options
-from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, naming_stdout, tell_notices
+from oocpr.cli.options import (
+    Command,
+    check_output,
+    device_options,
+    emit,
+    emit_json,
+    json_option,
+    naming_stdout,
+    tell_notices,
+)
 from oocpr.cli.tables import pairs, ranking
 from oocpr.errors import UsageError
 from oocpr.units import format_bound, format_bytes, format_count, format_seconds
@@ -90,13 +99,7 @@ _WORTH_SAYING = 0.1
     help="Parts of the graph that advance side by side.  [default: by size]",
 )
 @click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores]")
-@click.option(
-    "--device",
-    default="cpu",
-    show_default=True,
-    metavar="auto|cpu|cuda[:I]",
-    help="What computes; auto is a CUDA device where one can be used.",
-)
+@device_options
 @click.option(
     "--kernel", metavar="NAME", help="How a CUDA device multiplies.  [default: balanced, the fastest]"
 )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.base import Backend
     from oocpr.engine.settings import Settings
     from oocpr.engine.stream import TileBytes
+    from oocpr.plan.device import DeviceTiers
     from oocpr.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -103,7 +104,9 @@ class Job:
         )
 
 
-def make_backend(name: str | Backend, threads: int | None, kernel: str | None = None) -> Backend:
+def make_backend(
+    name: str | Backend, threads: int | None, kernel: str | None = None, tiers: DeviceTiers | None = None
+) -> Backend:
     """Return the backend of a name, or the one that is given.
 
     Parameters
@@ -114,6 +117,8 @@ def make_backend(name: str | Backend, threads: int | None, kernel: str | None = 
         Of a processor; None for all cores.
     kernel
         Product of a CUDA device; None for the default.
+    tiers
+        What stays where on that device; None where everything is to.
 
     Raises
     ------
@@ -137,7 +142,7 @@ def make_backend(name: str | Backend, threads: int | None, kernel: str | None = 
 
         return ReferenceBackend()
     if is_cuda(name):
-        return _on_device(name, kernel)
+        return _on_device(name, kernel, tiers)
     raise UsageError(f"device {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}, or cuda:1.")
 
 
@@ -160,11 +165,15 @@ def chosen_device(name: str, kernel: str | None) -> str:
     return "cuda"
 
 
-def _on_device(name: str, kernel: str | None) -> Backend:
+def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Backend:
     from oocpr.engine.backends.cuda import KERNELS, CudaBackend
 
     kernel = kernel or next(iter(KERNELS))
     if kernel not in KERNELS:
         raise UsageError(f"kernel {kernel!r} is not known.", f"Use one of {', '.join(KERNELS)}.")
     # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
-    return CudaBackend(open_device(name), kernel, pairs=False, islands_from=SMALL_EDGES + 1)
+    device = open_device(name)
+    if tiers is not None and tiers.promised:
+        device.limit(tiers.memory)
+    pairs = tiers is not None and tiers.pairs
+    return CudaBackend(device, kernel, pairs=pairs, islands_from=SMALL_EDGES + 1)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep, TileSums
-    from oocpr.engine.stream import PassTraffic, TileStream
+    from oocpr.engine.stream import PassTraffic, Tiles
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Stripe:
     tile_rows: NDArray[np.int64]
     backend: Backend
     state: Any
-    stream: TileStream
+    stream: Tiles
 
     def publish(self, step: PublishStep) -> tuple[Any, Pushed]:
         """Make the stripe's next push."""

@@ -18,6 +18,10 @@ JOINED_EDGES = (2**28, 2**26)
 edges took 1.18 ms in one tile and 1.30 in tiles of the second size; a run took 37 ms in 16, 112 in 256."""
 
 
+STREAMED_EDGES = (2**25, 2**23, 2**21)
+"""The same where tiles stream through a device: the link wants several megabytes at once."""
+
+
 def joined_cuts(tiles: int, tile_edges: int, joined_edges: int) -> tuple[int, ...]:
     """First stored tile of each joined one, and the number of tiles.
 

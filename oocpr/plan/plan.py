@@ -21,6 +21,7 @@ from oocpr.plan.tiling import default_stripes, stripe_tiles
 from oocpr.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
+    from oocpr.plan.device import DeviceTiers
     from oocpr.plan.model import Rates
 
 
@@ -74,6 +75,8 @@ class Plan:
         Predicted; `seconds` is None where no rates were measured.
     proposals
         Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
+    device
+        What stays where on the one CUDA device that computes; None for anything else.
     """
 
     facts: GraphFacts
@@ -89,11 +92,12 @@ class Plan:
     passes: int
     seconds: float | None
     proposals: bool = True
+    device: DeviceTiers | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether the run stays within the memory that was given."""
-        return self.need.total <= self.memory
+        """Whether the run stays within the memory that was given, on a device too."""
+        return self.need.total <= self.memory and (self.device is None or self.device.fits)
 
     @property
     def cache_bytes(self) -> int:
@@ -102,6 +106,8 @@ class Plan:
         if self.method == "components":
             # Counted with the scratch of the run.
             return 0
+        if self.device is not None:
+            return self.device.pinned_bytes
         kept = self.cached_tiles * facts.most_tile_bytes
         if not self.decoded:
             return kept
@@ -131,6 +137,8 @@ class Plan:
         DoesNotFitError
             With both numbers and the way out.
         """
+        if self.device is not None:
+            self.device.validate()
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
             least = f"{-(-self.need.total // 2**20)}MiB"
@@ -154,6 +162,7 @@ class Plan:
                 "ring": self.need.ring,
                 "tile_cache": self.cache_bytes,
                 "store": self.streamed_bytes,
+                **({} if self.device is None else self.device.to_json()),
             },
             "memory": self.memory,
             "needed": self.need.total,
@@ -190,6 +199,7 @@ class Plan:
             ("scratch, ring", format_bytes(need.scratch + need.ring)),
             ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
             ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
+            *([] if self.device is None else self.device.rows(facts.tiles)),
             ("from the store", f"{format_bytes(self.streamed_bytes)} a pass"),
             ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
             ("passes", f"about {self.passes}"),

@@ -58,8 +58,8 @@ def encoded(store: GraphStore, tile: int) -> bytes:
     return out[: store.encoded.read_into(tile, out)].tobytes()
 
 
-def keep_bytes(buffer: NDArray[np.uint8], stays: bool) -> tuple[NDArray[np.uint8], bool]:
-    return buffer, stays
+def keep_bytes(_: int, buffer: NDArray[np.uint8], stays: bool) -> tuple[NDArray[np.uint8], bool]:
+    return buffer.copy() if stays else buffer, stays
 
 
 def run(stream: TileStream) -> tuple[list[tuple[int, bytes, bool]], PassTraffic]:

@@ -17,6 +17,7 @@ from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Mat
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
 from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
+from oocpr.engine.backends.cuda_stream import CudaTileStream
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_found
 from oocpr.engine.backends.cuda_vectors import (
     DeviceReads,
@@ -27,7 +28,7 @@ from oocpr.engine.backends.cuda_vectors import (
     load_pushes,
 )
 from oocpr.engine.reads import READS
-from oocpr.errors import DamagedError
+from oocpr.errors import DamagedError, UsageError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import parse_tile
 from oocpr.store.unpacking import decode_tile
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_islands import Islands
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.stream import TileBytes
 
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
@@ -161,6 +163,32 @@ class CudaBackend:
                 hubs = enough_hubs(int(fetch(hub_edges)[0]), tile.edges)
             matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
             return CudaTile(tile, decode, hubs, matrix)
+
+    def open_stream(
+        self, source: TileBytes, tiles: range, nodes: int, *, on_device: frozenset[int], **ring: Any
+    ) -> CudaTileStream:
+        """See Streams.
+
+        Raises
+        ------
+        UsageError
+            Where tiles do not stay and the kernel takes them decoded.
+        """
+        if self._kernel != "balanced" and len(on_device) < len(tiles):
+            raise UsageError(
+                f"kernel {self._kernel!r} needs the graph in the memory of the device.",
+                "Give it more device memory, or use kernel balanced.",
+            )
+        return CudaTileStream(
+            self._device,
+            source,
+            tiles,
+            on_device=on_device,
+            keep=lambda encoded: self.prepare(encoded, nodes, True),
+            pass_by=lambda arrived: CudaTile(arrived, False),
+            faults=self._faults,
+            **ring,
+        )
 
     def sweep_tile(
         self,

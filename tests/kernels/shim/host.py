@@ -20,6 +20,10 @@ from oocpr.engine.backends.cuda_sources import inline, kernel_names
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.cuda_compile import Mark
+
 SHIM = Path(__file__).parent
 SANITIZE = os.environ.get("OOCPR_SHIM_SANITIZE") == "1"
 """Whether to compile with the sanitizers of addresses and of undefined behaviour; needs libasan preloaded."""
@@ -142,6 +146,13 @@ class HostKernels:
         return self._kernels[name]
 
 
+class HostMark:
+    """See Mark; the host does everything at once."""
+
+    def synchronize(self) -> None:
+        """See Mark."""
+
+
 class HostDevice:
     """What :class:`oocpr.engine.backends.cuda_compile.Device` describes, on the host.
 
@@ -184,6 +195,22 @@ class HostDevice:
         return self._loaded[key]
 
     def synchronize(self) -> None:
+        """See Device."""
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """See Device."""
+        return np.empty(nbytes, np.uint8)
+
+    def mark(self) -> HostMark:
+        """See Device."""
+        return HostMark()
+
+    def send_beside(self, array: Any, values: NDArray[np.uint8], after: Mark | None) -> HostMark:  # noqa: ARG002
+        """See Device."""
+        array[...] = values
+        return HostMark()
+
+    def wait_for(self, mark: Mark) -> None:
         """See Device."""
 
     def __enter__(self) -> HostDevice:
