@@ -134,6 +134,18 @@ def matrix_edges(path: Path) -> tuple[int, Any]:
     return int(matrix.shape[0]), _distinct(edges)
 
 
+def grown_edges(path: Path, copies: int, cross: float = 0.01, seed: int = 1) -> tuple[int, Any]:
+    """A graph so many times beside itself, and `cross` random links for each of its own."""
+    nodes, edges = matrix_edges(path)
+    each = int(edges.size)
+    grown = cp.empty(each * copies, np.uint64)
+    for copy in range(copies):
+        grown[copy * each : (copy + 1) * each] = edges + np.uint64(copy * nodes) * np.uint64(2**32 + 1)
+    random = cp.random.RandomState(seed)
+    ends = random.randint(0, nodes * copies, (2, int(cross * grown.size)), dtype=np.int64).astype(np.uint64)
+    return nodes * copies, _distinct(cp.concatenate([grown, ends[0] << np.uint64(32) | ends[1]]))
+
+
 def makers(scales: list[int], web: int, matrices: list[Path]) -> dict[str, Callable[[], tuple[int, Any]]]:
     """Graphs by name, made on call: R-MAT in two orders, the web-like graph, and files."""
     made: dict[str, Callable[[], tuple[int, Any]]] = {}

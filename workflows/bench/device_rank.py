@@ -127,14 +127,14 @@ class OnDevice:
         self.backend = backend
         self.nodes, self.edges = graph.nodes, graph.edges
         tile_edges = -(-graph.edges // tiles)
-        encoded, self.tile_rows = _encode(graph, tile_edges, threads)
+        encoded, self.tile_rows = encoded_tiles(graph, tile_edges, threads)
         self.stream = Held([])
         for _ in range(len(encoded)):
             coded = np.frombuffer(encoded.pop(0), np.uint8)
             self.stream.tiles.append(backend.prepare(coded, graph.nodes, True))
         self.device_bytes = sum(tile.there.nbytes for tile in self.stream.tiles)
         self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
-        self.local_share = _local_share(graph, STORED_EDGES)
+        self.local_share = local_share(graph)
 
     def stripes(self, settings: Settings) -> Iterator[tuple[Stripe, Any]]:
         """The one stripe, with rows as before a run; the same memory each time."""
@@ -333,7 +333,7 @@ class Bench:
         }
 
 
-def _encode(
+def encoded_tiles(
     graph: graphs.DeviceGraph, tile_edges: int, threads: int
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Tiles as a store has them, and their first owned rows."""
@@ -352,7 +352,7 @@ def _encode(
         return list(pool.map(encode, range(len(begins)))), tile_rows
 
 
-def _local_share(graph: graphs.DeviceGraph, tile_edges: int) -> float:
+def local_share(graph: graphs.DeviceGraph, tile_edges: int = STORED_EDGES) -> float:
     """Share of the edges that begin and end inside a tile, for tiles as a store has them."""
     first_edges = cp.arange(0, graph.edges, tile_edges)
     first_rows = cp.searchsorted(graph.offsets, first_edges, side="right") - 1
