@@ -69,5 +69,7 @@ class LocalCrew:
 
     def close(self) -> None:
         """See Crew."""
+        for stripe in self._stripes:
+            stripe.close()
         self._stripes.clear()
         forget(self._job.token)

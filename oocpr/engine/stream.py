@@ -61,6 +61,9 @@ class Tiles(Protocol):
             When a tile's bytes are not what was written; no later tile is computed.
         """
 
+    def close(self) -> None:
+        """End what is still going on; no pass follows."""
+
 
 def pageable(nbytes: int) -> NDArray[np.uint8]:
     """Memory as it comes."""
@@ -115,6 +118,9 @@ class TileStream:
                 compute(tile, self._kept[tile])
             return PassTraffic(0, 0.0)
         return self._stream(compute)
+
+    def close(self) -> None:
+        """See Tiles; between passes nothing goes on."""
 
     def _stream(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         slots = min(self._slots, len(self._tiles) - len(self._kept))

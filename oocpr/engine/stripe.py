@@ -55,8 +55,13 @@ class Stripe:
         sums = self.backend.sums(self.state, swept, step)
         return self._sums(sums, step), traffic
 
+    def close(self) -> None:
+        """End what the stream of tiles is still doing."""
+        self.stream.close()
+
     def finish(self, carry: float) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows, what the stripe before owed included."""
+        self.close()
         return self.backend.finish(self.state, carry)
 
     def _sums(self, sums: TileSums, step: SweepStep) -> StripeSums:

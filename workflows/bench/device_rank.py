@@ -70,6 +70,9 @@ class Held:
             compute(number, tile)
         return PassTraffic(0, 0.0)
 
+    def close(self) -> None:
+        """See Tiles."""
+
 
 @dataclass(frozen=True)
 class Ranked:

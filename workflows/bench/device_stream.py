@@ -104,6 +104,7 @@ class Streamed:
             seconds.append(perf_counter() - begun)
             if settings.satisfied(state.residuals[-1]):
                 break
+        self.stream.close()
         ranks = rows.ranks + rows.residual
         return ranks / ranks.sum(), seconds, settings.bound(state.residuals[-1])
 

@@ -7,6 +7,7 @@ through a ring of slots. Nothing here is waited for but a pinned buffer that is 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,34 +85,60 @@ class CudaTileStream:
         with device:
             self._slots = [device.xp.empty(most, np.uint8) for _ in range(min(slots, passing))]
             self._room = ArrivalRoom(device, edges, segments) if passing else None
+        self._passing = [tile for tile in tiles if tile not in on_device]
         self._free: list[Mark | None] = [None] * len(self._slots)
-        self._sent = 0
+        self._pinned: dict[int, Pinned] = {}
+        self._under_way: deque[Mark] = deque()
+        self._used = 0
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
-        """See TileStream; returns before any of it is done."""
+        """See Tiles; returns before it is done, the first tiles of the next pass under way."""
 
         def use(tile: int, prepared: Any) -> None:
             if tile in self._on_device:
                 compute(tile, prepared)
                 return
-            arrived = self._send(tile, *prepared)
+            self._send_ahead()
+            if not self._under_way:
+                self._send(prepared)
+            arriving = self._under_way.popleft()
+            with self._device:
+                self._device.wait_for(arriving)
+                assert self._room is not None, "a tile that does not stay has room"
+                at = self._used % len(self._slots)
+                arrived = self._room.make_ready(self._slots[at], prepared[1], self._faults)
             compute(tile, self._pass_by(arrived))
-            self._free[self._sent % len(self._slots)] = self._device.mark()
-            self._sent += 1
+            with self._device:
+                self._free[at] = self._device.mark()
+            self._used += 1
+            if tile not in self._in_host:
+                arriving.synchronize()
+            self._send_ahead()
 
         return self._host.run(use)
 
-    def _send(self, tile: int, encoded: NDArray[np.uint8], found: TileMap) -> DeviceTile:
-        at = self._sent % len(self._slots)
-        slot = self._slots[at][: found.nbytes]
+    def close(self) -> None:
+        """Wait until nothing is under way to memory that is about to be freed."""
+        while self._under_way:
+            self._under_way.popleft().synchronize()
+        self._device.synchronize()
+
+    def _send_ahead(self) -> None:
+        """Send tiles from pinned memory to all slots but that of the tile in use."""
+        while len(self._under_way) < len(self._slots):
+            tile = self._passing[(self._used + len(self._under_way)) % len(self._passing)]
+            if tile not in self._pinned:
+                return
+            self._send(self._pinned[tile])
+
+    def _send(self, pinned: Pinned) -> None:
+        encoded, found = pinned
+        at = (self._used + len(self._under_way)) % len(self._slots)
         with self._device:
-            arriving = self._device.send_beside(slot, encoded[: found.nbytes], self._free[at])
-            self._device.wait_for(arriving)
-            assert self._room is not None, "a tile that does not stay has room"
-            arrived = self._room.make_ready(slot, found, self._faults)
-        if tile not in self._in_host:
-            arriving.synchronize()
-        return arrived
+            mark = self._device.send_beside(
+                self._slots[at][: found.nbytes], encoded[: found.nbytes], self._free[at]
+            )
+        self._under_way.append(mark)
 
     def _prepare(self, tile: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
         if tile in self._on_device:
@@ -120,4 +147,5 @@ class CudaTileStream:
             return encoded, map_tile(encoded)
         kept = self._device.pinned(encoded.size)
         kept[:] = encoded
-        return kept, map_tile(kept)
+        self._pinned[tile] = pinned = kept, map_tile(kept)
+        return pinned
