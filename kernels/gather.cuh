@@ -68,6 +68,12 @@ struct Sum {
     if constexpr (PAIRED) proposal += float(Reads::widen(word.proposal_from(column, window)));
   }
 
+  // A part of the row that comes after this one.
+  __device__ __forceinline__ void join(const Sum& later) {
+    push += later.push;
+    if constexpr (PAIRED) proposal += later.proposal;
+  }
+
   // The sum over a group, in every lane.
   template <int LANES> __device__ __forceinline__ Sum over() const {
     Sum all;
