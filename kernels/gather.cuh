@@ -68,10 +68,10 @@ struct Sum {
     if constexpr (PAIRED) proposal += float(Reads::widen(word.proposal_from(column, window)));
   }
 
-  // A part of the row that comes after this one.
-  __device__ __forceinline__ void join(const Sum& later) {
-    push += later.push;
-    if constexpr (PAIRED) proposal += later.proposal;
+  // Adds another part of the same row.
+  __device__ __forceinline__ void join(const Sum& other) {
+    push += other.push;
+    if constexpr (PAIRED) proposal += other.proposal;
   }
 
   // The sum over a group, in every lane.

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend
+    from oocpr.engine.backends.cuda_baselines import Cut, Gather
     from oocpr.engine.settings import Settings
     from oocpr.engine.stream import TileBytes
-    from oocpr.plan.plan import Plan
+    from oocpr.plan.plan import GraphFacts, Plan
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +66,8 @@ class Job:
         float64, shape (nodes,), sums to 1; None where uniform.
     kernel
         Product of a CUDA device; None for the default.
+    tuned
+        Whether it takes the fastest shape that tuning has kept on the device.
     token
         Names the run inside a process.
     """
@@ -76,6 +79,7 @@ class Job:
     threads: int | None = None
     teleport: NDArray[np.float64] | None = None
     kernel: str | None = None
+    tuned: bool = False
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -87,6 +91,10 @@ class Job:
     def readers(self) -> int:
         """Threads that read tiles for one stripe."""
         return 2 if (os.cpu_count() or 1) > 1 else 1
+
+    def make_backend(self) -> Backend:
+        """Return what computes the run in this process."""
+        return make_backend(self.backend, self.threads, self.kernel, self.plan.facts if self.tuned else None)
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
         """Rows and tiles of one stripe."""
@@ -103,7 +111,12 @@ class Job:
         )
 
 
-def make_backend(name: str | Backend, threads: int | None, kernel: str | None = None) -> Backend:
+def make_backend(
+    name: str | Backend,
+    threads: int | None,
+    kernel: str | None = None,
+    tuned_for: GraphFacts | None = None,
+) -> Backend:
     """Return the backend of a name, or the one that is given.
 
     Parameters
@@ -114,6 +127,8 @@ def make_backend(name: str | Backend, threads: int | None, kernel: str | None = 
         Of a processor; None for all cores.
     kernel
         Product of a CUDA device; None for the default.
+    tuned_for
+        Graph whose kind the product takes the fastest shape kept for; None for the default shape.
 
     Raises
     ------
@@ -137,7 +152,7 @@ def make_backend(name: str | Backend, threads: int | None, kernel: str | None = 
 
         return ReferenceBackend()
     if is_cuda(name):
-        return _on_device(name, kernel)
+        return _on_device(name, kernel, tuned_for)
     raise UsageError(f"device {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}, or cuda:1.")
 
 
@@ -160,11 +175,18 @@ def chosen_device(name: str, kernel: str | None) -> str:
     return "cuda"
 
 
-def _on_device(name: str, kernel: str | None) -> Backend:
-    from oocpr.engine.backends.cuda import KERNELS, CudaBackend
+def _on_device(name: str, kernel: str | None, tuned_for: GraphFacts | None) -> Backend:
+    from oocpr.engine.backends.cuda import CudaBackend
+    from oocpr.engine.backends.cuda_kept import kept_shapes
+    from oocpr.engine.backends.cuda_kernels import parse_kernel
 
-    kernel = kernel or next(iter(KERNELS))
-    if kernel not in KERNELS:
-        raise UsageError(f"kernel {kernel!r} is not known.", f"Use one of {', '.join(KERNELS)}.")
+    product, cut = parse_kernel(kernel)
+
+    def given(_: Gather, __: bool) -> Cut | None:
+        return cut
+
+    device = open_device(name)
+    kept = None if cut or tuned_for is None else kept_shapes(device, product, tuned_for)
     # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
-    return CudaBackend(open_device(name), kernel, pairs=False, islands_from=SMALL_EDGES + 1)
+    small = SMALL_EDGES + 1
+    return CudaBackend(device, product, pairs=False, islands_from=small, shapes=kept or given)

@@ -12,6 +12,7 @@ from oocpr.errors import DoesNotFitError
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -43,6 +44,10 @@ class Device(Protocol):
         """What the device calls itself."""
 
     @property
+    def identity(self) -> Mapping[str, str]:
+        """What tells it, and what drives it and compiles for it, from others."""
+
+    @property
     def warp(self) -> int:
         """Lanes of a warp."""
 
@@ -62,6 +67,9 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all that was launched has run."""
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Time that the device takes for what is launched; waits for it."""
 
     def __enter__(self) -> object:
         """Make the device current for this thread."""
@@ -131,6 +139,18 @@ class CudaDevice:
         return name.decode()
 
     @property
+    def identity(self) -> Mapping[str, str]:
+        """See Device."""
+        cuda, properties = self._xp.cuda, self._properties
+        return {
+            "name": self.name,
+            "capability": f"{properties['major']}.{properties['minor']}",
+            "multiprocessors": str(self.multiprocessors),
+            "driver": str(cuda.runtime.driverGetVersion()),
+            "compiler": ".".join(map(str, cuda.nvrtc.getVersion())),
+        }
+
+    @property
     def warp(self) -> int:
         """See Device."""
         return int(self._properties["warpSize"])
@@ -160,3 +180,13 @@ class CudaDevice:
     def synchronize(self) -> None:
         """See Device."""
         self._device.synchronize()
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """See Device."""
+        event = self._xp.cuda.Event
+        begin, end = event(), event()
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(self._xp.cuda.get_elapsed_time(begin, end)) / 1e3
