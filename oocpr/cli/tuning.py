@@ -75,7 +75,7 @@ def described(tuned: Tuned) -> str:
     notes = {found.best: "kept"} | {found.usual: "default" + ", kept" * (found.usual == found.best)}
     lines = [
         f"{'   not run' if trial.gteps is None else format(trial.gteps, '10.4g')}  "
-        f"{_words(trial.shape):<52}{notes.get(trial.shape, '')}".rstrip()
+        f"{_words(trial.shape):<62}{notes.get(trial.shape, '')}".rstrip()
         for trial in trials
     ]
     less = 1 - found.usual_gteps / found.gteps if found.gteps else 0.0
