@@ -188,7 +188,8 @@ def test_no_shape_changes_a_bit(
     usual = run(device, tile, stored, reads)
     case = Case(Gather(reads, pairs > 1), data.draw(st.booleans()), device.shared_bytes)
     found = run(device, tile, stored, reads, shape=data.draw(shapes(case)))
-    for a, b in zip(usual[:2], found[:2], strict=True):
+    # Without pairs there are no proposals.
+    for a, b in zip(usual[:pairs], found[:pairs], strict=True):
         assert a.tobytes() == b.tobytes()
 
 
