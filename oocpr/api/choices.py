@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,17 @@ def plan_run(
 def process_bytes(graph: Graph) -> int:
     """Bytes of the process before a run; what earlier runs on the graph have left is there for it."""
     return resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
+
+
+def takes_tuned(asked: bool | None) -> bool:
+    """Tell whether a run on a CUDA device takes shapes that tuning has kept.
+
+    Examples
+    --------
+    >>> takes_tuned(True), takes_tuned(False)
+    (True, False)
+    """
+    return os.environ.get("OOCPR_TUNE") != "off" if asked is None else asked
 
 
 def facts_of(store: GraphStore) -> GraphFacts:

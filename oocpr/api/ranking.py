@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oocpr.api.choices import asked_settings, plan_run, process_bytes
+from oocpr.api.choices import asked_settings, plan_run, process_bytes, takes_tuned
 from oocpr.api.graphs import Graph, as_graph, open_graph
+from oocpr.api.tuning import check_tuning, tune_once
 from oocpr.errors import UsageError
 from oocpr.progress import silent
 from oocpr.result.ranks import Ranks
@@ -91,7 +92,9 @@ def plan(
     )
     if not made.fits:
         return made
-    rates = measure_rates(planned, made, settings, backend=device, threads=threads, kernel=kernel)
+    rates = measure_rates(
+        planned, made, settings, backend=device, threads=threads, kernel=kernel, tuned=takes_tuned(None)
+    )
     _, timed, _ = plan_run(
         opened,
         settings,
@@ -125,6 +128,7 @@ def pagerank(
     client: Any = None,
     device: str = "cpu",
     kernel: str | None = None,
+    tune: bool | None = None,
     progress: Progress = silent,
 ) -> Ranks:
     """Rank the nodes of a graph.
@@ -171,6 +175,11 @@ def pagerank(
         processor elsewhere, or ``"reference"`` for plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
+        ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16.
+    tune
+        Whether a CUDA device takes the shape of the kernel that `oocpr.tune` found fastest for such graphs,
+        which changes no bit of the ranks. True finds it first where none is kept; None takes one that is
+        kept, unless the environment says OOCPR_TUNE=off; False takes the default.
     progress
         Told after every pass.
 
@@ -202,6 +211,8 @@ def pagerank(
     settings = asked_settings(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
     )
+    if tune:
+        check_tuning(device, kernel, client)
     opened = as_graph(graph, memory=memory, progress=progress)
     store = opened.store
     if client is None:
@@ -222,6 +233,8 @@ def pagerank(
         base=process_bytes(opened),
     )
     _LOG.info("plan of the run:\n%s", made)
+    if tune:
+        tune_once(planned, made, device=device, kernel=kernel, progress=progress)
     with watched(silent) as compilation:
         solution = solve(
             planned,
@@ -232,6 +245,7 @@ def pagerank(
             backend=device,
             threads=threads,
             kernel=kernel,
+            tuned=takes_tuned(tune),
             teleport=teleport,
             kept=opened.kept,
             progress=progress,

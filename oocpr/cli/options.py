@@ -125,7 +125,7 @@ def json_option(what: str) -> Decorator:
 
 def emit_json(value: object, target: str) -> None:
     """Write a value to a file, or to standard output for ``-``."""
-    from oocpr.result.atomic import replacing
+    from oocpr.store.atomic import replacing
 
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     if target == "-":

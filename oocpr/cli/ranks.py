@@ -101,7 +101,17 @@ _WORTH_SAYING = 0.1
 @click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores]")
 @device_options
 @click.option(
-    "--kernel", metavar="NAME", help="How a CUDA device multiplies.  [default: balanced, the fastest]"
+    "--kernel",
+    metavar="NAME",
+    help="How a CUDA device multiplies; binned:6:96 also says up to how many links a row has one thread, and "
+    "up to how many 16.  [default: balanced, the fastest]",
+)
+@click.option(
+    "--tune/--no-tune",
+    default=None,
+    help="Find the fastest shape of the kernel on the CUDA device first, where `oocpr tune` has kept none "
+    "for such graphs; or leave also what is kept alone. No bit of the ranks changes.  "
+    "[default: take what is kept, unless OOCPR_TUNE=off]",
 )
 @click.option(
     "--top",

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend
+    from oocpr.engine.backends.cuda_baselines import Cut, Gather
     from oocpr.engine.settings import Settings
     from oocpr.engine.stream import TileBytes
     from oocpr.plan.device import DeviceTiers
-    from oocpr.plan.plan import Plan
+    from oocpr.plan.plan import GraphFacts, Plan
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class Job:
         float64, shape (nodes,), sums to 1; None where uniform.
     kernel
         Product of a CUDA device; None for the default.
+    tuned
+        Whether it takes the fastest shape that tuning has kept on the device.
     token
         Names the run inside a process.
     """
@@ -77,6 +80,7 @@ class Job:
     threads: int | None = None
     teleport: NDArray[np.float64] | None = None
     kernel: str | None = None
+    tuned: bool = False
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -88,6 +92,11 @@ class Job:
     def readers(self) -> int:
         """Threads that read tiles for one stripe."""
         return 2 if (os.cpu_count() or 1) > 1 else 1
+
+    def make_backend(self) -> Backend:
+        """Return what computes the run in this process."""
+        facts = self.plan.facts if self.tuned else None
+        return make_backend(self.backend, self.threads, self.kernel, facts, self.plan.device)
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
         """Rows and tiles of one stripe."""
@@ -105,7 +114,11 @@ class Job:
 
 
 def make_backend(
-    name: str | Backend, threads: int | None, kernel: str | None = None, tiers: DeviceTiers | None = None
+    name: str | Backend,
+    threads: int | None,
+    kernel: str | None = None,
+    tuned_for: GraphFacts | None = None,
+    tiers: DeviceTiers | None = None,
 ) -> Backend:
     """Return the backend of a name, or the one that is given.
 
@@ -117,6 +130,8 @@ def make_backend(
         Of a processor; None for all cores.
     kernel
         Product of a CUDA device; None for the default.
+    tuned_for
+        Graph whose kind the product takes the fastest shape kept for; None for the default shape.
     tiers
         What stays where on that device; None where everything is to.
 
@@ -142,7 +157,7 @@ def make_backend(
 
         return ReferenceBackend()
     if is_cuda(name):
-        return _on_device(name, kernel, tiers)
+        return _on_device(name, kernel, tuned_for, tiers)
     raise UsageError(f"device {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}, or cuda:1.")
 
 
@@ -165,15 +180,23 @@ def chosen_device(name: str, kernel: str | None) -> str:
     return "cuda"
 
 
-def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Backend:
-    from oocpr.engine.backends.cuda import KERNELS, CudaBackend
+def _on_device(
+    name: str, kernel: str | None, tuned_for: GraphFacts | None, tiers: DeviceTiers | None
+) -> Backend:
+    from oocpr.engine.backends.cuda import CudaBackend
+    from oocpr.engine.backends.cuda_kept import kept_shapes
+    from oocpr.engine.backends.cuda_kernels import parse_kernel
 
-    kernel = kernel or next(iter(KERNELS))
-    if kernel not in KERNELS:
-        raise UsageError(f"kernel {kernel!r} is not known.", f"Use one of {', '.join(KERNELS)}.")
-    # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
+    product, cut = parse_kernel(kernel)
+
+    def given(_: Gather, __: bool) -> Cut | None:
+        return cut
+
     device = open_device(name)
+    kept = None if cut or tuned_for is None else kept_shapes(device, product, tuned_for)
+    # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
+    pairs = tiers is not None and tiers.pairs
     if tiers is not None and tiers.promised:
         device.limit(tiers.memory)
-    pairs = tiers is not None and tiers.pairs
-    return CudaBackend(device, kernel, pairs=pairs, islands_from=SMALL_EDGES + 1)
+    small = SMALL_EDGES + 1
+    return CudaBackend(device, product, pairs=pairs, islands_from=small, shapes=kept or given)

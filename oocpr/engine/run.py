@@ -36,6 +36,7 @@ def solve(
     backend: str | Backend = "cpu",
     threads: int | None = None,
     kernel: str | None = None,
+    tuned: bool = False,
     teleport: NDArray[np.float64] | None = None,
     kept: dict[str, WholeGraph] | None = None,
     progress: Progress = silent,
@@ -58,6 +59,8 @@ def solve(
         Threads that work on one tile.
     kernel
         Product of a CUDA device; None for the default.
+    tuned
+        Whether it takes the fastest shape that tuning has kept on the device.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
     kept
@@ -81,7 +84,7 @@ def solve(
     if settings.method == "components":
         return _solve_whole(store, settings, path, client, backend, threads, teleport, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    job = Job(path, settings, plan, backend, threads, teleport, kernel)
+    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:

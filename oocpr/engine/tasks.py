@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from oocpr.engine import method
 from oocpr.engine.backends.base import Streams
 from oocpr.engine.exchange import exchange
-from oocpr.engine.job import make_backend
 from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
 from oocpr.plan.tiers import RING_SLOTS
@@ -74,7 +73,7 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     settings = job.settings
     backend = exchange(
         job.token,
-        make_backend(job.backend, job.threads, job.kernel, job.plan.device),
+        job.make_backend(),
         store.nodes,
         settings.reads,
         spec.proposals,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from oocpr.engine.backends.base import StripeSpec, SweepStep
-from oocpr.engine.backends.cuda import KERNELS, CudaBackend
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_kernels import KERNELS
 from oocpr.engine.job import Job
 from oocpr.engine.reads import READS
 from oocpr.engine.settings import Settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -34,16 +34,20 @@ from oocpr.store.layout import parse_tile
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import PublishStep, Pushed, StripeSpec, SweepStep, TileSums
+    from oocpr.engine.backends.cuda_baselines import Cut
     from oocpr.engine.backends.cuda_baselines import Product as Baseline
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_islands import Islands
+    from oocpr.engine.backends.cuda_product import Shape
     from oocpr.engine.backends.cuda_tile import DeviceTile
     from oocpr.engine.stream import TileBytes
+
+    Shapes = Callable[[Gather, bool], Shape | Cut | None]
 
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
@@ -51,12 +55,6 @@ LOCAL_SWEEPS = 2
 
 ISLAND_SWEEPS = 2
 """The same inside islands, where they cost little."""
-
-KERNELS = {
-    "balanced": "packed columns, equal pieces of edges",
-    **{name: baseline.words for name, baseline in BASELINES.items() if not baseline.divides},
-}
-"""What each product does, by the name that `--kernel` takes; all but the first are for comparison."""
 
 
 @dataclass
@@ -95,22 +93,32 @@ class CudaBackend:
     device
         Where everything is and runs.
     kernel
-        One of KERNELS: what delivers pushes to rows.
+        A name of :data:`oocpr.engine.backends.cuda_kernels.KERNELS`: what delivers pushes to rows.
     pairs
         Whether rows also gather the proposals of tiles before theirs, at twice the bytes.
     islands_from
         Edges from which on a tile that stays is swept in islands of neighbouring rows; else as a whole.
+    shapes
+        Shape of the product for what is gathered, and for tiles whose hubs are kept near or not; None for the
+        default.
     """
 
     name = "cuda"
 
     def __init__(
-        self, device: Device, kernel: str = "balanced", *, pairs: bool = True, islands_from: float = inf
+        self,
+        device: Device,
+        kernel: str = "balanced",
+        *,
+        pairs: bool = True,
+        islands_from: float = inf,
+        shapes: Shapes = lambda *_: None,
     ) -> None:
         self._device = device
         self._kernel = kernel
         self._pairs = pairs
         self._islands_from = islands_from
+        self._shapes = shapes
         self._lock = Lock()
         self._vectors: dict[tuple[str, bool, bool, int], Vectors] = {}
         self._products: dict[tuple[Gather, bool, bool, bool], Product] = {}
@@ -217,9 +225,7 @@ class CudaBackend:
                 product(there, reads.array, spec.nodes, window, self._sums, self._faults)
                 delivered = there
             else:
-                laid = tile.laid = tile.laid or BASELINES[self._kernel].make(
-                    self._device, tile.matrix, gather
-                )
+                laid = tile.laid = tile.laid or self._lay(tile.matrix, gather, tile.hubs)
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
             local = self._local if spec.proposals and step.sweeps > 1 else None
@@ -295,6 +301,9 @@ class CudaBackend:
     ) -> Product:
         key = (gather, checked, local, hubs)
         if key not in self._products:
+            found = None if local else self._shapes(gather, hubs)
+            near = self._device.shared_bytes if hubs else 0
+            usual = shape_for(gather.reads, paired=gather.paired, shared_bytes=near)
             self._products[key] = Product(
                 self._device,
                 gather.reads,
@@ -302,13 +311,14 @@ class CudaBackend:
                 striped=gather.striped,
                 checked=checked,
                 local=local,
-                shape=shape_for(
-                    gather.reads,
-                    paired=gather.paired,
-                    shared_bytes=self._device.shared_bytes if hubs else 0,
-                ),
+                shape=cast("Shape | None", found) or usual,
             )
         return self._products[key]
+
+    def _lay(self, matrix: Matrix, gather: Gather, hubs: bool) -> Baseline:
+        cut = self._shapes(gather, hubs)
+        options = {} if cut is None else {"cut": cut}
+        return BASELINES[self._kernel].make(self._device, matrix, gather, **options)
 
     def _matrix(self, encoded: NDArray[np.uint8], nodes: int) -> Matrix:
         """Links of a tile decoded, segments being the rows."""

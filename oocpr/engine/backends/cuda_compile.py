@@ -12,6 +12,7 @@ from oocpr.errors import DoesNotFitError
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -50,6 +51,10 @@ class Device(Protocol):
         """What the device calls itself."""
 
     @property
+    def identity(self) -> Mapping[str, str]:
+        """What tells it, and what drives it and compiles for it, from others."""
+
+    @property
     def warp(self) -> int:
         """Lanes of a warp."""
 
@@ -85,6 +90,9 @@ class Device(Protocol):
 
     def wait_for(self, mark: Mark) -> None:
         """Let kernels that are launched from now on begin after a mark."""
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Time that the device takes for what is launched; waits for it."""
 
     def __enter__(self) -> object:
         """Make the device current for this thread."""
@@ -152,6 +160,18 @@ class CudaDevice:
         """See Device."""
         name: bytes = self._properties["name"]
         return name.decode()
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """See Device."""
+        cuda, properties = self._xp.cuda, self._properties
+        return {
+            "name": self.name,
+            "capability": f"{properties['major']}.{properties['minor']}",
+            "multiprocessors": str(self.multiprocessors),
+            "driver": str(cuda.runtime.driverGetVersion()),
+            "compiler": ".".join(map(str, cuda.nvrtc.getVersion())),
+        }
 
     @property
     def warp(self) -> int:
@@ -242,3 +262,13 @@ class CudaDevice:
         mark = self._xp.cuda.Event(disable_timing=True)
         mark.record(stream)
         return mark
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """See Device."""
+        event = self._xp.cuda.Event
+        begin, end = event(), event()
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(self._xp.cuda.get_elapsed_time(begin, end)) / 1e3

@@ -212,7 +212,9 @@ class Product:
         )
         self._product = kernels.get_function("product")
         self._shared = shape.teams * SCRATCH_BYTES + shape.hubs * READS[reads].bytes * (1 + paired)
-        self._product.max_dynamic_shared_size_bytes = self._shared
+        # Shapes of more hubs may have the same kernel.
+        most = max(self._product.max_dynamic_shared_size_bytes, self._shared)
+        self._product.max_dynamic_shared_size_bytes = most
         self._join = kernels.get_function("join_blocks")
         self._probe = probe
 

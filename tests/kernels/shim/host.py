@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from oocpr.engine.backends.cuda_sources import inline, kernel_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -180,6 +182,7 @@ class HostDevice:
         self._reverse = reverse
         self.multiprocessors = multiprocessors
         self.name = f"host, warps of {warp}" + (", reverse" if reverse else "")
+        self.identity = {"name": self.name, "capability": "none"}
 
     def load(self, file: str, **parameters: int | str) -> HostKernels:
         """See Device."""
@@ -212,6 +215,12 @@ class HostDevice:
 
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """See Device; kernels have run when a launch returns."""
+        begun = perf_counter()
+        work()
+        return perf_counter() - begun
 
     def __enter__(self) -> HostDevice:
         return self
