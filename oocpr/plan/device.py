@@ -15,10 +15,6 @@ DEVICE_SLOTS = 3
 SPARE = 1.25
 """Encoded bytes of a joined tile over the mean of the stored ones, at most; checked when it is made."""
 
-LINK_BYTES = 50e9
-DEVICE_EDGES = 120e9
-"""Bytes a second from pinned memory, and edges a second of a product: what an H200 has, and some to spare."""
-
 
 @dataclass(frozen=True)
 class DeviceNeed:
@@ -179,26 +175,6 @@ class DeviceTiers:
                 f"{format_bytes(self.memory)}.",
                 f"Give {least} or more of it, use reads bits8, or use device cpu.",
             )
-
-
-def free_sweeps(bytes_an_edge: float, usual: int) -> int:
-    """Products inside a tile that end before the next tile has arrived, at most as many as pay.
-
-    Parameters
-    ----------
-    bytes_an_edge
-        Encoded bytes of the tiles that do not stay on the device, over the edges of all.
-    usual
-        Products that pay on a processor.
-
-    Examples
-    --------
-    >>> free_sweeps(2.0, 6), free_sweeps(4.0, 6), free_sweeps(0.6, 6), free_sweeps(2.0, 1)
-    (2, 5, 1, 1)
-    """
-    products = bytes_an_edge / LINK_BYTES * DEVICE_EDGES
-    # One product delivers; each further sweep is two, as rows of a tile are swept side by side.
-    return max(1, min(usual, 1 + int((products - 1) / 2)))
 
 
 def tile_bytes(column_bytes: int, edges: int, tile_edges: int) -> int:

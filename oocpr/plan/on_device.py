@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 from oocpr.plan.device import (
     DEVICE_SLOTS,
-    LINK_BYTES,
     DeviceTiers,
     device_need,
-    free_sweeps,
     kept_bytes,
     tile_bytes,
 )
 from oocpr.plan.memory import Need
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, pass_seconds, predicted_passes
-from oocpr.plan.plan import GraphFacts, Plan, sweeps_for
+from oocpr.plan.plan import GraphFacts, Plan
+from oocpr.plan.sweeps import LINK_BYTES, streamed_sweeps, sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def plan_on_device(
     if mixed and stays:
         sweeps = sweeps_for(facts.local_share, on_device=True, small=small)
     elif mixed:
-        sweeps = free_sweeps(facts.column_bytes / max(1, facts.edges), sweeps_for(facts.local_share))
+        sweeps = streamed_sweeps(facts.column_bytes / max(1, facts.edges), facts.local_share)
     # What others propose doubles what is gathered, which costs nothing while the link is busy.
     pairs = mixed and not stays
     proposals = mixed and (sweeps > 1 or pairs)

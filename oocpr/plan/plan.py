@@ -16,6 +16,7 @@ from oocpr.plan.model import (
     pass_seconds,
     predicted_passes,
 )
+from oocpr.plan.sweeps import sweeps_for
 from oocpr.plan.tiers import RING_SLOTS, kept_tiles, spread_evenly
 from oocpr.plan.tiling import default_stripes, stripe_tiles
 from oocpr.units import format_bytes, format_count, format_seconds
@@ -351,45 +352,3 @@ def _whole_plan(
     return Plan(
         facts, "components", "float32", stripes, 0, 1, need, memory, facts.tiles, True, passes, seconds
     )
-
-
-def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False, small: bool = False) -> int:
-    """Products inside a tile that pay: more where more of the edges stay inside.
-
-    With four, crawls, citation, social and call graphs need 20 to 50 % fewer passes than with two; where most
-    edges stay inside, six save a fifth more in one stripe, and in several a tenth or nothing for up to two
-    fifths more products. R-MAT, with 6 % inside, saves one pass in ten with two and nothing with more.
-
-    On a CUDA device, where a sweep of a tile decodes it again, more than two took longer than the passes they
-    saved, and two where few edges stay inside. A graph so small that the host is slower than the device is
-    swept many times between two questions of the host: cnr-2000, in one tile, took 9 passes and 6 ms with
-    eight sweeps, 36 and 13 ms with two.
-
-    Parameters
-    ----------
-    local_share
-        Share of the edges that begin and end inside a tile.
-    stripes
-        Stripes of the plan.
-    on_device
-        Whether a CUDA device computes.
-    small
-        Whether the graph is one tile of at most SMALL_EDGES edges.
-
-    Examples
-    --------
-    >>> sweeps_for(0.9), sweeps_for(0.9, stripes=4), sweeps_for(0.2), sweeps_for(0.06), sweeps_for(0.001)
-    (6, 4, 4, 2, 1)
-    >>> sweeps_for(0.9, on_device=True), sweeps_for(0.2, on_device=True)
-    (2, 1)
-    >>> sweeps_for(0.2, on_device=True, small=True)
-    8
-    """
-    if on_device and small:
-        return 8
-    if on_device:
-        return 2 if local_share >= 0.5 else 1
-    for least, sweeps in ((0.5, 6 if stripes == 1 else 4), (0.1, 4), (0.02, 2)):
-        if local_share >= least:
-            return sweeps
-    return 1

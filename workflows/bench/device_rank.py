@@ -38,7 +38,7 @@ from oocpr.engine.stream import PassTraffic
 from oocpr.engine.stripe import Stripe
 from oocpr.plan.joining import JOINED_EDGES
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES
-from oocpr.plan.plan import sweeps_for
+from oocpr.plan.sweeps import sweeps_for
 from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:

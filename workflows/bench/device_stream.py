@@ -29,10 +29,10 @@ from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
-from oocpr.plan.device import DEVICE_SLOTS, free_sweeps
+from oocpr.plan.device import DEVICE_SLOTS
 from oocpr.plan.joining import STREAMED_EDGES
 from oocpr.plan.model import DEVICE_MIXING
-from oocpr.plan.plan import sweeps_for
+from oocpr.plan.sweeps import streamed_sweeps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +143,7 @@ def measure(
     note("link alone, GB/s", link / 1e9)
     note("GTEPS at that rate", link / per_edge / 1e9)
     exact: Any = None
-    usual = free_sweeps(per_edge, sweeps_for(local_share(graph)))
+    usual = streamed_sweeps(per_edge, local_share(graph))
     for sweeps in sorted({1, usual, *options.sweeps}):
         settings = Settings(sweeps=sweeps, mixing=DEVICE_MIXING)
         there.rank(settings)
