@@ -303,12 +303,13 @@ def _summary(run: Report) -> str:
     compiling = ""
     if run.compile_seconds >= _WORTH_SAYING:
         compiling = f" (and {format_seconds(run.compile_seconds)} of compiling, once on a machine)"
+    device = f", of the device {format_bytes(run.peak_device_memory)}" if run.peak_device_memory else ""
     return (
         f"certified L1 error <= {format_bound(run.error_bound)}; "
         f"{run.passes} passes ({run.gathers:.1f} gathers) over "
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
-        f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}\n"
+        f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
     )
 
 

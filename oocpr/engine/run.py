@@ -90,7 +90,7 @@ def solve(
     try:
         state, history = _iterate(job, store, crew, progress)
         ranks = crew.finish(state)
-        peak = crew.peak_memory()
+        peak, peak_device = crew.peak_memory(), crew.peak_device_memory()
     finally:
         crew.close()
     ranks /= ranks.sum()
@@ -105,6 +105,7 @@ def solve(
         tol=settings.tol,
         seconds=time.perf_counter() - begun,
         peak_memory=peak,
+        peak_device_memory=peak_device,
     )
 
 

@@ -61,6 +61,33 @@ def runs(results: Graphs) -> list[str]:
     return _table(["", *graphs], rows)
 
 
+def streams(results: Graphs) -> list[str]:
+    """Whole runs with no tile on the device, beside the link."""
+    graphs = {name: cells for name, cells in results.items() if "edges" in cells}
+    chosen = {
+        name: next(cell for key, cell in cells.items() if key.endswith("(planned)"))
+        for name, cells in graphs.items()
+    }
+    rows = [
+        ["encoded", *(f"{cells['B/edge']:.2f} B/edge" for cells in graphs.values())],
+        ["link alone", *(f"{cells['link alone, GB/s']:.1f} GB/s" for cells in graphs.values())],
+        ["a pass", *(f"{run['ms a pass']:.3g} ms, {run['GTEPS']:.3g} GTEPS" for run in chosen.values())],
+        ["share of the link", *(f"{run['share of the link']:.1%}" for run in chosen.values())],
+        [
+            "certified 1e-10, as a run is planned",
+            *(f"{1e3 * run['seconds']:.3g} ms, {run['passes']} passes" for run in chosen.values()),
+        ],
+        [
+            "power iteration, plain columns at the rate of the link",
+            *(
+                f"{1e3 * run['plain columns at the rate of the link, seconds']:.4g} ms ({run['factor']:.1f}x)"
+                for run in chosen.values()
+            ),
+        ],
+    ]
+    return _table(["", *graphs], rows)
+
+
 def _planned(cells: dict[str, Any]) -> str:
     return f"mixed, bits16, sweeps {cells['sweeps of a plan']}, mixing 3"
 
@@ -88,13 +115,15 @@ def _table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("papers", type=Path, help="JSON of device_papers.py")
     parser.add_argument("rank", type=Path, help="JSON of device_rank.py")
+    parser.add_argument("stream", type=Path, help="JSON of device_stream.py")
     options = parser.parse_args()
     print("\n".join(runs(json.loads(options.rank.read_text()))), end="\n\n")
-    print("\n".join(products(json.loads(options.papers.read_text()))))
+    print("\n".join(products(json.loads(options.papers.read_text()))), end="\n\n")
+    print("\n".join(streams(json.loads(options.stream.read_text()))))
 
 
 if __name__ == "__main__":

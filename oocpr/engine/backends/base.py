@@ -252,6 +252,10 @@ class Backend(Protocol):
 class Streams(Protocol):
     """A backend with a memory of its own, through which tiles pass."""
 
+    @property
+    def taken_bytes(self) -> int:
+        """Most bytes that have been taken of it."""
+
     def open_stream(
         self,
         source: TileBytes,

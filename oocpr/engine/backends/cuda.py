@@ -172,6 +172,11 @@ class CudaBackend:
             matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
             return CudaTile(tile, decode, hubs, matrix)
 
+    @property
+    def taken_bytes(self) -> int:
+        """See Streams."""
+        return self._device.taken_bytes
+
     def open_stream(
         self, source: TileBytes, tiles: range, nodes: int, *, on_device: frozenset[int], **ring: Any
     ) -> CudaTileStream:

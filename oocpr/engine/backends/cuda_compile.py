@@ -75,6 +75,10 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait until all that was launched has run."""
 
+    @property
+    def taken_bytes(self) -> int:
+        """Memory that CuPy has taken, the most at any time unless some was given back."""
+
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory of the host that the device reads by itself."""
 
@@ -214,7 +218,7 @@ class CudaDevice:
 
     @property
     def taken_bytes(self) -> int:
-        """Memory that CuPy has taken, the most at any time unless some was given back."""
+        """See Device."""
         with self._device:
             taken: int = self._xp.get_default_memory_pool().total_bytes()
         return taken

@@ -200,6 +200,11 @@ class HostDevice:
     def synchronize(self) -> None:
         """See Device."""
 
+    @property
+    def taken_bytes(self) -> int:
+        """See Device; the host's memory is not counted."""
+        return 0
+
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """See Device."""
         return np.empty(nbytes, np.uint8)
