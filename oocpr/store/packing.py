@@ -17,7 +17,8 @@ from oocpr.errors import UsageError
 from oocpr.jit import entry
 from oocpr.store.layout import BLOCK, GROUP, blocks_of, write_tile
 from oocpr.store.simd import bit_length
-from oocpr.store.streams import Space, choose, fixed_bytes, pack, pack_stream
+from oocpr.store.space import Space
+from oocpr.store.streams import choose, fixed_bytes, pack, pack_stream, padded
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
@@ -121,10 +122,10 @@ class TileCoder:
         columns = np.ascontiguousarray(columns, np.uint32)
         edges, segments = columns.size, len(lengths)
         _check(edges, lengths)
-        length_values = space.padded("length values", segments)
+        length_values = padded(space, "length values", segments)
         length_values[:segments] = lengths
         nonempty = int(np.count_nonzero(length_values))
-        gap_values, start_values = space.padded("gap values", edges), space.padded("start values", nonempty)
+        gap_values, start_values = padded(space, "gap values", edges), padded(space, "start values", nonempty)
         start_carries = np.empty(blocks_of(nonempty), np.uint32)
         bad = _split(columns, length_values[:segments], gap_values, start_values, start_carries)
         if bad >= 0:
@@ -160,7 +161,7 @@ class TileCoder:
             return None
         values = columns
         if columns.size % GROUP:
-            values = self._space.padded("column values", columns.size)
+            values = padded(self._space, "column values", columns.size)
             values[: columns.size] = columns
         choice = choose(values, self._space, "columns")
         if choice.nbytes >= split_bytes:

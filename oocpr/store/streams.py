@@ -8,7 +8,7 @@ The layout is specified in :mod:`oocpr.store.format`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import uint32, uint64
@@ -16,39 +16,10 @@ from numba import uint32, uint64
 from oocpr.jit import entry
 from oocpr.store.layout import GROUP, Stream, blocks_of, word_rows
 from oocpr.store.simd import bit_length, count_ones, lanes_above, lowest_one
+from oocpr.store.space import Space
 
 if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
-
-
-class Space:
-    """Arrays that are used again: fresh memory costs more than most of what is done with it.
-
-    Examples
-    --------
-    >>> space = Space()
-    >>> first = space.array("words", 100, np.uint32)
-    >>> np.shares_memory(first, space.array("words", 50, np.uint32))
-    True
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[str, NDArray[Any]] = {}
-
-    def array(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Give the array of that name with `count` entries, whatever is in it; the one before is void."""
-        held = self._held.get(name)
-        if held is None or held.size < count:
-            self._held.pop(name, None)
-            # Sizes vary a little from tile to tile.
-            held = self._held[name] = np.empty(count if held is None else count + count // 8, dtype)
-        return held[:count]
-
-    def padded(self, name: str, count: int) -> NDArray[np.uint32]:
-        """Give an array of whole groups whose entries from `count` on are 0."""
-        values = self.array(name, -(-count // GROUP) * GROUP, np.uint32)
-        values[count:] = 0
-        return values
+    from numpy.typing import NDArray
 
 
 @entry()
@@ -175,6 +146,13 @@ def pack(values: NDArray[np.uint32], count: int, choice: Choice, space: Space, n
     narrow = space.array(f"{name} narrow", choice.narrow, np.uint16)
     _fill(values, choice.widths, words, directory, wide, narrow)
     return Stream(count, words[: GROUP * rows], directory, wide, narrow, choice.widths)
+
+
+def padded(space: Space, name: str, count: int) -> NDArray[np.uint32]:
+    """Give a stream memory for `count` values; those behind them, to a multiple of 32, are 0."""
+    values = space.array(name, -(-count // GROUP) * GROUP, np.uint32)
+    values[count:] = 0
+    return values
 
 
 def pack_stream(values: NDArray[np.uint32], count: int, space: Space | None = None, name: str = "") -> Stream:

@@ -33,14 +33,16 @@ def test_tiles_are_a_power_of_two_and_four_or_more_where_limits_allow(edges):
     st.integers(1, 2**40),
     st.integers(10, 20),
     st.integers(1, 64),
+    st.integers(1, 2**30),
 )
-def test_buckets_tiles_and_blocks_stay_in_their_share(spare, nodes, edges, tile_bits, cores):
+def test_buckets_tiles_and_blocks_stay_in_their_share(spare, nodes, edges, tile_bits, cores, largest):
     share = budget.Share(nodes, edges, 1 << tile_bits)
     workers = share.workers(spare, cores)
     assert 0 <= workers <= cores
     if share.least() <= spare:
-        buckets = share.bucket_edges(spare, workers)
-        assert share.writing(workers) + 8 * buckets <= spare
+        buckets = share.bucket_edges(spare, workers, largest)
+        assert share.writing(workers) + 16 * buckets <= spare
+        assert workers < cores or spare < share.wanted(cores, largest) or buckets >= min(edges, largest)
         assert buckets >= (workers + 1) * min(edges, 1 << 17)
     assert budget.block_edges(spare) <= max(2**12, spare // 256)
 

@@ -133,7 +133,7 @@ def test_progress_names_the_stages_and_never_goes_back(tmp_path):
     assert told == {
         "reading": (8 * m, 8 * m, "B"),
         "ordering": (m, m, "edges"),
-        "partitioning": (2 * m, 2 * m, "edges"),
+        "partitioning": (m, m, "edges"),
         "writing": (m, m, "edges"),
     }
 
