@@ -30,6 +30,9 @@ WRITER_BYTES_PER_EDGE = 48
 WRITER_BYTES_PER_ROW = 48
 """Row lengths of a tile and their offsets on their way out."""
 
+MOST_RESERVED_BYTES = 512 << 20
+"""Kept free of temporary files for all else, where memory is plenty."""
+
 LEAST_BLOCK_EDGES = 1 << 12
 MOST_BLOCK_EDGES = 1 << 20
 LEAST_BUCKET_EDGES = 1 << 17
@@ -135,10 +138,11 @@ def kept_bytes(spare: int) -> int:
 
     Examples
     --------
-    >>> kept_bytes(1 << 30) >> 20, kept_bytes(0)
-    (756, 0)
+    >>> kept_bytes(1 << 30) >> 20, kept_bytes(1 << 40) >> 20, kept_bytes(0)
+    (672, 1048048, 0)
     """
-    return max(0, spare - SLACK_BYTES) * 3 // 4
+    spare = max(0, spare - SLACK_BYTES)
+    return spare - min(spare // 3, MOST_RESERVED_BYTES)
 
 
 def least_bytes(tile_edges: int | None) -> int:

@@ -57,14 +57,36 @@ def _deal(rows, columns, numbers, first_rows, column_bits, width, places, out):
         places[bucket] = at + width
 
 
-def as_ids(ids: NDArray[Any]) -> NDArray[np.uint32]:
-    """Give ids below 2^32 the one type that compiled functions take: contiguous, and not to be written to.
+class Edges(NamedTuple):
+    """Edges of the one type that compiled functions take: contiguous, and not to be written to.
 
-    Examples
-    --------
-    >>> as_ids(np.array([[1, 2], [3, 4]])[:, 0])
-    array([1, 3], dtype=uint32)
+    Attributes
+    ----------
+    src, dst
+        Edge k runs from ``src[k]`` to ``dst[k]``; uint32, shape (k,).
+    largest_src, largest_dst
+        The largest of each, 0 where there are no edges.
     """
+
+    src: NDArray[np.uint32]
+    dst: NDArray[np.uint32]
+    largest_src: int
+    largest_dst: int
+
+    @classmethod
+    def of(cls, src: NDArray[Any], dst: NDArray[Any]) -> Edges:
+        """Take ids below 2^32, integers of any type.
+
+        Examples
+        --------
+        >>> Edges.of(np.array([[1, 2], [3, 4]])[:, 0], np.array([5, 0]))
+        Edges(src=array([1, 3], dtype=uint32), dst=array([5, 0], dtype=uint32), largest_src=3, largest_dst=5)
+        """
+        src, dst = _fixed(src), _fixed(dst)
+        return cls(src, dst, int(src.max(initial=0)), int(dst.max(initial=0)))
+
+
+def _fixed(ids: NDArray[Any]) -> NDArray[np.uint32]:
     view = np.ascontiguousarray(ids, np.uint32)[:]
     view.flags.writeable = False
     return view
@@ -102,9 +124,9 @@ class Dealer:
     >>> from oocpr.ingest.scratch import Scratch
     >>> with Scratch(Path(".")) as scratch:
     ...     dealer = Dealer(scratch, 4096, None)
-    ...     dealer.plan(as_ids(np.array([9, 3])))
-    ...     dealer.add(as_ids(np.array([1, 2])), as_ids(np.array([9, 3])))
-    ...     dealer.add(as_ids(np.array([7])), as_ids(np.array([12])))
+    ...     dealer.plan(np.array([9, 3], np.uint32))
+    ...     dealer.add(Edges.of(np.array([1, 2]), np.array([9, 3])))
+    ...     dealer.add(Edges.of(np.array([7]), np.array([12])))
     ...     for run in dealer.runs():
     ...         [keys] = run.blocks(np.empty(9, np.uint64))
     ...         print([(int(key) & 0xFFFFFFFF, int(key) >> 32) for key in keys])
@@ -143,8 +165,9 @@ class Dealer:
         # The last bin takes all that is beyond it.
         self._last_rows[self._bucket_of[-1] :] = 2**32 - 1
 
-    def add(self, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
-        """Write some edges, both of shape (k,), as `as_ids` gives them; several threads may do so at once."""
+    def add(self, edges: Edges) -> None:
+        """Write some edges; several threads may do so at once."""
+        src, dst, largest_src, largest_dst = edges
         if not src.size:
             return
         space = self._space()
@@ -152,9 +175,8 @@ class Dealer:
         numbers = space.array("buckets", src.size, np.uint16)
         _count(dst, self._shift, self._bucket_of, numbers, counts)
 
-        largest = int(dst.max())
-        column_bits = int(src.max()).bit_length()
-        tops = np.minimum(self._last_rows, np.uint64(largest))[counts > 0]
+        column_bits = largest_src.bit_length()
+        tops = np.minimum(self._last_rows, np.uint64(largest_dst))[counts > 0]
         row_bits = int((tops - self._first_rows[counts > 0]).max()).bit_length()
         width = max(1, -(-(row_bits + column_bits) // 8))
         places = _places(counts, width)
@@ -170,7 +192,7 @@ class Dealer:
         with self._lock:
             self._blocks.append(_Block(at, width, column_bits, counts))
             self.count += src.size
-            self._largest = max(self._largest, largest)
+            self._largest = max(self._largest, largest_dst)
         self._spaces.append(space)
 
     def runs(self) -> Iterator[Run]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.deal import Dealer, as_ids
+from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.scratch import require_disk
 
 if TYPE_CHECKING:
@@ -64,18 +64,18 @@ def deal_again(
     require_disk(out.folder, max(0, written - out.room))
     buffer = np.empty(max(1, min(block_edges, count)), np.uint64)
 
-    def renamed(keys: NDArray[np.uint64]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    def renamed(keys: NDArray[np.uint64]) -> Edges:
         if relabel is not None:
             relabel(keys)
-        return as_ids(keys.astype(np.uint32)), as_ids((keys >> np.uint64(32)).astype(np.uint32))
+        return Edges.of(keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32))
 
     dealer = Dealer(out, block_edges, rows)
-    samples = [renamed(next(run.blocks(buffer[: -(-buffer.size // len(runs))])))[1] for run in runs]
+    samples = [renamed(next(run.blocks(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
     dealer.plan(np.concatenate(samples or [np.empty(0, np.uint32)]))
     done = 0
     for run in runs:
         for keys in run.blocks(buffer):
-            crew.do(dealer.add, *renamed(keys))
+            crew.do(dealer.add, renamed(keys))
             done += keys.size
             told(done)
     crew.finish()

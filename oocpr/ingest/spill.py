@@ -17,7 +17,7 @@ from oocpr.errors import InputError, UsageError
 from oocpr.ingest.ahead import ahead
 from oocpr.ingest.budget import SLACK_BYTES, kept_bytes, require, resident
 from oocpr.ingest.crew import Crew
-from oocpr.ingest.deal import Dealer, as_ids
+from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.records import Records
 from oocpr.ingest.run import KEY_BYTES, Run
@@ -222,16 +222,20 @@ class _Reader:
         self.segments.append(Segment(self.edges, 0, first, records.count - first))
 
     def _take_edges(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
-        largest = max(int(src.max()), int(dst.max()))
-        small = src.dtype == np.uint32 or (min(src.min(), dst.min()) >= 0 and largest < MAX_NODES)
-        if self._source.nodes is not None:
-            if not small:
-                raise _beyond(self._source, largest if largest >= MAX_NODES else min(src.min(), dst.min()))
+        small = src.dtype == np.uint32
+        if not small:
+            least, most = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
+            small = least >= 0 and most < MAX_NODES
+            if not small and self._source.nodes is not None:
+                raise _beyond(self._source, most if most >= MAX_NODES else least)
+        edges = Edges.of(src, dst) if small else None
+        largest = max(edges.largest_src, edges.largest_dst) if edges else 0
+        if edges and self._source.nodes is not None:
             self.largest = max(self.largest, largest)
-            self._deal(as_ids(src), as_ids(dst), None)
-        elif small and self.ids is not None and self._fits(self.ids, largest):
+            self._deal(edges, None)
+        elif edges and self.ids is not None and self._fits(self.ids, largest):
             self.ids.reach(largest)
-            self._deal(as_ids(src), as_ids(dst), self.ids)
+            self._deal(edges, self.ids)
         else:
             ends = np.empty(2 * len(src), np.int64)
             ends[0::2], ends[1::2] = src, dst
@@ -264,13 +268,13 @@ class _Reader:
             )
         return self.records
 
-    def _deal(self, src: NDArray[np.uint32], dst: NDArray[np.uint32], ids: IdSet | None) -> None:
+    def _deal(self, edges: Edges, ids: IdSet | None) -> None:
         """Write keys of ids, and add them to `ids`."""
         if self.dealer is None:
             self.dealer = Dealer(self.file, self._block_edges, self._source.nodes)
-            self.dealer.plan(dst)
-        self._crew.do(_deal, self.dealer, src, dst, ids)
-        self.edges += src.size
+            self.dealer.plan(edges.dst)
+        self._crew.do(_deal, self.dealer, edges, ids)
+        self.edges += edges.src.size
 
     def _write_dealt(self, dealer: Dealer) -> None:
         """Write the keys that were dealt so far to a file of their own, each in a whole word."""
@@ -294,10 +298,10 @@ class _Reader:
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
 
 
-def _deal(dealer: Dealer, src: NDArray[np.uint32], dst: NDArray[np.uint32], ids: IdSet | None) -> None:
+def _deal(dealer: Dealer, edges: Edges, ids: IdSet | None) -> None:
     if ids is not None:
-        ids.add(src, dst)
-    dealer.add(src, dst)
+        ids.add(edges.src, edges.dst)
+    dealer.add(edges)
 
 
 def _beyond(source: Source, node: int) -> InputError:

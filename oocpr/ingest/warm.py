@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.deal import Dealer, as_ids
+from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
 from oocpr.ingest.order import degree_order
@@ -33,13 +33,13 @@ def load_compiled(workspace: Workspace) -> None:
     >>> with Workspace(Path(".")) as workspace:
     ...     load_compiled(workspace)
     """
-    src, dst = as_ids(np.ones(1)), as_ids(np.zeros(1))
+    edge = Edges.of(np.ones(1), np.zeros(1))
     ids = IdSet()
     ids.reach(1)
-    ids.add(src, dst)
+    ids.add(edge.src, edge.dst)
     dealer = Dealer(workspace.file(), 1, None)
-    dealer.plan(dst)
-    dealer.add(src, dst)
+    dealer.plan(edge.dst)
+    dealer.add(edge)
     runs = list(dealer.runs())
     [keys] = runs[0].blocks(np.empty(1, np.uint64))
     relabel = degree_order(runs, 2, ids, lambda _: None).relabel

@@ -14,7 +14,7 @@ from oocpr.ingest.ahead import ahead
 from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.crew import Crew
-from oocpr.ingest.deal import Dealer, as_ids
+from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
 from oocpr.ingest.scratch import Scratch
@@ -31,7 +31,7 @@ blocks_of_edges = st.lists(st.lists(st.tuples(any_id, any_id), max_size=40), max
 
 def ends_of(block):
     src, dst = np.array(block, np.uint32).reshape(-1, 2).T
-    return as_ids(src), as_ids(dst)
+    return Edges.of(src, dst)
 
 
 def keys_of(src, dst):
@@ -41,9 +41,9 @@ def keys_of(src, dst):
 def dealt(scratch, block_edges, blocks, rows=None):
     """Deal blocks whose buckets follow from the first of them."""
     dealer = Dealer(scratch, block_edges, rows)
-    dealer.plan(blocks[0][1] if blocks else as_ids(np.empty(0)))
-    for src, dst in blocks:
-        dealer.add(src, dst)
+    dealer.plan(blocks[0].dst if blocks else np.empty(0, np.uint32))
+    for edges in blocks:
+        dealer.add(edges)
     return dealer
 
 
@@ -62,7 +62,9 @@ def test_buckets_are_ascending_ranges_of_all_keys(tmp_path_factory, blocks, bloc
         assert run.low <= int(keys.min()) <= int(keys.max()) < run.high
         np.testing.assert_array_equal(np.sort(keys), np.sort(others))
     assert all(a.high <= b.low for a, b in itertools.pairwise(runs))
-    everything = np.concatenate([np.empty(0, np.uint64), *(keys_of(*block) for block in blocks)])
+    everything = np.concatenate(
+        [np.empty(0, np.uint64), *(keys_of(block.src, block.dst) for block in blocks)]
+    )
     np.testing.assert_array_equal(np.sort(np.concatenate([everything[:0], *held])), np.sort(everything))
     assert dealer.count == everything.size
 
@@ -72,8 +74,8 @@ def test_keys_take_as_few_bytes_as_they_need(tmp_path):
     sizes = {}
     for nodes in (2**8, 2**16, 2**23, 2**32 - 1):
         with Scratch(tmp_path) as scratch:
-            src, dst = (as_ids(rng.integers(0, nodes, 1 << 18)) for _ in range(2))
-            dealt(scratch, 1 << 18, [(src, dst)])
+            edges = Edges.of(*rng.integers(0, nodes, (2, 1 << 18)))
+            dealt(scratch, 1 << 18, [edges])
             sizes[nodes] = scratch.size / (1 << 18)
     # 256 buckets take 7 bits or more off the rows; the bytes between buckets count as well.
     assert sizes == pytest.approx({2**8: 2, 2**16: 4, 2**23: 5, 2**32 - 1: 8}, abs=0.01)
@@ -81,23 +83,21 @@ def test_keys_take_as_few_bytes_as_they_need(tmp_path):
 
 def test_threads_that_deal_at_once_lose_nothing(tmp_path):
     rng = np.random.default_rng(2)
-    blocks = [tuple(as_ids(rng.integers(0, 2**22, 50_000) ** 2 >> 22) for _ in range(2)) for _ in range(40)]
+    blocks = [Edges.of(*(rng.integers(0, 2**22, (2, 50_000)) ** 2 >> 22)) for _ in range(40)]
     ids = IdSet()
     ids.reach(2**22)
     with Scratch(tmp_path, 1 << 20) as scratch, ThreadPoolExecutor(8) as pool:
         dealer = Dealer(scratch, 50_000, None)
-        dealer.plan(blocks[0][1])
+        dealer.plan(blocks[0].dst)
         crew = Crew(pool, 8)
-        for src, dst in blocks:
-            crew.do(ids.add, src, dst)
-            crew.do(dealer.add, src, dst)
+        for edges in blocks:
+            crew.do(ids.add, edges.src, edges.dst)
+            crew.do(dealer.add, edges)
         crew.finish()
         keys = np.concatenate([next(run.blocks(np.empty(run.count, np.uint64))) for run in dealer.runs()])
-    everything = np.concatenate([keys_of(*block) for block in blocks])
+    everything = np.concatenate([keys_of(block.src, block.dst) for block in blocks])
     np.testing.assert_array_equal(np.sort(keys), np.sort(everything))
-    np.testing.assert_array_equal(
-        ids.to_numpy(), np.unique(np.concatenate([np.concatenate(b) for b in blocks]))
-    )
+    np.testing.assert_array_equal(ids.to_numpy(), np.unique([ends for block in blocks for ends in block[:2]]))
 
 
 def test_work_that_fails_is_told_to_who_asked_for_it():
@@ -127,7 +127,7 @@ def test_any_runs_are_sorted_and_counted_in_any_number_of_threads(
     ids = IdSet()
     ids.reach(2**16 + 5)
     for block in blocks:
-        ids.add(*block)
+        ids.add(block.src, block.dst)
     nodes = len(ids) if relabel else 2**17
     with Scratch(tmp_path_factory.getbasetemp()) as scratch, ThreadPoolExecutor(workers or 1) as pool:
         tally = Tally(nodes)
@@ -140,11 +140,7 @@ def test_any_runs_are_sorted_and_counted_in_any_number_of_threads(
             given_ += edges.given
     rows, columns = (np.concatenate([np.empty(0, np.uint32), *parts]) for parts in (rows, columns))
 
-    src, dst = (
-        (np.concatenate([np.empty(0, np.uint32), *ends]) for ends in zip(*blocks, strict=True))
-        if (blocks)
-        else (np.empty(0, np.uint32),) * 2
-    )
+    src, dst = (np.concatenate([np.empty(0, np.uint32), *(block[k] for block in blocks)]) for k in (0, 1))
     if relabel:
         src, dst = (np.searchsorted(ids.to_numpy(), ends) for ends in (src, dst))
     expected = np.unique(keys_of(src.astype(np.uint32), dst.astype(np.uint32)))
@@ -156,11 +152,11 @@ def test_any_runs_are_sorted_and_counted_in_any_number_of_threads(
 
 
 def test_out_degrees_are_counted_past_every_width(tmp_path):
-    src = as_ids(np.repeat([3, 7, 8], [255, 256, 70_000]))
-    dst = as_ids(np.concatenate([np.arange(255), np.arange(256), np.arange(70_000)]))
+    src = np.repeat([3, 7, 8], [255, 256, 70_000])
+    dst = np.concatenate([np.arange(255), np.arange(256), np.arange(70_000)])
     with Scratch(tmp_path) as scratch, ThreadPoolExecutor(3) as pool:
         tally = Tally(70_000)
-        runs = dealt(scratch, 1 << 20, [(src, dst)]).runs()
+        runs = dealt(scratch, 1 << 20, [Edges.of(src, dst)]).runs()
         for _ in Sorter(pool, 3, 4000, NO_RANKS, tally).pieces(runs):
             pass
     assert tally.out_degree()[[3, 7, 8]].tolist() == [255, 256, 70_000]
@@ -309,7 +305,9 @@ def test_a_disk_that_will_be_too_small_is_found_early(tmp_path, monkeypatch):
     def listen(_, done, total, __):
         told.append(done / total)
 
-    with pytest.raises(DoesNotFitError, match=r"needs about [678]\d(\.\d)? MiB for temporary files, 1 MiB are free"):
+    with pytest.raises(
+        DoesNotFitError, match=r"needs about [678]\d(\.\d)? MiB for temporary files, 1 MiB are free"
+    ):
         build_store(
             Rmat(20),
             tmp_path / "g.zarr",
