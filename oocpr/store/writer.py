@@ -150,7 +150,9 @@ class GraphWriter:
             As for `add_tile`.
         """
         with self._writing():
-            self._indptr.append(self._edges + np.cumsum(lengths[:-1], dtype=np.int64))
+            offsets = np.cumsum(lengths[:-1], dtype=np.int64)
+            offsets += self._edges
+            self._indptr.append(offsets)
         if len(self._tile_rows) > 1:
             self._tile_sizes.add(self._last_size)
         self._last_size = edges
