@@ -5,34 +5,33 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
+from oocpr.ingest.crew import Crew
 from oocpr.ingest.encode import TileEncoder
-from oocpr.ingest.merge import Tally
+from oocpr.ingest.merge import NO_RANKS, Tally
 from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
-from oocpr.ingest.partition import Run, partition
-from oocpr.ingest.scratch import Scratch, Workspace
+from oocpr.ingest.regroup import deal_again
+from oocpr.ingest.scratch import Workspace
 from oocpr.ingest.sort import Sorter
 from oocpr.ingest.spill import Spilled, spill
 from oocpr.ingest.tiles import TileCutter
+from oocpr.ingest.warm import load_compiled
 from oocpr.progress import silent
-from oocpr.store.codec import encode_chunk
 from oocpr.store.graph import GraphWriter
-from oocpr.store.packing import encode_tile
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Executor
 
+    from oocpr.ingest.run import Run
+    from oocpr.ingest.scratch import Scratch
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
@@ -55,9 +54,9 @@ def build_store(
 ) -> Attributes:
     """Write the graph of `source` as a store; its bytes depend on the source, `order` and `tile_edges` only.
 
-    Links that the source repeats count once, links from a node to itself are kept. Beside the store, 8 bytes
-    an edge that do not fit in memory are needed for temporary files, and 8 more an edge for orders other than
-    "keep" and for nodes with names or ids of 64 bits.
+    Links that the source repeats count once, links from a node to itself are kept. Beside the store, 4 to 8
+    bytes an edge that do not fit in memory are needed for temporary files, as many again for orders other
+    than "keep", and 8 more an edge for nodes with names or ids of 64 bits.
 
     Parameters
     ----------
@@ -99,6 +98,7 @@ def build_store(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> from oocpr.sources import open_source
     >>> source = open_source((np.array([0, 1, 1, 5]), np.array([1, 5, 5, 5])))
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -112,49 +112,47 @@ def build_store(
         raise UsageError(
             f"A tile of {tile_edges} edges cannot be.", f"Choose from 1 to {budget.LARGEST_TILE_EDGES}."
         )
-    _load_coders()
-    require(resident() + budget.least_bytes(tile_edges), memory, "An import")
+    cores = len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         writer = stack.enter_context(GraphWriter(path, overwrite=overwrite))
         folder = Path(path).absolute().parent if tmp is None else Path(tmp)
         workspace = stack.enter_context(Workspace(folder))
-        spare = memory - resident() - budget.SLACK_BYTES
+        load_compiled(workspace)
+        require(resident() + budget.least_bytes(tile_edges), memory, "An import")
+        block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
         passes = 1 if order == "keep" else 2
-        block_edges = block_edges or budget.block_edges(spare)
-        spilled = spill(source, workspace, block_edges, memory, progress, passes)
+        with _threads(cores) as pool:
+            spilled = spill(source, workspace, block_edges, memory, progress, passes, pool, cores)
+            ordered = _order(spilled, order, memory, progress)
+            file, runs = spilled.file, spilled.runs
+            if ordered.relabel is not None or spilled.dictionary is not None:
+                file = workspace.file(budget.kept_bytes(memory - settled()))
+                runs = deal_again(
+                    runs,
+                    ordered.relabel,
+                    spilled.nodes,
+                    file,
+                    block_edges,
+                    Crew(pool, cores),
+                    lambda done: progress("partitioning", done, spilled.edges, "edges"),
+                )
+                spilled.file.close()
+
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
-        run = Run(spilled.file, 0, spilled.edges, 0, spilled.nodes << 32)
-        ordered = _order(run, spilled, order, memory, progress)
-
         share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
-        cores = len(os.sched_getaffinity(0))
-        if share.workers(memory - settled() - budget.SLACK_BYTES, cores) < cores:
-            spilled.file.shed()
-        beside = settled() + budget.SLACK_BYTES
-        size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
-        require(beside + share.least(), memory, f"Sorting {size}")
-        workers = share.workers(memory - beside, cores)
-        bucket_edges = bucket_edges or share.bucket_edges(memory - beside, workers)
-        pool = stack.enter_context(_threads(workers)) if workers else None
-
+        workers, space = _shared(share, file, runs, spilled, memory, cores)
+        crew = stack.enter_context(_threads(workers)) if workers else None
         usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
-        encoder = TileEncoder(writer, pool, workers, usual, memory)
+        encoder = TileEncoder(writer, crew, workers, tile_edges, usual, memory)
         cutter = TileCutter(tile_edges, spilled.nodes, encoder.add)
         tally = Tally(spilled.nodes)
-        with Scratch(folder) as dealt:
-            if order == "keep" and spilled.dictionary is None:
-                runs = spilled.dealer.runs() if spilled.dealer else iter(())
-                relabel = ordered.relabel
-            else:
-                run = replace(run, relabel=ordered.relabel)
-                runs = iter(_partitioned(run, dealt, bucket_edges, progress))
-                relabel = None
-            done = 0
-            for keys, count in Sorter(pool, workers, bucket_edges, relabel).pieces(runs):
-                tally.add(keys, count)
-                cutter.add(keys)
-                done += count
-                progress("writing", done, spilled.edges, "edges")
+        by_id = spilled.ids if ordered.relabel is None else None
+        ranks = NO_RANKS if by_id is None else by_id.ranks
+        done = 0
+        for edges in Sorter(crew, workers, bucket_edges or space, ranks, tally).pieces(runs):
+            cutter.add(edges)
+            done += edges.given
+            progress("writing", done, spilled.edges, "edges")
         cutter.finish()
         encoder.finish()
         return writer.finish(
@@ -164,40 +162,41 @@ def build_store(
             duplicates=tally.duplicates,
             self_loops=tally.self_loops,
             local_edges=encoder.local_edges,
-            out_degree=[tally.out_degree],
+            out_degree=[tally.out_degree()],
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
         )
 
 
-def _load_coders() -> None:
-    """Load the store's compiled functions, so that their memory is counted before it is shared out."""
-    encode_tile(np.zeros(1, np.uint32), np.ones(1, np.uint32))
-    encode_chunk(np.zeros(1, np.int64))
-
-
-def _order(run: Run, spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
+def _order(spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
     if order == "keep":
         return keep_order(spilled.ids)
-    needed = spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
-    if settled() + needed > memory:
-        spilled.file.shed()
-    require(settled() + needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
+    needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
+    if needed > memory:
+        spilled.file.shed(needed - memory)
+        needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
+    require(needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
     return degree_order(
-        run, spilled.nodes, spilled.ids, lambda done: progress("ordering", done, run.count, "edges")
+        spilled.runs,
+        spilled.nodes,
+        spilled.ids,
+        lambda done: progress("ordering", done, spilled.edges, "edges"),
     )
 
 
-def _partitioned(run: Run, dealt: Scratch, bucket_edges: int, progress: Progress) -> list[Run]:
-    """Deal the keys of a run to buckets where they do not fit in memory; its file is closed then."""
-    if run.count <= max(1, bucket_edges):
-        return [run] if run.count else []
-    space = np.empty(max(2, bucket_edges), np.uint64)
-    buckets = partition(
-        run, dealt, space, lambda done: progress("partitioning", done, 2 * run.count, "edges")
-    )
-    run.scratch.close()
-    return buckets
+def _shared(
+    share: budget.Share, file: Scratch, runs: list[Run], spilled: Spilled, memory: int, cores: int
+) -> tuple[int, int]:
+    """Choose how many threads sort and write, and how many edges they sort at once; make room for that."""
+    largest = max((run.count for run in runs), default=0)
+    lacking = settled() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
+    if lacking > 0:
+        file.shed(lacking)
+    beside = settled() + budget.SLACK_BYTES
+    size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
+    require(beside + share.least(), memory, f"Sorting {size}")
+    workers = share.workers(memory - beside, cores)
+    return workers, share.bucket_edges(memory - beside, workers, largest)
 
 
 @contextmanager

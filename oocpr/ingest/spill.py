@@ -1,7 +1,7 @@
 """First stage: a source, readable once, becomes a file that can be read again.
 
-Ids below 2^32 are written as they are, and a bitmap of them says in the end which occur. Other ids, and
-names, are written as numbers of records; once a source has shown one of them, or the bitmap would outgrow the
+Ids below 2^32 are dealt to buckets, and a bitmap of them says in the end which occur. Other ids, and names,
+are written as numbers of records; once a source has shown one of them, or the bitmap would outgrow the
 memory, so are all ids that follow, and in the end those that came before.
 """
 
@@ -15,15 +15,18 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.ahead import ahead
-from oocpr.ingest.budget import KEY_BYTES, MOST_BUCKET_EDGES, SLACK_BYTES, require, resident
-from oocpr.ingest.deal import Dealer
+from oocpr.ingest.budget import SLACK_BYTES, kept_bytes, require, resident
+from oocpr.ingest.crew import Crew
+from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.records import Records
+from oocpr.ingest.run import KEY_BYTES, Run
 from oocpr.ingest.scratch import require_disk
 from oocpr.ingest.settle import Segment, keys_of, settle
 from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
     from typing import Any
 
     from numpy.typing import NDArray
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 _FORESEEING = 8
 """From this block on, and whenever their number has doubled, blocks tell how large the graph is."""
 
+_BLOCK_KEYS = 1 << 16
+_PARTS = 64
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -46,7 +52,7 @@ class Spilled:
     Parameters
     ----------
     file
-        Its edges as keys, head << 32 | tail, uint64.
+        Its edges as keys, head << 32 | tail.
     edges
         Edges read, repeats included.
     nodes
@@ -55,8 +61,8 @@ class Spilled:
         The ids of the keys where these have gaps, else None: they are 0 .. nodes - 1.
     dictionary
         What the nodes are called, where the source does not number them in 32 bits.
-    dealer
-        Dealt the keys to buckets; None where these have been changed since.
+    runs
+        The keys: ascending ranges of them, or, where there is a dictionary, parts of the file.
     """
 
     file: Scratch
@@ -64,7 +70,7 @@ class Spilled:
     nodes: int
     ids: IdSet | None
     dictionary: Dictionary | None
-    dealer: Dealer | None
+    runs: list[Run]
 
 
 def spill(
@@ -74,6 +80,8 @@ def spill(
     memory: int,
     progress: Progress,
     passes: int = 1,
+    pool: Executor | None = None,
+    workers: int = 1,
 ) -> Spilled:
     """Write every edge of `source` to a file as a key, head << 32 | tail.
 
@@ -84,8 +92,8 @@ def spill(
     source
         What to read.
     workspace
-        Gives temporary files: 8 bytes an edge, and for ids and names that are no numbers below 2^32 those
-        that each block meets.
+        Gives temporary files: 8 bytes an edge or less, and for ids and names that are no numbers below 2^32
+        those that each block meets.
     block_edges
         Most edges of a block.
     memory
@@ -94,6 +102,8 @@ def spill(
         Told the stage "reading", and "looking up" and "numbering" where there are records.
     passes
         How often all edges will be written to temporary files, at least.
+    pool, workers
+        Threads that deal edges, beside one that reads, and how many; None for the caller's own.
 
     Raises
     ------
@@ -104,7 +114,7 @@ def spill(
     UsageError
         Where the source has weights.
     """
-    reader = _Reader(source, workspace, block_edges, memory)
+    reader = _Reader(source, workspace, block_edges, memory, Crew(pool, workers))
     with ahead(source.blocks(block_edges)) as blocks:
         for number, block in enumerate(blocks, 1):
             reader.take(block)
@@ -114,25 +124,30 @@ def spill(
                 progress("reading", reader.edges, None, "edges")
             else:
                 progress("reading", source.position, source.size, "B")
+    reader.finish()
     if reader.records is None:
         return _numbered(source, reader)
     reader.file.shed()
     dictionary = settle(
         source, reader.file, reader.segments, reader.records, reader.listed, workspace, memory, progress
     )
-    return Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, None)
+    step = max(1, -(-reader.edges // _PARTS))
+    runs = [
+        Run.of_words(reader.file, start, min(step, reader.edges - start), 0, dictionary.nodes << 32)
+        for start in range(0, reader.edges, step)
+    ]
+    return Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs)
 
 
 def _foresee(source: Source, reader: _Reader, workspace: Workspace, passes: int) -> None:
     """Refuse a disk that will be too small, as far as the part that was read tells; log what is needed."""
-    if not source.size or not source.position:
+    if not source.size or not source.position or not reader.edges:
         return
     edges = reader.edges * source.size // source.position
-    needed = max(0, KEY_BYTES * (edges - reader.edges) - reader.file.room)
-    if edges > MOST_BUCKET_EDGES:
-        needed += (passes - 1) * KEY_BYTES * edges
-    _LOG.info("%s: about %d edges, %d more bytes of temporary files", source.name, edges, needed)
-    require_disk(workspace.folder, needed, "about ")
+    written, kept = reader.file.size, reader.file.kept
+    needed = passes * (written * edges // reader.edges) - (written - kept) - kept - reader.file.room
+    _LOG.info("%s: about %d edges, %d more bytes of temporary files", source.name, edges, max(0, needed))
+    require_disk(workspace.folder, max(0, needed), "about ")
 
 
 class _Reader:
@@ -145,7 +160,7 @@ class _Reader:
     file
         Their keys.
     dealer
-        Writes keys of ids.
+        Writes keys of ids; None where there are none, and once there are records.
     largest
         The largest id, where the source has said how many nodes there are.
     ids
@@ -156,10 +171,11 @@ class _Reader:
         How the keys are to be taken.
     """
 
-    def __init__(self, source: Source, workspace: Workspace, block_edges: int, memory: int) -> None:
+    def __init__(
+        self, source: Source, workspace: Workspace, block_edges: int, memory: int, crew: Crew
+    ) -> None:
         self.edges = 0
-        # The other half is for the blocks, and for what tells the nodes.
-        self.file = workspace.file(max(0, memory - resident() - SLACK_BYTES) // 2)
+        self.file = workspace.file(kept_bytes(memory - resident()))
         self.dealer: Dealer | None = None
         self.largest = -1
         self.ids: IdSet | None = IdSet()
@@ -170,11 +186,16 @@ class _Reader:
         self._workspace = workspace
         self._memory = memory
         self._block_edges = block_edges
+        self._crew = crew
+
+    def finish(self) -> None:
+        """Wait until all blocks are written."""
+        self._crew.finish()
 
     def take(self, block: Block) -> None:
         """Write a block of any kind."""
         if resident() + SLACK_BYTES // 2 > self._memory:
-            self.file.shed()
+            self._shed()
             require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
         if isinstance(block, NodeBlock):
             self._take_nodes(block)
@@ -201,17 +222,20 @@ class _Reader:
         self.segments.append(Segment(self.edges, 0, first, records.count - first))
 
     def _take_edges(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
-        largest = max(int(src.max()), int(dst.max()))
-        small = src.dtype == np.uint32 or (min(src.min(), dst.min()) >= 0 and largest < MAX_NODES)
-        if self._source.nodes is not None:
-            if not small:
-                raise _beyond(self._source, largest if largest >= MAX_NODES else min(src.min(), dst.min()))
+        small = src.dtype == np.uint32
+        if not small:
+            least, most = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
+            small = least >= 0 and most < MAX_NODES
+            if not small and self._source.nodes is not None:
+                raise _beyond(self._source, most if most >= MAX_NODES else least)
+        edges = Edges.of(src, dst) if small else None
+        largest = max(edges.largest_src, edges.largest_dst) if edges else 0
+        if edges and self._source.nodes is not None:
             self.largest = max(self.largest, largest)
-            self._deal(keys_of(src, dst))
-        elif small and self.ids is not None and self._fits(self.ids, largest):
-            keys = keys_of(src, dst)
-            self.ids.add(keys, largest)
-            self._deal(keys)
+            self._deal(edges, None)
+        elif edges and self.ids is not None and self._fits(self.ids, largest):
+            self.ids.reach(largest)
+            self._deal(edges, self.ids)
         else:
             ends = np.empty(2 * len(src), np.int64)
             ends[0::2], ends[1::2] = src, dst
@@ -221,15 +245,21 @@ class _Reader:
 
     def _fits(self, ids: IdSet, largest: int) -> bool:
         if resident() + ids.growth(largest) + SLACK_BYTES > self._memory:
-            self.file.shed()
+            self._shed()
         return resident() + ids.growth(largest) + SLACK_BYTES <= self._memory
+
+    def _shed(self) -> None:
+        """Give memory back that the file takes."""
+        self._crew.finish()
+        self.file.shed()
 
     def _recording(self, *, named: bool) -> Records:
         """Records of one kind, all of them; begins them where edges have been kept with ids so far."""
         if self.records is None and not (named and self.edges) and self._source.nodes is None:
             self.records = Records(self._workspace, named=named)
             self.ids = None
-            if self.edges:
+            if self.dealer is not None:
+                self._write_dealt(self.dealer)
                 self.segments.append(Segment(0, self.edges, 0, 0))
         if self.records is None or self.records.named != named:
             raise InputError(
@@ -238,12 +268,25 @@ class _Reader:
             )
         return self.records
 
-    def _deal(self, keys: NDArray[np.uint64]) -> None:
-        """Write keys of ids."""
+    def _deal(self, edges: Edges, ids: IdSet | None) -> None:
+        """Write keys of ids, and add them to `ids`."""
         if self.dealer is None:
             self.dealer = Dealer(self.file, self._block_edges, self._source.nodes)
-        self.dealer.add(keys)
-        self.edges += keys.size
+            self.dealer.plan(edges.dst)
+        self._crew.do(_deal, self.dealer, edges, ids)
+        self.edges += edges.src.size
+
+    def _write_dealt(self, dealer: Dealer) -> None:
+        """Write the keys that were dealt so far to a file of their own, each in a whole word."""
+        self._crew.finish()
+        self.file.shed()
+        words, buffer, done = self._workspace.file(), np.empty(_BLOCK_KEYS, np.uint64), 0
+        for run in dealer.runs():
+            for keys in run.blocks(buffer):
+                words.write(done * KEY_BYTES, keys)
+                done += keys.size
+        self.file.close()
+        self.file, self.dealer = words, None
 
     def _write_numbers(self, numbers: NDArray[np.uint32], first: int) -> None:
         """Write a block of edges with numbers of the records from `first` on."""
@@ -253,6 +296,12 @@ class _Reader:
         self.file.write(edge * KEY_BYTES, keys)
         self.edges += keys.size
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
+
+
+def _deal(dealer: Dealer, edges: Edges, ids: IdSet | None) -> None:
+    if ids is not None:
+        ids.add(edges.src, edges.dst)
+    dealer.add(edges)
 
 
 def _beyond(source: Source, node: int) -> InputError:
@@ -280,4 +329,5 @@ def _numbered(source: Source, reader: _Reader) -> Spilled:
             f"{source.name} has {nodes} nodes, more than {MAX_NODES}.",
             "Split the graph, or drop nodes without links.",
         )
-    return Spilled(reader.file, reader.edges, nodes, ids, None, reader.dealer)
+    runs = list(reader.dealer.runs()) if reader.dealer else []
+    return Spilled(reader.file, reader.edges, nodes, ids, None, runs)

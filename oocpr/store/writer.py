@@ -27,7 +27,7 @@ from oocpr.store.format import (
     Attributes,
 )
 from oocpr.store.labels import write_labels
-from oocpr.store.packing import encode_tile
+from oocpr.store.packing import TileCoder
 
 if TYPE_CHECKING:
     import os
@@ -117,35 +117,49 @@ class GraphWriter:
             If the lengths do not add up to k or a row is not strictly ascending.
         """
         with self._writing():
-            coded = encode_tile(columns, lengths)
-        self.add_encoded(coded, columns.size, lengths)
+            coded = TileCoder().encode(columns, lengths)
+            self.put_tile(len(self._tile_rows) - 1, coded)
+        self.enter_tile(coded.size, columns.size, lengths)
 
-    def add_encoded(self, coded: bytes, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
-        """Append the next tile, encoded already.
+    def put_tile(self, tile: int, coded: NDArray[np.uint8]) -> None:
+        """Write the bytes of a tile; any tile at any time from any thread.
 
         Parameters
         ----------
+        tile
+            Its number, from 0.
         coded
-            What `oocpr.store.packing.encode_tile` makes of it.
+            What `oocpr.store.packing.TileCoder` makes of it, uint8, shape (bytes,).
+        """
+        with naming_failures(self._new.path), (self._chunks / str(tile)).open("wb", buffering=0) as file:
+            checksum = crc32c(coded).to_bytes(4, "little")
+            for part in (coded.data, memoryview(checksum)):
+                while part:
+                    part = part[file.write(part) :]
+
+    def enter_tile(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
+        """Append the next tile, whose bytes are written.
+
+        Parameters
+        ----------
+        size
+            Bytes of it.
         edges
-            Edges of the tile.
+            Edges of it.
         lengths
             As for `add_tile`.
         """
         with self._writing():
-            checksum = crc32c(np.frombuffer(coded, np.uint8)).to_bytes(4, "little")
-            tile = len(self._tile_rows) - 1
-            with (self._chunks / str(tile)).open("wb") as file:
-                file.write(coded)
-                file.write(checksum)
-            self._indptr.append(self._edges + np.cumsum(lengths[:-1], dtype=np.int64))
-        if tile:
+            offsets = np.cumsum(lengths[:-1], dtype=np.int64)
+            offsets += self._edges
+            self._indptr.append(offsets)
+        if len(self._tile_rows) > 1:
             self._tile_sizes.add(self._last_size)
         self._last_size = edges
         self._edges += edges
         self._tile_rows.append(self._tile_rows[-1] + len(lengths) - 1)
-        self._column_bytes += len(coded)
-        self._max_tile_bytes = max(self._max_tile_bytes, len(coded))
+        self._column_bytes += size
+        self._max_tile_bytes = max(self._max_tile_bytes, size)
 
     def finish(
         self,
