@@ -128,11 +128,12 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
   for (u32 i = me; i <= last; i += GROUP) starts[b * BLOCK + i] = values[PITCH * (i / GROUP) + i % GROUP];
 }
 
-// Decodes all columns, checks them, and writes them where `columns` is not null.
+// Decodes all columns, checks them, writes them where `columns` is not null, and adds to `hub_edges` how many are among
+// the first `hubs` nodes.
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
     decode_columns(const u32* words, const u32* directory, const u32* wide, const u16* narrow, const u8* widths,
-                   const u32* begins, const u32* ranks, const u32* starts, u32 edges, u32 nodes, u32* columns,
-                   u32* faults) {
+                   const u32* begins, const u32* ranks, const u32* starts, u32 edges, u32 nodes, u32 hubs,
+                   u32* columns, u64* hub_edges, u32* faults) {
   const u64 b = group_number<GROUP>();
   // Segments that contradict themselves lead anywhere.
   if (b >= (u64(edges) + (BLOCK - 1)) / BLOCK || *faults & (FAULT_SEGMENTS | FAULT_STARTS)) return;
@@ -147,15 +148,18 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP)
   for (int i = 0; i < GROUP; ++i) values[PITCH * me + i] = column[i];
   sync_group<GROUP>();
   flag(faults, FAULT_COLUMNS, values[PITCH * (last / GROUP) + last % GROUP] != read_shared(directory + 4 * b + 7));
-  u32 most = 0;
+  u32 most = 0, among = 0;
 #pragma unroll
   for (u32 g = 0; g < GROUP; ++g) {
     const u32 i = GROUP * g + me;
     const u32 value = values[PITCH * g + me];
     if (i <= last) {
       most = max(most, value);
+      among += value < hubs;
       if (columns) columns[b * BLOCK + i] = value;
     }
   }
   flag(faults, FAULT_RANGE, most >= nodes);
+  among = group_sum<GROUP>(among);
+  if (me == 0 && among) atomicAdd(hub_edges, u64(among));
 }

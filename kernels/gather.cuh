@@ -68,6 +68,12 @@ struct Sum {
     if constexpr (PAIRED) proposal += float(Reads::widen(word.proposal_from(column, window)));
   }
 
+  // Adds another part of the same row.
+  __device__ __forceinline__ void join(const Sum& other) {
+    push += other.push;
+    if constexpr (PAIRED) proposal += other.proposal;
+  }
+
   // The sum over a group, in every lane.
   template <int LANES> __device__ __forceinline__ Sum over() const {
     Sum all;

@@ -9,6 +9,8 @@
 //   CHECKED     1: columns that are no node are found and not followed
 //   EDGE_ORDER  1: at a time lanes gather for neighbouring edges, which costs a detour through shared memory
 //   LOCAL       1: only nodes of `window` are gathered, whose numbers `reads` begins with; behind them is a zero
+//   HUBS        1: numbers of the first `hubs` nodes are kept in shared memory, where most gathers end if nodes are
+//               sorted by out-degree
 //   PROBE       1: rows are ignored, the gathered numbers only added up: what gathering alone would take
 //   TEAMS       teams of 32 lanes in a block of threads
 //   RESIDENT    blocks of threads that shall share a multiprocessor
@@ -23,6 +25,9 @@
 #endif
 #ifndef LOCAL
 #define LOCAL 0
+#endif
+#ifndef HUBS
+#define HUBS 0
 #endif
 #ifndef PROBE
 #define PROBE 0
@@ -49,15 +54,27 @@ __device__ __forceinline__ Sum choose(bool so, const Sum& a, const Sum& b) {
   return chosen;
 }
 
+// Numbers of the first `hubs` nodes, near, in shared memory; and of all nodes, far.
+struct Numbers {
+  const Word* near;
+  const Word* far;
+  u32 hubs;
+
+  __device__ __forceinline__ Word at(u32 column) const {
+    if (HUBS && column < hubs) return near[column];
+    return load(far + column);
+  }
+};
+
 // Gathers for a lane's own edges, ABREAST of them from `first` on; `values` is used where EDGE_ORDER is set.
-__device__ __forceinline__ void gather(const Word* reads, const u32 (&column)[GROUP], int first, u32* values,
+__device__ __forceinline__ void gather(const Numbers& numbers, const u32 (&column)[GROUP], int first, u32* values,
                                        Word (&word)[ABREAST]) {
   if constexpr (EDGE_ORDER) {
     const int me = lane<GROUP>();
     give_own(column, values);
     sync_group<GROUP>();
 #pragma unroll
-    for (int i = 0; i < ABREAST; ++i) word[i] = load(reads + values[PITCH * i + me]);
+    for (int i = 0; i < ABREAST; ++i) word[i] = numbers.at(values[PITCH * i + me]);
     sync_group<GROUP>();
 #pragma unroll
     for (int i = 0; i < ABREAST; ++i) {
@@ -72,11 +89,29 @@ __device__ __forceinline__ void gather(const Word* reads, const u32 (&column)[GR
     for (int i = 0; i < ABREAST; ++i) memcpy(&word[i], &own[i], sizeof(Word) <= 4 ? sizeof(Word) : 4);
   } else {
 #pragma unroll
-    for (int i = 0; i < ABREAST; ++i) word[i] = load(reads + column[first + i]);
+    for (int i = 0; i < ABREAST; ++i) word[i] = numbers.at(column[first + i]);
     // Compilers would let the first words be added before the last are asked for.
     sync_group<GROUP>();
   }
 }
+
+// Which blocks of edges a team takes: of the `each` of its block of threads every TEAMS-th, then of `each` behind those
+// of all blocks of threads.
+struct Turns {
+  u64 begin, block;
+  int team;
+  u32 each;
+
+  __device__ __forceinline__ Turns(int team, u32 each)
+      : begin(u64(blockIdx.x) * each), block(begin + team), team(team), each(each) {}
+
+  __device__ __forceinline__ void go_on() {
+    block += TEAMS;
+    if (block < begin + each) return;
+    begin += u64(gridDim.x) * each;
+    block = begin + team;
+  }
+};
 
 // Finds columns that are no node among the first `count`, and lets all others stand at the zero behind the nodes.
 __device__ __forceinline__ void check(u32 (&column)[GROUP], int count, u32 nodes, u32* faults) {
@@ -97,15 +132,26 @@ __device__ __forceinline__ void check(u32 (&column)[GROUP], int count, u32 nodes
 //   reads                  numbers of all nodes, and zeros behind them
 //   each                   blocks of edges that a block of threads takes, one behind the other: their rows are
 //                          neighbours, and so are many columns of graphs whose order means something
+//   hubs                   see HUBS; `reads` is aligned to 16 bytes, and hubs fill whole pieces of 16
 //   pushes, proposals      receive the sums of the segments, each without what lies in blocks after its first
 //   heads, head_proposals  receive, of each block, the sum of the edges before its first segment begins
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     product(const u32* words, const u32* directory, const u32* wide, const u16* narrow, const u8* widths,
             const u32* begins_of_tile, const u32* ranks, const u32* starts, u32 edges, u32 nodes, const Stored* reads,
-            u64 window, u32 each, double* pushes, float* proposals, double* heads, float* head_proposals, u32* faults) {
+            u64 window, u32 each, u32 hubs, double* pushes, float* proposals, double* heads, float* head_proposals,
+            u32* faults) {
   // Segments that contradict themselves lead anywhere.
   if (CHECKED && *faults & ~FAULT_RANGE) return;
-  __shared__ __align__(16) u32 scratch[TEAMS * SCRATCH];
+  DYNAMIC_SHARED(bytes);
+  u32* const scratch = reinterpret_cast<u32*>(bytes);
+  Word* const near = reinterpret_cast<Word*>(scratch + TEAMS * SCRATCH);
+  if constexpr (HUBS) {
+    const uint4* const from = reinterpret_cast<const uint4*>(reads);
+    uint4* const to = reinterpret_cast<uint4*>(near);
+    for (u32 k = threadIdx.x; k < hubs * sizeof(Word) / sizeof(uint4); k += blockDim.x) to[k] = read_shared(from + k);
+    __syncthreads();
+  }
+  const Numbers numbers = {near, reinterpret_cast<const Word*>(reads), hubs};
   const int me = lane<GROUP>();
   const int team = int(threadIdx.x) / GROUP;
   u32* const values = scratch + SCRATCH * team;
@@ -113,10 +159,9 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
   const Segments segments = {begins_of_tile, ranks, starts};
   const Rows rows = {pushes, proposals}, rest = {heads, head_proposals};
   const u64 blocks = (u64(edges) + (BLOCK - 1)) / BLOCK;
-  const u64 from_block = u64(blockIdx.x) * each;
-  const u64 to_block = from_block + each < blocks ? from_block + each : blocks;
 #pragma unroll 1
-  for (u64 b = from_block + team; b < to_block; b += TEAMS) {
+  for (Turns turns(team, each); turns.block < blocks; turns.go_on()) {
+    const u64 b = turns.block;
     const Begins begins = find_begins(segments, b);
     u32 column[GROUP];
     const u32 left = edges - u32(b) * BLOCK, count = left < BLOCK ? left : BLOCK;
@@ -128,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     }
     if (CHECKED) check(column, int(count) - GROUP * me, nodes, faults);
     // Edges at which some lane begins a segment; in long rows there are none.
-    const u32 turns = group_or<GROUP>(begins.own);
+    const u32 beginning = group_or<GROUP>(begins.own);
     // What is before the lane's first begin may have come from other lanes.
     const u32 later = begins.own & (begins.own - 1), first = begins.own ^ later;
     Sum sum, head;
@@ -137,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
 #pragma unroll
     for (int part = 0; part < GROUP; part += ABREAST) {
       Word word[ABREAST];
-      gather(reinterpret_cast<const Word*>(reads), column, part, values, word);
+      gather(numbers, column, part, values, word);
 #pragma unroll
       for (int i = 0; i < ABREAST; ++i) {
         const u32 bit = 1u << (part + i);
@@ -145,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
           total += float(Reads::widen(word[i].push));
           continue;
         }
-        if (turns & bit) {
+        if (beginning & bit) {
           // Choices instead of branches: each lane has its own.
           const bool begin = begins.own & bit;
           if (later & bit) rows.put(row - 1, sum);

@@ -17,13 +17,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import DamagedError, DoesNotFitError, InputError, NotAStoreError, OocprError, UsageError
+from oocpr.version import __version__
 
 if TYPE_CHECKING:
-    from oocpr.api import Graph, import_graph, open_graph, pagerank, plan, verify
+    from oocpr.api import Graph, import_graph, open_graph, pagerank, plan, tune, verify
     from oocpr.result.files import read_ranks
     from oocpr.result.ranks import Ranks
-
-__version__ = "0.1.0"
 
 __all__ = [
     "DamagedError",
@@ -40,6 +39,7 @@ __all__ = [
     "pagerank",
     "plan",
     "read_ranks",
+    "tune",
     "verify",
 ]
 
@@ -51,6 +51,7 @@ _HOMES = {
     "pagerank": "oocpr.api",
     "plan": "oocpr.api",
     "read_ranks": "oocpr.result.files",
+    "tune": "oocpr.api",
     "verify": "oocpr.api",
 }
 

@@ -15,6 +15,9 @@ if _WORKER:
     _KEPT = os.environ.get("NUMBA_CACHE_DIR") or str(Path(__file__).parents[1] / ".pytest_cache" / "numba")
     os.environ["NUMBA_CACHE_DIR"] = str(Path(_KEPT) / _WORKER)
 
+# What somebody has tuned on this machine is no part of what is tested.
+os.environ["OOCPR_TUNE"] = "off"
+
 # The first call of a compiled function takes seconds, so no profile has a deadline.
 settings.register_profile("laptop", deadline=None, max_examples=25)
 settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)

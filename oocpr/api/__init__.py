@@ -2,5 +2,6 @@
 
 from oocpr.api.graphs import Graph, as_graph, import_graph, open_graph
 from oocpr.api.ranking import pagerank, plan, verify
+from oocpr.api.tuning import tune
 
-__all__ = ["Graph", "as_graph", "import_graph", "open_graph", "pagerank", "plan", "verify"]
+__all__ = ["Graph", "as_graph", "import_graph", "open_graph", "pagerank", "plan", "tune", "verify"]

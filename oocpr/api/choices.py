@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +54,10 @@ def plan_run(
     memory: str | int | None,
     stripes: int | None,
     personalized: bool,
-    on_device: bool,
+    device: str,
     alone: bool = True,
     base: int,
+    device_memory: str | int | None = None,
     rates: Rates | None = None,
 ) -> tuple[Settings, Plan, RankedStore]:
     """Plan a run on an open graph; returns the graph as the run is to read it, too.
@@ -64,56 +66,78 @@ def plan_run(
     ----------
     auto
         Whether the method may be changed to ``"components"``.
-    on_device
-        Whether a CUDA device computes.
+    device
+        What computes.
     alone
         Whether this process does, without a cluster.
     base
         Bytes of the process before the run; see `process_bytes`.
+    device_memory
+        Most bytes of a CUDA device; None for what it has free.
     rates
         Measured rates, to predict the time.
     """
-    from oocpr.engine.joined import JoinedStore
-    from oocpr.plan.joining import joined_cuts, joined_facts, joining_bytes
+    from oocpr.engine.backends.cuda_device import is_cuda
     from oocpr.plan.plan import choose_method, make_plan
 
+    on_device = is_cuda(device)
+    if device_memory is not None and not on_device:
+        raise UsageError(
+            f"device memory {device_memory} was given and the device is {device}.",
+            "Use device cuda, or leave device memory out.",
+        )
     given = available_memory() if memory is None else parse_bytes(memory)
     facts = facts_of(graph.store)
     if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
         settings = replace(settings, method="components", reads=USUAL_READS["components"])
 
-    def made(facts: GraphFacts, base: int, stripes: int | None) -> Plan:
-        return make_plan(
+    if on_device and alone and (stripes or 1) == 1:
+        from oocpr.api.on_device import plan_on_one_device
+
+        plan, store = plan_on_one_device(
+            graph.store,
             facts,
-            method=settings.method,
-            reads=settings.reads,
-            damping=settings.damping,
-            tol=settings.tol,
-            mixing=settings.mixing,
-            sweeps=None,
+            settings,
             memory=given,
             base=base,
-            stripes=stripes,
+            device_memory=device_memory,
+            device=device,
             personalized=personalized,
-            on_device=on_device,
             rates=rates,
         )
-
-    if on_device and alone:
-        # One device computes everything: it needs neither small tiles nor several stripes.
-        cuts = joined_cuts(facts.tiles, facts.tile_edges)
-        larger = joined_facts(facts, graph.store.tile_rows, cuts)
-        plan = made(larger, base + joining_bytes(facts, larger), stripes or 1)
-        # Joining takes longer than reading, so it is for tiles that stay.
-        if plan.fits and plan.cached_tiles == larger.tiles:
-            return settings, plan, JoinedStore(graph.store, facts.tile_edges, cuts)
-        stripes = stripes or 1
-    return settings, made(facts, base, stripes), graph.store
+        return settings, plan, store
+    plan = make_plan(
+        facts,
+        method=settings.method,
+        reads=settings.reads,
+        damping=settings.damping,
+        tol=settings.tol,
+        mixing=settings.mixing,
+        sweeps=None,
+        memory=given,
+        base=base,
+        stripes=stripes,
+        personalized=personalized,
+        on_device=on_device,
+        rates=rates,
+    )
+    return settings, plan, graph.store
 
 
 def process_bytes(graph: Graph) -> int:
     """Bytes of the process before a run; what earlier runs on the graph have left is there for it."""
     return resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
+
+
+def takes_tuned(asked: bool | None) -> bool:
+    """Tell whether a run on a CUDA device takes shapes that tuning has kept.
+
+    Examples
+    --------
+    >>> takes_tuned(True), takes_tuned(False)
+    (True, False)
+    """
+    return os.environ.get("OOCPR_TUNE") != "off" if asked is None else asked
 
 
 def facts_of(store: GraphStore) -> GraphFacts:

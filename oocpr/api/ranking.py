@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oocpr.api.choices import asked_settings, plan_run, process_bytes
+from oocpr.api.choices import asked_settings, plan_run, process_bytes, takes_tuned
 from oocpr.api.graphs import Graph, as_graph, open_graph
+from oocpr.api.tuning import check_tuning, tune_once
 from oocpr.errors import UsageError
 from oocpr.progress import silent
 from oocpr.result.ranks import Ranks
@@ -35,6 +36,7 @@ def plan(
     reads: str | None = None,
     stop: str = "certified",
     memory: str | int | None = None,
+    device_memory: str | int | None = None,
     stripes: int | None = None,
     personalized: bool = False,
     threads: int | None = None,
@@ -68,7 +70,6 @@ def plan(
     >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
     True
     """
-    from oocpr.engine.backends.cuda_device import is_cuda
     from oocpr.engine.job import chosen_device
     from oocpr.engine.probe import measure_rates
 
@@ -85,12 +86,15 @@ def plan(
         memory=memory,
         stripes=stripes,
         personalized=personalized,
-        on_device=is_cuda(device),
+        device=device,
+        device_memory=device_memory,
         base=base,
     )
     if not made.fits:
         return made
-    rates = measure_rates(planned, made, settings, backend=device, threads=threads, kernel=kernel)
+    rates = measure_rates(
+        planned, made, settings, backend=device, threads=threads, kernel=kernel, tuned=takes_tuned(None)
+    )
     _, timed, _ = plan_run(
         opened,
         settings,
@@ -98,7 +102,8 @@ def plan(
         memory=made.memory,
         stripes=stripes,
         personalized=personalized,
-        on_device=is_cuda(device),
+        device=device,
+        device_memory=device_memory,
         base=base,
         rates=rates,
     )
@@ -115,6 +120,7 @@ def pagerank(
     stop: str = "certified",
     max_passes: int | None = None,
     memory: str | int | None = None,
+    device_memory: str | int | None = None,
     stripes: int | None = None,
     dangling: str = "strongly",
     personalization: Mapping[Any, float] | NDArray[np.float64] | str | os.PathLike[str] | None = None,
@@ -123,6 +129,7 @@ def pagerank(
     client: Any = None,
     device: str = "cpu",
     kernel: str | None = None,
+    tune: bool | None = None,
     progress: Progress = silent,
 ) -> Ranks:
     """Rank the nodes of a graph.
@@ -149,6 +156,9 @@ def pagerank(
         Passes after which to give up; None for ample.
     memory
         Most bytes of the process; None for what the machine has free.
+    device_memory
+        Most bytes that a CUDA device's memory pool may take, its driver's own apart; None for what it has
+        free. Tiles that do not fit pass through it while it computes.
     stripes
         Parts of the graph that advance side by side; None to choose by size.
     dangling
@@ -170,6 +180,11 @@ def pagerank(
         processor elsewhere, or ``"reference"`` for plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
+        ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16.
+    tune
+        Whether a CUDA device takes the shape of the kernel that `oocpr.tune` found fastest for such graphs,
+        which changes no bit of the ranks. True finds it first where none is kept; None takes one that is
+        kept, unless the environment says OOCPR_TUNE=off; False takes the default.
     progress
         Told after every pass.
 
@@ -190,7 +205,6 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
-    from oocpr.engine.backends.cuda_device import is_cuda
     from oocpr.engine.job import chosen_device
     from oocpr.engine.run import solve
     from oocpr.jit import watched
@@ -203,6 +217,8 @@ def pagerank(
     settings = asked_settings(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
     )
+    if tune:
+        check_tuning(device, kernel, client)
     opened = as_graph(graph, memory=memory, progress=progress)
     store = opened.store
     if client is None:
@@ -221,11 +237,14 @@ def pagerank(
         memory=memory,
         stripes=stripes,
         personalized=teleport is not None,
-        on_device=is_cuda(device),
+        device=device,
+        device_memory=device_memory,
         alone=client is None,
         base=process_bytes(opened),
     )
     _LOG.info("plan of the run:\n%s", made)
+    if tune:
+        tune_once(planned, made, device=device, kernel=kernel, progress=progress)
     with watched(silent) as compilation:
         solution = solve(
             planned,
@@ -236,6 +255,7 @@ def pagerank(
             backend=device,
             threads=threads,
             kernel=kernel,
+            tuned=takes_tuned(tune),
             teleport=teleport,
             start=begun,
             kept=opened.kept,

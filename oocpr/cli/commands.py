@@ -9,6 +9,7 @@ from oocpr.cli import EXIT_CODES
 from oocpr.cli.graphs import generate, import_, info, plan
 from oocpr.cli.options import Session, common_options
 from oocpr.cli.ranks import rank, top, verify
+from oocpr.cli.tuning import tune
 
 __all__ = ["Session", "cli"]
 
@@ -29,5 +30,5 @@ def cli() -> None:
     """
 
 
-for _command in (import_, generate, info, plan, rank, top, verify):
+for _command in (import_, generate, info, plan, rank, top, verify, tune):
     cli.add_command(_command)

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, options, tell_notices
+from oocpr.cli.options import (
+    Command,
+    check_output,
+    device_options,
+    emit,
+    emit_json,
+    json_option,
+    options,
+    tell_notices,
+)
 from oocpr.cli.tables import pairs
 from oocpr.units import format_bytes, format_count, format_seconds
 
@@ -224,6 +233,7 @@ def info(graph: str, json_path: str | None) -> None:
     "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
 )
 @click.option("--stripes", type=int, metavar="N", help="Parts of the graph that advance side by side.")
+@device_options
 @json_option("the plan")
 def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
     """Say what a run would need and how long it would take.

@@ -125,7 +125,7 @@ def json_option(what: str) -> Decorator:
 
 def emit_json(value: object, target: str) -> None:
     """Write a value to a file, or to standard output for ``-``."""
-    from oocpr.result.atomic import replacing
+    from oocpr.store.atomic import replacing
 
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     if target == "-":
@@ -199,3 +199,20 @@ def _log(level: int) -> None:
     logger = logging.getLogger("oocpr")
     logger.handlers[:] = [handler]
     logger.setLevel(level)
+
+
+def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command take a device and its memory."""
+    memory = click.option(
+        "--device-memory",
+        metavar="SIZE",
+        help="Most memory of a CUDA device; tiles that do not fit pass through it.  [default: what is free]",
+    )
+    device = click.option(
+        "--device",
+        default="cpu",
+        show_default=True,
+        metavar="auto|cpu|cuda[:I]",
+        help="What computes; auto is a CUDA device where one can be used.",
+    )
+    return device(memory(command))

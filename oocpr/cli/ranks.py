@@ -10,7 +10,16 @@ import click
 
 from oocpr.cli import NOT_CONVERGED, fail
 from oocpr.cli.graphs import source_options
-from oocpr.cli.options import Command, check_output, emit, emit_json, json_option, naming_stdout, tell_notices
+from oocpr.cli.options import (
+    Command,
+    check_output,
+    device_options,
+    emit,
+    emit_json,
+    json_option,
+    naming_stdout,
+    tell_notices,
+)
 from oocpr.cli.tables import pairs, ranking
 from oocpr.errors import UsageError
 from oocpr.units import format_bound, format_bytes, format_count, format_seconds
@@ -97,15 +106,19 @@ _WORTH_SAYING = 0.1
     help="Parts of the graph that advance side by side.  [default: by size]",
 )
 @click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores]")
+@device_options
 @click.option(
-    "--device",
-    default="cpu",
-    show_default=True,
-    metavar="auto|cpu|cuda[:I]",
-    help="What computes; auto is a CUDA device where one can be used.",
+    "--kernel",
+    metavar="NAME",
+    help="How a CUDA device multiplies; binned:6:96 also says up to how many links a row has one thread, and "
+    "up to how many 16.  [default: balanced, the fastest]",
 )
 @click.option(
-    "--kernel", metavar="NAME", help="How a CUDA device multiplies.  [default: balanced, the fastest]"
+    "--tune/--no-tune",
+    default=None,
+    help="Find the fastest shape of the kernel on the CUDA device first, where `oocpr tune` has kept none "
+    "for such graphs; or leave also what is kept alone. No bit of the ranks changes.  "
+    "[default: take what is kept, unless OOCPR_TUNE=off]",
 )
 @click.option(
     "--top",
@@ -297,12 +310,13 @@ def _summary(run: Report) -> str:
     compiling = ""
     if run.compile_seconds >= _WORTH_SAYING:
         compiling = f" (and {format_seconds(run.compile_seconds)} of compiling, once on a machine)"
+    device = f", of the device {format_bytes(run.peak_device_memory)}" if run.peak_device_memory else ""
     return (
         f"certified L1 error <= {format_bound(run.error_bound)}; "
         f"{run.passes} passes ({run.gathers:.1f} gathers) over "
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
-        f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}\n"
+        f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
     )
 
 

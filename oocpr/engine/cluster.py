@@ -79,6 +79,10 @@ class ClusterCrew:
         """See Crew."""
         return int(max(self._client.run(own_peak).values()))
 
+    def peak_device_memory(self) -> int:
+        """See Crew; workers do not say."""
+        return 0
+
     def close(self) -> None:
         """See Crew."""
         self._client.cancel([*self._stripes, self._shared_job])

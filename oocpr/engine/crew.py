@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from oocpr.engine import tasks
+from oocpr.engine.backends.base import Streams
 from oocpr.engine.exchange import forget
 from oocpr.engine.peak import own_peak
 
@@ -30,6 +31,9 @@ class Crew(Protocol):
     def peak_memory(self) -> int:
         """Largest resident set of the processes that worked, in bytes."""
 
+    def peak_device_memory(self) -> int:
+        """Most bytes taken of a device with a memory of its own; 0 without one."""
+
     def close(self) -> None:
         """Free everything."""
 
@@ -46,6 +50,7 @@ class LocalCrew:
             # Nobody has this crew, so nobody can close it.
             forget(job.token)
             raise
+        self._backend = self._stripes[0].backend
 
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
         """See Crew."""
@@ -67,7 +72,13 @@ class LocalCrew:
         """See Crew."""
         return own_peak()
 
+    def peak_device_memory(self) -> int:
+        """See Crew."""
+        return self._backend.taken_bytes if isinstance(self._backend, Streams) else 0
+
     def close(self) -> None:
         """See Crew."""
+        for stripe in self._stripes:
+            stripe.close()
         self._stripes.clear()
         forget(self._job.token)

@@ -11,15 +11,18 @@ from uuid import uuid4
 from oocpr.engine.backends.base import StripeSpec
 from oocpr.engine.backends.cuda_device import is_cuda, open_device
 from oocpr.errors import UsageError
+from oocpr.plan.model import SMALL_EDGES
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend
+    from oocpr.engine.backends.cuda_baselines import Cut, Gather
     from oocpr.engine.settings import Settings
     from oocpr.engine.stream import TileBytes
-    from oocpr.plan.plan import Plan
+    from oocpr.plan.device import DeviceTiers
+    from oocpr.plan.plan import GraphFacts, Plan
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,6 +67,8 @@ class Job:
         float64, shape (nodes,), sums to 1; None where uniform.
     kernel
         Product of a CUDA device; None for the default.
+    tuned
+        Whether it takes the fastest shape that tuning has kept on the device.
     start
         What the run begins from, float64, shape (nodes,); None for the teleport vector.
     token
@@ -77,6 +82,7 @@ class Job:
     threads: int | None = None
     teleport: NDArray[np.float64] | None = None
     kernel: str | None = None
+    tuned: bool = False
     start: NDArray[np.float64] | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
@@ -89,6 +95,11 @@ class Job:
     def readers(self) -> int:
         """Threads that read tiles for one stripe."""
         return 2 if (os.cpu_count() or 1) > 1 else 1
+
+    def make_backend(self) -> Backend:
+        """Return what computes the run in this process."""
+        facts = self.plan.facts if self.tuned else None
+        return make_backend(self.backend, self.threads, self.kernel, facts, self.plan.device)
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
         """Rows and tiles of one stripe."""
@@ -105,7 +116,13 @@ class Job:
         )
 
 
-def make_backend(name: str | Backend, threads: int | None, kernel: str | None = None) -> Backend:
+def make_backend(
+    name: str | Backend,
+    threads: int | None,
+    kernel: str | None = None,
+    tuned_for: GraphFacts | None = None,
+    tiers: DeviceTiers | None = None,
+) -> Backend:
     """Return the backend of a name, or the one that is given.
 
     Parameters
@@ -116,6 +133,10 @@ def make_backend(name: str | Backend, threads: int | None, kernel: str | None = 
         Of a processor; None for all cores.
     kernel
         Product of a CUDA device; None for the default.
+    tuned_for
+        Graph whose kind the product takes the fastest shape kept for; None for the default shape.
+    tiers
+        What stays where on that device; None where everything is to.
 
     Raises
     ------
@@ -139,7 +160,7 @@ def make_backend(name: str | Backend, threads: int | None, kernel: str | None = 
 
         return ReferenceBackend()
     if is_cuda(name):
-        return _on_device(name, kernel)
+        return _on_device(name, kernel, tuned_for, tiers)
     raise UsageError(f"device {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}, or cuda:1.")
 
 
@@ -162,11 +183,23 @@ def chosen_device(name: str, kernel: str | None) -> str:
     return "cuda"
 
 
-def _on_device(name: str, kernel: str | None) -> Backend:
-    from oocpr.engine.backends.cuda import KERNELS, CudaBackend
+def _on_device(
+    name: str, kernel: str | None, tuned_for: GraphFacts | None, tiers: DeviceTiers | None
+) -> Backend:
+    from oocpr.engine.backends.cuda import CudaBackend
+    from oocpr.engine.backends.cuda_kept import kept_shapes
+    from oocpr.engine.backends.cuda_kernels import parse_kernel
 
-    kernel = kernel or next(iter(KERNELS))
-    if kernel not in KERNELS:
-        raise UsageError(f"kernel {kernel!r} is not known.", f"Use one of {', '.join(KERNELS)}.")
+    product, cut = parse_kernel(kernel)
+
+    def given(_: Gather, __: bool) -> Cut | None:
+        return cut
+
+    device = open_device(name)
+    kept = None if cut or tuned_for is None else kept_shapes(device, product, tuned_for)
     # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
-    return CudaBackend(open_device(name), kernel, pairs=False, islands=True)
+    pairs = tiers is not None and tiers.pairs
+    if tiers is not None and tiers.promised:
+        device.limit(tiers.memory)
+    small = SMALL_EDGES + 1
+    return CudaBackend(device, product, pairs=pairs, islands_from=small, shapes=kept or given)

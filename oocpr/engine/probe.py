@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.engine import method
-from oocpr.engine.job import Job, make_backend
+from oocpr.engine.job import Job
 from oocpr.plan.model import Rates
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def measure_rates(
     backend: str = "cpu",
     threads: int | None = None,
     kernel: str | None = None,
+    tuned: bool = False,
 ) -> Rates:
     """Measure, on tiles of the graph itself, what the machine does right now.
 
@@ -38,7 +39,7 @@ def measure_rates(
     ----------
     store, plan, settings
         The run that would be done.
-    backend, threads, kernel
+    backend, threads, kernel, tuned
         As for a run.
 
     Returns
@@ -66,8 +67,9 @@ def measure_rates(
     encoded = buffer[: store.encoded.read_into(tile, buffer)]
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     alone = replace(plan, stripes=((tile, tile + 1),))
-    worker = make_backend(backend, threads, kernel)
-    spec = Job("", settings, alone, backend).spec(store, 0)
+    job = Job("", settings, alone, backend, threads, kernel=kernel, tuned=tuned)
+    worker = job.make_backend()
+    spec = job.spec(store, 0)
     state = worker.allocate(spec, store.out_degree(spec.row_begin, spec.row_end), None)
     reads = worker.allocate_reads(store.nodes, spec.reads, spec.proposals)
     begin = method.begin(settings, 1, 1 / store.nodes)

@@ -36,6 +36,7 @@ def solve(
     backend: str | Backend = "cpu",
     threads: int | None = None,
     kernel: str | None = None,
+    tuned: bool = False,
     teleport: NDArray[np.float64] | None = None,
     start: NDArray[np.float64] | None = None,
     kept: dict[str, WholeGraph] | None = None,
@@ -59,6 +60,8 @@ def solve(
         Threads that work on one tile.
     kernel
         Product of a CUDA device; None for the default.
+    tuned
+        Whether it takes the fastest shape that tuning has kept on the device.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
     start
@@ -85,13 +88,13 @@ def solve(
     if settings.method == "components":
         return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    job = Job(path, settings, plan, backend, threads, teleport, kernel, start)
+    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:
         state, history = _iterate(job, store, crew, progress)
         ranks = crew.finish(state)
-        peak = crew.peak_memory()
+        peak, peak_device = crew.peak_memory(), crew.peak_device_memory()
     finally:
         crew.close()
     ranks /= ranks.sum()
@@ -106,6 +109,7 @@ def solve(
         tol=settings.tol,
         seconds=time.perf_counter() - begun,
         peak_memory=peak,
+        peak_device_memory=peak_device,
     )
 
 

@@ -57,6 +57,8 @@ class Solution:
         One record a pass.
     peak_memory
         Largest resident set of this process so far, in bytes.
+    peak_device_memory
+        Most bytes taken of a device with a memory of its own; 0 without one.
     """
 
     ranks: NDArray[np.float64]
@@ -69,6 +71,7 @@ class Solution:
     tol: float
     seconds: float
     peak_memory: int
+    peak_device_memory: int = 0
 
     @property
     def passes(self) -> int:

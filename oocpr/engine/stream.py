@@ -49,6 +49,27 @@ class PassTraffic:
     wait_seconds: float
 
 
+class Tiles(Protocol):
+    """The tiles of one stripe, pass after pass."""
+
+    def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
+        """Call ``compute(tile, prepared)`` for each tile in order.
+
+        Raises
+        ------
+        DamagedError
+            When a tile's bytes are not what was written; no later tile is computed.
+        """
+
+    def close(self) -> None:
+        """End what is still going on; no pass follows."""
+
+
+def pageable(nbytes: int) -> NDArray[np.uint8]:
+    """Memory as it comes."""
+    return np.empty(nbytes, np.uint8)
+
+
 class TileStream:
     """The tiles of one stripe, pass after pass.
 
@@ -65,7 +86,10 @@ class TileStream:
     readers
         Threads that read.
     prepare
-        Makes of a tile's bytes what is computed with; called once for a tile that stays, and told so.
+        Makes what is computed with of a tile's number and its bytes, which lie in the ring; called once for a
+        tile that stays, and told so: then it has to copy what it keeps of them.
+    allocate
+        Makes a buffer of the ring.
     """
 
     def __init__(
@@ -75,7 +99,8 @@ class TileStream:
         resident: frozenset[int],
         slots: int,
         readers: int,
-        prepare: Callable[[NDArray[np.uint8], bool], Any],
+        prepare: Callable[[int, NDArray[np.uint8], bool], Any],
+        allocate: Callable[[int], NDArray[np.uint8]] = pageable,
     ) -> None:
         self._source = source
         self._tiles = tiles
@@ -84,24 +109,22 @@ class TileStream:
         self._slots = slots
         self._readers = readers
         self._prepare = prepare
+        self._allocate = allocate
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
-        """Call ``compute(tile, prepared)`` for each tile in order.
-
-        Raises
-        ------
-        DamagedError
-            When a tile's bytes are not what was written; no later tile is computed.
-        """
+        """See Tiles."""
         if len(self._kept) == len(self._tiles):
             for tile in self._tiles:
                 compute(tile, self._kept[tile])
             return PassTraffic(0, 0.0)
         return self._stream(compute)
 
+    def close(self) -> None:
+        """See Tiles; between passes nothing goes on."""
+
     def _stream(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         slots = min(self._slots, len(self._tiles) - len(self._kept))
-        ring = [np.empty(self._source.max_bytes, np.uint8) for _ in range(slots)]
+        ring = [self._allocate(self._source.max_bytes) for _ in range(slots)]
         schedule = Schedule(self._tiles, self._kept.keys(), slots)
         done: SimpleQueue[tuple[int, Future[int]]] = SimpleQueue()
         sizes: dict[int, int] = {}
@@ -133,8 +156,8 @@ class TileStream:
                     actions = schedule.on(Arrived(tile))
 
     def _take(self, tile: int, encoded: NDArray[np.uint8]) -> Any:
-        """Prepare a tile that has arrived; one that stays leaves the ring first."""
+        """Prepare a tile that has arrived, and keep one that stays."""
         if tile not in self._resident:
-            return self._prepare(encoded, False)
-        self._kept[tile] = prepared = self._prepare(encoded.copy(), True)
+            return self._prepare(tile, encoded, False)
+        self._kept[tile] = prepared = self._prepare(tile, encoded, True)
         return prepared

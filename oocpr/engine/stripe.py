@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep, TileSums
-    from oocpr.engine.stream import PassTraffic, TileStream
+    from oocpr.engine.stream import PassTraffic, Tiles
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Stripe:
     tile_rows: NDArray[np.int64]
     backend: Backend
     state: Any
-    stream: TileStream
+    stream: Tiles
 
     def publish(self, step: PublishStep) -> tuple[Any, Pushed]:
         """Make the stripe's next push."""
@@ -55,8 +55,13 @@ class Stripe:
         sums = self.backend.sums(self.state, swept, step)
         return self._sums(sums, step), traffic
 
+    def close(self) -> None:
+        """End what the stream of tiles is still doing."""
+        self.stream.close()
+
     def finish(self, carry: float) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows, what the stripe before owed included."""
+        self.close()
         return self.backend.finish(self.state, carry)
 
     def _sums(self, sums: TileSums, step: SweepStep) -> StripeSums:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
+from oocpr.engine.backends.base import Streams
 from oocpr.engine.exchange import exchange
-from oocpr.engine.job import make_backend
 from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
 from oocpr.plan.tiers import RING_SLOTS
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Pushed, SweepStep
+    from oocpr.engine.backends.base import Backend, Pushed, StripeSpec, SweepStep
     from oocpr.engine.job import Job, RankedStore
     from oocpr.engine.method import State, StripeSums
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
-    from oocpr.engine.stream import PassTraffic
+    from oocpr.engine.stream import PassTraffic, Tiles
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     settings = job.settings
     backend = exchange(
         job.token,
-        make_backend(job.backend, job.threads, job.kernel),
+        job.make_backend(),
         store.nodes,
         settings.reads,
         spec.proposals,
@@ -81,15 +81,33 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     degree = store.out_degree(spec.row_begin, spec.row_end)
     rows = slice(spec.row_begin, spec.row_end)
     teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
-    stream = TileStream(
-        store.encoded,
-        range(spec.first_tile, spec.last_tile),
-        job.plan.resident(index),
-        RING_SLOTS,
-        job.readers,
-        lambda encoded, stays: backend.prepare(encoded, spec.nodes, stays and job.plan.decoded),
-    )
+
+    stream = _open_stream(job, store, backend, spec, index)
     return Stripe(spec, store.tile_rows, backend, backend.allocate(spec, degree, teleport, start), stream)
+
+
+def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpec, index: int) -> Tiles:
+    plan = job.plan
+    tiles = range(spec.first_tile, spec.last_tile)
+    if plan.device is not None and isinstance(backend, Streams):
+        on_device, in_host = plan.device.places(len(tiles))
+        return backend.open_stream(
+            store.encoded,
+            tiles,
+            spec.nodes,
+            on_device=on_device,
+            in_host=in_host,
+            edges=plan.facts.tile_edges,
+            segments=plan.facts.most_tile_rows + 1,
+            slots=plan.device.slots,
+            readers=job.readers,
+            buffers=RING_SLOTS,
+        )
+
+    def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
+        return backend.prepare(encoded.copy() if stays else encoded, spec.nodes, stays and plan.decoded)
+
+    return TileStream(store.encoded, tiles, plan.resident(index), RING_SLOTS, job.readers, prepare)
 
 
 def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:

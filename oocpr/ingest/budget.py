@@ -15,8 +15,8 @@ from pathlib import Path
 from oocpr.errors import DoesNotFitError
 from oocpr.units import format_bytes
 
-KEY_BYTES = 8
-"""Bytes of an edge while it is sorted: row and column in one uint64."""
+SORTED_BYTES = 16
+"""Bytes of an edge while it is sorted: row and column in one uint64, and a row with its first edge."""
 
 SLACK_BYTES = 16 << 20
 """Kept free in every stage: what allocators and libraries hold beyond what was asked of them."""
@@ -24,16 +24,20 @@ SLACK_BYTES = 16 << 20
 SOURCE_BYTES_PER_EDGE = 256
 """What a source may hold for each edge of a block: text, parsed numbers and their copies."""
 
-WRITER_BYTES_PER_EDGE = 48
-"""A tile on its way out: carried key, column, the streams it is coded as, encoded bytes and their copies."""
+WRITER_BYTES_PER_EDGE = 36
+"""A tile on its way out: columns, rows and their counts, 12; gaps and starts, 8; these packed, up to 6, and
+encoded, up to 6; and what arrays are larger than they need be."""
 
-WRITER_BYTES_PER_ROW = 48
-"""Row lengths of a tile and their offsets on their way out."""
+WRITER_BYTES_PER_ROW = 32
+"""Row lengths of a tile, padded, packed and encoded, up to 16, and their offsets, 8. Measured: 28."""
+
+MOST_RESERVED_BYTES = 512 << 20
+"""Kept free of temporary files for all else, where memory is plenty."""
 
 LEAST_BLOCK_EDGES = 1 << 12
 MOST_BLOCK_EDGES = 1 << 20
 LEAST_BUCKET_EDGES = 1 << 17
-MOST_BUCKET_EDGES = 1 << 22
+USUAL_BUCKET_EDGES = 1 << 19
 LEAST_TILE_EDGES = 1 << 10
 MOST_TILE_EDGES = 1 << 20
 LARGEST_TILE_EDGES = 1 << 31
@@ -127,12 +131,27 @@ def block_edges(spare: int) -> int:
     return min(max(wanted, LEAST_BLOCK_EDGES), MOST_BLOCK_EDGES)
 
 
+def kept_bytes(spare: int) -> int:
+    """Bytes of temporary files that stay in memory, where `spare` bytes are free for them and for all else.
+
+    The rest is for blocks on their way, for what tells the nodes, and for sorting and writing; where that is
+    too little, part of the files is written to the disk after all.
+
+    Examples
+    --------
+    >>> kept_bytes(1 << 30) >> 20, kept_bytes(1 << 40) >> 20, kept_bytes(0)
+    (672, 1048048, 0)
+    """
+    spare = max(0, spare - SLACK_BYTES)
+    return spare - min(spare // 3, MOST_RESERVED_BYTES)
+
+
 def least_bytes(tile_edges: int | None) -> int:
     """Bytes that an import needs beside what the process holds already, however small the graph is.
 
     Examples
     --------
-    >>> least_bytes(1 << 20) - least_bytes(1 << 10) == 48 * ((1 << 20) - (1 << 10))
+    >>> least_bytes(1 << 20) - least_bytes(1 << 10) == 36 * ((1 << 20) - (1 << 10))
     True
     """
     reading = LEAST_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
@@ -156,15 +175,15 @@ class Share:
     Parameters
     ----------
     nodes, edges
-        Size of the graph, repeats included; every node has a counter of its links.
+        Size of the graph, repeats included; every node has counters of its links.
     tile_edges
         Edges of a tile.
 
     Examples
     --------
     >>> share = Share(nodes=1000, edges=10**6, tile_edges=1024)
-    >>> share.writing(0), share.least() - share.writing(0), share.bucket_edges(80 << 20, 0)
-    (101152, 1048576, 1000000)
+    >>> share.writing(0), share.least() - share.writing(0), share.bucket_edges(80 << 20, 0, 10**6)
+    (73864, 2097152, 1000000)
     >>> share.workers(1 << 20, cores=4), share.workers(80 << 20, cores=4)
     (0, 4)
     """
@@ -177,11 +196,11 @@ class Share:
 
     def writing(self, workers: int) -> int:
         """Bytes that counting and writing hold beside the keys that are sorted."""
-        return 4 * self._nodes + self._tile * (workers + 1)
+        return 4 * self._nodes + (self._nodes + self._tile) * (workers + 1)
 
     def least(self) -> int:
         """Bytes without which nothing goes."""
-        return self.writing(0) + KEY_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
+        return self.writing(0) + SORTED_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
 
     def workers(self, spare: int, cores: int) -> int:
         """Threads that sort and encode beside the caller's own; none where there is no memory for a second.
@@ -194,13 +213,18 @@ class Share:
             Most threads.
         """
         for workers in range(cores, 0, -1):
-            buckets = (workers + 1) * KEY_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
+            buckets = (workers + 1) * SORTED_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
             if self.writing(workers) + buckets <= spare:
                 return workers
         return 0
 
-    def bucket_edges(self, spare: int, workers: int) -> int:
+    def wanted(self, workers: int, largest: int) -> int:
+        """Bytes that so many threads use if they get them; `largest` is the number of edges of a bucket."""
+        return self.writing(workers) + SORTED_BYTES * self._useful(workers, largest)
+
+    def bucket_edges(self, spare: int, workers: int, largest: int) -> int:
         """Most edges that are in memory to be sorted, of all threads together; never more than are useful."""
-        most = (spare - self.writing(workers)) // KEY_BYTES
-        useful = max(self._edges, 1) if workers == 0 else (workers + 1) * MOST_BUCKET_EDGES
-        return min(most, useful)
+        return min((spare - self.writing(workers)) // SORTED_BYTES, self._useful(workers, largest))
+
+    def _useful(self, workers: int, largest: int) -> int:
+        return (workers + 1) * min(max(largest, USUAL_BUCKET_EDGES), max(self._edges, 1))

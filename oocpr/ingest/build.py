@@ -5,30 +5,29 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
+from oocpr.ingest.crew import Crew
 from oocpr.ingest.encode import TileEncoder
 from oocpr.ingest.leftovers import left_over
-from oocpr.ingest.merge import Tally
+from oocpr.ingest.merge import NO_RANKS, Tally
 from oocpr.ingest.nothing_kept import NothingKept
 from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
-from oocpr.ingest.partition import Run, partition
-from oocpr.ingest.rest import in_ids, keys_behind, runs_behind
+from oocpr.ingest.regroup import deal_again
+from oocpr.ingest.rest import in_ids, rows_behind, runs_behind
 from oocpr.ingest.resume import Kept
 from oocpr.ingest.sort import Sorter
 from oocpr.ingest.spill import Spilled, spill
 from oocpr.ingest.tiles import TileCutter
+from oocpr.ingest.warm import load_compiled
 from oocpr.progress import silent
-from oocpr.store.codec import encode_chunk
 from oocpr.store.graph import open_store
-from oocpr.store.packing import encode_tile
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
@@ -60,9 +59,9 @@ def build_store(
 ) -> Attributes:
     """Write the graph of `source` as a store; its bytes depend on the source, `order` and `tile_edges` only.
 
-    Links that the source repeats count once, links from a node to itself are kept. Beside the store, 8 bytes
-    an edge that do not fit in memory are needed for temporary files, and 8 more an edge for orders other than
-    "keep" and for nodes with names or ids of 64 bits.
+    Links that the source repeats count once, links from a node to itself are kept. Beside the store, 4 to 8
+    bytes an edge that do not fit in memory are needed for temporary files, as many again for orders other
+    than "keep", and 8 more an edge for nodes with names or ids of 64 bits.
 
     Parameters
     ----------
@@ -110,6 +109,7 @@ def build_store(
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> from oocpr.sources import open_source
     >>> source = open_source((np.array([0, 1, 1, 5]), np.array([1, 5, 5, 5])))
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -123,8 +123,7 @@ def build_store(
         raise UsageError(
             f"A tile of {tile_edges} edges cannot be.", f"Choose from 1 to {budget.LARGEST_TILE_EDGES}."
         )
-    _load_coders()
-    require(resident() + budget.least_bytes(tile_edges), memory, "An import")
+    cores = len(os.sched_getaffinity(0))
     path = Path(path)
     for found in left_over(path, tmp):
         if not (resume and found.resumable):
@@ -140,102 +139,109 @@ def build_store(
             return open_store(path).attributes
         writer = stack.enter_context(kept.writer())
         workspace = stack.enter_context(kept.workspace())
-        spare = memory - resident() - budget.SLACK_BYTES
+        load_compiled(workspace)
+        require(resident() + budget.least_bytes(tile_edges), memory, "An import")
+        block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
         passes = 1 if order == "keep" else 2
-        block_edges = block_edges or budget.block_edges(spare)
-        spilled = kept.spilled(source)
-        if spilled is None:
-            spilled = spill(source, workspace, block_edges, memory, progress, kept, passes)
+        with _threads(cores) as pool:
+            spilled = kept.spilled(source)
+            if spilled is None:
+                spilled = spill(source, workspace, block_edges, memory, progress, kept, passes, pool, cores)
+            ordered = kept.ordered()
+            if ordered is None:
+                ordered = _order(spilled, order, memory, progress)
+                crew = Crew(pool, cores)
+                spilled = _dealt(spilled, ordered, kept, workspace, memory, block_edges, crew, progress)
+
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
-        run = Run(spilled.file, 0, spilled.edges, 0, spilled.nodes << 32)
-        ordered = kept.ordered() or _order(run, spilled, order, memory, progress)
-
         share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
-        cores = len(os.sched_getaffinity(0))
-        if share.workers(memory - settled() - budget.SLACK_BYTES, cores) < cores:
-            spilled.file.shed()
-        beside = settled() + budget.SLACK_BYTES
-        size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
-        require(beside + share.least(), memory, f"Sorting {size}")
-        workers = share.workers(memory - beside, cores)
-        bucket_edges = bucket_edges or share.bucket_edges(memory - beside, workers)
-        pool = stack.enter_context(_threads(workers)) if workers else None
-
+        workers, space = _shared(share, spilled, memory, cores)
+        threads = stack.enter_context(_threads(workers)) if workers else None
         usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
-        encoder = TileEncoder(writer, pool, workers, usual, memory)
         tally = Tally(spilled.nodes)
         taken = kept.take_tiles(writer, tally)
+        encoder = TileEncoder(writer, threads, workers, tile_edges, usual, memory, taken.tiles)
         if taken.row < spilled.nodes:
             cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, taken.row)
-            last, relabel = taken.key, None
-            if order == "keep" and spilled.dictionary is None:
-                runs = spilled.dealer.runs() if spilled.dealer else iter(())
-                relabel = ordered.relabel
-                last = in_ids(last, ordered.node_ids)
-            else:
-                runs = iter(_dealt(run, spilled, ordered, kept, workspace, bucket_edges, progress))
-            done = tally.edges
-            sorter = Sorter(pool, workers, bucket_edges, relabel)
-            for keys, count in keys_behind(sorter.pieces(runs_behind(runs, last)), taken.key):
-                tally.add(keys, count)
-                cutter.add(keys)
-                done += count
-                progress("writing", done, spilled.edges, "edges")
+            by_id = spilled.ids if ordered.relabel is None else None
+            ranks = NO_RANKS if by_id is None else by_id.ranks
+            left = runs_behind(spilled.runs, in_ids(taken.key, ordered.node_ids) if by_id else taken.key)
+            sorter = Sorter(threads, workers, bucket_edges or space, ranks, tally)
+            done = writer.edges
+            for edges in rows_behind(sorter.pieces(left), taken.key, tally):
+                cutter.add(edges)
+                done += edges.given
+                progress("writing", min(done, spilled.edges), spilled.edges, "edges")
             cutter.finish()
             encoder.finish()
         return writer.finish(
             source=source.name,
             order=order,
             tile_edges=tile_edges,
-            duplicates=spilled.edges - tally.edges,
+            duplicates=spilled.edges - writer.edges,
             self_loops=tally.self_loops,
             local_edges=taken.local_edges + encoder.local_edges,
-            out_degree=[tally.out_degree],
+            out_degree=[tally.out_degree()],
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
         )
 
 
-def _load_coders() -> None:
-    """Load the store's compiled functions, so that their memory is counted before it is shared out."""
-    encode_tile(np.zeros(1, np.uint32), np.ones(1, np.uint32))
-    encode_chunk(np.zeros(1, np.int64))
-
-
-def _order(run: Run, spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
+def _order(spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
     if order == "keep":
         return keep_order(spilled.ids)
-    needed = spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
-    if settled() + needed > memory:
-        spilled.file.shed()
-    require(settled() + needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
+    needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
+    if needed > memory:
+        spilled.file.shed(needed - memory)
+        needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
+    require(needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
     return degree_order(
-        run, spilled.nodes, spilled.ids, lambda done: progress("ordering", done, run.count, "edges")
+        spilled.runs,
+        spilled.nodes,
+        spilled.ids,
+        lambda done: progress("ordering", done, spilled.edges, "edges"),
     )
 
 
 def _dealt(
-    run: Run,
     spilled: Spilled,
     ordered: Order,
     kept: NothingKept | Kept,
     workspace: Workspace,
-    bucket_edges: int,
+    memory: int,
+    block_edges: int,
+    crew: Crew,
     progress: Progress,
-) -> list[Run]:
-    """Deal keys to buckets, as those of rows, where they do not fit in memory; their file is closed then."""
-    buckets = kept.buckets()
-    if buckets is not None:
-        return buckets
-    run = kept.relabelled(run, ordered)
-    if run.count <= max(1, bucket_edges):
-        return [run] if run.count else []
-    space = np.empty(max(2, bucket_edges), np.uint64)
-    out = workspace.file(name="dealt")
-    buckets = partition(run, out, space, lambda done: progress("partitioning", done, 2 * run.count, "edges"))
-    run.scratch.close()
-    kept.dealt(spilled, ordered, buckets)
-    return buckets
+) -> Spilled:
+    """Deal edges to buckets of their rows, where they are not in such; their file is closed then."""
+    if ordered.relabel is None and spilled.dictionary is None:
+        return spilled
+    file = workspace.file(budget.kept_bytes(memory - settled()), "dealt")
+    dealer = deal_again(
+        spilled.runs,
+        ordered.relabel,
+        spilled.nodes,
+        file,
+        block_edges,
+        crew,
+        lambda done: progress("partitioning", done, spilled.edges, "edges"),
+    )
+    spilled.file.close()
+    kept.dealt(spilled, ordered, dealer)
+    return replace(spilled, file=file, runs=list(dealer.runs()))
+
+
+def _shared(share: budget.Share, spilled: Spilled, memory: int, cores: int) -> tuple[int, int]:
+    """Choose how many threads sort and write, and how many edges they sort at once; make room for that."""
+    largest = max((run.count for run in spilled.runs), default=0)
+    lacking = settled() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
+    if lacking > 0:
+        spilled.file.shed(lacking)
+    beside = settled() + budget.SLACK_BYTES
+    size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
+    require(beside + share.least(), memory, f"Sorting {size}")
+    workers = share.workers(memory - beside, cores)
+    return workers, share.bucket_edges(memory - beside, workers, largest)
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require, resident, settled
 from oocpr.ingest.meeting import draw_words_again, in_order, number_names
 from oocpr.ingest.merge import drop_repeats, sorted_pieces
-from oocpr.ingest.partition import Run
 from oocpr.ingest.parts import Parts, chunks, write_found
 from oocpr.ingest.records import WORD_BYTES, ids_of
+from oocpr.ingest.run import Run
 from oocpr.ingest.scratch import require_disk
 from oocpr.sources.block import MAX_NODES
 
@@ -158,7 +158,7 @@ def _space(memory: int, what: str) -> int:
 
 def _different(records: Records, workspace: Workspace, space: int) -> tuple[Scratch, int]:
     """Write the different words in ascending order; returns the file and how many there are."""
-    run = Run(records.words, 0, records.count, 0, 1 << 64)
+    run = Run.of_words(records.words, 0, records.count, 0, 1 << 64)
     buffer = np.empty(max(2, min(space // WORD_BYTES, records.count)), np.uint64)
     known, count = workspace.file(name=None if records.named else "ids"), 0
     for words, _ in sorted_pieces(run, buffer):

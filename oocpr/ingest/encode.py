@@ -1,25 +1,32 @@
-"""Tiles cut and encoded by several threads, and written in their order."""
+"""Tiles encoded and written by several threads, and entered in their order."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from oocpr.ingest.budget import WRITER_BYTES_PER_ROW, require, resident
-from oocpr.ingest.tiles import cut_tile
-from oocpr.store.packing import encode_tile
+from oocpr.ingest.tiles import Tile
+from oocpr.store.packing import TileCoder
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.store.graph import GraphWriter
 
-    Coded = tuple[bytes, int, NDArray[np.uint32], int]
+
+class _Written(NamedTuple):
+    """A tile whose bytes are on the disk."""
+
+    tile: Tile
+    coder: TileCoder
+    size: int
+    lengths: NDArray[np.uint32]
+    local_edges: int
 
 
 class TileEncoder:
@@ -33,10 +40,14 @@ class TileEncoder:
         Encodes; None for the caller's own thread.
     most
         Most tiles in work.
+    tile_edges
+        Most edges of a tile.
     usual_rows
         Rows of a tile for which there is memory.
     memory
         Most bytes that the process may hold.
+    first
+        Number of the first tile.
 
     Attributes
     ----------
@@ -45,54 +56,63 @@ class TileEncoder:
     """
 
     def __init__(
-        self, writer: GraphWriter, pool: Executor | None, most: int, usual_rows: int, memory: int
+        self,
+        writer: GraphWriter,
+        pool: Executor | None,
+        most: int,
+        tile_edges: int,
+        usual_rows: int,
+        memory: int,
+        first: int = 0,
     ) -> None:
         self.local_edges = 0
         self._writer = writer
         self._pool = pool
         self._most = most
+        self._tile_edges = tile_edges
         self._usual_rows = usual_rows
         self._memory = memory
-        self._waiting: deque[tuple[Future[Coded], NDArray[np.uint64]]] = deque()
-        self._free: list[NDArray[np.uint64]] = []
+        self._number = first
+        self._waiting: deque[Future[_Written]] = deque()
+        # Fresh memory costs more than much of what is done with it here.
+        self._tiles: list[Tile] = []
+        self._coders: list[TileCoder] = []
 
-    def add(self, keys: NDArray[np.uint64], first_row: int, next_row: int) -> NDArray[np.uint64] | None:
-        """Take the keys of the next tile; see `cut_tile`.
+    def add(self, tile: Tile) -> Tile | None:
+        """Take the next tile.
 
         Returns
         -------
-        An array of the same size that nobody uses; None where nobody uses the keys any more.
+        A tile that nobody uses; None where nobody uses this one any more.
         """
-        rows = next_row - first_row + 1
+        rows = tile.next_row - tile.first_row + 1
         if rows > self._usual_rows:
             self.finish()
             needed = resident() + WRITER_BYTES_PER_ROW * rows
             require(needed, self._memory, f"A tile of {format_count(rows)} rows")
+        while self._waiting and len(self._waiting) >= self._most:
+            self._enter(self._waiting.popleft().result())
+        coder = self._coders.pop() if self._coders else TileCoder()
+        number, self._number = self._number, self._number + 1
         if self._pool is None:
-            self._write(_coded(keys, first_row, next_row))
-            return None
-        while len(self._waiting) >= self._most:
-            self._write_first()
-        self._waiting.append((self._pool.submit(_coded, keys, first_row, next_row), keys))
-        # Fresh memory costs more than all that is done with it here.
-        return self._free.pop() if self._free else np.empty_like(keys)
+            self._enter(self._write(number, tile, coder))
+        else:
+            self._waiting.append(self._pool.submit(self._write, number, tile, coder))
+        return self._tiles.pop() if self._tiles else Tile(self._tile_edges)
 
     def finish(self) -> None:
-        """Write what is in work."""
+        """Enter what is in work."""
         while self._waiting:
-            self._write_first()
+            self._enter(self._waiting.popleft().result())
 
-    def _write_first(self) -> None:
-        coded, keys = self._waiting.popleft()
-        self._write(coded.result())
-        self._free.append(keys)
+    def _write(self, number: int, tile: Tile, coder: TileCoder) -> _Written:
+        lengths = tile.lengths()
+        coded = coder.encode(tile.columns, lengths)
+        self._writer.put_tile(number, coded)
+        return _Written(tile, coder, coded.size, lengths, tile.local_edges())
 
-    def _write(self, coded: Coded) -> None:
-        data, edges, lengths, local = coded
-        self.local_edges += local
-        self._writer.add_encoded(data, edges, lengths)
-
-
-def _coded(keys: NDArray[np.uint64], first_row: int, next_row: int) -> Coded:
-    columns, lengths, local = cut_tile(keys, first_row, next_row)
-    return encode_tile(columns, lengths), columns.size, lengths, local
+    def _enter(self, written: _Written) -> None:
+        self.local_edges += written.local_edges
+        self._writer.enter_tile(written.size, written.tile.columns.size, written.lengths)
+        self._tiles.append(written.tile)
+        self._coders.append(written.coder)

@@ -9,8 +9,8 @@ The events of a journal, in their order::
     {"tile": number, ...}           a tile is in the store
     {"whole": checksum}             the store is, and is about to get its name
 
-Events that keep something list its files, as name to generation, bytes and CRC-32, the last for files that
-are only appended to. A file that is rewritten in place of an older one has the next generation.
+Events list the files that are needed from there on, as name to generation and bytes; those of checkpoints
+list the pieces that were written, too. A file that is rewritten has the next generation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     Event = dict[str, Any]
-    Files = dict[str, tuple[int, int, int]]
+    Files = dict[str, tuple[int, int]]
 
 VERSION = 1
 """Changes with the events, with the files, and with the bytes to which tiles are encoded."""
@@ -45,9 +45,12 @@ class Checkpoint:
     records, points
         Records, None while there are none; and what their fingerprints depend on.
     files
-        All files.
-    sizes
-        Edges of the blocks since the checkpoint before, as pairs of a size and how often it comes in a row.
+        Files with all that.
+    pieces
+        What was written to them since the checkpoint before, by name: first byte, bytes and CRC-32.
+    dealt
+        Buckets of ids, and blocks that were dealt to them since then, as a dealer has them; None while there
+        are none, and once there are records.
     segments
         Segments since then: edge, edges, record, records.
     """
@@ -61,7 +64,8 @@ class Checkpoint:
     records: int | None
     points: list[int] | None
     files: dict[str, list[int]]
-    sizes: list[list[int]]
+    pieces: dict[str, list[list[int]]]
+    dealt: dict[str, Any] | None
     segments: list[list[int]]
 
     def event(self, known: Mapping[str, Any] | None = None) -> Event:
@@ -116,7 +120,7 @@ class Finished:
                 break
         else:
             kept = self.checkpoints[-1].files if self.checkpoints else {}
-        return {name: (generation, size, crc) for name, (generation, size, crc) in kept.items()}
+        return {name: (generation, size) for name, (generation, size) in kept.items()}
 
 
 def finished(events: Sequence[Event]) -> Finished:
@@ -143,33 +147,26 @@ def finished(events: Sequence[Event]) -> Finished:
     return result
 
 
-def usable(checkpoints: Sequence[Checkpoint], found: Mapping[str, Sequence[tuple[int, int]]]) -> int:
-    """Count the checkpoints up to which every file is what was written.
+def usable(checkpoints: Sequence[Checkpoint], sound: Mapping[str, Sequence[bool]]) -> int:
+    """Count the checkpoints up to the last of whose files all is what was written.
 
     Parameters
     ----------
     checkpoints
         In their order.
-    found
-        For each file, bytes and CRC-32 of its front at every checkpoint at which there was the file, as far
-        as it goes now.
+    sound
+        For each file, whether the pieces of each checkpoint are there.
 
     Examples
     --------
-    >>> files = [{"keys": [1, size, size]} for size in (8, 16)]
-    >>> at = [Checkpoint(1, 0, 1, None, {}, 9, None, None, each, [], []) for each in files]
-    >>> usable(at, {"keys": [(8, 8), (16, 16)]}), usable(at, {"keys": [(8, 8), (16, 0)]}), usable(at, {})
-    (2, 1, 0)
+    >>> at = [Checkpoint(1, 0, 1, None, {}, 9, None, None, {"keys": [1, 8]}, {}, None, [])] * 2
+    >>> usable(at, {"keys": [True, True]}), usable(at, {"keys": [True, False]})
+    (2, 1)
     """
-    met = dict.fromkeys(found, 0)
-    for count, checkpoint in enumerate(checkpoints):
-        for name, (_, size, crc) in checkpoint.files.items():
-            fronts = found.get(name, ())
-            number = met.get(name, 0)
-            if number >= len(fronts) or fronts[number] != (size, crc):
-                return count
-            met[name] = number + 1
-    return len(checkpoints)
+    for count in range(len(checkpoints), 0, -1):
+        if all(all(sound[name][:count]) for name in checkpoints[count - 1].files):
+            return count
+    return 0
 
 
 def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

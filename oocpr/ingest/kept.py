@@ -1,7 +1,8 @@
 """Temporary files with names, which another process finds.
 
-A file that is kept is appended to, until all files are frozen: then what is written goes to the next
-generation of the file, from its byte 0 on, and the older one stays what it is for who has to begin again.
+A file that is kept is written to, each byte once, until all files are frozen: then what is written anew goes
+to the next generation of the file, from its byte 0 on, and the older one stays what it is for who has to
+begin again.
 """
 
 from __future__ import annotations
@@ -9,22 +10,22 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.ingest.partition import Run
 from oocpr.ingest.scratch import Scratch, Workspace, making_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
     from io import FileIO
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from oocpr.ingest.finished import Files
+
+    Piece = list[int]
 
 _READ_BYTES = 1 << 20
 
@@ -36,22 +37,25 @@ class KeptScratch(Scratch):
     ----------
     folder, name, generation
         The file is ``NAME.GENERATION`` in the folder.
-    size, crc
-        Bytes that are there already, and their CRC-32; what lies behind them counts for nothing.
+    size
+        Bytes that are there already; what lies behind them counts for nothing.
 
     Attributes
     ----------
-    size, crc
-        Of all that was appended.
+    pieces
+        What was written, each as its first byte, number of bytes and CRC-32; emptied by who takes note of it.
+    closed
+        Whether it is.
 
     Examples
     --------
     >>> import tempfile
+    >>> import numpy as np
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with KeptScratch(Path(folder), "keys") as scratch:
     ...         scratch.write(0, np.array([1, 2]))
-    ...         scratch.frozen = True
+    ...         scratch.freeze()
     ...         scratch.write(0, np.array([3]))
     ...         both = np.empty(2, np.int64)
     ...         scratch.read(0, both)
@@ -59,33 +63,37 @@ class KeptScratch(Scratch):
     ([3, 2], [1, 2])
     """
 
-    def __init__(self, folder: Path, name: str, generation: int = 1, size: int = 0, crc: int = 0) -> None:
+    def __init__(self, folder: Path, name: str, generation: int = 1, size: int = 0) -> None:
         self.name = name
         self.generation = generation
-        self.size = size
-        self.crc = crc
-        self.frozen = False
+        self.pieces: list[Piece] = []
+        self.closed = False
         self._path = folder / f"{name}.{generation}"
+        self._left = size
+        self._frozen = 0
         self._next: KeptScratch | None = None
         super().__init__(folder)
+        self._end = size
 
     def _open(self) -> FileIO:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | (0 if self.size else os.O_TRUNC), 0o600)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | (0 if self._left else os.O_TRUNC), 0o600)
         return os.fdopen(descriptor, "r+b", buffering=0)
+
+    def freeze(self) -> None:
+        """From now on, leave what there is as it is."""
+        self._frozen = self.size
 
     def write(self, at: int, array: NDArray[Any]) -> None:
         """Write the contiguous `array` from byte `at` on; DoesNotFitError where the disk is full."""
-        if self.frozen and at < self.size:
+        if at < self._frozen:
             if self._next is None:
                 self._next = KeptScratch(self.folder, self.name, self.generation + 1)
             assert at <= self._next.size, "a file is rewritten from its front"
             self._next.write(at, array)
             return
         super().write(at, array)
-        if at == self.size and not self.frozen:
-            data = array.view(np.uint8)
-            self.crc = zlib.crc32(data.data, self.crc)
-            self.size += data.size
+        data = array.view(np.uint8)
+        self.pieces.append([at, data.size, zlib.crc32(data.data)])
 
     def read(self, at: int, out: NDArray[Any]) -> None:
         """Fill the contiguous `out` from byte `at` on."""
@@ -99,7 +107,7 @@ class KeptScratch(Scratch):
         """Give the generation that was written last, with all that the file has."""
         if self._next is None:
             return self
-        assert self._next.size >= self.size, "a file is rewritten as a whole"
+        assert self._next.size >= self._frozen, "a file is rewritten as a whole"
         return self._next
 
     def sync(self) -> None:
@@ -110,6 +118,7 @@ class KeptScratch(Scratch):
         """Close the file."""
         if self._next is not None:
             self._next.close()
+        self.closed = True
         super().close()
 
 
@@ -138,13 +147,20 @@ class KeptWorkspace(Workspace):
         return self._kept[name]
 
     def freeze(self) -> None:
-        """From now on, leave what was appended so far as it is."""
+        """From now on, leave what was written so far as it is."""
         for file in self._kept.values():
-            file.frozen = True
+            file.freeze()
 
-    def state(self) -> dict[str, list[int]]:
-        """Describe the files as events list them."""
-        return {name: [file.generation, file.size, file.crc] for name, file in self._kept.items()}
+    def files(self) -> dict[str, list[int]]:
+        """Describe the files that are open, as events list them."""
+        return {name: [file.generation, file.size] for name, file in self._kept.items() if not file.closed}
+
+    def pieces(self) -> dict[str, list[Piece]]:
+        """Take the pieces that were written since this was asked for last."""
+        taken = {name: file.pieces for name, file in self._kept.items() if file.pieces and not file.closed}
+        for name in taken:
+            self._kept[name].pieces = []
+        return taken
 
     def settled(self, names: Sequence[str]) -> dict[str, list[int]]:
         """Bring the latest generations of some files to the disk, and describe them."""
@@ -155,11 +171,11 @@ class KeptWorkspace(Workspace):
             descriptor = os.open(self.folder, os.O_RDONLY)
             os.fsync(descriptor)
             os.close(descriptor)
-        return {name: [file.generation, file.size, file.crc] for name, file in latest.items()}
+        return {name: [file.generation, file.size] for name, file in latest.items()}
 
     def drop_others(self, files: dict[str, list[int]], others: Sequence[str] = ()) -> None:
         """Remove all that is neither one of some described files nor has one of the `others` names."""
-        needed = {f"{name}.{generation}" for name, (generation, *_) in files.items()}
+        needed = {f"{name}.{generation}" for name, (generation, _) in files.items()}
         drop_all_but(self.folder, {*needed, *others})
 
 
@@ -174,20 +190,8 @@ def drop_all_but(folder: Path, names: set[str]) -> None:
             path.unlink()
 
 
-def fronts(path: Path, sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Checksum the fronts of a file.
-
-    Parameters
-    ----------
-    path
-        The file; where there is none, it is empty.
-    sizes
-        Bytes of the fronts, ascending.
-
-    Returns
-    -------
-    list of (bytes, CRC-32)
-        Fewer than were asked for where the file is shorter.
+def sound(path: Path, pieces: Sequence[Piece]) -> bool:
+    """Tell whether a file has the pieces that were written to it.
 
     Examples
     --------
@@ -196,42 +200,22 @@ def fronts(path: Path, sizes: Sequence[int]) -> list[tuple[int, int]]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "file")
     ...     _ = path.write_bytes(b"0123456789")
-    ...     fronts(path, [3, 9, 12]) == [(3, zlib.crc32(b"012")), (9, zlib.crc32(b"012345678"))]
-    True
+    ...     sound(path, [[0, 3, zlib.crc32(b"012")]]), sound(path, [[9, 2, zlib.crc32(b"9x")]])
+    (True, False)
     """
-    found: list[tuple[int, int]] = []
-    crc = done = 0
-    buffer = memoryview(bytearray(_READ_BYTES))
-    with path.open("rb", buffering=0) if path.exists() else open(os.devnull, "rb", buffering=0) as file:  # noqa: PTH123
-        for size in sizes:
-            while done < size and (read := file.readinto(buffer[: size - done]) or 0):
-                crc = zlib.crc32(buffer[:read], crc)
-                done += read
-            if done < size:
-                break
-            found.append((size, crc))
-    return found
+    if not path.is_file():
+        return not pieces
+    with path.open("rb", buffering=0) as file:
+        return all(_checksum(file.fileno(), at, size) == crc for at, size, crc in pieces)
 
 
-@dataclass(frozen=True)
-class ReadOnlyRun(Run):
-    """Keys that are relabelled whenever they are read, and stay in their file as they are.
-
-    Parameters
-    ----------
-    always
-        Turns them into those of the graph; None where they are already.
-    """
-
-    always: Callable[[NDArray[np.uint64]], None] | None = None
-
-    def blocks(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-        """Yield all keys, as many at a time as `buffer` holds, which every block overwrites."""
-        for keys in super().blocks(buffer):
-            if self.always is not None:
-                self.always(keys)
-            yield keys
-
-    def settle(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-        """Yield all keys as `blocks` does."""
-        return self.blocks(buffer)
+def _checksum(file: int, at: int, size: int) -> int | None:
+    """CRC-32 of a part of a file; None where it ends before."""
+    crc, end = 0, at + size
+    while at < end:
+        data = os.pread(file, min(end - at, _READ_BYTES), at)
+        if not data:
+            return None
+        crc = zlib.crc32(data, crc)
+        at += len(data)
+    return crc

@@ -1,22 +1,35 @@
-"""Fourth stage: runs of keys in no order become sorted keys without repeats.
+"""Runs of keys in no order become sorted rows without repeats, and are counted.
 
 A link that a source repeats counts once. A link from a node to itself is kept.
 """
 
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
+from numba import uint8, uint32, uint64
 
-from oocpr.ingest.partition import Run, partition
+from oocpr.ingest.ids import Ranks, rank_of
+from oocpr.ingest.partition import partition
 from oocpr.ingest.scratch import Scratch
+from oocpr.ingest.words import add_count
+from oocpr.jit import entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+
+    from oocpr.ingest.run import Run
+
+_CHUNK = 512
+"""Keys that go through each step of a pass before the next step: few enough to stay in the nearest cache."""
 
 
 def sorted_pieces(run: Run, space: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.uint64], int]]:
@@ -45,12 +58,12 @@ def sorted_pieces(run: Run, space: NDArray[np.uint64]) -> Iterator[tuple[NDArray
         yield space[:1], run.count
     else:
         with Scratch(run.scratch.folder) as scratch:
-            for bucket in partition(run, scratch, space, lambda _: None):
+            for bucket in partition(run, scratch, space):
                 yield from sorted_pieces(bucket, space)
 
 
-@numba.njit("int64(uint64[::1])", cache=True, nogil=True)
-def drop_repeats(keys):  # type: ignore[no-untyped-def]
+@entry()
+def drop_repeats(keys):
     """Keep each of ascending keys once, in place; returns how many are left.
 
     Examples
@@ -71,18 +84,88 @@ def drop_repeats(keys):  # type: ignore[no-untyped-def]
     return kept
 
 
-@numba.njit("int64(uint64[::1], uint32[::1])", cache=True, nogil=True)
-def _count(keys, out_degree):  # type: ignore[no-untyped-def]
-    loops = 0
-    for key in keys:
-        column = key & np.uint64(0xFFFFFFFF)
-        out_degree[column] += np.uint32(1)
-        loops += column == key >> np.uint64(32)
+@entry()
+def _into_rows(keys, ranks, low, high, columns, rows, starts):
+    """Take ascending keys apart, each once; returns how many columns, rows and self-loops there are.
+
+    `columns` may be the memory of `keys`. A column is counted in `low`, and in `high` when that is full.
+    """
+    relabelled = ranks.before.size > 0
+    edges = uint64(0)
+    row = uint64(0)
+    loops = uint64(0)
+    last = ~uint64(0)
+    last_row = ~uint64(0)
+    if keys.size:
+        last = ~keys[0]
+        last_row = last >> uint64(32)
+    for begin in range(uint64(0), uint64(keys.size), uint64(_CHUNK)):
+        first = edges
+        for i in range(begin, min(begin + uint64(_CHUNK), uint64(keys.size))):
+            key = keys[i]
+            keys[edges] = key
+            if key >> uint64(32) != last_row:
+                last_row = key >> uint64(32)
+                rows[row] = rank_of(ranks, last_row) if relabelled else last_row
+                starts[row] = edges
+                row += uint64(1)
+            # Ranks keep the order, so equal ids have equal ones.
+            loops += uint64(key != last and key & uint64(0xFFFFFFFF) == last_row)
+            edges += uint64(key != last)
+            last = key
+        if relabelled:
+            for i in range(first, edges):
+                columns[i] = rank_of(ranks, keys[i] & uint64(0xFFFFFFFF))
+        else:
+            for i in range(first, edges):
+                columns[i] = keys[i] & uint64(0xFFFFFFFF)
+        for i in range(first, edges):
+            column = uint64(columns[i])
+            count = uint8(low[column] + uint8(1))
+            low[column] = count
+            if count == uint8(0):
+                add_count(high, column, uint32(256))
+    starts[row] = edges
+    return edges, row, loops
+
+
+@entry()
+def _take_back(columns, rows, starts, high):
+    """Take edges from the counts of their columns, modulo 2^32; returns how many are self-loops."""
+    loops = uint64(0)
+    for row in range(uint64(rows.size)):
+        for i in range(uint64(starts[row]), uint64(starts[row + uint64(1)])):
+            add_count(high, uint64(columns[i]), uint32(0xFFFFFFFF))
+            loops += uint64(columns[i] == rows[row])
     return loops
 
 
+class Rows(NamedTuple):
+    """Neighbouring edges in their order, without repeats.
+
+    Attributes
+    ----------
+    columns
+        uint32, shape (edges,).
+    rows
+        The rows that have any of them, ascending, uint32, shape (rows,). The first may have had some before.
+    starts
+        First edge of each row, then the number of edges; uint32, shape (rows + 1,).
+    given
+        Edges of the source that these stand for.
+    """
+
+    columns: NDArray[np.uint32]
+    rows: NDArray[np.uint32]
+    starts: NDArray[np.uint32]
+    given: int
+
+
+NO_RANKS = Ranks(np.empty(0, np.uint64), np.empty(0, np.uint32))
+
+
 class Tally:
-    """Counts of sorted keys that the store has to know.
+    """Counts what the store has to know, while it takes sorted keys apart; for any number of threads.
 
     Parameters
     ----------
@@ -91,31 +174,75 @@ class Tally:
 
     Attributes
     ----------
-    edges
-        Edges kept.
     duplicates
         Edges dropped because they repeat another.
     self_loops
         Edges kept that run from a node to itself.
-    out_degree
-        Edges kept that leave each node: uint32, shape (nodes,).
 
     Examples
     --------
     >>> tally = Tally(2)
-    >>> tally.add(np.array([1, 1 << 32 | 1], np.uint64), 3)
-    >>> tally.edges, tally.duplicates, tally.self_loops, tally.out_degree
-    (2, 1, 1, array([0, 2], dtype=uint32))
+    >>> keys = np.array([1, 1, 1 << 32 | 1], np.uint64)
+    >>> edges = tally.rows_of(keys, 3, NO_RANKS, np.empty(3, np.uint32), np.empty(4, np.uint32))
+    >>> edges.columns.tolist(), edges.rows.tolist(), edges.starts.tolist()
+    ([1, 1], [0, 1], [0, 1, 2])
+    >>> tally.duplicates, tally.self_loops, tally.out_degree().tolist()
+    (1, 1, [0, 2])
     """
 
     def __init__(self, nodes: int) -> None:
-        self.edges = 0
         self.duplicates = 0
         self.self_loops = 0
-        self.out_degree = np.zeros(nodes, np.uint32)
+        self._nodes = nodes
+        self._high = np.zeros(nodes, np.uint32)
+        self._lows: deque[NDArray[np.uint8]] = deque()
+        self._lock = threading.Lock()
 
-    def add(self, keys: NDArray[np.uint64], count: int) -> None:
-        """Count keys of rows, all different, uint64, shape (k,), which stand for `count` edges."""
-        self.self_loops += _count(keys, self.out_degree)
-        self.edges += keys.size
-        self.duplicates += count - keys.size
+    def rows_of(
+        self,
+        keys: NDArray[np.uint64],
+        count: int,
+        ranks: Ranks,
+        rows: NDArray[np.uint32],
+        starts: NDArray[np.uint32],
+    ) -> Rows:
+        """Take ascending keys apart, in their place.
+
+        Parameters
+        ----------
+        keys
+            uint64, shape (k,).
+        count
+            Edges that they stand for.
+        ranks
+            The row of each id; `NO_RANKS` where keys are of rows.
+        rows, starts
+            Memory for the result: uint32, shapes (k,) and (k + 1,).
+        """
+        low = self._low()
+        edges, found, loops = _into_rows(keys, ranks, low, self._high, keys.view(np.uint32), rows, starts)
+        self._lows.append(low)
+        with self._lock:
+            self.duplicates += count - edges
+            self.self_loops += int(loops)
+        return Rows(keys.view(np.uint32)[:edges], rows[:found], starts[: found + 1], count)
+
+    def take_back(self, edges: Rows) -> None:
+        """Count some edges no more, which have been counted twice."""
+        loops = _take_back(edges.columns, edges.rows, edges.starts, self._high)
+        with self._lock:
+            self.self_loops -= int(loops)
+
+    def out_degree(self) -> NDArray[np.uint32]:
+        """Edges kept that leave each node: uint32, shape (nodes,). Nothing may be counted from now on."""
+        while self._lows:
+            self._high += self._lows.pop()
+        return self._high
+
+    def _low(self) -> NDArray[np.uint8]:
+        try:
+            return self._lows.pop()
+        except IndexError:
+            low = np.empty(self._nodes, np.uint8)
+            low[:] = 0  # memory from `zeros` has small pages, which take longer to find
+            return low

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,12 @@ from oocpr.store.graph import GraphWriter
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
 
+    from oocpr.ingest.deal import Dealer
     from oocpr.ingest.merge import Tally
     from oocpr.ingest.order import Order
-    from oocpr.ingest.partition import Run
-    from oocpr.ingest.spill import Reader, Spilled
+    from oocpr.ingest.reader import Reader
+    from oocpr.ingest.spill import Spilled
     from oocpr.sources.block import Source
 
 
@@ -73,16 +72,8 @@ class NothingKept:
         """Nothing was ordered before."""
         return None
 
-    def relabelled(self, run: Run, order: Order) -> Run:
-        """Let keys become those of rows when they are read."""
-        return replace(run, relabel=order.relabel)
-
-    def buckets(self) -> list[Run] | None:
-        """Nothing was dealt before."""
-        return None
-
-    def dealt(self, spilled: Spilled, order: Order, buckets: Sequence[Run]) -> None:
-        """Forget that keys lie in buckets."""
+    def dealt(self, spilled: Spilled, order: Order, dealer: Dealer) -> None:
+        """Forget that edges lie in buckets, in the order of the rows."""
 
     def take_tiles(self, writer: GraphWriter, tally: Tally) -> Taken:  # noqa: ARG002
         """Nothing was written before."""

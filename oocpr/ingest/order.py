@@ -1,20 +1,25 @@
-"""Second stage: the row of the store that each id becomes."""
+"""The row of the store that each id becomes."""
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
+from numba import uint32, uint64
+
+from oocpr.jit import entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
     from oocpr.ingest.ids import IdSet
-    from oocpr.ingest.partition import Run
+    from oocpr.ingest.run import Run
 
 DEGREE_BYTES_PER_NODE = 16
 """Most bytes a node that ordering by degree holds at once, allocators included."""
@@ -29,7 +34,7 @@ class Order:
     Parameters
     ----------
     relabel
-        Turns keys of ids into keys of rows, in place; None where ids are rows.
+        Turns keys of ids into keys of rows, in place; None where that keeps their order or changes nothing.
     node_ids
         Id of each row, uint32, shape (nodes,); None where ids are rows.
     """
@@ -51,51 +56,48 @@ def keep_order(ids: IdSet | None) -> Order:
     >>> keep_order(None).node_ids is None
     True
     """
-    if ids is None:
-        return Order(None, None)
-    return Order(ids.relabel, ids.to_numpy())
+    return Order(None, None if ids is None else ids.to_numpy())
 
 
-@numba.njit("void(uint64[::1], uint32[::1])", cache=True, nogil=True)
-def _count_columns(keys, counts):  # type: ignore[no-untyped-def]
-    most = np.uint32(0xFFFFFFFF)
-    for key in keys:
-        column = key & np.uint64(0xFFFFFFFF)
+@entry()
+def _count_columns(keys, counts):
+    most = uint32(0xFFFFFFFF)
+    for i in range(uint64(keys.size)):
+        column = keys[i] & uint64(0xFFFFFFFF)
         if counts[column] < most:
-            counts[column] += np.uint32(1)
+            counts[column] += uint32(1)
 
 
-@numba.njit("void(uint32[::1], uint64[::1])", cache=True, nogil=True)
-def _descending(counts, keys):  # type: ignore[no-untyped-def]
-    for node in range(counts.size):
-        keys[node] = np.uint64(~counts[node]) << np.uint64(32) | np.uint64(node)
+@entry()
+def _descending(counts, keys):
+    for node in range(uint64(counts.size)):
+        keys[node] = uint64(~counts[node] & uint32(0xFFFFFFFF)) << uint64(32) | node
 
 
-@numba.njit("void(uint64[::1], uint32[::1], uint32[::1])", cache=True, nogil=True)
-def _split(keys, rows, nodes):  # type: ignore[no-untyped-def]
-    for row in range(keys.size):
-        node = np.uint32(keys[row] & np.uint64(0xFFFFFFFF))
+@entry()
+def _split(keys, rows, nodes):
+    for row in range(uint64(keys.size)):
+        node = keys[row] & uint64(0xFFFFFFFF)
         rows[node] = row
         nodes[row] = node
 
 
-@numba.njit("void(uint64[::1], uint32[::1])", cache=True, nogil=True)
-def _permute(keys, rows):  # type: ignore[no-untyped-def]
-    for i in range(keys.size):
-        row = np.uint64(rows[keys[i] >> np.uint64(32)])
-        column = np.uint64(rows[keys[i] & np.uint64(0xFFFFFFFF)])
-        keys[i] = row << np.uint64(32) | column
+@entry()
+def _permute(keys, rows):
+    for i in range(uint64(keys.size)):
+        row = uint64(rows[keys[i] >> uint64(32)])
+        keys[i] = row << uint64(32) | uint64(rows[keys[i] & uint64(0xFFFFFFFF)])
 
 
-def degree_order(run: Run, nodes: int, ids: IdSet | None, told: Callable[[int], None]) -> Order:
+def degree_order(runs: Iterable[Run], nodes: int, ids: IdSet | None, told: Callable[[int], None]) -> Order:
     """Order the rows by out-degree, descending, and rows of equal out-degree by id.
 
     The out-degree that decides counts a link as often as the source repeats it.
 
     Parameters
     ----------
-    run
-        All edges, as keys of ids. Where `ids` are given, their ranks take their place in its file.
+    runs
+        All edges, as keys of ids.
     nodes
         Nodes of the graph.
     ids
@@ -103,13 +105,16 @@ def degree_order(run: Run, nodes: int, ids: IdSet | None, told: Callable[[int], 
     told
         Called with the edges counted so far.
     """
-    run = replace(run, relabel=None if ids is None else ids.relabel)
     counts = np.zeros(nodes, np.uint32)
+    buffer = np.empty(_BLOCK_EDGES, np.uint64)
     done = 0
-    for keys in run.settle(np.empty(min(_BLOCK_EDGES, max(run.count, 1)), np.uint64)):
-        _count_columns(keys, counts)
-        done += keys.size
-        told(done)
+    for run in runs:
+        for keys in run.blocks(buffer):
+            if ids is not None:
+                ids.relabel(keys)
+            _count_columns(keys, counts)
+            done += keys.size
+            told(done)
 
     descending = np.empty(nodes, np.uint64)
     _descending(counts, descending)
@@ -119,5 +124,11 @@ def degree_order(run: Run, nodes: int, ids: IdSet | None, told: Callable[[int], 
     _split(descending, rows, node_ids)
     del descending
     if bool((node_ids[1:] > node_ids[:-1]).all()):
-        return Order(None, keep_order(ids).node_ids)
-    return Order(lambda keys: _permute(keys, rows), node_ids if ids is None else ids.to_numpy()[node_ids])
+        return keep_order(ids)
+
+    def relabel(keys: NDArray[np.uint64]) -> None:
+        if ids is not None:
+            ids.relabel(keys)
+        _permute(keys, rows)
+
+    return Order(relabel, node_ids if ids is None else ids.to_numpy()[node_ids])

@@ -1,4 +1,4 @@
-"""Third stage: keys that do not fit in memory are dealt to buckets that do.
+"""Keys that do not fit in memory are dealt to buckets that do, by a first pass that counts them.
 
 A bucket is a range of keys. The ranges follow from a histogram over equal bins of the key space, so they
 are contiguous rows as a rule and parts of the columns of one row where a row alone is too large. A bin
@@ -7,84 +7,22 @@ that is too large by itself becomes a bucket that is partitioned again when its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 
-from oocpr.ingest.budget import KEY_BYTES
-from oocpr.ingest.scratch import Scratch, require_disk
+from oocpr.ingest.run import KEY_BYTES, Run
+from oocpr.ingest.scratch import require_disk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from oocpr.ingest.scratch import Scratch
+
 BIN_BITS = 16
-
-
-@dataclass(frozen=True)
-class Run:
-    """Keys in a scratch file, in no order.
-
-    Parameters
-    ----------
-    scratch
-        The file.
-    start, count
-        Its keys number `start` to `start + count`.
-    low, high
-        All keys are in [low, high).
-    relabel
-        Turns the keys of the file, in place, into those of the graph; None where they are already.
-    extents
-        Where the keys are, if not in one piece: first key and number of keys of each, shape (pieces, 2).
-    """
-
-    scratch: Scratch
-    start: int
-    count: int
-    low: int
-    high: int
-    relabel: Callable[[NDArray[np.uint64]], None] | None = None
-    extents: NDArray[np.int64] | None = None
-
-    def blocks(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-        """Yield all keys, as many at a time as `buffer` holds, which every block overwrites."""
-        for done in range(0, self.count, buffer.size):
-            keys = buffer[: min(buffer.size, self.count - done)]
-            for at, piece in self._pieces(done, keys):
-                self.scratch.read(at * KEY_BYTES, piece)
-            if self.relabel is not None:
-                self.relabel(keys)
-            yield keys
-
-    def settle(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-        """Yield all keys as `blocks` does and leave them relabelled in the file, for who reads it again."""
-        done = 0
-        for keys in self.blocks(buffer):
-            if self.relabel is not None:
-                for at, piece in self._pieces(done, keys):
-                    self.scratch.write(at * KEY_BYTES, piece)
-            yield keys
-            done += keys.size
-
-    def _pieces(self, done: int, keys: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-        """Yield where in the file the keys from number `done` on are, and their places in `keys`."""
-        if self.extents is None:
-            yield self.start + done, keys
-            return
-        ends = np.cumsum(self.extents[:, 1])
-        first = int(np.searchsorted(ends, done, side="right"))
-        filled = 0
-        for (start, count), end in zip(self.extents[first:].tolist(), ends[first:].tolist(), strict=True):
-            skipped = done + filled - (end - count)
-            taken = min(count - skipped, keys.size - filled)
-            yield start + skipped, keys[filled : filled + taken]
-            filled += taken
-            if filled == keys.size:
-                return
 
 
 def bin_shift(span: int) -> int:
@@ -149,7 +87,7 @@ def _deal(keys, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-de
         ends[bucket] += 1
 
 
-def partition(run: Run, out: Scratch, space: NDArray[np.uint64], told: Callable[[int], None]) -> list[Run]:
+def partition(run: Run, out: Scratch, space: NDArray[np.uint64]) -> list[Run]:
     """Deal the keys of `run` to buckets, which lie in `out` one after the other in ascending order.
 
     Parameters
@@ -160,8 +98,6 @@ def partition(run: Run, out: Scratch, space: NDArray[np.uint64], told: Callable[
         Receives 8 bytes a key from byte 0 on.
     space
         Memory to work in, two keys or more. A bucket of more keys than this is one bin.
-    told
-        Called with the keys read so far, of twice `run.count`.
 
     Returns
     -------
@@ -176,19 +112,15 @@ def partition(run: Run, out: Scratch, space: NDArray[np.uint64], told: Callable[
     require_disk(out.folder, run.count * KEY_BYTES)
     shift = bin_shift(run.high - run.low)
     counts = np.zeros(((run.high - run.low - 1) >> shift) + 1, np.int64)
-    done = 0
-    for keys in run.settle(space[: space.size // 2]):
+    for keys in run.blocks(space[: space.size // 2]):
         _count_bins(keys, run.low, shift, counts)
-        done += keys.size
-        told(done)
-    settled = replace(run, relabel=None)
 
     starts = plan_buckets(counts.tolist(), space.size)
     sizes = np.add.reduceat(counts, starts)
     filled = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     bucket_of = np.repeat(np.arange(len(starts), dtype=np.uint32), np.diff(np.append(starts, counts.size)))
     buckets = [
-        Run(
+        Run.of_words(
             out,
             int(first),
             int(size),
@@ -200,13 +132,11 @@ def partition(run: Run, out: Scratch, space: NDArray[np.uint64], told: Callable[
 
     ends = np.empty(len(starts), np.int64)
     dealt = space[space.size // 2 :]
-    for keys in settled.blocks(space[: space.size // 2]):
+    for keys in run.blocks(space[: space.size // 2]):
         _deal(keys, run.low, shift, bucket_of, ends, dealt)
         here = np.diff(ends, prepend=0)
         for bucket in np.flatnonzero(here):
             end = ends[bucket]
             out.write(int(filled[bucket]) * KEY_BYTES, dealt[end - here[bucket] : end])
         filled += here
-        done += keys.size
-        told(done)
     return [bucket for bucket in buckets if bucket.count]

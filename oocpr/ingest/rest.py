@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from oocpr.ingest.merge import NO_RANKS
 from oocpr.jit import entry
 
 if TYPE_CHECKING:
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.merge import Tally
-    from oocpr.ingest.partition import Run
+    from oocpr.ingest.merge import Rows, Tally
+    from oocpr.ingest.run import Run
     from oocpr.store.graph import GraphWriter
-
-    Piece = tuple[NDArray[np.uint64], int]
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,12 @@ def take_tiles(writer: GraphWriter, tiles: Sequence[tuple[int, int]], tally: Tal
         columns, lengths = found
         keys = np.empty(columns.size, np.uint64)
         local = _keys(columns, lengths, taken.row, keys)
-        tally.add(keys, keys.size)
+        last = int(keys[-1]) if keys.size else taken.key
+        rows, starts = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
+        tally.rows_of(keys, keys.size, NO_RANKS, rows, starts)
         taken = Taken(
             taken.tiles + 1,
-            int(keys[-1]) if keys.size else taken.key,
+            last,
             taken.row + lengths.size - 1,
             taken.local_edges + local,
         )
@@ -113,13 +114,45 @@ def runs_behind(runs: Iterable[Run], key: int | None) -> Iterator[Run]:
             yield run
 
 
-def keys_behind(pieces: Iterable[Piece], key: int | None) -> Iterator[Piece]:
-    """Leave out the keys up to `key`; a piece is ascending keys, and of how many of the source."""
-    for keys, count in pieces:
+def rows_behind(pieces: Iterable[Rows], key: int | None, tally: Tally) -> Iterator[Rows]:
+    """Leave out the edges up to the one of `key`, and take them from the counts.
+
+    Parameters
+    ----------
+    pieces
+        Edges in their order.
+    key
+        None to leave out none.
+    tally
+        Has counted all of them, and those of the tiles that were taken over.
+    """
+    for edges in pieces:
         if key is None:
-            yield keys, count
+            yield edges
             continue
-        first = int(np.searchsorted(keys, np.uint64(key), side="right"))
-        if first < keys.size:
-            yield keys[first:], count if first == 0 else keys.size - first
+        place = _place_behind(edges, key)
+        if place:
+            tally.take_back(_part(edges, 0, place))
+        if place < edges.columns.size:
+            yield _part(edges, place, edges.columns.size)
             key = None
+
+
+def _place_behind(edges: Rows, key: int) -> int:
+    """Number of the first edge behind the one of a key."""
+    row, column = key >> 32, key & 0xFFFFFFFF
+    k = int(np.searchsorted(edges.rows, np.uint32(row)))
+    if k == edges.rows.size:
+        return edges.columns.size
+    start, end = int(edges.starts[k]), int(edges.starts[k + 1])
+    if int(edges.rows[k]) != row:
+        return start
+    return start + int(np.searchsorted(edges.columns[start:end], np.uint32(column), side="right"))
+
+
+def _part(edges: Rows, start: int, stop: int) -> Rows:
+    """Give edges `start` to `stop` - 1."""
+    first = int(np.searchsorted(edges.starts, start, side="right")) - 1
+    end = int(np.searchsorted(edges.starts, stop, side="left"))
+    bounds = edges.starts[first : end + 1].clip(start, stop) - np.uint32(start)
+    return edges._replace(columns=edges.columns[start:stop], rows=edges.rows[first:end], starts=bounds)

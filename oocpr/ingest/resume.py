@@ -7,24 +7,24 @@ import shutil
 import time
 from contextlib import closing, suppress
 from dataclasses import astuple
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from oocpr.errors import UsageError
+from oocpr.ingest.deal import Dealer
 from oocpr.ingest.dictionary import Dictionary
 from oocpr.ingest.finished import VERSION, Checkpoint, difference, finished, usable
 from oocpr.ingest.journal import Journal
-from oocpr.ingest.kept import KeptWorkspace, ReadOnlyRun, drop_all_but, fronts
+from oocpr.ingest.kept import KeptScratch, KeptWorkspace, drop_all_but, sound
 from oocpr.ingest.leftovers import JOURNAL, STORE, folder_of, partial_of, size_of
 from oocpr.ingest.names import StoredNames
 from oocpr.ingest.order import Order
-from oocpr.ingest.partition import Run
+from oocpr.ingest.reader import EDGES, KEYS
 from oocpr.ingest.rest import Taken, take_tiles
 from oocpr.ingest.scratch import making_files
 from oocpr.ingest.settle import Segment
-from oocpr.ingest.spill import Spilled
+from oocpr.ingest.spill import Spilled, parts
 from oocpr.sources.block import ResumableSource
 from oocpr.sources.spelling import decoded
 from oocpr.store.writer import GraphWriter, check_place, remove_replaced, root_checksum
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.finished import Finished
     from oocpr.ingest.merge import Tally
+    from oocpr.ingest.reader import Reader
     from oocpr.ingest.scratch import Workspace
-    from oocpr.ingest.spill import Reader
     from oocpr.sources.block import Block, Source
 
-EACH_SECONDS = 0.25
-"""Time between two notes of how far reading is."""
+EACH_SECONDS = 2.0
+"""Time between two notes of how far reading is; for each, blocks that are in work have to be waited for."""
 
 
 class Kept:
@@ -102,7 +102,8 @@ class Kept:
             raise
         self._workspace = KeptWorkspace(self._folder, self._done.files)
         self._noted = time.monotonic() - EACH_SECONDS
-        self._sizes = self._segments = 0
+        self._blocks = self._segments = 0
+        self._names = set(self._done.files)
 
     def _take_up(self, wanted: dict[str, Any], tell: Callable[[str], None]) -> None:
         """Find out what can be used, and leave no more than that."""
@@ -137,13 +138,16 @@ class Kept:
             # These were on the disk before their event was written.
             there = all(
                 paths[name].is_file() and paths[name].stat().st_size >= size
-                for name, (_, size, _) in done.files.items()
+                for name, (_, size) in done.files.items()
             )
             return len(events) if there else 0
-        sizes = {
-            name: [at.files[name][1] for at in done.checkpoints if name in at.files] for name in done.files
+        # Files that the last checkpoint does not need may be gone.
+        names = {name for at in done.checkpoints for name in at.files}
+        intact = {
+            name: [name in paths and sound(paths[name], at.pieces.get(name, ())) for at in done.checkpoints]
+            for name in names
         }
-        count = usable(done.checkpoints, {name: fronts(paths[name], sizes[name]) for name in paths})
+        count = usable(done.checkpoints, intact)
         return len(events) if count == len(done.checkpoints) else 1 + count
 
     def _published(self) -> bool:
@@ -174,11 +178,11 @@ class Kept:
             source.nodes = at.nodes
         else:
             _settle_again(source, done.known)
-        sizes = (size for each in done.checkpoints for size, times in each.sizes for _ in range(times))
-        segments = (Segment(*segment) for each in done.checkpoints for segment in each.segments)
-        reader.restore(at, sizes, segments)
-        self._sizes = len(reader.sizes)
-        self._segments = sum(len(each.segments) for each in done.checkpoints)
+        blocks = (block for each in done.checkpoints if each.dealt for block in each.dealt["blocks"])
+        segments = [Segment(*segment) for each in done.checkpoints for segment in each.segments]
+        self._segments = len(segments)
+        reader.restore(at, blocks, segments)
+        self._blocks = 0 if reader.dealer is None else reader.dealer.blocks
         if done.known is None:
             return True
         self._workspace.freeze()
@@ -189,11 +193,18 @@ class Kept:
         if mark is None or time.monotonic() - self._noted < EACH_SECONDS:
             return
         self._noted = time.monotonic()
-        self._journal.add(self._checkpoint(reader, mark).event())
+        checkpoint = self._checkpoint(reader, mark)
+        self._journal.add(checkpoint.event())
+        if not checkpoint.files.keys() >= self._names:
+            self._workspace.drop_others(checkpoint.files, (JOURNAL, STORE))
+        self._names = set(checkpoint.files)
 
     def _checkpoint(self, reader: Reader, mark: dict[str, Any]) -> Checkpoint:
-        records = reader.records
-        sizes, self._sizes = reader.sizes[self._sizes :], len(reader.sizes)
+        # What is in work is not finished yet.
+        reader.finish()
+        records, dealer = reader.records, reader.dealer
+        dealt = None if dealer is None else dealer.state(self._blocks)
+        self._blocks = 0 if dealer is None else dealer.blocks
         segments, self._segments = reader.segments[self._segments :], len(reader.segments)
         return Checkpoint(
             edges=reader.edges,
@@ -204,8 +215,9 @@ class Kept:
             block_edges=reader.block_edges,
             records=None if records is None else records.count,
             points=list(records.points) if records is not None and records.named else None,
-            files=self._workspace.state(),
-            sizes=[[size, len(list(same))] for size, same in groupby(sizes)],
+            files=self._workspace.files(),
+            pieces=self._workspace.pieces(),
+            dealt=dealt,
             segments=[list(astuple(segment)) for segment in segments],
         )
 
@@ -223,18 +235,18 @@ class Kept:
     def numbered(self, spilled: Spilled) -> None:
         """Take note that keys have numbers of nodes."""
         about, names = _about(spilled)
-        self._settled({"numbered": about}, ["keys", *names])
+        assert isinstance(spilled.file, KeptScratch)
+        self._settled({"numbered": about}, [spilled.file.name, *names])
 
-    def dealt(self, spilled: Spilled, order: Order, buckets: Sequence[Run]) -> None:
-        """Take note that keys lie in buckets."""
+    def dealt(self, spilled: Spilled, order: Order, dealer: Dealer) -> None:
+        """Take note that edges lie in buckets, in the order of the rows."""
         about, names = _about(spilled)
         rows = 0
         if order.node_ids is not None:
             rows = order.node_ids.size
             self._workspace.file(name="rows").write(0, order.node_ids)
             names.append("rows")
-        runs = [[run.start, run.count, run.low, run.high] for run in buckets]
-        self._settled({"dealt": runs, "spilled": about, "rows": rows}, ["dealt", *names])
+        self._settled({"dealt": dealer.state(), "spilled": about, "rows": rows}, ["dealt", *names])
 
     def _settled(self, event: dict[str, Any], names: Sequence[str]) -> None:
         """Take note of files that are all that is needed from here on."""
@@ -253,17 +265,23 @@ class Kept:
             return None
         assert done.known is not None
         _settle_again(source, done.known)
-        space = self._workspace
-        file = space.file() if done.dealt is not None else space.file(name="keys")
+        space, nodes = self._workspace, about["nodes"]
         dictionary = None
         if about["names"] is not None:
             names = StoredNames(space, "nodes", *about["names"])
-            dictionary = Dictionary(about["nodes"], space.file(), None, names, about["nodes"], None)
+            dictionary = Dictionary(nodes, space.file(), None, names, nodes, None)
         elif about["ids"]:
-            ids = space.file(name="ids")
-            dictionary = Dictionary(about["nodes"], space.file(), ids, None, about["nodes"], None)
+            dictionary = Dictionary(nodes, space.file(), space.file(name="ids"), None, nodes, None)
+        if done.dealt is None:
+            file = space.file(name=KEYS if KEYS in done.files else EDGES)
+            runs = parts(file, about["edges"], nodes)
+        else:
+            file = space.file(name="dealt")
+            dealer = Dealer(file, 1, nodes)
+            dealer.restore(done.dealt["dealt"], done.dealt["dealt"]["blocks"])
+            runs = list(dealer.runs())
         space.freeze()
-        return Spilled(file, about["edges"], about["nodes"], None, dictionary, None)
+        return Spilled(file, about["edges"], nodes, None, dictionary, runs)
 
     def ordered(self) -> Order | None:
         """Give the order in which keys were dealt before."""
@@ -273,17 +291,6 @@ class Kept:
         if rows.size:
             self._workspace.file(name="rows").read(0, rows)
         return Order(None, rows if rows.size else None)
-
-    def relabelled(self, run: Run, order: Order) -> Run:
-        """Let keys become those of rows whenever they are read."""
-        return ReadOnlyRun(run.scratch, run.start, run.count, run.low, run.high, always=order.relabel)
-
-    def buckets(self) -> list[Run] | None:
-        """Give the buckets to which keys were dealt before."""
-        if self._done.dealt is None:
-            return None
-        file = self._workspace.file(name="dealt")
-        return [Run(file, *bucket) for bucket in self._done.dealt["dealt"]]
 
     def take_tiles(self, writer: GraphWriter, tally: Tally) -> Taken:
         """Take over the tiles that were written before."""

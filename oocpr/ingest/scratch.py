@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import mmap
 import os
 import shutil
 import tempfile
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -100,6 +103,13 @@ class Scratch:
     memory
         So many bytes at its front stay in memory, if it is written from front to end.
 
+    Attributes
+    ----------
+    kept
+        Bytes at the front that are in memory.
+    memory
+        These, uint8, and room for more.
+
     Raises
     ------
     UsageError
@@ -119,32 +129,65 @@ class Scratch:
 
     def __init__(self, folder: Path, memory: int = 0) -> None:
         self.folder = folder
-        self._most = memory
-        self._kept = 0
+        self.kept = 0
+        # The system refuses to promise more than it has.
+        self._most = min(memory, (os.sysconf("SC_PHYS_PAGES") - 1) * mmap.PAGESIZE)
         # Pages that are never written never become resident.
-        self._bytes = np.empty(memory, np.uint8)
+        self._map = mmap.mmap(-1, self._most + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # not every system has large pages
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self.memory = np.frombuffer(self._map, np.uint8)
+        self._end = 0
+        self._lock = threading.Lock()
         with making_files(folder):
             self._file: FileIO = self._open()
 
     def _open(self) -> FileIO:
         return tempfile.TemporaryFile(dir=self.folder, buffering=0)
 
+    def reserve(self, size: int) -> tuple[int, NDArray[np.uint8] | None]:
+        """Set bytes at the end aside, for any thread.
+
+        Returns
+        -------
+        at
+            The first of them.
+        view
+            They themselves, to be filled, where they are in memory; else None, and they are to be written.
+        """
+        with self._lock:
+            at = self._end
+            self._end += size
+            if at == self.kept and self._end <= self._most:
+                self.kept = self._end
+                return at, self.memory[at : self._end]
+            # What lies in memory stays what it is: from here on all goes to the file.
+            self._most = self.kept
+            return at, None
+
     def write(self, at: int, array: NDArray[Any]) -> None:
         """Write the contiguous `array` from byte `at` on; DoesNotFitError where the disk is full."""
         data = array.view(np.uint8)
-        if at == self._kept and at + data.size <= self._most:
-            self._kept += data.size
-        inside = max(0, min(data.size, self._kept - at))
-        self._bytes[at : at + inside] = data[:inside]
+        with self._lock:
+            if at == self.kept and at + data.size <= self._most:
+                self.kept += data.size
+            elif at + data.size > self.kept:
+                self._most = self.kept
+            self._end = max(self._end, at + data.size)
+        inside = max(0, min(data.size, self.kept - at))
+        self.memory[at : at + inside] = data[:inside]
         if inside < data.size:
-            # What lies in memory stays what it is: from here on all goes to the file.
-            self._most = self._kept
             self._write_file(at + inside, data[inside:].data)
+
+    @property
+    def size(self) -> int:
+        """Bytes written or set aside so far."""
+        return self._end
 
     @property
     def room(self) -> int:
         """Bytes that may still be kept in memory."""
-        return max(0, self._most - self._kept)
+        return max(0, self._most - self.kept)
 
     def _write_file(self, at: int, data: memoryview) -> None:
         with disk_errors(self.folder, data.nbytes):
@@ -156,8 +199,8 @@ class Scratch:
     def read(self, at: int, out: NDArray[Any]) -> None:
         """Fill the contiguous `out` from byte `at` on."""
         view = out.view(np.uint8)
-        inside = max(0, min(view.size, self._kept - at))
-        view[:inside] = self._bytes[at : at + inside]
+        inside = max(0, min(view.size, self.kept - at))
+        view[:inside] = self.memory[at : at + inside]
         at += inside
         data = view[inside:].data
         while data:
@@ -167,19 +210,24 @@ class Scratch:
             at += got
             data = data[got:]
 
-    def shed(self) -> None:
-        """Move what is kept in memory to the disk, and keep nothing there from now on."""
-        if self._kept:
-            self._write_file(0, self._bytes[: self._kept].data)
-        self._forget()
+    def shed(self, least: int | None = None) -> None:
+        """Move `least` bytes or more from memory to the disk, by default all, and keep no more from now on.
 
-    def _forget(self) -> None:
-        self._most = self._kept = 0
-        self._bytes = np.empty(0, np.uint8)
+        Nobody else may be using the file meanwhile.
+        """
+        freed = self.kept if least is None else min(self.kept, max(0, least))
+        kept = (self.kept - freed) // mmap.PAGESIZE * mmap.PAGESIZE
+        if kept < self.kept:
+            self._write_file(kept, self.memory[kept : self.kept].data)
+            self._map.madvise(mmap.MADV_DONTNEED, kept)
+        self._most = self.kept = kept
 
     def close(self) -> None:
         """Give disk space and memory back."""
-        self._forget()
+        self._most = self.kept = 0
+        self.memory = np.empty(0, np.uint8)
+        with contextlib.suppress(BufferError):  # somebody looks at it still; it goes when they do
+            self._map.close()
         self._file.close()
 
     def __enter__(self) -> Self:

@@ -9,9 +9,9 @@ import numba
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import KEY_BYTES
 from oocpr.ingest.dictionary import look_up
 from oocpr.ingest.names import INT64S, UINT32S
+from oocpr.ingest.run import KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,18 +7,28 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.merge import drop_repeats, sorted_pieces
+from oocpr.ingest.merge import sorted_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor, Future
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.partition import Run
+    from oocpr.ingest.ids import Ranks
+    from oocpr.ingest.merge import Rows, Tally
+    from oocpr.ingest.run import Run
 
-    Piece = tuple[NDArray[np.uint64], int]
-    Relabel = Callable[[NDArray[np.uint64]], None]
+    Job = Run | list[Run]
+
+
+class _Bench:
+    """Memory for one piece of work, of a number of keys."""
+
+    def __init__(self, size: int) -> None:
+        # Pages that are never written never become resident, and rows are fewer than keys as a rule.
+        self.keys = np.empty(size, np.uint64)
+        self.rows, self.starts = np.empty(size, np.uint32), np.empty(size + 1, np.uint32)
 
 
 class Sorter:
@@ -31,20 +41,23 @@ class Sorter:
     workers
         Threads of the pool.
     space
-        Keys that are in memory at once, `least` or more.
-    relabel
-        Turns sorted keys without repeats, in place, into those of the graph, and keeps their order; or None.
+        Keys that are in memory at once, two for each thread or more.
+    ranks
+        The row of each id that occurs; `NO_RANKS` where keys are of rows.
+    tally
+        Counts.
     """
 
-    def __init__(self, pool: Executor | None, workers: int, space: int, relabel: Relabel | None) -> None:
+    def __init__(self, pool: Executor | None, workers: int, space: int, ranks: Ranks, tally: Tally) -> None:
         self._pool = pool
         slots = workers + 1 if pool is not None else 1
-        self._free = [np.empty(max(2, space // slots), np.uint64) for _ in range(slots)]
-        self._size = self._free[0].size
-        self._relabel = relabel
+        self._size = max(2, space // slots)
+        self._free = [_Bench(self._size) for _ in range(slots)]
+        self._ranks = ranks
+        self._tally = tally
 
-    def pieces(self, runs: Iterable[Run]) -> Iterator[Piece]:
-        """Yield all keys in ascending order and without repeats, and how many of the source each piece is.
+    def pieces(self, runs: Iterable[Run]) -> Iterator[Rows]:
+        """Yield all edges in ascending order and without repeats.
 
         Parameters
         ----------
@@ -53,12 +66,10 @@ class Sorter:
 
         Yields
         ------
-        keys : ndarray
-            Ascending uint64, shape (k,); overwritten when the next piece is asked for.
-        count : int
-            Keys of the runs that these stand for.
+        Rows
+            Overwritten when the next piece is asked for.
         """
-        waiting: deque[tuple[Future[Piece] | None, Run | list[Run], NDArray[np.uint64]]] = deque()
+        waiting: deque[tuple[Future[Rows] | None, Job, _Bench]] = deque()
         jobs = self._jobs(runs)
         more = True
         while more or waiting:
@@ -67,24 +78,24 @@ class Sorter:
                 more = job is not None
                 if job is None:
                     break
-                buffer = self._free.pop()
+                bench = self._free.pop()
                 if isinstance(job, list) and self._pool is not None:
-                    waiting.append((self._pool.submit(self._sorted, job, buffer), job, buffer))
+                    waiting.append((self._pool.submit(self._sorted, job, bench), job, bench))
                 else:
-                    waiting.append((None, job, buffer))
+                    waiting.append((None, job, bench))
             if not waiting:
                 return
-            future, job, buffer = waiting.popleft()
+            future, job, bench = waiting.popleft()
             if future is not None:
                 yield future.result()
             elif isinstance(job, list):
-                yield self._sorted(job, buffer)
+                yield self._sorted(job, bench)
             else:
-                for keys, count in sorted_pieces(job, buffer):
-                    yield self._finished(keys), count
-            self._free.append(buffer)
+                for keys, count in sorted_pieces(job, bench.keys):
+                    yield self._rows(keys, count, bench)
+            self._free.append(bench)
 
-    def _jobs(self, runs: Iterable[Run]) -> Iterator[Run | list[Run]]:
+    def _jobs(self, runs: Iterable[Run]) -> Iterator[Job]:
         """Join neighbouring runs as long as they fit in a buffer; one that does not fit comes alone."""
         held: list[Run] = []
         count = 0
@@ -100,18 +111,15 @@ class Sorter:
         if held:
             yield held
 
-    def _sorted(self, runs: list[Run], buffer: NDArray[np.uint64]) -> Piece:
-        """Sort runs that fit in a buffer together."""
+    def _sorted(self, runs: list[Run], bench: _Bench) -> Rows:
+        """Sort runs that fit in memory together."""
         filled = 0
         for run in runs:
             # Each for itself: small sorts stay in the caches.
-            for keys in run.blocks(buffer[filled : filled + run.count]):
+            for keys in run.blocks(bench.keys[filled : filled + run.count]):
                 keys.sort()
             filled += run.count
-        return self._finished(buffer[:filled]), filled
+        return self._rows(bench.keys[:filled], filled, bench)
 
-    def _finished(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        keys = keys[: drop_repeats(keys)]
-        if self._relabel is not None:
-            self._relabel(keys)
-        return keys
+    def _rows(self, keys: NDArray[np.uint64], count: int, bench: _Bench) -> Rows:
+        return self._tally.rows_of(keys, count, self._ranks, bench.rows, bench.starts)

@@ -1,4 +1,4 @@
-"""Fifth stage: sorted keys become tiles of equal edges.
+"""Sorted rows become tiles of equal edges.
 
 Tile t holds edges [t * tile_edges, (t + 1) * tile_edges) of the graph, whatever rows these are in. It owns
 the rows from that of its own first edge up to, not including, that of the next tile's first edge; the
@@ -11,68 +11,104 @@ tile's first edge is. With `tile_edges` 3 and the rows 0 0 1 1 1 1 1 3 of eight 
        2            1 3    1 and on  1 0 1 ... | 0
 """
 
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
+from numba import uint32, uint64
+
+from oocpr.jit import entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    AddTile = Callable[[NDArray[np.uint64], int, int], NDArray[np.uint64] | None]
+    from oocpr.ingest.merge import Rows
+
+    AddTile = Callable[["Tile"], "Tile | None"]
 
 
-@numba.njit("int64(uint64[::1], int64, uint32[::1], uint32[::1])", cache=True, nogil=True)
-def _cut(keys, first, columns, lengths):  # type: ignore[no-untyped-def]
-    """Take `keys` apart; return how many columns are in rows that the tile owns."""
-    end = first + lengths.size - 1
-    local = 0
-    for i in range(keys.size):
-        column = np.int64(keys[i] & np.uint64(0xFFFFFFFF))
-        columns[i] = np.uint32(column)
-        lengths[np.int64(keys[i] >> np.uint64(32)) - first] += np.uint32(1)
-        local += first <= column < end
-    return local
+@entry()
+def _add_up(rows, counts, first_row, lengths):
+    for i in range(uint64(rows.size)):
+        lengths[uint64(rows[i]) - first_row] += counts[i]
 
 
-def cut_tile(
-    keys: NDArray[np.uint64], first_row: int, next_row: int
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
-    """Take the keys of a tile apart.
+@entry()
+def _within(columns, first, end):
+    """How many columns are in [first, end)."""
+    inside = uint64(0)
+    for i in range(uint64(columns.size)):
+        # A difference below 0 becomes a large one.
+        inside += uint64(uint32(columns[i] - first) < uint32(end - first))
+    return inside
+
+
+class Tile:
+    """Memory for the edges of a tile.
 
     Parameters
     ----------
-    keys
-        Ascending, uint64, shape (edges of the tile,).
+    size
+        Most edges.
+
+    Attributes
+    ----------
     first_row, next_row
         The tile owns the rows from `first_row` to `next_row` - 1.
-
-    Returns
-    -------
-    columns
-        uint32, shape (edges of the tile,).
-    lengths
-        Edges of each owned row in the tile, and of the row behind them; uint32, shape (owned rows + 1,).
-    local
-        Edges whose column is among the owned rows.
-
-    Examples
-    --------
-    >>> rows = np.array([0, 0, 1], np.uint64)
-    >>> cut_tile(rows << np.uint64(32) | np.array([0, 1, 2], np.uint64), 0, 1)
-    (array([0, 1, 2], dtype=uint32), array([2, 1], dtype=uint32), 1)
     """
-    columns = np.empty(keys.size, np.uint32)
-    lengths = np.zeros(next_row - first_row + 1, np.uint32)
-    return columns, lengths, _cut(keys, first_row, columns, lengths)
+
+    def __init__(self, size: int) -> None:
+        self.first_row = self.next_row = 0
+        self._columns, self._rows, self._counts = (np.empty(size, np.uint32) for _ in range(3))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all edges."""
+        self._edges = self._parts = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more edges fit."""
+        return self._edges == self._columns.size
+
+    def take(self, edges: Rows, start: int) -> int:
+        """Add edges from number `start` on, as many as fit; returns the number of the first that did not."""
+        stop = min(edges.columns.size, start + self._columns.size - self._edges)
+        self._columns[self._edges : self._edges + stop - start] = edges.columns[start:stop]
+        self._edges += stop - start
+        first = int(np.searchsorted(edges.starts, start, side="right")) - 1
+        end = int(np.searchsorted(edges.starts, stop, side="left"))
+        parts = slice(self._parts, self._parts + end - first)
+        self._rows[parts] = edges.rows[first:end]
+        bounds = edges.starts[first : end + 1].clip(start, stop)
+        np.subtract(bounds[1:], bounds[:-1], out=self._counts[parts])
+        self._parts += end - first
+        return stop
+
+    @property
+    def columns(self) -> NDArray[np.uint32]:
+        """Columns of the edges: uint32, shape (edges,)."""
+        return self._columns[: self._edges]
+
+    def lengths(self) -> NDArray[np.uint32]:
+        """Edges of each owned row in the tile, and of the row behind them: uint32, shape (rows + 1,)."""
+        lengths = np.zeros(self.next_row - self.first_row + 1, np.uint32)
+        _add_up(self._rows[: self._parts], self._counts[: self._parts], np.uint64(self.first_row), lengths)
+        return lengths
+
+    def local_edges(self) -> int:
+        """Edges whose column is among the owned rows."""
+        return int(_within(self.columns, np.uint32(self.first_row), np.uint32(self.next_row)))
 
 
 class TileCutter:
-    """Cuts a stream of ascending keys into tiles.
+    """Cuts a stream of sorted rows into tiles.
 
     Parameters
     ----------
@@ -81,16 +117,17 @@ class TileCutter:
     nodes
         Rows of the graph.
     add_tile
-        Called for every tile in order with what `cut_tile` takes. What it returns, an array like the keys, is
-        written to next; None where the keys may be overwritten.
+        Called with every tile in order. What it returns is filled next; None where the tile may be.
     first_row
         The row with which the first tile begins.
 
     Examples
     --------
-    >>> cutter = TileCutter(3, 5, lambda *tile: print(*cut_tile(*tile)))
-    >>> rows = np.array([0, 0, 1, 1, 1, 1, 1, 3], np.uint64)
-    >>> cutter.add(rows << np.uint64(32) | np.arange(8, dtype=np.uint64) % 5)
+    >>> from oocpr.ingest.merge import Rows
+    >>> show = lambda tile: print(tile.columns, tile.lengths(), tile.local_edges())
+    >>> cutter = TileCutter(3, 5, show)
+    >>> columns, rows, starts = [0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 3], [0, 2, 7, 8]
+    >>> cutter.add(Rows(*(np.array(part, np.uint32) for part in (columns, rows, starts)), 8))
     [0 1 2] [2 1] 1
     [3 4 0] [3] 0
     >>> cutter.finish()
@@ -100,26 +137,24 @@ class TileCutter:
     def __init__(self, tile_edges: int, nodes: int, add_tile: AddTile, first_row: int = 0) -> None:
         self._nodes = nodes
         self._add_tile = add_tile
-        self._first_row = first_row
-        self._held = np.empty(tile_edges, np.uint64)
-        self._fill = 0
+        self._tile = Tile(tile_edges)
+        self._tile.first_row = first_row
 
-    def add(self, keys: NDArray[np.uint64]) -> None:
-        """Take more keys: ascending, above all before, uint64, shape (k,)."""
+    def add(self, edges: Rows) -> None:
+        """Take more edges, which come after all before."""
         start = 0
-        while start < keys.size:
-            if self._fill == self._held.size:
-                other = self._emit(self._held, int(keys[start]) >> 32)
-                self._held, self._fill = self._held if other is None else other, 0
-            taken = min(self._held.size - self._fill, keys.size - start)
-            self._held[self._fill : self._fill + taken] = keys[start : start + taken]
-            self._fill += taken
-            start += taken
+        while start < edges.columns.size:
+            if self._tile.full:
+                row = int(np.searchsorted(edges.starts, start, side="right")) - 1
+                self._emit(int(edges.rows[row]))
+            start = self._tile.take(edges, start)
 
     def finish(self) -> None:
         """Close the last tile; a graph without edges has one empty tile."""
-        self._emit(self._held[: self._fill], self._nodes)
+        self._emit(self._nodes)
 
-    def _emit(self, keys: NDArray[np.uint64], next_row: int) -> NDArray[np.uint64] | None:
-        first_row, self._first_row = self._first_row, next_row
-        return self._add_tile(keys, first_row, next_row)
+    def _emit(self, next_row: int) -> None:
+        self._tile.next_row = next_row
+        self._tile = self._add_tile(self._tile) or self._tile
+        self._tile.clear()
+        self._tile.first_row = next_row

@@ -19,6 +19,9 @@ COMPONENT_SWEEPS = 30
 DEVICE_MIXING = 3
 """Passes that mixing remembers on a CUDA device, where two more took longer than the passes they saved."""
 
+SMALL_EDGES = 2**23
+"""Edges up to which a CUDA device sweeps a graph faster than a host can tell it to."""
+
 MOST_WHOLE_EDGES = 2**22
 """Edges up to which solving components in memory took less time than passes over tiles on crawls, social,
 citation, call and package graphs; random graphs mix so fast that passes are as good from 2**20 on."""

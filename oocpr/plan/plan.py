@@ -12,14 +12,17 @@ from oocpr.plan.model import (
     DEVICE_MIXING,
     MOST_ORDERED_EDGES,
     MOST_WHOLE_EDGES,
+    SMALL_EDGES,
     pass_seconds,
     predicted_passes,
 )
+from oocpr.plan.sweeps import sweeps_for
 from oocpr.plan.tiers import RING_SLOTS, kept_tiles, spread_evenly
 from oocpr.plan.tiling import default_stripes, stripe_tiles
 from oocpr.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
+    from oocpr.plan.device import DeviceTiers
     from oocpr.plan.model import Rates
 
 
@@ -73,6 +76,8 @@ class Plan:
         Predicted; `seconds` is None where no rates were measured.
     proposals
         Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
+    device
+        What stays where on the one CUDA device that computes; None for anything else.
     """
 
     facts: GraphFacts
@@ -88,11 +93,12 @@ class Plan:
     passes: int
     seconds: float | None
     proposals: bool = True
+    device: DeviceTiers | None = None
 
     @property
     def fits(self) -> bool:
-        """Whether the run stays within the memory that was given."""
-        return self.need.total <= self.memory
+        """Whether the run stays within the memory that was given, on a device too."""
+        return self.need.total <= self.memory and (self.device is None or self.device.fits)
 
     @property
     def cache_bytes(self) -> int:
@@ -101,6 +107,8 @@ class Plan:
         if self.method == "components":
             # Counted with the scratch of the run.
             return 0
+        if self.device is not None:
+            return self.device.pinned_bytes
         kept = self.cached_tiles * facts.most_tile_bytes
         if not self.decoded:
             return kept
@@ -130,6 +138,8 @@ class Plan:
         DoesNotFitError
             With both numbers and the way out.
         """
+        if self.device is not None:
+            self.device.validate()
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
             least = f"{-(-self.need.total // 2**20)}MiB"
@@ -153,6 +163,7 @@ class Plan:
                 "ring": self.need.ring,
                 "tile_cache": self.cache_bytes,
                 "store": self.streamed_bytes,
+                **({} if self.device is None else self.device.to_json()),
             },
             "memory": self.memory,
             "needed": self.need.total,
@@ -189,6 +200,7 @@ class Plan:
             ("scratch, ring", format_bytes(need.scratch + need.ring)),
             ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
             ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
+            *([] if self.device is None else self.device.rows(facts.tiles)),
             ("from the store", f"{format_bytes(self.streamed_bytes)} a pass"),
             ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
             ("passes", f"about {self.passes}"),
@@ -264,7 +276,9 @@ def make_plan(
     while remembered and need(remembered).total > memory:
         remembered -= 1
     needed = need(remembered)
-    chosen = (sweeps or sweeps_for(facts.local_share, stripes, on_device=on_device)) if mixed else 1
+    small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
+    usual = sweeps_for(facts.local_share, stripes, on_device=on_device, small=small)
+    chosen = (sweeps or usual) if mixed else 1
     cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
     left = memory - needed.total - cached * facts.most_tile_bytes
     decoded = cached == facts.tiles and decoded_bytes(facts.nodes, facts.edges, facts.tiles, mixed) <= left
@@ -338,28 +352,3 @@ def _whole_plan(
     return Plan(
         facts, "components", "float32", stripes, 0, 1, need, memory, facts.tiles, True, passes, seconds
     )
-
-
-def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False) -> int:
-    """Products inside a tile that pay: more where more of the edges stay inside.
-
-    With four, crawls, citation, social and call graphs need 20 to 50 % fewer passes than with two; where most
-    edges stay inside, six save a fifth more in one stripe, and in several a tenth or nothing for up to two
-    fifths more products. R-MAT, with 6 % inside, saves one pass in ten with two and nothing with more.
-
-    On a CUDA device, where a sweep of a tile decodes it again, more than two took longer than the passes they
-    saved, and two where few edges stay inside.
-
-    Examples
-    --------
-    >>> sweeps_for(0.9), sweeps_for(0.9, stripes=4), sweeps_for(0.2), sweeps_for(0.06), sweeps_for(0.001)
-    (6, 4, 4, 2, 1)
-    >>> sweeps_for(0.9, on_device=True), sweeps_for(0.2, on_device=True)
-    (2, 1)
-    """
-    if on_device:
-        return 2 if local_share >= 0.5 else 1
-    for least, sweeps in ((0.5, 6 if stripes == 1 else 4), (0.1, 4), (0.02, 2)):
-        if local_share >= least:
-            return sweeps
-    return 1

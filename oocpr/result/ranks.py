@@ -214,7 +214,8 @@ class Ranks:
         dict
             ``nodes``, and where the run is known ``edges``, ``method``, ``reads``, ``damping``, ``tol``,
             ``converged``, ``error_bound``, ``passes``, ``gathers``, ``seconds``, ``gteps``,
-            ``bytes_per_edge``, ``bytes_read``, ``peak_memory`` (bytes); always ``top``, a list of
+            ``bytes_per_edge``, ``bytes_read``, ``peak_memory`` and ``peak_device_memory`` (bytes);
+            always ``top``, a list of
             ``{"node": ..., "rank": ...}``.
         """
         facts = {"nodes": self.nodes} if self.run is None else self.run.to_dict()

@@ -46,6 +46,8 @@ class Report:
         where memory held a part of them.
     peak_memory
         Largest resident memory of the process, in bytes.
+    peak_device_memory
+        Most bytes that the run took of a CUDA device's memory; 0 without one.
 
     Examples
     --------
@@ -76,6 +78,7 @@ class Report:
     bytes_per_edge: float
     bytes_read: int
     peak_memory: int
+    peak_device_memory: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -151,6 +154,7 @@ def report_of(
         bytes_per_edge=store.attributes.column_bytes / max(store.edges, 1),
         bytes_read=solution.bytes_read,
         peak_memory=solution.peak_memory,
+        peak_device_memory=solution.peak_device_memory,
     )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from oocpr.errors import UsageError
-from oocpr.result.atomic import replacing
 from oocpr.result.names import RowNames
+from oocpr.store.atomic import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -72,7 +72,7 @@ def id_block(src: NDArray[Any], dst: NDArray[Any], nodes: int | None, title: str
     dtype('int64')
     """
     low, high = (0, nodes - 1) if nodes is not None else (-_LARGEST - 1, _LARGEST)
-    least = min(int(src.min(initial=0)), int(dst.min(initial=0)))
+    least = min(0 if ids.dtype.kind == "u" else int(ids.min(initial=0)) for ids in (src, dst))
     most = max(int(src.max(initial=0)), int(dst.max(initial=0)))
     if least < low or most > high:
         for ids in (src, dst):

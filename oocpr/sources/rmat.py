@@ -9,6 +9,9 @@ second of CPU time.
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +23,8 @@ from oocpr.sources.block import EdgeBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -137,12 +142,24 @@ class Rmat(BaseSource):
         return {"reader": "Rmat", **self._parameters}
 
     def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
-        """Yield the edges in blocks of at most `max_edges`."""
+        """Yield the edges in blocks of at most `max_edges`, each made by all cores."""
+        cores = len(os.sched_getaffinity(0))
         begin = 0 if self._begun is None else int(self._begun["edges"])
-        for first in range(begin, self.edges, max_edges):
-            count = min(max_edges, self.edges - first)
-            src, dst = np.empty(count, np.uint32), np.empty(count, np.uint32)
-            fill_edges(np.uint64(first), self._key, self._scale, self._keys, src, dst)
-            self.position = 8 * (first + count)
-            self.mark = {"edges": first + count}
-            yield EdgeBlock(src, dst)
+        with ThreadPoolExecutor(cores, thread_name_prefix="oocpr-rmat") as pool:
+            for first in range(begin, self.edges, max_edges):
+                count = min(max_edges, self.edges - first)
+                src, dst = np.empty(count, np.uint32), np.empty(count, np.uint32)
+                pieces = max(1, min(cores, count >> 16))
+                cuts = [count * piece // pieces for piece in range(pieces + 1)]
+                made = [
+                    pool.submit(self._fill, first + low, src[low:high], dst[low:high])
+                    for low, high in pairwise(cuts)
+                ]
+                for piece in made:
+                    piece.result()
+                self.position = 8 * (first + count)
+                self.mark = {"edges": first + count}
+                yield EdgeBlock(src, dst)
+
+    def _fill(self, first: int, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
+        fill_edges(np.uint64(first), self._key, self._scale, self._keys, src, dst)

@@ -14,7 +14,7 @@ from oocpr.store.checking import FAULTS, check_stream
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -134,14 +134,25 @@ def _sections(
         yield k, "widths", "u1", -(-counts.values // GROUP)
 
 
-def _join(header: NDArray[np.uint32], streams: Sequence[Stream], extras: dict[str, NDArray[Any]]) -> bytes:
+def _join(
+    header: NDArray[np.uint32],
+    streams: Sequence[Stream],
+    extras: dict[str, NDArray[Any]],
+    space: Callable[[int], NDArray[np.uint8]],
+) -> NDArray[np.uint8]:
     counts = [_Counts(s.size, s.words.size // GROUP, s.wide.size, s.narrow.size) for s in streams]
-    pieces = [header.tobytes()]
+    pieces = [header.view(np.uint8)]
     for k, part, dtype, _ in _sections(counts, [(name, array.size) for name, array in extras.items()]):
         array = extras[part] if k < 0 else getattr(streams[k], part)
-        pieces.append(array.astype(dtype, copy=False).tobytes())
-    pieces.append(bytes(-sum(map(len, pieces)) % 4))
-    return b"".join(pieces)
+        pieces.append(array.astype(dtype, copy=False).reshape(-1).view(np.uint8))
+    size = sum(piece.size for piece in pieces)
+    out = space(size + -size % 4)
+    at = 0
+    for piece in pieces:
+        out[at : at + piece.size] = piece
+        at += piece.size
+    out[at:] = 0
+    return out
 
 
 def _part(
@@ -213,9 +224,10 @@ def write_tile(
     starts: Stream | None,
     columns: Stream,
     nonempty: int,
+    space: Callable[[int], NDArray[np.uint8]],
     *,
     runs: bool,
-) -> bytes:
+) -> NDArray[np.uint8]:
     """Join the parts of a tile.
 
     Parameters
@@ -228,12 +240,15 @@ def write_tile(
         The packed starts and gaps, or None and the packed columns.
     nonempty
         Number of segments that are not empty.
+    space
+        Gives memory for so many bytes.
     runs
         The segments are ascending runs, not rows.
 
     Returns
     -------
-    bytes
+    ndarray
+        The bytes of the chunk, in that memory: uint8, shape (bytes,).
     """
     flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if starts is None else 0)
     streams = [columns, lengths] if starts is None else [columns, starts, lengths]
@@ -241,7 +256,7 @@ def write_tile(
     header[2:5] = columns.size, lengths.size, nonempty
     for k, s in enumerate(streams):
         header[5 + 3 * k : 8 + 3 * k] = s.words.size // GROUP, s.wide.size, s.narrow.size
-    return _join(header, streams, {"ranks": ranks})
+    return _join(header, streams, {"ranks": ranks}, space)
 
 
 def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
@@ -310,7 +325,7 @@ def write_offsets(base: int, steps: Stream) -> bytes:
     header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
     header[2:6] = steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size
     header[6:8].view("<i8")[0] = base
-    return _join(header, [steps], {})
+    return _join(header, [steps], {}, lambda size: np.empty(size, np.uint8)).tobytes()
 
 
 def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:

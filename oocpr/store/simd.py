@@ -1,7 +1,7 @@
-"""Three vector instructions that numba does not find by itself, written as LLVM intermediate code.
+"""Instructions that numba does not find by itself, written as LLVM intermediate code.
 
-Each works on sixteen 32-bit lanes; LLVM splits or joins them for the processor at hand. Indices are the
-caller's business: nothing here checks a bound.
+Those on vectors work on sixteen 32-bit lanes; LLVM splits or joins them for the processor at hand. Indices
+are the caller's business: nothing here checks a bound.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -63,6 +63,43 @@ def bit_length(typingctx, value):  # noqa: ARG001
         return b.sub(ir.Constant(_I32, 32), b.ctlz(args[0], ir.Constant(ir.IntType(1), 0)))
 
     return types.uint32(types.uint32), codegen
+
+
+@intrinsic
+def count_ones(typingctx, word):  # noqa: ARG001
+    """Number of bits of a uint64 that are set."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return b.ctpop(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def lowest_one(typingctx, word):  # noqa: ARG001
+    """Number of zeros below the lowest set bit of a uint64 that is not 0."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return b.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def lanes_above(typingctx, values, at, limit):  # noqa: ARG001
+    """Which of the 32 values at ``values[at:at+32]`` are above `limit`: bit k for value k."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        source = context.make_array(signature.args[0])(context, b, args[0])
+        limits = _splat(b, args[2])
+        halves = []
+        for half in (0, _LANES):
+            value = _load(b, source, b.add(args[1], ir.Constant(_I64, half)))
+            above = b.bitcast(b.icmp_unsigned(">", value, limits), ir.IntType(_LANES))
+            halves.append(b.zext(above, _I32))
+        return b.or_(halves[0], b.shl(halves[1], ir.Constant(_I32, _LANES)))
+
+    return types.uint32(values, types.uint64, types.uint32), codegen
 
 
 @intrinsic

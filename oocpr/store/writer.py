@@ -29,7 +29,7 @@ from oocpr.store.format import (
     Attributes,
 )
 from oocpr.store.labels import write_labels
-from oocpr.store.packing import decode_tile, encode_tile
+from oocpr.store.packing import TileCoder, decode_tile
 
 if TYPE_CHECKING:
     import os
@@ -111,6 +111,7 @@ class GraphWriter:
         self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY, kept=kept)
         self._note = note
         self._tile_rows = [0]
+        self._checksums: dict[int, int] = {}
         self._edges = 0
         self._tile_sizes: set[int] = set()
         self._last_size = 0
@@ -152,29 +153,44 @@ class GraphWriter:
             If the lengths do not add up to k or a row is not strictly ascending.
         """
         with self._writing():
-            coded = encode_tile(columns, lengths)
-        self.add_encoded(coded, columns.size, lengths)
+            coded = TileCoder().encode(columns, lengths)
+            self.put_tile(self.tiles, coded)
+        self.enter_tile(coded.size, columns.size, lengths)
 
-    def add_encoded(self, coded: bytes, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
-        """Append the next tile, encoded already.
+    def put_tile(self, tile: int, coded: NDArray[np.uint8]) -> None:
+        """Write the bytes of a tile; any tile at any time from any thread.
 
         Parameters
         ----------
+        tile
+            Its number, from 0.
         coded
-            What `oocpr.store.packing.encode_tile` makes of it.
+            What `oocpr.store.packing.TileCoder` makes of it, uint8, shape (bytes,).
+        """
+        with naming_failures(self._new.path), (self._chunks / str(tile)).open("wb", buffering=0) as file:
+            checksum = crc32c(coded)
+            for part in (coded.data, memoryview(checksum.to_bytes(_CRC_BYTES, "little"))):
+                while part:
+                    part = part[file.write(part) :]
+        self._checksums[tile] = checksum
+
+    def enter_tile(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
+        """Append the next tile, whose bytes are written.
+
+        Parameters
+        ----------
+        size
+            Bytes of it.
         edges
-            Edges of the tile.
+            Edges of it.
         lengths
             As for `add_tile`.
         """
-        checksum = crc32c(np.frombuffer(coded, np.uint8))
-        with self._writing():
-            with (self._chunks / str(self.tiles)).open("wb") as file:
-                file.write(coded)
-                file.write(checksum.to_bytes(_CRC_BYTES, "little"))
-            if self._note is not None:
-                self._note({"tile": self.tiles, "bytes": len(coded), "crc": checksum})
-        self._count(len(coded), edges, lengths)
+        checksum = self._checksums.pop(self.tiles)
+        if self._note is not None:
+            with self._writing():
+                self._note({"tile": self.tiles, "bytes": size, "crc": checksum})
+        self._count(size, edges, lengths)
 
     def take_tile(self, size: int, checksum: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]] | None:
         """Append the next tile as it lies in the kept folder.
@@ -204,10 +220,17 @@ class GraphWriter:
         """Tiles so far."""
         return len(self._tile_rows) - 1
 
+    @property
+    def edges(self) -> int:
+        """Edges so far."""
+        return self._edges
+
     def _count(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
         """Take note of a tile of `size` encoded bytes."""
         with self._writing():
-            self._indptr.append(self._edges + np.cumsum(lengths[:-1], dtype=np.int64))
+            offsets = np.cumsum(lengths[:-1], dtype=np.int64)
+            offsets += self._edges
+            self._indptr.append(offsets)
         if self.tiles:
             self._tile_sizes.add(self._last_size)
         self._last_size = edges

@@ -13,6 +13,7 @@ import numpy as np
 
 from oocpr.api.choices import facts_of
 from oocpr.engine import method, tasks
+from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.exchange import forget
 from oocpr.engine.reads import widen
 from oocpr.engine.run import solve
@@ -159,7 +160,7 @@ def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
         for _ in range(count):
             scale = state.scale
             published = [tasks.publish(job, stripe, state, index) for index, stripe in enumerate(stripes)]
-            stored = np.concatenate([part.stored for part in published])
+            stored = np.concatenate([fetch(part.stored) for part in published])
             pushed = widen(stored, job.settings.reads, scale) * degree
             p = pushed if job.settings.method == "power" else p + pushed
             swept = [tasks.sweep(job, stripe, state, published) for stripe in stripes]

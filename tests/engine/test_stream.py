@@ -58,8 +58,8 @@ def encoded(store: GraphStore, tile: int) -> bytes:
     return out[: store.encoded.read_into(tile, out)].tobytes()
 
 
-def keep_bytes(buffer: NDArray[np.uint8], stays: bool) -> tuple[NDArray[np.uint8], bool]:
-    return buffer, stays
+def keep_bytes(_: int, buffer: NDArray[np.uint8], stays: bool) -> tuple[NDArray[np.uint8], bool]:
+    return buffer.copy() if stays else buffer, stays
 
 
 def run(stream: TileStream) -> tuple[list[tuple[int, bytes, bool]], PassTraffic]:
@@ -113,17 +113,16 @@ def test_a_stripe_that_is_resident_reads_nothing_after_its_first_pass(store):
 
 
 def test_a_tile_that_stays_is_prepared_once(store):
-    prepared: Counter[int] = Counter()
+    prepared: Counter[tuple[int, bool]] = Counter()
 
-    def prepare(buffer: NDArray[np.uint8], stays: bool) -> Any:
-        prepared[len(prepared)] += stays
-        return buffer, stays
+    def prepare(tile: int, buffer: NDArray[np.uint8], stays: bool) -> Any:
+        prepared[tile, stays] += 1
+        return keep_bytes(tile, buffer, stays)
 
     stream = TileStream(store.encoded, range(4), frozenset({1, 2}), 2, 1, prepare)
     for _ in range(3):
         run(stream)
-    assert len(prepared) == 4 + 2 + 2
-    assert sum(prepared.values()) == 2
+    assert prepared == {(0, False): 3, (1, True): 1, (2, True): 1, (3, False): 3}
 
 
 @pytest.fixture

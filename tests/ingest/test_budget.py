@@ -33,14 +33,16 @@ def test_tiles_are_a_power_of_two_and_four_or_more_where_limits_allow(edges):
     st.integers(1, 2**40),
     st.integers(10, 20),
     st.integers(1, 64),
+    st.integers(1, 2**30),
 )
-def test_buckets_tiles_and_blocks_stay_in_their_share(spare, nodes, edges, tile_bits, cores):
+def test_buckets_tiles_and_blocks_stay_in_their_share(spare, nodes, edges, tile_bits, cores, largest):
     share = budget.Share(nodes, edges, 1 << tile_bits)
     workers = share.workers(spare, cores)
     assert 0 <= workers <= cores
     if share.least() <= spare:
-        buckets = share.bucket_edges(spare, workers)
-        assert share.writing(workers) + 8 * buckets <= spare
+        buckets = share.bucket_edges(spare, workers, largest)
+        assert share.writing(workers) + 16 * buckets <= spare
+        assert workers < cores or spare < share.wanted(cores, largest) or buckets >= min(edges, largest)
         assert buckets >= (workers + 1) * min(edges, 1 << 17)
     assert budget.block_edges(spare) <= max(2**12, spare // 256)
 
@@ -79,6 +81,53 @@ def test_a_tile_of_unusually_many_rows_is_refused_before_it_takes_the_budget(tmp
         build_store(source, tmp_path / "g.zarr", memory=budget.resident() + spare, tile_edges=1024)
     assert list(tmp_path.iterdir()) == []
     assert build_store(source, tmp_path / "g.zarr", memory=4 << 30, tile_edges=1024).edges == edges
+
+
+TILE = """
+    import sys
+    from pathlib import Path
+
+    import numpy as np
+
+    from oocpr.ingest.budget import WRITER_BYTES_PER_EDGE, WRITER_BYTES_PER_ROW, settled
+    from oocpr.ingest.merge import Rows
+    from oocpr.ingest.tiles import Tile
+    from oocpr.store.packing import TileCoder
+
+    def take(tile, coder, edges, rows):
+        tile.take(edges, 0)
+        tile.next_row = rows
+        lengths = tile.lengths()
+        coder.encode(tile.columns, lengths)
+        return np.cumsum(lengths[:-1], dtype=np.int64), lengths
+
+    degree, empty, edges = int(sys.argv[1]), int(sys.argv[2]), 1 << 21
+    one = Rows(*(np.array(part, np.uint32) for part in ([1], [0], [0, 1])), 1)
+    take(Tile(1), TileCoder(), one, 1)
+    rows = edges // degree
+    columns = np.sort(np.random.default_rng(1).integers(0, 2**31, (rows, degree)), axis=1) + np.arange(degree)
+    columns = columns.astype(np.uint32).ravel()
+    numbers, starts = (np.arange(rows + k, dtype=np.uint32) for k in (0, 1))
+    held = Rows(columns, numbers * np.uint32(empty + 1), starts * np.uint32(degree), edges)
+    before = settled()
+    Path("/proc/self/clear_refs").write_text("5")
+    kept = take(Tile(edges), TileCoder(), held, rows * (empty + 1))
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    taken = (int(status["VmHWM"].split()[0]) << 10) - before
+    print(taken, WRITER_BYTES_PER_EDGE * edges + WRITER_BYTES_PER_ROW * rows * (empty + 1))
+"""
+
+
+@pytest.mark.parametrize(("degree", "empty"), [(1, 0), (2, 0), (16, 0), (4, 7)])
+def test_a_tile_on_its_way_out_takes_no_more_than_its_share(degree, empty):
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(TILE), str(degree), str(empty)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    taken, share = map(int, run.stdout.split())
+    assert share / 3 < taken <= share
 
 
 IMPORT = """

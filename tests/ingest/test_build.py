@@ -1,3 +1,9 @@
+import itertools
+import os
+import subprocess
+import sys
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +18,15 @@ from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 
 PLENTY = 3 * 2**30
+
+
+@pytest.fixture
+def cores():
+    """Leave this process so many of the processors it may use, as a scheduler does."""
+    before = os.sched_getaffinity(0)
+    yield lambda count: os.sched_setaffinity(0, sorted(before)[:count])
+    os.sched_setaffinity(0, before)
+
 
 tails = st.one_of(st.integers(0, 6), st.integers(90, 95))
 heads = st.sampled_from([0, 1, 2, 3, 5, 6, 93, 200])
@@ -96,6 +111,58 @@ def test_the_same_bytes_for_any_budget_and_block(tmp_path, contents, order, gaps
         assert other == stores[0]
 
 
+@pytest.mark.parametrize("kind", ["rows", "gaps", "hub"])
+def test_the_same_bytes_for_any_budget_and_number_of_threads(tmp_path, contents, cores, kind):
+    blocks = list(Rmat(17).blocks(1 << 16))
+    src, dst = (np.concatenate([getattr(block, end) for block in blocks]) for end in ("src", "dst"))
+    if kind == "gaps":
+        src, dst = 3 * src, 3 * dst
+    if kind == "hub":
+        dst[::2] = 7
+    # Bytes beside what the process holds: with least of them most edges go to the disk.
+    for k, (threads, spare) in enumerate(itertools.product((1, 2), (28 << 20, 80 << 20, 2 << 30))):
+        cores(threads)
+        source = open_source((src, dst))
+        build_store(source, tmp_path / f"{k}.zarr", memory=resident() + spare, tile_edges=1 << 14)
+    stores = [contents(path) for path in sorted(tmp_path.iterdir())]
+    assert len(stores) == 6
+    assert len(stores[0]) > 60
+    assert all(store == stores[0] for store in stores)
+
+
+@pytest.mark.slow
+def test_the_same_bytes_at_scale(tmp_path, contents):
+    stores = []
+    for threads, mebibytes in itertools.product((1, 2), (256, 1024, 8192)):
+        path = tmp_path / "g.zarr"
+        done = subprocess.run(
+            [sys.executable, "-c", AT_SCALE, path, str(threads), str(mebibytes << 20)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) <= mebibytes << 20
+        stores.append({name: zlib.crc32(data) for name, data in contents(path).items()})
+        assert stores[-1] == stores[0]
+
+
+AT_SCALE = """
+import os, sys
+from pathlib import Path
+from oocpr.ingest.build import build_store
+from oocpr.sources.rmat import Rmat
+
+path, threads, memory = sys.argv[1:]
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(threads)])
+build_store(Rmat(5), path, memory=1 << 33, overwrite=True)  # compiled, if it was not
+Path("/proc/self/clear_refs").write_text("5")
+build_store(Rmat(22), path, memory=int(memory), overwrite=True, tile_edges=1 << 18)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print(int(status["VmHWM"].split()[0]) << 10)
+"""
+
+
 @pytest.mark.parametrize(("pair", "node_ids"), [((0, 2), [0, 2]), ((1, 1), [1]), ((1, 0), None)])
 def test_one_gap_is_enough_for_ids_to_be_kept(tmp_path, arrays, pair, node_ids):
     build_store(arrays([pair[0]], [pair[1]]), tmp_path / "g.zarr", memory=PLENTY)
@@ -133,7 +200,7 @@ def test_progress_names_the_stages_and_never_goes_back(tmp_path):
     assert told == {
         "reading": (8 * m, 8 * m, "B"),
         "ordering": (m, m, "edges"),
-        "partitioning": (2 * m, 2 * m, "edges"),
+        "partitioning": (m, m, "edges"),
         "writing": (m, m, "edges"),
     }
 

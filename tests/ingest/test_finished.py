@@ -15,18 +15,19 @@ IDENTITY = {
 }
 
 
-def checkpoint(edges, **files):
+def checkpoint(read, **files):
     return Checkpoint(
-        edges=edges,
+        edges=read,
         listed=0,
         largest=9,
         nodes=None,
-        mark={"edges": edges},
+        mark={"edges": read},
         block_edges=4,
         records=None,
         points=None,
-        files={name: [1, size, crc] for name, (size, crc) in files.items()},
-        sizes=[[edges, 1]],
+        files={name: [1, size] for name, size in files.items()},
+        pieces={},
+        dealt=None,
         segments=[],
     )
 
@@ -38,11 +39,11 @@ class TestFinished:
         assert str(done) == "0 edges were read"
 
     def test_a_checkpoint_survives_the_journal(self):
-        at = checkpoint(7, keys=(56, 3))
+        at = checkpoint(7, keys=56)
         done = finished([{"import": IDENTITY}, at.event()])
         assert done.checkpoints == [at]
         assert done.known is None
-        assert done.files == {"keys": (1, 56, 3)}
+        assert done.files == {"keys": (1, 56)}
 
     def test_the_last_checkpoint_says_whether_all_was_read(self):
         events = [{"import": IDENTITY}, checkpoint(4).event(), checkpoint(7).event({"notices": []})]
@@ -52,47 +53,43 @@ class TestFinished:
     def test_later_steps_need_their_own_files_only(self):
         events = [
             {"import": IDENTITY},
-            checkpoint(7, keys=(56, 3), words=(8, 1)).event({}),
-            {"numbered": {}, "files": {"keys": [2, 56, 9], "ids": [1, 8, 1]}},
-            {"dealt": [], "spilled": {}, "rows": 0, "files": {"dealt": [1, 56, 0]}},
+            checkpoint(7, keys=56, words=8).event({}),
+            {"numbered": {}, "files": {"keys": [2, 56], "ids": [1, 8]}},
+            {"dealt": [], "spilled": {}, "rows": 0, "files": {"dealt": [1, 56]}},
             {"tile": 0, "bytes": 30, "crc": 8},
             {"tile": 1, "bytes": 20, "crc": 9},
         ]
         done = finished(events)
-        assert done.files == {"dealt": (1, 56, 0)}
+        assert done.files == {"dealt": (1, 56)}
         assert done.tiles == [(30, 8), (20, 9)]
         assert (
             str(done) == "all 7 edges were read and numbered, and sorted into buckets, 2 tiles were written"
         )
-        assert finished(events[:3]).files == {"keys": (2, 56, 9), "ids": (1, 8, 1)}
+        assert finished(events[:3]).files == {"keys": (2, 56), "ids": (1, 8)}
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=5),
-    st.integers(0, 5),
-    st.integers(0, 5),
-    st.booleans(),
-)
-def test_checkpoints_count_as_far_as_all_files_agree(steps, keys, words, truncated):
-    """`keys` and `words` checkpoints of two files are as they were; what follows is missing or different."""
-    sizes, key, word = [], 0, 0
-    for more_keys, more_words in steps:
-        key, word = key + more_keys, word + more_words
-        sizes.append((key, word))
-    at = [checkpoint(k, keys=(key, key + 1), words=(word, word + 7)) for k, (key, word) in enumerate(sizes)]
-    found = {
-        "keys": [(key, key + 1) for key, _ in sizes],
-        "words": [(word, word + 7) for _, word in sizes],
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=6), st.integers(0, 6))
+def test_checkpoints_count_as_far_as_all_their_files_are_sound(fine, switched):
+    """The file `edges` is needed up to a checkpoint, `words` from then on, `names` always."""
+    at = [checkpoint(k, **{"edges" if k < switched else "words": 8, "names": 8}) for k in range(len(fine))]
+    sound = {
+        "edges": [k >= switched or edges for k, (edges, _) in enumerate(fine)],
+        "words": [k < switched or words for k, (words, _) in enumerate(fine)],
+        "names": [names for _, names in fine],
     }
-    for name, sound in (("keys", keys), ("words", words)):
-        found[name][sound:] = [] if truncated else [(size, -1) for size, _ in found[name][sound:]]
-    assert usable(at, found) == min(keys, words, len(steps))
+    expected = 0
+    for count in range(1, len(fine) + 1):
+        if all(sound[name][k] for name in at[count - 1].files for k in range(count)):
+            expected = count
+    assert usable(at, sound) == expected
 
 
-def test_files_that_come_later_count_from_then_on():
-    at = [checkpoint(1, keys=(8, 1)), checkpoint(2, keys=(16, 2), words=(8, 3))]
-    assert usable(at, {"keys": [(8, 1), (16, 2)], "words": [(8, 3)]}) == 2
-    assert usable(at, {"keys": [(8, 1), (16, 2)], "words": [(8, 4)]}) == 1
+def test_a_file_that_is_gone_spoils_what_needs_it_alone():
+    at = [checkpoint(1, edges=8), checkpoint(2, keys=16), checkpoint(3, keys=24)]
+    sound = {"edges": [False] * 3, "keys": [True, True, True]}
+    assert usable(at, sound) == 3
+    assert usable(at, {**sound, "keys": [True, True, False]}) == 2
+    assert usable(at, {**sound, "keys": [True, False, False]}) == 0
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ def test_ranks_are_positions_among_the_sorted_ids(pairs):
     rows, columns = np.array(pairs).T
     keys = keys_of(rows, columns)
     ids = IdSet()
-    for key in np.split(keys, len(keys)):
-        ids.add(key, int(max(key[0] >> np.uint64(32), key[0] & np.uint64(LAST))))
+    for row, column in pairs:
+        ids.reach(max(row, column))
+        ids.add(np.array([column], np.uint32), np.array([row], np.uint32))
     expected = np.unique(pairs)
     np.testing.assert_array_equal(ids.to_numpy(), expected)
     assert len(ids) == expected.size
@@ -32,7 +33,8 @@ def test_ranks_are_positions_among_the_sorted_ids(pairs):
 def test_the_largest_id_of_all_has_its_rank():
     keys = keys_of([LAST, 0], [2**31, LAST])
     ids = IdSet()
-    ids.add(keys, LAST)
+    ids.reach(LAST)
+    ids.add(np.array([2**31, LAST], np.uint32), np.array([LAST, 0], np.uint32))
     ids.relabel(keys)
     np.testing.assert_array_equal(keys, keys_of([2, 0], [1, 2]))
     assert ids.to_numpy().tolist() == [0, 2**31, LAST]
@@ -41,5 +43,5 @@ def test_the_largest_id_of_all_has_its_rank():
 def test_growth_covers_what_a_larger_id_takes():
     ids = IdSet()
     assert ids.growth(2**32 - 1) > 2**29
-    ids.add(keys_of([1000], [5]), 1000)
+    ids.reach(1000)
     assert ids.growth(1000) == ids.growth(7) == 0

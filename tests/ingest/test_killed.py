@@ -165,7 +165,7 @@ def test_a_source_that_was_read_is_not_read_again(ask: Any, tmp_path: Path) -> N
 def test_a_full_disk_keeps_what_is_finished(ask: Any, sources: Any, tmp_path: Path) -> None:
     imports = Imports(ask, tmp_path, sources["text"], "keep")
     job = {**imports.source, "path": str(imports.path), "options": imports.options}
-    said = ask({**job, "largest_file": 100_000})
+    said = ask({**job, "largest_file": 50_000})
     assert "File too large" in said["error"][0]
     assert "What is finished is kept" in said["error"][2]
     assert "12,000 edges were read" in imports.finish()["told"][0]

@@ -1,12 +1,10 @@
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.order import degree_order
-from oocpr.ingest.partition import Run
+from oocpr.ingest.run import Run
 from oocpr.ingest.scratch import Scratch
 
 pairs_with_gaps = st.lists(st.tuples(st.integers(0, 9), st.integers(3, 12)), min_size=1, max_size=40)
@@ -19,17 +17,24 @@ def keys_of(pairs):
 
 def set_of(keys):
     ids = IdSet()
-    ids.add(keys, 12)
+    ids.reach(12)
+    ids.add((keys & np.uint64(2**32 - 1)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32))
     return ids
 
 
 def by_degree(folder, keys, nodes, ids):
     with Scratch(folder) as scratch:
         scratch.write(0, keys)
-        run = Run(scratch, 0, keys.size, 0, 2**64)
-        order = degree_order(run, nodes, ids, lambda _: None)
-        [rows] = replace(run, relabel=order.relabel).blocks(np.empty(max(1, keys.size), np.uint64))
-        return order, rows
+        half = keys.size // 2
+        bounds = [(0, half), (half, keys.size - half)]
+        runs = [Run.of_words(scratch, start, count, 0, 2**64) for start, count in bounds]
+        order = degree_order(runs, nodes, ids, lambda _: None)
+    rows = keys.copy()
+    if order.relabel is not None:
+        order.relabel(rows)
+    elif ids is not None:
+        ids.relabel(rows)
+    return order, rows
 
 
 @given(pairs_with_gaps, st.booleans())

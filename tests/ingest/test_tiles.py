@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.tiles import TileCutter, cut_tile
+from oocpr.ingest.merge import NO_RANKS, Tally
+from oocpr.ingest.tiles import TileCutter
 
 
 @st.composite
@@ -19,13 +20,19 @@ def sorted_edges(draw):
 
 
 def cut(nodes, edges, tile_edges, pieces):
-    tiles = []
-    cutter = TileCutter(tile_edges, nodes, lambda *tile: tiles.append(cut_tile(*tile)))
+    tiles, local = [], []
+
+    def take(tile):
+        tiles.append((tile.columns.copy(), tile.lengths()))
+        local.append(tile.local_edges())
+
+    cutter = TileCutter(tile_edges, nodes, take)
     keys = edges[:, 0].astype(np.uint64) << np.uint64(32) | edges[:, 1].astype(np.uint64)
     for piece in np.split(keys, pieces):
-        cutter.add(np.ascontiguousarray(piece))
+        rows, starts = np.empty(piece.size, np.uint32), np.empty(piece.size + 1, np.uint32)
+        cutter.add(Tally(nodes).rows_of(piece.copy(), piece.size, NO_RANKS, rows, starts))
     cutter.finish()
-    return [tile[:2] for tile in tiles], sum(local for _, _, local in tiles)
+    return tiles, sum(local)
 
 
 def tiles_by_definition(nodes, edges, tile_edges):

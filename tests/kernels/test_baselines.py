@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.backends.cuda_baselines import BASELINES, Binned, Chunked, Gather, RowLanes, Sell
+from oocpr.engine.backends.cuda_baselines import BASELINES, Binned, Chunked, Cut, Gather, RowLanes, Sell
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_product import EVERYTHING
 from oocpr.engine.reads import READS, narrow
@@ -102,7 +102,7 @@ def test_what_a_node_gives_to_each_link_is_divided_once(device: Device, reads: s
     "make",
     [
         *(lambda d, m, g, n=n: RowLanes(d, m, g, lanes=n) for n in (2, 4, 8)),
-        *(lambda d, m, g, t=t: Binned(d, m, g, thresholds=t) for t in ((0, 0), (1, 16), (5000, 5000))),
+        *(lambda d, m, g, c=c: Binned(d, m, g, cut=c) for c in (Cut(0, 0), Cut(1, 16, 32), Cut(5000, 5000))),
         *(lambda d, m, g, w=w: Sell(d, m, g, window=w) for w in (1, 64, 100, 1 << 20)),
         *(lambda d, m, g, s=s: Chunked(d, m, g, size=s, lanes=1) for s in (1, 64, 1000)),
     ],

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from oocpr.engine.backends.base import StripeSpec, SweepStep
-from oocpr.engine.backends.cuda import KERNELS, CudaBackend
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_kernels import KERNELS
 from oocpr.engine.job import Job
 from oocpr.engine.reads import READS
 from oocpr.engine.settings import Settings
@@ -137,8 +138,8 @@ class Quiet(CudaBackend):
 WAYS = {
     "no proposals": lambda device: Quiet(device),
     "proposals inside tiles only": lambda device: CudaBackend(device, pairs=False),
-    "islands": lambda device: CudaBackend(device, islands=True),
-    "islands, proposals inside tiles only": lambda device: CudaBackend(device, pairs=False, islands=True),
+    "islands": lambda device: CudaBackend(device, islands_from=0),
+    "islands, proposals inside tiles only": lambda device: CudaBackend(device, pairs=False, islands_from=0),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from oocpr.engine.backends.cuda_compile import fetch
-from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_faults
+from oocpr.engine.backends.cuda_tile import HUBS, check_columns, place_tile, raise_faults
 from oocpr.errors import DamagedError
 from oocpr.store.layout import parse_tile
 from oocpr.store.packing import encode_tile
@@ -35,7 +35,8 @@ def check(device: Device, columns: np.ndarray, lengths: np.ndarray) -> None:
     """Compare all that is known of a decoded tile."""
     tile = placed(device, columns, lengths)
     faults, out = device.xp.zeros(1, np.uint32), device.xp.zeros(len(columns), np.uint32)
-    check_columns(device, tile, 2**32 - 1, faults, out)
+    hub_edges = check_columns(device, tile, 2**32 - 1, faults, out)
+    assert int(fetch(hub_edges)[0]) == np.count_nonzero(columns < HUBS)
     if columns.max(initial=0) < 2**32 - 1:
         raise_faults(faults)
     np.testing.assert_array_equal(fetch(out), columns)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from oocpr.engine.backends.cuda_baselines import Gather
+from oocpr.engine.backends.cuda_candidates import SPACES, Case
 from oocpr.engine.backends.cuda_compile import fetch
-from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, LANES, Product, SegmentSums, Shape
+from oocpr.engine.backends.cuda_product import (
+    EVERYTHING,
+    FORMATS,
+    LANES,
+    Product,
+    SegmentSums,
+    Shape,
+    shape_for,
+)
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile
 from oocpr.engine.reads import READS, narrow, widen
 from oocpr.errors import DamagedError
@@ -93,6 +105,8 @@ VARIANTS = {
     "bits16": ("bits16", 1, {}),
     "bits8": ("bits8", 1, {}),
     "float32, lanes apart": ("float32", 1, {"shape": LANES}),
+    "bits8, hubs": ("bits8", 1, {"shape": Shape(teams=3, resident=1, hubs=1 << 16)}),
+    "float64 pairs, hubs": ("float64", 2, {"shape": replace(LANES, hubs=96)}),
     "float64 pairs": ("float64", 2, {}),
     "bits16 pairs of a stripe": ("bits16", 2, {"striped": True}),
     "float32 pairs": ("float32", 2, {}),
@@ -139,10 +153,59 @@ def test_no_schedule_changes_a_bit(device: Device) -> None:
     tile = random_tile(1000, 12, NODES)
     stored = gathered("bits16", 2, 2)
     shapes = [Shape(), Shape(each=1), LANES, Shape(teams=2, resident=2, each=9)]
+    shapes += [Shape(hubs=64), shape_for("bits16", paired=True, shared_bytes=device.shared_bytes)]
     results = [run(device, tile, stored, "bits16", shape=shape)[:2] for shape in shapes]
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             assert a.tobytes() == b.tobytes()
+
+
+@st.composite
+def shapes(draw: st.DrawFn, case: Case) -> Shape:
+    """Any shape that tuning may try, and more edges at a time than it would."""
+    space = SPACES["balanced"]
+    shape = space.start(case)
+    for axis in space.axes(case):
+        shape = replace(shape, **draw(st.sampled_from([{}, *axis])))  # type: ignore[assignment]
+    assume(space.fits(shape, case))
+    assert isinstance(shape, Shape)
+    return shape if shape.hubs else replace(shape, each=draw(st.integers(1, 40)))
+
+
+@pytest.mark.parametrize(("reads", "pairs"), [("bits16", 1), ("bits16", 2), ("bits8", 2), ("float64", 1)])
+@settings(max_examples=20)
+@given(data=st.data(), tile=tiles(NODES), seed=st.integers(0, 9))
+def test_no_shape_changes_a_bit(
+    shim_folder: Path,
+    reads: str,
+    pairs: int,
+    data: st.DataObject,
+    tile: tuple[np.ndarray, np.ndarray],
+    seed: int,
+) -> None:
+    device = HostDevice(shim_folder)
+    stored = gathered(reads, seed, pairs)
+    usual = run(device, tile, stored, reads)
+    case = Case(Gather(reads, pairs > 1), data.draw(st.booleans()), device.shared_bytes)
+    found = run(device, tile, stored, reads, shape=data.draw(shapes(case)))
+    # Without pairs there are no proposals.
+    for a, b in zip(usual[:pairs], found[:pairs], strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def test_shapes_of_one_kernel_leave_each_other_their_shared_memory(device: Device) -> None:
+    tile, reads = placed(device, *random_tile(100, 9, NODES)), device.xp.array(gathered("bits16", 2, 1))
+    sums = SegmentSums.allocate(device, tile.nonempty, tile.blocks, paired=False)
+    faults = device.xp.zeros(1, np.uint32)
+    products = [
+        Product(device, "bits16", shape=Shape(teams=3, resident=1, hubs=hubs)) for hubs in (1 << 15, 32)
+    ]
+    found = []
+    for product in products:
+        product(tile, reads, NODES, EVERYTHING, sums, faults)
+        device.synchronize()
+        found.append(fetch(sums.pushes)[: tile.nonempty].copy())
+    assert np.array_equal(*found)
 
 
 def test_orders_of_threads_and_widths_of_warps_do_not_change_a_bit(shim_folder: Path) -> None:

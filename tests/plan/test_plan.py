@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.memory import SHARED, decoded_bytes
 from oocpr.plan.model import DEVICE_MIXING, Rates
-from oocpr.plan.plan import GraphFacts, Plan, make_plan, sweeps_for
+from oocpr.plan.plan import GraphFacts, Plan, make_plan
+from oocpr.plan.sweeps import sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
 from oocpr.plan.tiling import default_stripes, stripe_tiles
 from oocpr.units import format_bytes, parse_bytes

@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="R-MAT 24 and the web-like graph, fewer shapes")
     parser.add_argument("--scales", type=int, nargs="*", help="of R-MAT [24 26, quick: 24]")
     parser.add_argument("--web", type=int, default=24, metavar="SCALE", help="of the web-like graph; 0: none")
-    parser.add_argument("--tile-edges", type=int, default=1 << 26)
+    parser.add_argument("--tile-edges", type=int, default=1 << 28)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=0)
     options = parser.parse_args()

@@ -13,6 +13,7 @@ import argparse
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +106,9 @@ class Compare(Bench):
             switches = (run.get("pairs", True), run.get("islands", True))
             if switches not in backends:
                 pairs, islands = switches
-                backends[switches] = CudaBackend(self.backend._device, pairs=pairs, islands=islands)
+                backends[switches] = CudaBackend(
+                    self.backend._device, pairs=pairs, islands_from=0 if islands else inf
+                )
             there.backend = backends[switches]
             chosen = {k: v for k, v in run.items() if k in ("mixing", "sweeps")}
             settings = Settings(**{"sweeps": 1, **chosen})

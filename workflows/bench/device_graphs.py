@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cupy as cp
@@ -17,6 +19,9 @@ from oocpr.store.layout import parse_tile
 from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable
+
     from oocpr.engine.backends.cuda_compile import Device
 
 _SOURCE = r"""
@@ -120,6 +125,49 @@ def by_out_degree(nodes: int, edges: Any) -> Any:
     return edges
 
 
+def matrix_edges(path: Path) -> tuple[int, Any]:
+    """Edges of a SciPy sparse matrix in a .npz file: each stored place (i, j) is a link from i to j."""
+    from scipy.sparse import coo_array, load_npz
+
+    matrix = coo_array(load_npz(path))
+    edges = cp.asarray(matrix.col.astype(np.uint64) << np.uint64(32) | matrix.row.astype(np.uint64))
+    return int(matrix.shape[0]), _distinct(edges)
+
+
+def grown_edges(path: Path, copies: int, cross: float = 0.01, seed: int = 1) -> tuple[int, Any]:
+    """A graph so many times beside itself, and `cross` random links for each of its own."""
+    nodes, edges = matrix_edges(path)
+    each = int(edges.size)
+    grown = cp.empty(each * copies, np.uint64)
+    for copy in range(copies):
+        grown[copy * each : (copy + 1) * each] = edges + np.uint64(copy * nodes) * np.uint64(2**32 + 1)
+    random = cp.random.RandomState(seed)
+    ends = random.randint(0, nodes * copies, (2, int(cross * grown.size)), dtype=np.int64).astype(np.uint64)
+    return nodes * copies, _distinct(cp.concatenate([grown, ends[0] << np.uint64(32) | ends[1]]))
+
+
+def makers(scales: list[int], web: int, matrices: list[Path]) -> dict[str, Callable[[], tuple[int, Any]]]:
+    """Graphs by name, made on call: R-MAT in two orders, the web-like graph, and files."""
+    made: dict[str, Callable[[], tuple[int, Any]]] = {}
+    for path in matrices:
+        made[path.stem] = partial(matrix_edges, path)
+    if web:
+        made[f"web{web} natural"] = partial(web_edges, web, 302_000_000 >> (24 - web))
+    for scale in scales:
+        made[f"rmat{scale} by degree"] = partial(_rmat_by_degree, scale)
+        made[f"rmat{scale} permuted"] = partial(rmat_edges, scale)
+    return made
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Let the command line choose graphs."""
+    parser.add_argument("--scales", type=int, nargs="*", default=[24, 26], help="of R-MAT")
+    parser.add_argument("--web", type=int, default=24, metavar="SCALE", help="of the web-like graph; 0: none")
+    parser.add_argument(
+        "--matrix", type=Path, nargs="*", default=[], metavar="FILE.npz", help="graphs, SciPy sparse matrices"
+    )
+
+
 def rows_of(name: str, nodes: int, edges: Any) -> DeviceGraph:
     """Compressed rows of sorted edges."""
     begins = cp.arange(nodes + 1, dtype=np.uint64) << np.uint64(32)
@@ -146,6 +194,11 @@ def pack(device: Device, graph: DeviceGraph, tile_edges: int, threads: int) -> l
             tiles.append((first, tile))
     raise_faults(faults)
     return tiles
+
+
+def _rmat_by_degree(scale: int) -> tuple[int, Any]:
+    nodes, edges = rmat_edges(scale)
+    return nodes, by_out_degree(nodes, edges)
 
 
 def _distinct(edges: Any) -> Any:

@@ -1,8 +1,8 @@
 """Time the products of earlier systems on a CUDA device beside the default, the gather limit and cuSPARSE.
 
-For R-MAT by out-degree and as permuted, and the web-like graph, in one run: each kernel that `--kernel` names
-adds up the same random numbers, and is compared with cuSPARSE's float64 sums before it is timed. Needs CuPy,
-but neither Zarr nor an installation::
+For R-MAT by out-degree and as permuted, the web-like graph, and graphs of files, in one run: each kernel
+that `--kernel` names adds up the same random numbers, and is compared with cuSPARSE's float64 sums before it
+is timed. Needs CuPy, but neither Zarr nor an installation::
 
     ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_papers.py
 """
@@ -13,7 +13,7 @@ import argparse
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy as cp
 import device_graphs as graphs
@@ -21,9 +21,14 @@ import numpy as np
 from device import Bench, Cell
 
 from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
-from oocpr.engine.backends.cuda_product import Product, SegmentSums
+from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
+from oocpr.engine.backends.cuda_tile import HUBS
+from oocpr.plan.joining import JOINED_EDGES
 
-READS = ("bits16", "float32", "float64")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+READS = ("bits8", "bits16", "float32", "float64")
 CLOSE = 1e-12
 """Relative; sums by atomic additions come in any order."""
 
@@ -36,12 +41,14 @@ class Papers(Cell):
         super().__init__(bench, graph, tiles, SegmentSums.allocate(bench.device, *room, paired=False))
         degrees = cp.bincount(graph.columns, minlength=graph.nodes).astype(np.uint32)
         offsets = graph.offsets.astype(np.uint32)
+        self.hubs = enough_hubs(int((graph.columns < HUBS).sum()), graph.edges)
         self.matrix = Matrix(offsets, graph.columns, graph.nodes, cp.maximum(degrees, np.uint32(1)))
 
     def balanced(self, reads: str) -> None:
         """The default product."""
         stored, values = self.stored(reads)
-        product = Product(self.bench.device, reads)
+        shape = shape_for(reads, paired=False, shared_bytes=self.bench.device.shared_bytes * self.hubs)
+        product = Product(self.bench.device, reads, shape=shape)
         error = self.error(product, stored, self.expected(reads, values))
         if not error < CLOSE:
             raise AssertionError(f"balanced differs from cuSPARSE by {error}")
@@ -85,7 +92,7 @@ def main() -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_papers.json")
-    parser.add_argument("--scale", type=int, default=24, help="of all graphs")
+    graphs.add_options(parser)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
@@ -93,19 +100,12 @@ def main() -> None:
     bench.note("device", "name", bench.device.name)
     bench.guard("device", "copy GB/s", bench.copy_rate)
 
-    def measure(name: str, nodes: int, edges: Any) -> None:
-        graph = graphs.rows_of(name, nodes, edges)
-        Papers(bench, graph, graphs.pack(bench.device, graph, 1 << 26, options.threads)).all()
+    def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
+        graph = graphs.rows_of(name, *make())
+        Papers(bench, graph, graphs.pack(bench.device, graph, JOINED_EDGES[0], options.threads)).all()
 
-    scale = options.scale
-    count = 302_000_000 >> (24 - scale)
-    makers = {
-        f"rmat{scale} by degree": lambda: (1 << scale, graphs.by_out_degree(*graphs.rmat_edges(scale))),
-        f"web{scale} natural": lambda: graphs.web_edges(scale, count),
-        f"rmat{scale} permuted": lambda: graphs.rmat_edges(scale),
-    }
-    for name, make in makers.items():
-        bench.guard(name, "graph", lambda name=name, make=make: measure(name, *make()))  # type: ignore[misc]
+    for name, make in graphs.makers(options.scales, options.web, options.matrix).items():
+        bench.guard(name, "graph", partial(measure, name, make))
         cp.get_default_memory_pool().free_all_blocks()
 
 

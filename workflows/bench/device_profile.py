@@ -67,7 +67,7 @@ def main() -> None:
     else:
         nodes, edges = graphs.web_edges(options.scale, 18 << options.scale)
     graph = graphs.rows_of(options.graph, nodes, edges)
-    there = Variant(CudaBackend(CudaDevice(0), islands=True), graph, options.tiles, options.threads)
+    there = Variant(CudaBackend(CudaDevice(0), islands_from=0), graph, options.tiles, options.threads)
     for proposals in (False, True):
         there.proposals = proposals
         sweeps = 3 if proposals and options.graph == "web" else 1

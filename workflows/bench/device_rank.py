@@ -37,8 +37,8 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.stream import PassTraffic
 from oocpr.engine.stripe import Stripe
 from oocpr.plan.joining import JOINED_EDGES
-from oocpr.plan.model import DEVICE_MIXING
-from oocpr.plan.plan import sweeps_for
+from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES
+from oocpr.plan.sweeps import sweeps_for
 from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.cuda import CudaBackend
+
+STORED_EDGES = 1 << 20
+"""Edges of the tiles of a store, which know the share of edges inside them."""
 
 VECTORS = ("publish", "load_pushes", "update", "settle", "propose")
 PARTS: dict[str, Any] = {
@@ -66,6 +69,9 @@ class Held:
         for number, tile in enumerate(self.tiles):
             compute(number, tile)
         return PassTraffic(0, 0.0)
+
+    def close(self) -> None:
+        """See Tiles."""
 
 
 @dataclass(frozen=True)
@@ -124,14 +130,14 @@ class OnDevice:
         self.backend = backend
         self.nodes, self.edges = graph.nodes, graph.edges
         tile_edges = -(-graph.edges // tiles)
-        encoded, self.tile_rows = _encode(graph, tile_edges, threads)
+        encoded, self.tile_rows = encoded_tiles(graph, tile_edges, threads)
         self.stream = Held([])
         for _ in range(len(encoded)):
             coded = np.frombuffer(encoded.pop(0), np.uint8)
             self.stream.tiles.append(backend.prepare(coded, graph.nodes, True))
         self.device_bytes = sum(tile.there.nbytes for tile in self.stream.tiles)
         self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
-        self.local_share = _local_share(graph, self.tile_rows, tile_edges)
+        self.local_share = local_share(graph)
 
     def stripes(self, settings: Settings) -> Iterator[tuple[Stripe, Any]]:
         """The one stripe, with rows as before a run; the same memory each time."""
@@ -265,7 +271,8 @@ class Bench:
         """Everything that is measured on one graph; settings without sweeps get those of a plan."""
         name = graph.name
         there = OnDevice(self.backend, graph, -(-graph.edges // self.tile_edges), self.threads)
-        planned = sweeps_for(there.local_share, on_device=True)
+        small = graph.edges <= SMALL_EDGES
+        planned = sweeps_for(there.local_share, on_device=True, small=small)
         facts = {
             "nodes": there.nodes,
             "edges": there.edges,
@@ -329,7 +336,7 @@ class Bench:
         }
 
 
-def _encode(
+def encoded_tiles(
     graph: graphs.DeviceGraph, tile_edges: int, threads: int
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Tiles as a store has them, and their first owned rows."""
@@ -348,11 +355,15 @@ def _encode(
         return list(pool.map(encode, range(len(begins)))), tile_rows
 
 
-def _local_share(graph: graphs.DeviceGraph, tile_rows: NDArray[np.int64], tile_edges: int) -> float:
+def local_share(graph: graphs.DeviceGraph, tile_edges: int = STORED_EDGES) -> float:
+    """Share of the edges that begin and end inside a tile, for tiles as a store has them."""
+    first_edges = cp.arange(0, graph.edges, tile_edges)
+    first_rows = cp.searchsorted(graph.offsets, first_edges, side="right") - 1
+    bounds = [*first_rows.tolist(), graph.nodes]
     inside = 0
-    for t, (first, last) in enumerate(pairwise(tile_rows)):
+    for t, (first, last) in enumerate(pairwise(bounds)):
         columns = graph.columns[t * tile_edges : (t + 1) * tile_edges]
-        inside += int(((columns >= int(first)) & (columns < int(last))).sum())
+        inside += int(((columns >= first) & (columns < last)).sum())
     return inside / graph.edges
 
 
@@ -363,9 +374,8 @@ def main() -> None:
     parser.add_argument(
         "--small", action="store_true", help="R-MAT 18 and a small web-like graph, all formats"
     )
-    parser.add_argument("--scales", type=int, nargs="*", default=[24, 26], help="of R-MAT")
-    parser.add_argument("--web", type=int, default=24, metavar="SCALE", help="of the web-like graph; 0: none")
-    parser.add_argument("--tile-edges", type=int, default=JOINED_EDGES)
+    graphs.add_options(parser)
+    parser.add_argument("--tile-edges", type=int, default=JOINED_EDGES[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args()
@@ -377,23 +387,13 @@ def main() -> None:
         few += [{"reads": "float32"}, {"reads": "float64"}, {"method": "power", "reads": "float64"}]
     pool = cp.get_default_memory_pool()
 
-    def measure(name: str, nodes: int, edges: Any, chosen: list[dict[str, Any]]) -> None:
-        graph = graphs.rows_of(name, nodes, edges)
-        bench.guard(name, "runs", partial(bench.graph, graph, chosen))
+    def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
+        graph = graphs.rows_of(name, *make())
+        bench.guard(name, "runs", partial(bench.graph, graph, [*few, *(more if "web" in name else more[:1])]))
+
+    for name, make in graphs.makers(scales, web, options.matrix).items():
+        bench.guard(name, "graph", partial(measure, name, make))
         pool.free_all_blocks()
-
-    def rmat(scale: int) -> None:
-        nodes, edges = graphs.rmat_edges(scale)
-        measure(f"rmat{scale} by degree", nodes, graphs.by_out_degree(nodes, edges), [*few, {"sweeps": 1}])
-
-    def crawl() -> None:
-        count = 302_000_000 >> (24 - web)
-        measure(f"web{web} natural", *graphs.web_edges(web, count), [*few, *more])
-
-    if web:
-        bench.guard("web", "graph", crawl)
-    for scale in scales:
-        bench.guard(f"rmat{scale}", "graph", partial(rmat, scale))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ backend's own, so that a device need not be waited for between two tiles.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from oocpr.engine.stream import TileBytes, Tiles
 
 
 @dataclass(frozen=True)
@@ -259,3 +261,44 @@ class Backend(Protocol):
 
     def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows; float64, shape (rows,)."""
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A backend with a memory of its own, through which tiles pass."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """Most bytes that have been taken of it."""
+
+    def open_stream(
+        self,
+        source: TileBytes,
+        tiles: range,
+        nodes: int,
+        *,
+        on_device: frozenset[int],
+        in_host: frozenset[int],
+        edges: int,
+        segments: int,
+        slots: int,
+        readers: int,
+        buffers: int,
+    ) -> Tiles:
+        """Bring a stripe's tiles there, pass after pass.
+
+        Parameters
+        ----------
+        source, tiles
+            Encoded tiles, and those of the stripe in the order of computation.
+        nodes
+            Nodes of the graph.
+        on_device, in_host
+            Tiles that stay there, and that stay in memory of the host.
+        edges, segments
+            Most that a tile has.
+        slots
+            Tiles there that do not stay.
+        readers, buffers
+            Threads that read, and buffers that they read into.
+        """

@@ -7,15 +7,17 @@ a pass are asked for. Rooms that kernels work in are kept from tile to tile.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
-from oocpr.engine.backends.cuda_product import Product, SegmentSums
+from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
+from oocpr.engine.backends.cuda_stream import CudaTileStream
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_found
 from oocpr.engine.backends.cuda_vectors import (
     DeviceReads,
@@ -26,21 +28,26 @@ from oocpr.engine.backends.cuda_vectors import (
     load_pushes,
 )
 from oocpr.engine.reads import READS
-from oocpr.errors import DamagedError
+from oocpr.errors import DamagedError, UsageError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import parse_tile
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import PublishStep, Pushed, StripeSpec, SweepStep, TileSums
+    from oocpr.engine.backends.cuda_baselines import Cut
     from oocpr.engine.backends.cuda_baselines import Product as Baseline
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_islands import Islands
+    from oocpr.engine.backends.cuda_product import Shape
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.stream import TileBytes
+
+    Shapes = Callable[[Gather, bool], Shape | Cut | None]
 
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
@@ -48,12 +55,6 @@ LOCAL_SWEEPS = 2
 
 ISLAND_SWEEPS = 2
 """The same inside islands, where they cost little."""
-
-KERNELS = {
-    "balanced": "packed columns, equal pieces of edges",
-    **{name: baseline.words for name, baseline in BASELINES.items() if not baseline.divides},
-}
-"""What each product does, by the name that `--kernel` takes; all but the first are for comparison."""
 
 
 @dataclass
@@ -66,6 +67,8 @@ class CudaTile:
         Its arrays.
     checked
         Whether its columns are known to be nodes.
+    hubs
+        Whether enough of them are among the first nodes for these to be kept near; known of checked tiles.
     matrix
         Its links decoded, for a kernel that takes them so.
     laid
@@ -76,6 +79,7 @@ class CudaTile:
 
     there: DeviceTile
     checked: bool
+    hubs: bool = False
     matrix: Matrix | None = None
     laid: Baseline | None = None
     islands: Islands | None = None
@@ -89,25 +93,35 @@ class CudaBackend:
     device
         Where everything is and runs.
     kernel
-        One of KERNELS: what delivers pushes to rows.
+        A name of :data:`oocpr.engine.backends.cuda_kernels.KERNELS`: what delivers pushes to rows.
     pairs
         Whether rows also gather the proposals of tiles before theirs, at twice the bytes.
-    islands
-        Whether tiles that stay are swept in islands of neighbouring rows; else each as a whole.
+    islands_from
+        Edges from which on a tile that stays is swept in islands of neighbouring rows; else as a whole.
+    shapes
+        Shape of the product for what is gathered, and for tiles whose hubs are kept near or not; None for the
+        default.
     """
 
     name = "cuda"
 
     def __init__(
-        self, device: Device, kernel: str = "balanced", *, pairs: bool = True, islands: bool = False
+        self,
+        device: Device,
+        kernel: str = "balanced",
+        *,
+        pairs: bool = True,
+        islands_from: float = inf,
+        shapes: Shapes = lambda *_: None,
     ) -> None:
         self._device = device
         self._kernel = kernel
         self._pairs = pairs
-        self._islands = islands
+        self._islands_from = islands_from
+        self._shapes = shapes
         self._lock = Lock()
         self._vectors: dict[tuple[str, bool, bool, int], Vectors] = {}
-        self._products: dict[tuple[Gather, bool, bool], Product] = {}
+        self._products: dict[tuple[Gather, bool, bool, bool], Product] = {}
         with device:
             self._sums = SegmentSums.allocate(device, 1, 1, paired=True)
             self._local = LocalRoom(device, 1)
@@ -154,11 +168,44 @@ class CudaBackend:
         packed = parse_tile(encoded)
         with self._device, self._lock:
             tile = place_tile(self._device, packed, self._faults)
+            hubs = False
             if decode:
-                check_columns(self._device, tile, nodes, self._faults)
+                hub_edges = check_columns(self._device, tile, nodes, self._faults)
                 self._raise(int(fetch(self._faults)[0]))
+                hubs = enough_hubs(int(fetch(hub_edges)[0]), tile.edges)
             matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
-            return CudaTile(tile, decode, matrix)
+            return CudaTile(tile, decode, hubs, matrix)
+
+    @property
+    def taken_bytes(self) -> int:
+        """See Streams."""
+        return self._device.taken_bytes
+
+    def open_stream(
+        self, source: TileBytes, tiles: range, nodes: int, *, on_device: frozenset[int], **ring: Any
+    ) -> CudaTileStream:
+        """See Streams.
+
+        Raises
+        ------
+        UsageError
+            Where tiles do not stay and the kernel takes them decoded.
+        """
+        if self._kernel != "balanced" and len(on_device) < len(tiles):
+            raise UsageError(
+                f"kernel {self._kernel!r} needs the graph in the memory of the device.",
+                "Give it more device memory, or use kernel balanced.",
+            )
+        return CudaTileStream(
+            self._device,
+            source,
+            tiles,
+            on_device=on_device,
+            keep=lambda encoded: self.prepare(encoded, nodes, True),
+            pass_by=lambda arrived: CudaTile(arrived, False),
+            faults=self._faults,
+            **ring,
+        )
 
     def sweep_tile(
         self,
@@ -183,17 +230,15 @@ class CudaBackend:
             gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
             window = (spec.row_begin, begin)
             if tile.matrix is None:
-                product = self._product(gather, checked=not tile.checked)
+                product = self._product(gather, checked=not tile.checked, hubs=tile.hubs)
                 product(there, reads.array, spec.nodes, window, self._sums, self._faults)
                 delivered = there
             else:
-                laid = tile.laid = tile.laid or BASELINES[self._kernel].make(
-                    self._device, tile.matrix, gather
-                )
+                laid = tile.laid = tile.laid or self._lay(tile.matrix, gather, tile.hubs)
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
             local = self._local if spec.proposals and step.sweeps > 1 else None
-            islands = local is not None and self._islands and tile.checked
+            islands = local is not None and tile.checked and there.edges >= self._islands_from
             room = (None, None) if local is None else (local.start, None if islands else local.sends)
             self._vectors_of(spec).update(state, self._sums, delivered, swept, step, reads, room)
             if islands:
@@ -260,9 +305,14 @@ class CudaBackend:
             self._vectors[key] = Vectors(self._device, spec, pairs=self._pairs)
         return self._vectors[key]
 
-    def _product(self, gather: Gather, *, checked: bool = False, local: bool = False) -> Product:
-        key = (gather, checked, local)
+    def _product(
+        self, gather: Gather, *, checked: bool = False, local: bool = False, hubs: bool = False
+    ) -> Product:
+        key = (gather, checked, local, hubs)
         if key not in self._products:
+            found = None if local else self._shapes(gather, hubs)
+            near = self._device.shared_bytes if hubs else 0
+            usual = shape_for(gather.reads, paired=gather.paired, shared_bytes=near)
             self._products[key] = Product(
                 self._device,
                 gather.reads,
@@ -270,8 +320,14 @@ class CudaBackend:
                 striped=gather.striped,
                 checked=checked,
                 local=local,
+                shape=cast("Shape | None", found) or usual,
             )
         return self._products[key]
+
+    def _lay(self, matrix: Matrix, gather: Gather, hubs: bool) -> Baseline:
+        cut = self._shapes(gather, hubs)
+        options = {} if cut is None else {"cut": cut}
+        return BASELINES[self._kernel].make(self._device, matrix, gather, **options)
 
     def _matrix(self, encoded: NDArray[np.uint8], nodes: int) -> Matrix:
         """Links of a tile decoded, segments being the rows."""

@@ -6,13 +6,21 @@ of the nodes that link to it. Where pairs are gathered, the second numbers, prop
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_layouts import bins, blocks_of_four, chunks, row_numbers, slices
+from oocpr.engine.backends.cuda_layouts import (
+    blocks_of_four,
+    bounds_of_bins,
+    by_size,
+    chunks,
+    row_numbers,
+    slices,
+)
 from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, window_word
 from oocpr.engine.reads import READS
 
@@ -124,9 +132,9 @@ class _Base:
         self.nbytes += sum(int(array.nbytes) for array in arrays)
         return arrays
 
-    def _launch(self, name: str, threads: int, arguments: tuple[Any, ...]) -> None:
+    def _launch(self, name: str, threads: int, arguments: tuple[Any, ...], block: int = BLOCK) -> None:
         if threads:
-            self._kernels.get_function(name)((-(-threads // BLOCK),), (BLOCK,), arguments)
+            self._kernels.get_function(name)((-(-threads // block),), (block,), arguments)
 
 
 class RowLanes(_Base):
@@ -146,23 +154,50 @@ class RowLanes(_Base):
         self._launch("rows", rows * self._lanes, arguments)
 
 
+@dataclass(frozen=True)
+class Cut:
+    """How rows are divided into bins; changes the speed, never the result.
+
+    Parameters
+    ----------
+    tiny
+        Most edges of a row that one thread takes.
+    small
+        Most edges of a row that 16 lanes take; longer ones have 32.
+    block
+        Threads of a block.
+    """
+
+    tiny: int = 6
+    small: int = 96
+    block: int = BLOCK
+
+
 class Binned(_Base):
-    """A thread, 16 lanes or a warp a row, by its size: ``kernels/binned.cu``."""
+    """A thread, 16 or 32 lanes a row, by its size: ``kernels/binned.cu``."""
 
     file = "binned.cu"
 
-    def __init__(
-        self, device: Device, matrix: Matrix, gather: Gather, *, thresholds: tuple[int, int] = (6, 96)
-    ) -> None:
+    def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, cut: Cut | None = None) -> None:
         super().__init__(device, matrix, gather)
-        *rows, bounds = bins(self._xp, matrix.offsets, thresholds)
-        self._rows = self._hold(*rows)
-        names, lanes = ("tiny_rows", "small_rows", "normal_rows"), (1, 16, device.warp)
+        self._rows = by_size(self._xp, matrix.offsets)
+        self._hold(*self._rows, matrix.columns)
+        self._divide(cut or Cut())
+
+    def divided(self, cut: Cut) -> Binned:
+        """The same rows in other bins; shares its arrays."""
+        other = copy(self)
+        other._divide(cut)
+        return other
+
+    def _divide(self, cut: Cut) -> None:
+        bounds = bounds_of_bins(self._xp, self._rows.sizes, (cut.tiny, cut.small))
+        names, lanes = ("tiny_rows", "small_rows", "normal_rows"), (1, 16, 32)
         self._bins = [
             (name, count, np.uint32(first), np.uint32(last))
             for name, count, (first, last) in zip(names, lanes, pairwise(bounds), strict=True)
         ]
-        self._hold(matrix.columns)
+        self._block = cut.block
 
     def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
@@ -177,7 +212,7 @@ class Binned(_Base):
                 pushes,
                 proposals,
             )
-            self._launch(name, int(last - first) * lanes, arguments)
+            self._launch(name, int(last - first) * lanes, arguments, self._block)
 
 
 class Sell(_Base):
@@ -319,7 +354,7 @@ BASELINES = {
     "csr-scalar": Baseline("one thread a row", _lanes(1)),
     "csr-16": Baseline("16 threads a row", _lanes(16)),
     "csr-vector": Baseline("one warp a row", _lanes(0)),
-    "binned": Baseline("a thread, 16 or a warp a row, by its size (Wu 2010)", Binned),
+    "binned": Baseline("a thread, 16 or 32 lanes a row, by its size (Wu 2010)", Binned),
     "ell": Baseline("one thread a row, columns side by side (SELL-C-sigma)", Sell),
     "edges-divide": Baseline(
         "one thread an edge, dividing, atomic sums (Jiang 2014, A)", DividingEdges, False, True

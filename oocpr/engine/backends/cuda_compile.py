@@ -12,6 +12,7 @@ from oocpr.errors import DoesNotFitError
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -31,6 +32,13 @@ class Kernels(Protocol):
         """
 
 
+class Mark(Protocol):
+    """A place in the order of work that was given to a device."""
+
+    def synchronize(self) -> None:
+        """Wait until the device has passed it."""
+
+
 class Device(Protocol):
     """Where kernels run: a CUDA device, or in tests the host."""
 
@@ -41,6 +49,10 @@ class Device(Protocol):
     @property
     def name(self) -> str:
         """What the device calls itself."""
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        """What tells it, and what drives it and compiles for it, from others."""
 
     @property
     def warp(self) -> int:
@@ -62,6 +74,29 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Wait until all that was launched has run."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """Memory that CuPy has taken, the most at any time unless some was given back."""
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """Memory of the host that the device reads by itself."""
+
+    def mark(self) -> Mark:
+        """Remember which kernels have been launched."""
+
+    def send_beside(self, array: Any, values: NDArray[np.uint8], after: Mark | None) -> Mark:
+        """Send pinned bytes to an array of the device once `after` is passed, while kernels run.
+
+        What is sent first arrives first. The mark that is returned is passed once the bytes are there; until
+        then they must not change.
+        """
+
+    def wait_for(self, mark: Mark) -> None:
+        """Let kernels that are launched from now on begin after a mark."""
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Time that the device takes for what is launched; waits for it."""
 
     def __enter__(self) -> object:
         """Make the device current for this thread."""
@@ -131,6 +166,18 @@ class CudaDevice:
         return name.decode()
 
     @property
+    def identity(self) -> Mapping[str, str]:
+        """See Device."""
+        cuda, properties = self._xp.cuda, self._properties
+        return {
+            "name": self.name,
+            "capability": f"{properties['major']}.{properties['minor']}",
+            "multiprocessors": str(self.multiprocessors),
+            "driver": str(cuda.runtime.driverGetVersion()),
+            "compiler": ".".join(map(str, cuda.nvrtc.getVersion())),
+        }
+
+    @property
     def warp(self) -> int:
         """See Device."""
         return int(self._properties["warpSize"])
@@ -160,3 +207,72 @@ class CudaDevice:
     def synchronize(self) -> None:
         """See Device."""
         self._device.synchronize()
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that nobody uses, or that only CuPy holds back."""
+        with self._device:
+            free: int = self._xp.cuda.runtime.memGetInfo()[0]
+            held: int = self._xp.get_default_memory_pool().free_bytes()
+        return free + held
+
+    @property
+    def taken_bytes(self) -> int:
+        """See Device."""
+        with self._device:
+            taken: int = self._xp.get_default_memory_pool().total_bytes()
+        return taken
+
+    def limit(self, nbytes: int) -> None:
+        """Let CuPy never take more than so many bytes; what it holds back is given up first."""
+        with self._device:
+            pool = self._xp.get_default_memory_pool()
+            pool.free_all_blocks()
+            pool.set_limit(size=nbytes)
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """See Device."""
+        # Past CuPy's pool, which rounds up to powers of two.
+        cuda = self._xp.cuda
+        memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
+        return np.frombuffer(memory, np.uint8, nbytes)
+
+    def mark(self) -> Mark:
+        """See Device."""
+        marked: Mark = self._marked(self._xp.cuda.get_current_stream())
+        return marked
+
+    def send_beside(self, array: Any, values: NDArray[np.uint8], after: Mark | None) -> Mark:
+        """See Device."""
+        if after is not None:
+            self._beside.wait_event(after)
+        runtime = self._xp.cuda.runtime
+        runtime.memcpyAsync(
+            array.data.ptr, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice, self._beside.ptr
+        )
+        marked: Mark = self._marked(self._beside)
+        return marked
+
+    def wait_for(self, mark: Mark) -> None:
+        """See Device."""
+        self._xp.cuda.get_current_stream().wait_event(mark)
+
+    @cached_property
+    def _beside(self) -> Any:
+        # Other streams would wait for all kernels, and they for it.
+        return self._xp.cuda.Stream(non_blocking=True)
+
+    def _marked(self, stream: Any) -> Any:
+        mark = self._xp.cuda.Event(disable_timing=True)
+        mark.record(stream)
+        return mark
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """See Device."""
+        event = self._xp.cuda.Event
+        begin, end = event(), event()
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(self._xp.cuda.get_elapsed_time(begin, end)) / 1e3

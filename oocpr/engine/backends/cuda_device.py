@@ -57,6 +57,22 @@ def open_device(name: str) -> CudaDevice:
     return CudaDevice(index)
 
 
+def free_memory(name: str) -> int:
+    """Bytes of a CUDA device that a run may take: most of what is free.
+
+    Parameters
+    ----------
+    name
+        As for `open_device`.
+
+    Raises
+    ------
+    UsageError
+        As `open_device` does.
+    """
+    return open_device(name).free_bytes * 19 // 20
+
+
 def check_device(cupy: Any, name: str, index: int) -> None:
     """Refuse a device that is not there or too old.
 

@@ -16,21 +16,18 @@ _PIECE = 1 << 26
 """Edges worked on at a time, so that what is between takes less memory than the edges do."""
 
 
-class Bins(NamedTuple):
+class SortedRows(NamedTuple):
     """Rows by rising size.
 
     Attributes
     ----------
     begins, sizes, numbers
         First edge, number of edges and number of each row.
-    bounds
-        First row of each bin, and the number of rows.
     """
 
     begins: Any
     sizes: Any
     numbers: Any
-    bounds: tuple[int, ...]
 
 
 class Slices(NamedTuple):
@@ -108,22 +105,36 @@ def row_numbers(xp: ModuleType, offsets: Any, edges: int) -> Any:
     return numbers
 
 
-def bins(xp: ModuleType, offsets: Any, thresholds: tuple[int, ...]) -> Bins:
-    """Sort rows by size; bin k has those of at most ``thresholds[k]`` edges that no bin before has.
+def by_size(xp: ModuleType, offsets: Any) -> SortedRows:
+    """Sort rows by size.
 
     Examples
     --------
     >>> import numpy as np
-    >>> found = bins(np, np.array([0, 9, 9, 11, 16], np.uint32), (2, 6))
-    >>> found.numbers.tolist(), found.sizes.tolist(), found.begins.tolist(), found.bounds
-    ([1, 2, 3, 0], [0, 2, 5, 9], [9, 9, 11, 0], (0, 2, 3, 4))
+    >>> found = by_size(np, np.array([0, 9, 9, 11, 16], np.uint32))
+    >>> found.numbers.tolist(), found.sizes.tolist(), found.begins.tolist()
+    ([1, 2, 3, 0], [0, 2, 5, 9], [9, 9, 11, 0])
     """
     rows = offsets.size - 1
     key = (offsets[1:] - offsets[:-1]).astype(xp.uint64) << 32 | xp.arange(rows, dtype=xp.uint64)
     key.sort()
     numbers, sizes = (key & _LOW).astype(xp.uint32), (key >> 32).astype(xp.uint32)
+    return SortedRows(offsets[numbers], sizes, numbers)
+
+
+def bounds_of_bins(xp: ModuleType, sizes: Any, thresholds: tuple[int, ...]) -> tuple[int, ...]:
+    """First row of each bin, and the number of rows; `sizes` rise.
+
+    Bin k has the rows of at most ``thresholds[k]`` edges that no bin before has, the last bin all others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bounds_of_bins(np, np.array([0, 2, 5, 9], np.uint32), (2, 6))
+    (0, 2, 3, 4)
+    """
     ends = xp.searchsorted(sizes, xp.asarray(thresholds, xp.uint32), side="right")
-    return Bins(offsets[numbers], sizes, numbers, (0, *(int(n) for n in ends), rows))
+    return 0, *(int(n) for n in ends), int(sizes.size)
 
 
 def slices(xp: ModuleType, offsets: Any, columns: Any, width: int, window: int) -> Slices:

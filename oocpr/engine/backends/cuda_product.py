@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,12 @@ from oocpr.store.layout import GROUP
 if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_tile import DeviceTile
+
+SCRATCH_BYTES = 4 * GROUP * (GROUP + 4)
+"""Shared memory of a team: SCRATCH of kernels/decode.cuh, in words."""
+
+MOST_IN_EDGE_ORDER = 4
+"""Bytes a node: gathered numbers take the place of their columns in shared memory."""
 
 FORMATS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
 """Struct of ``kernels/narrow.cuh`` for each format of gathered numbers."""
@@ -50,27 +56,78 @@ class Shape:
         Most blocks of 1024 edges that a team takes, one after the other.
     edge_order
         Whether lanes gather for neighbouring edges at a time; for numbers of up to four bytes a node.
+    hubs
+        Nodes, from the first one on, whose numbers each block of threads keeps in shared memory; a multiple
+        of 32.
     """
 
-    teams: int = 4
-    resident: int = 6
-    each: int = 4
+    teams: int = 2
+    resident: int = 16
+    each: int = 1
     edge_order: bool = True
+    hubs: int = 0
+
+    def cut(self, blocks: int, multiprocessors: int) -> tuple[int, int]:
+        """Number of blocks of threads, and of blocks of 1024 edges that each takes at a time.
+
+        Examples
+        --------
+        >>> Shape(teams=4, resident=5, each=4).cut(100_000, 100), Shape(teams=4, resident=5).cut(10, 100)
+        ((6250, 16), (3, 4))
+        >>> Shape(teams=14, resident=1, hubs=32).cut(100_000, 100)
+        (100, 14)
+        """
+        if self.hubs:
+            # What hubs cost is paid once by each block of threads.
+            return min(-(-blocks // self.teams), self.resident * multiprocessors), self.teams
+        # Few blocks of edges are spread over all multiprocessors.
+        share = -(-blocks // (self.teams * self.resident * multiprocessors))
+        each = self.teams * max(1, min(self.each, share // 4))
+        return -(-blocks // each), each
 
 
-LANES = Shape(resident=5, edge_order=False)
+LANES = Shape(teams=4, resident=5, each=4, edge_order=False)
 """For numbers of more bytes a node."""
 
+HUB_TEAMS = 14
+HUB_BYTES = 80 << 10
+"""Teams and bytes of a block of threads that keeps hubs: more of either leaves less for the cache."""
 
-def shape_for(reads: str, *, paired: bool) -> Shape:
+
+def enough_hubs(hub_edges: int, edges: int) -> bool:
+    """Say whether hubs are worth keeping near, from how many of a tile's links are theirs.
+
+    Examples
+    --------
+    >>> enough_hubs(10, 100), enough_hubs(20, 100)
+    (False, True)
+    """
+    return 8 * hub_edges >= edges
+
+
+def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0) -> Shape:
     """Choose the fastest shape for a format of numbers.
+
+    Parameters
+    ----------
+    reads, paired
+        As for Product.
+    shared_bytes
+        Shared memory that a block of threads can be given, where hubs are worth it; else 0.
 
     Examples
     --------
     >>> shape_for("bits16", paired=True).edge_order, shape_for("float64", paired=False).edge_order
     (True, False)
+    >>> shape_for("bits16", paired=False, shared_bytes=227 << 10).hubs
+    40960
     """
-    return Shape() if READS[reads].bytes * (1 + paired) <= 4 else LANES
+    word = READS[reads].bytes * (1 + paired)
+    plain = Shape() if word <= MOST_IN_EDGE_ORDER else LANES
+    hubs = min(HUB_BYTES, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
+    if hubs <= 0:
+        return plain
+    return replace(plain, teams=HUB_TEAMS, resident=1, each=1, hubs=hubs)
 
 
 @dataclass(frozen=True)
@@ -149,10 +206,15 @@ class Product:
             LOCAL=int(local),
             EDGE_ORDER=int(shape.edge_order),
             PROBE=int(probe),
+            HUBS=int(shape.hubs > 0),
             TEAMS=shape.teams,
             RESIDENT=shape.resident,
         )
         self._product = kernels.get_function("product")
+        self._shared = shape.teams * SCRATCH_BYTES + shape.hubs * READS[reads].bytes * (1 + paired)
+        # Shapes of more hubs may have the same kernel.
+        most = max(self._product.max_dynamic_shared_size_bytes, self._shared)
+        self._product.max_dynamic_shared_size_bytes = most
         self._join = kernels.get_function("join_blocks")
         self._probe = probe
 
@@ -177,17 +239,17 @@ class Product:
         if not tile.edges:
             return
         shape = self._shape
-        # Few blocks of edges are spread over all multiprocessors.
-        share = -(-tile.blocks // (shape.teams * shape.resident * self._device.multiprocessors))
-        each = shape.teams * max(1, min(shape.each, share // 4))
+        grid, each = shape.cut(tile.blocks, self._device.multiprocessors)
+        hubs = min(shape.hubs, nodes // GROUP * GROUP)
         self._product(
-            (-(-tile.blocks // each),),
+            (grid,),
             (shape.teams * GROUP,),
             (
                 *tile.columns, tile.begins, tile.ranks, tile.starts, np.uint32(tile.edges), np.uint32(nodes),
-                reads, window_word(window), np.uint32(each), sums.pushes, sums.proposals, sums.heads,
-                sums.head_proposals, faults,
+                reads, window_word(window), np.uint32(each), np.uint32(hubs), sums.pushes,
+                sums.proposals, sums.heads, sums.head_proposals, faults,
             ),
+            shared_mem=self._shared,
         )  # fmt: skip
         if not self._probe:
             self._join(

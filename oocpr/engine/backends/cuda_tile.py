@@ -16,11 +16,15 @@ from oocpr.store.format import REMEDY
 from oocpr.store.layout import BLOCK, GROUP, blocks_of
 
 if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_arrived import TileMap
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.store.layout import PackedTile, Stream
 
 TEAMS = 4
 """Blocks of a stream that a block of threads decodes at a time."""
+
+HUBS = 1 << 15
+"""Nodes, from the first one on, whose out-links are counted: about as many as shared memory has room for."""
 
 FAULTS = {
     1: "its lengths contradict its header",
@@ -29,6 +33,10 @@ FAULTS = {
     8: "it has a column that is no node",
 }
 """What the bits mean that kernels leave behind."""
+
+
+StreamArrays = tuple[Any, Any, Any, Any, Any]
+"""Words, directory, wide, narrow and widths of a packed stream, of the device."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class DeviceTile:
     edges: int
     segments: int
     nonempty: int
-    columns: tuple[Any, Any, Any, Any, Any]
+    columns: StreamArrays
     begins: Any
     ranks: Any
     starts: Any
@@ -90,34 +98,80 @@ def place_tile(device: Device, packed: PackedTile, faults: Any) -> DeviceTile:
     DeviceTile
     """
     xp = device.xp
-    kernels = device.load("decode.cu", TEAMS=TEAMS)
-    blocks = blocks_of(packed.edges)
-    begins = xp.zeros(max(1, blocks) * GROUP, np.uint32)
-    ranks = xp.zeros(blocks + 1, np.uint32)
-    starts = None if packed.verbatim else xp.empty(packed.nonempty, np.uint32)
     groups = -(-packed.segments // GROUP)
-    filled, filled_before = xp.zeros(groups, np.uint32), xp.zeros(groups, np.uint32)
-    if packed.segments:
+    segments = Expanded(
+        begins=xp.zeros(max(1, blocks_of(packed.edges)) * GROUP, np.uint32),
+        ranks=xp.zeros(blocks_of(packed.edges) + 1, np.uint32),
+        starts=None if packed.verbatim else xp.empty(packed.nonempty, np.uint32),
+        filled=xp.zeros(groups, np.uint32),
+        filled_before=xp.zeros(groups, np.uint32),
+    )
+    lengths, ranks = place_stream(device, packed.lengths), xp.asarray(packed.ranks)
+    starts = place_stream(device, packed.starts) if segments.starts is not None else None
+    expand(device, packed, lengths, ranks, starts, segments, faults)
+    return device_tile(packed, place_stream(device, packed.gaps), segments)
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """Where the segments of a tile lie, decoded; arrays as in DeviceTile."""
+
+    begins: Any
+    ranks: Any
+    starts: Any
+    filled: Any
+    filled_before: Any
+
+
+def expand(
+    device: Device,
+    tile: PackedTile | TileMap,
+    lengths: StreamArrays,
+    ranks: Any,
+    starts: StreamArrays | None,
+    segments: Expanded,
+    faults: Any,
+) -> None:
+    """Decode where the segments of a tile lie.
+
+    Parameters
+    ----------
+    device
+        Where.
+    tile
+        Its numbers of edges and segments.
+    lengths, ranks, starts
+        Of the device: the packed lengths and first columns, and segments before each block of lengths.
+    segments
+        Receives what is decoded; its `begins` are zeros.
+    faults
+        As for `place_tile`.
+    """
+    kernels = device.load("decode.cu", TEAMS=TEAMS)
+    if tile.segments:
         kernels.get_function("expand_lengths")(
-            *teams(blocks_of(packed.segments)),
+            *teams(blocks_of(tile.segments)),
             (
-                *place_stream(device, packed.lengths), xp.asarray(packed.ranks), np.uint32(packed.segments),
-                np.uint32(packed.edges), np.uint32(packed.nonempty), begins, ranks, filled, filled_before,
-                faults,
+                *lengths, ranks, np.uint32(tile.segments), np.uint32(tile.edges), np.uint32(tile.nonempty),
+                segments.begins, segments.ranks, segments.filled, segments.filled_before, faults,
             ),
         )  # fmt: skip
-    if starts is not None and packed.nonempty:
+    if starts is not None and tile.nonempty:
         kernels.get_function("expand_starts")(
-            *teams(blocks_of(packed.nonempty)),
-            (*place_stream(device, packed.starts), np.uint32(packed.nonempty), starts, faults),
+            *teams(blocks_of(tile.nonempty)), (*starts, np.uint32(tile.nonempty), segments.starts, faults)
         )
-    columns = place_stream(device, packed.gaps)
+
+
+def device_tile(tile: PackedTile | TileMap, columns: StreamArrays, segments: Expanded) -> DeviceTile:
+    """Put a tile together of its columns and its expanded segments."""
+    starts = None if tile.verbatim else segments.starts
     return DeviceTile(
-        packed.edges, packed.segments, packed.nonempty, columns, begins, ranks, starts, filled, filled_before
-    )
+        tile.edges, tile.segments, tile.nonempty, columns, segments.begins, segments.ranks, starts,
+        segments.filled, segments.filled_before,
+    )  # fmt: skip
 
 
-def place_stream(device: Device, stream: Stream) -> tuple[Any, Any, Any, Any, Any]:
+def place_stream(device: Device, stream: Stream) -> StreamArrays:
     """Bring a packed stream to the device; behind its widths stand zeros up to a whole block."""
     xp = device.xp
     widths = xp.zeros(blocks_of(stream.size) * GROUP, np.uint8)
@@ -126,13 +180,32 @@ def place_stream(device: Device, stream: Stream) -> tuple[Any, Any, Any, Any, An
     return xp.array(stream.words), directory, xp.array(stream.wide), xp.array(stream.narrow), widths
 
 
-def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, columns: Any = None) -> None:
-    """Decode all columns of a tile and check them; they are written where `columns` is given."""
+def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, columns: Any = None) -> Any:
+    """Decode all columns of a tile and check them.
+
+    Parameters
+    ----------
+    device, tile
+        The tile, and where it is.
+    nodes
+        Number of nodes.
+    faults
+        As for `place_tile`.
+    columns
+        uint32, of the device: receives the columns; None to have them checked only.
+
+    Returns
+    -------
+    array of the device
+        uint64, shape (1,): columns among the first HUBS nodes.
+    """
+    hub_edges = device.xp.zeros(1, np.uint64)
     if tile.edges:
         kernel = device.load("decode.cu", TEAMS=TEAMS).get_function("decode_columns")
         arguments = (*tile.columns, tile.begins, tile.ranks, tile.starts)
-        counts = (np.uint32(tile.edges), np.uint32(nodes))
-        kernel(*teams(tile.blocks), (*arguments, *counts, columns, faults))
+        counts = (np.uint32(tile.edges), np.uint32(nodes), np.uint32(HUBS))
+        kernel(*teams(tile.blocks), (*arguments, *counts, columns, hub_edges, faults))
+    return hub_edges
 
 
 def raise_faults(faults: Any) -> None:

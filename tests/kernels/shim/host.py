@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,12 @@ import numpy as np
 from oocpr.engine.backends.cuda_sources import inline, kernel_names
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.cuda_compile import Mark
 
 SHIM = Path(__file__).parent
 SANITIZE = os.environ.get("OOCPR_SHIM_SANITIZE") == "1"
@@ -142,6 +148,13 @@ class HostKernels:
         return self._kernels[name]
 
 
+class HostMark:
+    """See Mark; the host does everything at once."""
+
+    def synchronize(self) -> None:
+        """See Mark."""
+
+
 class HostDevice:
     """What :class:`oocpr.engine.backends.cuda_compile.Device` describes, on the host.
 
@@ -169,6 +182,7 @@ class HostDevice:
         self._reverse = reverse
         self.multiprocessors = multiprocessors
         self.name = f"host, warps of {warp}" + (", reverse" if reverse else "")
+        self.identity = {"name": self.name, "capability": "none"}
 
     def load(self, file: str, **parameters: int | str) -> HostKernels:
         """See Device."""
@@ -185,6 +199,33 @@ class HostDevice:
 
     def synchronize(self) -> None:
         """See Device."""
+
+    @property
+    def taken_bytes(self) -> int:
+        """See Device; the host's memory is not counted."""
+        return 0
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """See Device."""
+        return np.empty(nbytes, np.uint8)
+
+    def mark(self) -> HostMark:
+        """See Device."""
+        return HostMark()
+
+    def send_beside(self, array: Any, values: NDArray[np.uint8], after: Mark | None) -> HostMark:  # noqa: ARG002
+        """See Device."""
+        array[...] = values
+        return HostMark()
+
+    def wait_for(self, mark: Mark) -> None:
+        """See Device."""
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """See Device; kernels have run when a launch returns."""
+        begun = perf_counter()
+        work()
+        return perf_counter() - begun
 
     def __enter__(self) -> HostDevice:
         return self

@@ -1,0 +1,159 @@
+"""Kernels tuned for a graph and a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from oocpr.api.choices import asked_settings, plan_run, process_bytes
+from oocpr.api.graphs import Graph, open_graph
+from oocpr.errors import UsageError
+from oocpr.progress import silent
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_compile import CudaDevice
+    from oocpr.engine.job import RankedStore
+    from oocpr.engine.tune import Tuned
+    from oocpr.plan.plan import Plan
+    from oocpr.progress import Progress
+
+SECONDS = 8.0
+"""How long shapes are tried; the search is over sooner, as a rule."""
+
+
+def tune(
+    graph: Any,
+    *,
+    reads: str | None = None,
+    kernel: str | None = None,
+    device: str = "cuda",
+    memory: str | int | None = None,
+    seconds: float = SECONDS,
+    progress: Progress = silent,
+) -> Tuned:
+    """Find the fastest shape of a kernel for a graph, on the device at hand; later runs take it.
+
+    It is kept in the user's cache folder (OOCPR_CACHE_DIR; else XDG_CACHE_HOME, else ``~/.cache``), for
+    graphs of the same class: of like size, with rows of like length in a like order. It changes no bit of
+    any result.
+
+    Parameters
+    ----------
+    graph
+        A `Graph`, or the path of a store.
+    reads, kernel, device, memory
+        As for `pagerank`; a kernel of those that can be tuned, ``"balanced"`` and ``"binned"``.
+    seconds
+        For trying; reading a few tiles comes on top.
+    progress
+        Told of tiles and shapes.
+
+    Returns
+    -------
+    Tuned
+        What was tried, how fast it was, and what is kept.
+
+    Raises
+    ------
+    UsageError
+        Where there is no CUDA device, or the kernel has nothing to tune.
+    NotAStoreError, DamagedError, DoesNotFitError
+        See `open_graph` and `pagerank`.
+    """
+    from oocpr.engine.tune import tunable, tune_graph
+
+    settings = asked_settings("mixed", reads)
+    name = tunable(kernel)
+    if not seconds > 0:
+        raise UsageError(f"{seconds} seconds are no time to try shapes in.", "Give a few seconds.")
+    opened_device = device_to_tune(device)
+    opened = graph if isinstance(graph, Graph) else open_graph(graph)
+    settings, made, planned = plan_run(
+        opened,
+        settings,
+        auto=False,
+        memory=memory,
+        stripes=None,
+        personalized=False,
+        device=device,
+        base=process_bytes(opened),
+    )
+    made.validate()
+    tuned = tune_graph(
+        planned,
+        made.facts,
+        settings.reads,
+        device=opened_device,
+        kernel=name,
+        seconds=seconds,
+        progress=progress,
+    )
+    assert tuned is not None, "it was to be done again"
+    return tuned
+
+
+def tune_once(
+    planned: RankedStore, made: Plan, *, device: str, kernel: str | None, progress: Progress
+) -> None:
+    """Tune for a run that is planned, unless a shape is kept for its graph.
+
+    Parameters
+    ----------
+    planned, made
+        The graph as the run reads it, and its plan.
+    device, kernel
+        As of the run; `check_tuning` has found nothing against them.
+    progress
+        Told of tiles and shapes.
+    """
+    from oocpr.engine.tune import tunable, tune_graph
+
+    made.validate()
+    tune_graph(
+        planned,
+        made.facts,
+        made.reads,
+        device=device_to_tune(device),
+        kernel=tunable(kernel),
+        seconds=SECONDS,
+        again=False,
+        progress=progress,
+    )
+
+
+def check_tuning(device: str, kernel: str | None, client: Any) -> None:
+    """Refuse a run that is to be tuned and cannot be.
+
+    Raises
+    ------
+    UsageError
+        With the way out.
+    """
+    from oocpr.engine.tune import tunable
+
+    if client is not None:
+        raise UsageError(
+            "workers of a client cannot be tuned from here.",
+            "Run `oocpr tune` on their machines: they take what is kept there.",
+        )
+    tunable(kernel)
+    device_to_tune(device)
+
+
+def device_to_tune(name: str) -> CudaDevice:
+    """Open the device to tune for.
+
+    Raises
+    ------
+    UsageError
+        Where it is none of CUDA's, or cannot be used.
+    """
+    from oocpr.engine.backends.cuda_device import is_cuda, open_device
+
+    name = "cuda" if name == "auto" else name
+    remedy = "Tune on a machine with a CUDA device and CuPy; processors have nothing to tune."
+    if not is_cuda(name):
+        raise UsageError(f"nothing can be tuned on device {name!r}.", remedy)
+    try:
+        return open_device(name)
+    except UsageError as error:
+        raise UsageError(f"nothing can be tuned: {error.cause}", remedy) from error

@@ -1,0 +1,151 @@
+"""Tiles on their way to a device: from the store to pinned memory, then to the device while kernels run.
+
+Three tiers: tiles that stay on the device are made ready once; tiles that stay in pinned memory are sent in
+every pass; the others are read in every pass, into a ring of pinned buffers. On the device a tile passes
+through a ring of slots. Nothing here is waited for but a pinned buffer that is to be read into again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine.backends.cuda_arrived import ArrivalRoom, TileMap, map_tile
+from oocpr.engine.stream import PassTraffic, TileStream, pageable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.cuda_compile import Device, Mark
+    from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.stream import TileBytes
+
+Pinned = tuple["NDArray[np.uint8]", TileMap]
+"""The encoded bytes of a tile, and what is in them."""
+
+
+class CudaTileStream:
+    """The tiles of one stripe, pass after pass; stands where a `TileStream` does.
+
+    Parameters
+    ----------
+    device
+        Where to.
+    source
+        Encoded tiles.
+    tiles
+        Tiles of the stripe, in the order of computation.
+    on_device, in_host
+        Those that stay on the device, and those that stay in pinned memory.
+    edges, segments
+        Most that a tile has.
+    slots
+        Tiles on the device that do not stay.
+    readers, buffers
+        Threads that read, and pinned buffers that they read into.
+    keep
+        Makes of a tile's bytes what is computed with as long as the tile stays on the device.
+    pass_by
+        Makes of a tile on the device what is computed with once.
+    faults
+        uint32, shape (1,), of the device: receives what is wrong with a tile.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        source: TileBytes,
+        tiles: range,
+        *,
+        on_device: frozenset[int],
+        in_host: frozenset[int],
+        edges: int,
+        segments: int,
+        slots: int,
+        readers: int,
+        buffers: int,
+        keep: Callable[[NDArray[np.uint8]], Any],
+        pass_by: Callable[[DeviceTile], Any],
+        faults: Any,
+    ) -> None:
+        self._device = device
+        self._on_device, self._in_host = on_device, in_host
+        self._keep, self._pass_by = keep, pass_by
+        self._faults = faults
+        kept = on_device | in_host
+        # What is sent from elsewhere may be read into any memory.
+        allocate = device.pinned if len(kept) < len(tiles) else pageable
+        self._host = TileStream(source, tiles, kept, buffers, readers, self._prepare, allocate)
+        passing = len(tiles) - len(on_device)
+        most = source.max_bytes if passing else 0
+        with device:
+            self._slots = [device.xp.empty(most, np.uint8) for _ in range(min(slots, passing))]
+            self._room = ArrivalRoom(device, edges, segments) if passing else None
+        self._passing = [tile for tile in tiles if tile not in on_device]
+        self._free: list[Mark | None] = [None] * len(self._slots)
+        self._pinned: dict[int, Pinned] = {}
+        self._under_way: deque[Mark] = deque()
+        self._used = 0
+
+    def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
+        """See Tiles; returns before it is done, the first tiles of the next pass under way."""
+
+        def use(tile: int, prepared: Any) -> None:
+            if tile in self._on_device:
+                compute(tile, prepared)
+                return
+            self._send_ahead()
+            if not self._under_way:
+                self._send(prepared)
+            arriving = self._under_way.popleft()
+            with self._device:
+                self._device.wait_for(arriving)
+                assert self._room is not None, "a tile that does not stay has room"
+                at = self._used % len(self._slots)
+                arrived = self._room.make_ready(self._slots[at], prepared[1], self._faults)
+            compute(tile, self._pass_by(arrived))
+            with self._device:
+                self._free[at] = self._device.mark()
+            self._used += 1
+            if tile not in self._in_host:
+                arriving.synchronize()
+            self._send_ahead()
+
+        return self._host.run(use)
+
+    def close(self) -> None:
+        """Wait until nothing is under way to memory that is about to be freed."""
+        while self._under_way:
+            self._under_way.popleft().synchronize()
+        self._device.synchronize()
+
+    def _send_ahead(self) -> None:
+        """Send tiles from pinned memory to all slots but that of the tile in use."""
+        while len(self._under_way) < len(self._slots):
+            tile = self._passing[(self._used + len(self._under_way)) % len(self._passing)]
+            if tile not in self._pinned:
+                return
+            self._send(self._pinned[tile])
+
+    def _send(self, pinned: Pinned) -> None:
+        encoded, found = pinned
+        at = (self._used + len(self._under_way)) % len(self._slots)
+        with self._device:
+            mark = self._device.send_beside(
+                self._slots[at][: found.nbytes], encoded[: found.nbytes], self._free[at]
+            )
+        self._under_way.append(mark)
+
+    def _prepare(self, tile: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
+        if tile in self._on_device:
+            return self._keep(encoded)
+        if not stays:
+            return encoded, map_tile(encoded)
+        kept = self._device.pinned(encoded.size)
+        kept[:] = encoded
+        self._pinned[tile] = pinned = kept, map_tile(kept)
+        return pinned

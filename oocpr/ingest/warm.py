@@ -1,0 +1,57 @@
+"""The compiled functions of an import, each called once.
+
+They are compiled, or loaded, when they are first called, and that takes memory, which has to be taken before
+the rest is shared out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.ingest.deal import Dealer, Edges
+from oocpr.ingest.ids import IdSet
+from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
+from oocpr.ingest.order import degree_order
+from oocpr.ingest.tiles import Tile
+from oocpr.store.checksum import crc32c
+from oocpr.store.codec import encode_chunk
+from oocpr.store.packing import TileCoder
+
+if TYPE_CHECKING:
+    from oocpr.ingest.scratch import Workspace
+
+
+def load_compiled(workspace: Workspace) -> None:
+    """Import a graph of one link from node 1 to node 0, but for reading and writing it.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from oocpr.ingest.scratch import Workspace
+    >>> with Workspace(Path(".")) as workspace:
+    ...     load_compiled(workspace)
+    """
+    edge = Edges.of(np.ones(1), np.zeros(1))
+    ids = IdSet()
+    ids.reach(1)
+    ids.add(edge.src, edge.dst)
+    dealer = Dealer(workspace.file(), 1, None)
+    dealer.plan(edge.dst)
+    dealer.add(edge)
+    runs = list(dealer.runs())
+    [keys] = runs[0].blocks(np.empty(1, np.uint64))
+    relabel = degree_order(runs, 2, ids, lambda _: None).relabel
+    assert relabel is not None
+    relabel(keys)
+    keys = keys[: drop_repeats(keys)]
+    tally, rows, starts = Tally(2), np.empty(1, np.uint32), np.empty(2, np.uint32)
+    for ranks in (ids.ranks, NO_RANKS):
+        edges = tally.rows_of(keys.copy(), 1, ranks, rows, starts)
+    tile = Tile(1)
+    tile.take(edges, 0)
+    tile.next_row = 2
+    crc32c(TileCoder().encode(tile.columns, tile.lengths()))
+    tile.local_edges()
+    encode_chunk(np.zeros(1, np.int64))

@@ -1,0 +1,107 @@
+"""The plan of a run on one CUDA device, where all tiles stay or through which they stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oocpr.plan.device import (
+    DEVICE_SLOTS,
+    DeviceTiers,
+    device_need,
+    kept_bytes,
+    tile_bytes,
+)
+from oocpr.plan.memory import Need
+from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, pass_seconds, predicted_passes
+from oocpr.plan.plan import GraphFacts, Plan
+from oocpr.plan.sweeps import LINK_BYTES, streamed_sweeps, sweeps_for
+from oocpr.plan.tiers import RING_SLOTS
+
+if TYPE_CHECKING:
+    from oocpr.plan.model import Rates
+
+
+def plan_on_device(
+    facts: GraphFacts,
+    *,
+    stays: bool,
+    method: str,
+    reads: str,
+    damping: float,
+    tol: float,
+    mixing: int,
+    memory: int,
+    base: int,
+    device_memory: int,
+    promised: bool = False,
+    personalized: bool,
+    rates: Rates | None = None,
+) -> Plan:
+    """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
+
+    Parameters
+    ----------
+    facts
+        The graph, in tiles as the run takes them.
+    stays
+        Whether all tiles are to stay on the device; else as many as there is room for.
+    method, reads, damping, tol, mixing
+        As in the run's settings.
+    memory, base
+        Bytes the whole process may use on the host, and those it uses already.
+    device_memory
+        Bytes the run may use on the device.
+    promised
+        Whether these are the caller's word.
+    personalized
+        Whether the teleport vector is not uniform.
+    rates
+        Measured rates, to predict the time.
+    """
+    mixed = method == "mixed"
+    encoded = min(facts.most_tile_bytes, tile_bytes(facts.column_bytes, facts.edges, facts.tile_edges))
+    each = kept_bytes(encoded, min(facts.tile_edges, facts.edges), facts.most_tile_rows)
+    small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
+    sweeps = 1
+    if mixed and stays:
+        sweeps = sweeps_for(facts.local_share, on_device=True, small=small)
+    elif mixed:
+        sweeps = streamed_sweeps(facts.column_bytes / max(1, facts.edges), facts.local_share)
+    # What others propose doubles what is gathered, which costs nothing while the link is busy.
+    pairs = mixed and not stays
+    proposals = mixed and (sweeps > 1 or pairs)
+    remembered = min(mixing, DEVICE_MIXING) if mixed else 0
+    slots = 0 if stays else min(DEVICE_SLOTS, facts.tiles)
+    need = device_need(
+        nodes=facts.nodes,
+        tile_edges=min(facts.tile_edges, facts.edges),
+        tile_rows=facts.most_tile_rows,
+        slot_bytes=facts.most_tile_bytes,
+        slots=slots,
+        reads=reads,
+        mixing=remembered,
+        proposals=proposals,
+        pairs=pairs,
+        personalized=personalized,
+    )
+    room = max(0, device_memory - need.total) // each
+    on_device = facts.tiles if stays else min(facts.tiles, room)
+    buffers = min(RING_SLOTS, facts.tiles) * facts.most_tile_bytes
+    vectors = facts.nodes * (12 + (16 if personalized else 0))
+    host = Need(base, vectors, history=0, reads=0, scratch=0, ring=buffers)
+    in_host = min(facts.tiles - on_device, max(0, memory - host.total) // encoded)
+    tiers = DeviceTiers(
+        device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised
+    )
+    passes = predicted_passes(damping, tol, method)
+    seconds = None
+    if rates is not None:
+        computed = pass_seconds(
+            rates, edges=facts.edges, gathers=1 + 2 * (sweeps - 1), rows=facts.nodes, streamed_bytes=0
+        )
+        streamed = facts.column_bytes * (facts.tiles - on_device) / facts.tiles / LINK_BYTES
+        seconds = passes * max(computed, streamed)
+    return Plan(
+        facts, method, reads, ((0, facts.tiles),), remembered, sweeps, host, memory, on_device + in_host,
+        True, passes, seconds, proposals, tiers,
+    )  # fmt: skip

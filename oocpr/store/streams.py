@@ -1,0 +1,181 @@
+"""One packed stream: values in, words, widths, exceptions and directory out.
+
+The layout is specified in :mod:`oocpr.store.format`.
+"""
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numba import uint32, uint64
+
+from oocpr.jit import entry
+from oocpr.store.layout import GROUP, Stream, blocks_of, word_rows
+from oocpr.store.simd import bit_length, count_ones, lanes_above, lowest_one
+from oocpr.store.space import Space
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@entry()
+def _choose_widths(values, widths):
+    """Choose the width of least bits for each group; returns the numbers of narrow and wide exceptions."""
+    longer = np.zeros(40, np.uint32)  # longer[w]: values of the group that have more than w bits
+    narrow = uint64(0)
+    wide = uint64(0)
+    for g in range(uint64(widths.size)):
+        first = uint64(32) * g
+        union = uint32(0)
+        for lane in range(uint64(32)):
+            union |= values[first + lane]
+        full = uint64(bit_length(uint32(union)))
+        for w in range(full, full + uint64(7)):
+            longer[w] = 0
+        best = uint64(32) * full
+        width = full
+        best_narrow = uint64(0)
+        best_wide = uint64(0)
+        for less in range(uint64(1), min(full, uint64(22)) + uint64(1)):
+            w = full - less
+            cut = uint32(count_ones(uint64(lanes_above(values, first, uint32((uint64(1) << w) - uint64(1))))))
+            longer[w] = cut
+            cut_wide = uint64(longer[w + uint64(6)])
+            patches = uint64(16) * (uint64(cut) + cut_wide)
+            if patches >= best:
+                break
+            if uint64(32) * w + patches < best:
+                best = uint64(32) * w + patches
+                width = w
+                best_narrow = uint64(cut) - cut_wide
+                best_wide = cut_wide
+        widths[g] = width
+        narrow += best_narrow
+        wide += best_wide
+    return narrow, wide
+
+
+@entry()
+def _fill(values, widths, words, directory, wide, narrow):
+    """Write the bits, the exceptions and the directory; `words` is zero and has a row to spare."""
+    position = uint64(0)
+    q_narrow = uint64(0)
+    q_wide = uint64(0)
+    for g in range(uint64(widths.size)):
+        if g & uint64(31) == uint64(0):
+            b = g >> uint64(5)
+            directory[b, 0] = position
+            directory[b, 1] = q_narrow
+            directory[b, 2] = q_wide
+        w = uint64(widths[g])
+        mask = uint32((uint64(1) << w) - uint64(1))
+        shift = uint32(position & uint64(31))
+        first = uint64(32) * g
+        row = uint64(32) * (position >> uint64(5))
+        for lane in range(uint64(32)):
+            low = uint32(values[first + lane] & mask)
+            words[row + lane] |= uint32(low << shift)
+            words[row + uint64(32) + lane] |= uint32((low >> uint32(1)) >> (uint32(31) - shift))
+        left = uint64(lanes_above(values, first, mask))
+        while left:
+            lane = lowest_one(left)
+            left &= left - uint64(1)
+            high = uint64(values[first + lane]) >> w
+            entry = ((first + lane) & uint64(1023)) | (high << uint64(10))
+            if high < uint64(64):
+                narrow[q_narrow] = entry
+                q_narrow += uint64(1)
+            else:
+                wide[q_wide] = entry
+                q_wide += uint64(1)
+        position += w
+    b = uint64(directory.shape[0] - 1)
+    directory[b, 0] = position
+    directory[b, 1] = q_narrow
+    directory[b, 2] = q_wide
+
+
+class Choice(NamedTuple):
+    """How a stream will be packed: width of each group, numbers of exceptions."""
+
+    widths: NDArray[np.uint8]
+    narrow: int
+    wide: int
+
+    @property
+    def bits(self) -> int:
+        """Bits of a lane, exceptions apart."""
+        return int(self.widths.sum(dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stream in a chunk."""
+        return fixed_bytes(self.widths.size) + 128 * word_rows(self.bits) + 4 * self.wide + 2 * self.narrow
+
+
+def fixed_bytes(groups: int) -> int:
+    """Bytes of the widths and the directory of a stream, whatever its values are."""
+    return groups + 16 * (-(-groups // 32) + 1)
+
+
+def choose(values: NDArray[np.uint32], space: Space, name: str) -> Choice:
+    """Choose the widths of least bytes; they stay valid until the next choice of that name.
+
+    Parameters
+    ----------
+    values
+        uint32, padded with zeros to a multiple of 32.
+    space, name
+        Where the widths go.
+    """
+    widths = space.array(f"{name} widths", values.size // GROUP, np.uint8)
+    return Choice(widths, *_choose_widths(values, widths))
+
+
+def pack(values: NDArray[np.uint32], count: int, choice: Choice, space: Space, name: str) -> Stream:
+    """Pack a stream as chosen; see `pack_stream`. It stays valid until the next of that name."""
+    rows = word_rows(choice.bits)
+    words = space.array(f"{name} words", GROUP * (rows + 1), np.uint32)
+    words[:] = 0
+    directory = np.zeros((blocks_of(count) + 1, 4), np.uint32)
+    wide = space.array(f"{name} wide", choice.wide, np.uint32)
+    narrow = space.array(f"{name} narrow", choice.narrow, np.uint16)
+    _fill(values, choice.widths, words, directory, wide, narrow)
+    return Stream(count, words[: GROUP * rows], directory, wide, narrow, choice.widths)
+
+
+def padded(space: Space, name: str, count: int) -> NDArray[np.uint32]:
+    """Give a stream memory for `count` values; those behind them, to a multiple of 32, are 0."""
+    values = space.array(name, -(-count // GROUP) * GROUP, np.uint32)
+    values[count:] = 0
+    return values
+
+
+def pack_stream(values: NDArray[np.uint32], count: int, space: Space | None = None, name: str = "") -> Stream:
+    """Pack a stream of unsigned 32-bit values; the carries of its directory are left 0.
+
+    Parameters
+    ----------
+    values
+        uint32, padded with zeros to a multiple of 32.
+    count
+        How many of them count.
+    space, name
+        Memory for the stream, which is void when the next of that name is packed; fresh memory by default.
+
+    Returns
+    -------
+    Stream
+
+    Examples
+    --------
+    >>> packed = pack_stream(np.arange(32, dtype=np.uint32), 32)
+    >>> packed.widths.tolist(), packed.words.size
+    ([5], 32)
+    """
+    space = space or Space()
+    return pack(values, count, choose(values, space, name), space, name)

@@ -1,0 +1,184 @@
+"""Tiles that stream through a device, against the same tiles staying there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from oocpr.api.choices import facts_of
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_arrived import ArrivalRoom, map_tile
+from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.run import solve
+from oocpr.engine.settings import Settings
+from oocpr.errors import DamagedError, DoesNotFitError, UsageError
+from oocpr.plan.on_device import plan_on_device
+from oocpr.store.packing import encode_tile
+
+from ..engine.digraphs import exact_ranks, random_digraph
+from ..engine.running import Stored
+from .test_cuda_backend import RUNS
+from .tiles import placed, random_tile, tiles
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.solution import Solution
+    from oocpr.plan.plan import Plan
+    from oocpr.store.graph import GraphStore
+
+NODES = 40_000
+PLENTY = 2**33
+
+
+def sent(device: Device, columns: np.ndarray, lengths: np.ndarray) -> tuple[Any, Any]:
+    """A tile's encoded bytes on the device, behind them what an earlier one left; and what is in them."""
+    coded = np.frombuffer(encode_tile(columns, lengths), np.uint8)
+    buffer = device.pinned(coded.size)
+    buffer[:] = coded
+    slot = device.xp.full(coded.size + 5000, 0xA5, np.uint8)
+    device.wait_for(device.send_beside(slot[: coded.size], buffer, device.mark()))
+    return slot[: coded.size], map_tile(buffer)
+
+
+def check(device: Device, room: ArrivalRoom, columns: np.ndarray, lengths: np.ndarray) -> None:
+    """A tile made ready where it lies has the arrays of one that was placed."""
+    faults = device.xp.zeros(1, np.uint32)
+    there = room.make_ready(*sent(device, columns, lengths), faults)
+    expected = placed(device, columns, lengths)
+    assert fetch(faults)[0] == 0
+    assert (there.edges, there.segments, there.nonempty) == (
+        expected.edges,
+        expected.segments,
+        expected.nonempty,
+    )
+    for mine, theirs in zip(there.columns, expected.columns, strict=True):
+        assert np.array_equal(fetch(mine)[: theirs.size], fetch(theirs).ravel())
+    for name in ("begins", "ranks", "starts", "filled", "filled_before"):
+        mine, theirs = getattr(there, name), getattr(expected, name)
+        assert (mine is None) == (theirs is None)
+        if theirs is not None:
+            assert np.array_equal(fetch(mine)[: theirs.size], fetch(theirs)), name
+
+
+@settings(max_examples=25)
+@given(tile=tiles(NODES))
+def test_a_tile_is_made_ready_where_it_lies(device: Device, tile: tuple[np.ndarray, np.ndarray]) -> None:
+    columns, lengths = tile
+    before = random_tile(900, 4, NODES)
+    room = ArrivalRoom(device, max(before[0].size, len(columns)), max(before[1].size, len(lengths)))
+    for either in (before, tile):
+        check(device, room, *either)
+
+
+def streaming_plan(store: GraphStore, chosen: Settings, on_device: int, in_host: int) -> Plan:
+    """A plan in which so many tiles stay on the device, and so many of the others in pinned memory."""
+    facts = facts_of(store)
+
+    def planned(device_memory: int, memory: int) -> Plan:
+        return plan_on_device(
+            facts,
+            stays=False,
+            method=chosen.method,
+            reads=chosen.reads,
+            damping=chosen.damping,
+            tol=chosen.tol,
+            mixing=chosen.mixing,
+            memory=memory,
+            base=0,
+            device_memory=device_memory,
+            personalized=False,
+        )
+
+    most = planned(PLENTY, PLENTY).device
+    assert most is not None
+    each = most.kept_bytes // most.on_device
+    device_memory = most.need.total + on_device * each
+    least = planned(device_memory, 0)
+    pinned = planned(device_memory, PLENTY).device
+    assert pinned is not None
+    one = pinned.pinned_bytes // max(1, pinned.in_host)
+    plan = planned(device_memory, least.need.total + in_host * one)
+    assert plan.device is not None
+    assert (plan.device.on_device, plan.device.in_host) == (on_device, in_host)
+    return plan
+
+
+def stream(device: Device, store: GraphStore, on_device: int, in_host: int, **how: Any) -> Solution:
+    chosen = Settings(**how)
+    plan = streaming_plan(store, chosen, on_device, in_host)
+    return solve(store, plan, chosen, backend=CudaBackend(device))
+
+
+@RUNS
+@pytest.mark.parametrize("method", ["mixed", "residual"])
+def test_where_tiles_stay_changes_no_bit(device: Device, method: str) -> None:
+    graph = random_digraph(300, 2500, seed=8)
+    exact = exact_ranks(graph, 0.85)
+    with Stored(graph, 300) as store:
+        assert store.tiles >= 8
+        runs = [
+            stream(device, store, on_device, in_host, method=method)
+            for on_device, in_host in ((store.tiles, 0), (0, store.tiles), (0, 0), (3, 2))
+        ]
+        for run in runs:
+            assert run.converged
+            assert np.abs(run.ranks - exact).sum() <= run.error_bound + 1e-14
+            assert np.array_equal(run.ranks, runs[0].ranks)
+            assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
+        encoded = store.attributes.column_bytes
+        for run, share in zip(runs, (0, 0, 1, (store.tiles - 5) / store.tiles), strict=True):
+            assert run.history[1].bytes_read == pytest.approx(share * encoded, rel=0.3)
+
+
+@RUNS
+def test_a_damaged_tile_is_found_on_its_way(device: Device) -> None:
+    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
+        chosen = Settings()
+        plan = streaming_plan(store, chosen, 0, 0)
+        read_into = store.encoded.read_into
+
+        def damaged(tile: int, out: np.ndarray) -> int:
+            size = read_into(tile, out)
+            if tile == 5:
+                out[8] ^= 1
+            return size
+
+        store.encoded.read_into = damaged  # type: ignore[method-assign]
+        with pytest.raises(DamagedError):
+            solve(store, plan, chosen, backend=CudaBackend(device))
+
+
+@RUNS
+def test_kernels_that_take_tiles_decoded_need_them_on_the_device(device: Device) -> None:
+    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
+        chosen = Settings(method="residual")
+        plan = streaming_plan(store, chosen, 2, 0)
+        with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
+            solve(store, plan, chosen, backend=CudaBackend(device, "csr-vector"))
+
+
+def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> None:
+    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
+        chosen = Settings()
+        least = streaming_plan(store, chosen, 0, 0)
+        assert least.device is not None
+        assert least.fits
+        short = plan_on_device(
+            facts_of(store),
+            stays=False,
+            method="mixed",
+            reads="bits16",
+            damping=0.85,
+            tol=1e-10,
+            mixing=chosen.mixing,
+            memory=PLENTY,
+            base=0,
+            device_memory=least.device.need.total - 1,
+            personalized=False,
+        )
+        assert not short.fits
+        with pytest.raises(DoesNotFitError, match="of the device"):
+            short.validate()

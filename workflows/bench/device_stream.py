@@ -1,0 +1,194 @@
+"""Rank graphs whose tiles stream through a CUDA device, beside the link's own rate and raw columns on it.
+
+For each graph: the rate of the link alone, with the same pinned tiles; whole runs with no tile kept on the
+device, to a certified error; and, for comparison, what power iteration would take with plain columns of four
+bytes at the full rate of the link, from the sweeps that it needs to the same true error. Needs CuPy, but
+neither Zarr nor an installation::
+
+    ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_stream.py --scales 24
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import cupy as cp
+import device_graphs as graphs
+import numpy as np
+from device_rank import Bench, Peer, encoded_tiles, local_share
+
+from oocpr.engine import method
+from oocpr.engine.backends.base import StripeSpec
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_compile import CudaDevice
+from oocpr.engine.settings import Settings
+from oocpr.engine.stripe import Stripe
+from oocpr.plan.device import DEVICE_SLOTS
+from oocpr.plan.joining import STREAMED_EDGES
+from oocpr.plan.model import DEVICE_MIXING
+from oocpr.plan.sweeps import streamed_sweeps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+
+@dataclass
+class Coded:
+    """Encoded tiles in memory; each is read once."""
+
+    tiles: list[bytes]
+
+    @property
+    def max_bytes(self) -> int:
+        """See TileBytes."""
+        return max(len(tile) for tile in self.tiles)
+
+    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+        """See TileBytes."""
+        coded = self.tiles[tile]
+        out[: len(coded)] = np.frombuffer(coded, np.uint8)
+        return len(coded)
+
+
+class Streamed:
+    """A graph whose tiles are in pinned memory."""
+
+    def __init__(self, graph: graphs.DeviceGraph, tile_edges: int, threads: int, *, pairs: bool) -> None:
+        self.backend = CudaBackend(CudaDevice(0), pairs=pairs)
+        self.nodes, self.edges = graph.nodes, graph.edges
+        coded, self.tile_rows = encoded_tiles(graph, tile_edges, threads)
+        self.source = Coded(coded)
+        self.bytes = sum(map(len, self.source.tiles))
+        self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
+        tiles = len(self.source.tiles)
+        self.stream = self.backend.open_stream(
+            self.source,
+            range(tiles),
+            graph.nodes,
+            on_device=frozenset(),
+            in_host=frozenset(range(tiles)),
+            edges=tile_edges,
+            segments=int(np.diff(self.tile_rows).max()) + 1,
+            slots=DEVICE_SLOTS,
+            readers=2,
+            buffers=2,
+        )
+
+    def rank(self, settings: Settings) -> tuple[Any, list[float], float]:
+        """One run: ranks, seconds of each pass, and the bound."""
+        tiles = len(self.source.tiles)
+        spec = StripeSpec(
+            0, tiles, 0, self.nodes, self.nodes, settings.mixing if settings.mixed else 0, settings.mixed,
+            settings.reads,
+        )  # fmt: skip
+        rows = self.backend.allocate(spec, self.degree, None)
+        reads = self.backend.allocate_reads(self.nodes, settings.reads, spec.proposals)
+        stripe = Stripe(spec, self.tile_rows, self.backend, rows, self.stream)
+        state = method.begin(settings, 1, 1 / self.nodes)
+        seconds = []
+        while state.number < settings.pass_limit:
+            begun = perf_counter()
+            stored, pushed = stripe.publish(method.publish_step(settings, state, 0))
+            self.backend.load(reads, 0, stored)
+            step = method.sweep_step(settings, state, self.nodes, [pushed])
+            sums, _ = stripe.sweep(reads, step)
+            state = method.end_pass(state, step, [pushed], [sums])
+            seconds.append(perf_counter() - begun)
+            if settings.satisfied(state.residuals[-1]):
+                break
+        self.stream.close()
+        ranks = rows.ranks + rows.residual
+        return ranks / ranks.sum(), seconds, settings.bound(state.residuals[-1])
+
+
+def link_rate(nbytes: int, repeats: int = 5) -> float:
+    """Bytes a second from pinned memory, in pieces of that size, nothing else going on."""
+    device = CudaDevice(0)
+    pinned = [device.pinned(nbytes) for _ in range(4)]
+    slots = [cp.empty(nbytes, np.uint8) for _ in range(4)]
+    best = 0.0
+    for _ in range(repeats):
+        device.synchronize()
+        begun = perf_counter()
+        for _ in range(4):
+            for slot, values in zip(slots, pinned, strict=True):
+                mark = device.send_beside(slot, values, None)
+        mark.synchronize()
+        best = max(best, 16 * nbytes / (perf_counter() - begun))
+    return best
+
+
+def measure(
+    bench: Bench, name: str, make: Callable[[], tuple[int, Any]], options: argparse.Namespace
+) -> None:
+    """Everything that is measured on one graph."""
+    graph = graphs.rows_of(name, *make())
+    note = partial(bench.note, name)
+    note("nodes", graph.nodes)
+    note("edges", graph.edges)
+    there = Streamed(graph, options.tile_edges, options.threads, pairs=True)
+    per_edge = there.bytes / graph.edges
+    link = link_rate(there.bytes // len(there.source.tiles))
+    peer = Peer(graph, there.degree, 0.85)
+    note("tiles", len(there.source.tiles))
+    note("B/edge", per_edge)
+    note("link alone, GB/s", link / 1e9)
+    note("GTEPS at that rate", link / per_edge / 1e9)
+    exact: Any = None
+    usual = streamed_sweeps(per_edge, local_share(graph))
+    for sweeps in sorted({1, usual, *options.sweeps}):
+        settings = Settings(sweeps=sweeps, mixing=DEVICE_MIXING)
+        there.rank(settings)
+        ranks, seconds, bound = there.rank(settings)
+        exact = peer.settled(ranks) if exact is None else exact
+        error = float(cp.abs(ranks - exact).sum())
+        each = float(np.median(seconds[1:]))
+        needed = peer.sweeps_to(exact, [error])
+        raw = 4 * graph.edges / link * next(iter(needed.values()))
+        cell = {
+            "passes": len(seconds),
+            "seconds": sum(seconds),
+            "ms a pass": 1e3 * each,
+            "GTEPS": graph.edges / each / 1e9,
+            "share of the link": there.bytes / each / link,
+            "bound": bound,
+            "true error": error,
+            "plain columns at the rate of the link, seconds": raw,
+            "factor": raw / sum(seconds),
+        }
+        note(f"streamed, sweeps {sweeps}{' (planned)' * (sweeps == usual)}", cell)
+
+
+def main() -> None:
+    """Parse the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_stream.json")
+    graphs.add_options(parser)
+    parser.add_argument("--crawl", type=Path, metavar="FILE.npz", help="a crawl to be grown")
+    parser.add_argument("--copies", type=int, default=90, help="how many times")
+    parser.add_argument("--tile-edges", type=int, default=STREAMED_EDGES[0])
+    parser.add_argument("--sweeps", type=int, nargs="*", default=[])
+    parser.add_argument("--threads", type=int, default=16)
+    options = parser.parse_args()
+    bench = Bench(options.out, 1, options.threads, options.tile_edges)
+    made = graphs.makers(options.scales, options.web, options.matrix)
+    if options.crawl:
+        made[f"{options.crawl.stem} x{options.copies}"] = partial(
+            graphs.grown_edges, options.crawl, options.copies
+        )
+    for name, make in made.items():
+        if "permuted" not in name:
+            bench.guard(name, "streamed", partial(measure, bench, name, make, options))
+            cp.get_default_memory_pool().free_all_blocks()
+
+
+if __name__ == "__main__":
+    main()
