@@ -20,7 +20,7 @@ from oocpr.errors import DamagedError, DoesNotFitError, InputError, NotAStoreErr
 from oocpr.version import __version__
 
 if TYPE_CHECKING:
-    from oocpr.api import Graph, import_graph, open_graph, pagerank, plan, tune, verify
+    from oocpr.api import Graph, append, import_graph, open_graph, pagerank, plan, tune, verify
     from oocpr.result.files import read_ranks
     from oocpr.result.ranks import Ranks
 
@@ -34,6 +34,7 @@ __all__ = [
     "Ranks",
     "UsageError",
     "__version__",
+    "append",
     "import_graph",
     "open_graph",
     "pagerank",
@@ -46,6 +47,7 @@ __all__ = [
 _HOMES = {
     "Graph": "oocpr.api",
     "Ranks": "oocpr.result.ranks",
+    "append": "oocpr.api",
     "import_graph": "oocpr.api",
     "open_graph": "oocpr.api",
     "pagerank": "oocpr.api",

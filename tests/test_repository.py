@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import re
 import shlex
 import shutil
@@ -129,15 +130,18 @@ def _names_for_python(node: ast.AST) -> Iterator[str]:
 def folder(tmp_path: Path) -> Path:
     """A folder with the graph that the README's examples speak of."""
     shutil.copy(ROOT / "data" / "tiny" / "site.txt.gz", tmp_path / "web.txt.gz")
+    (tmp_path / "monday.txt.gz").write_bytes(gzip.compress(b"0 5\n5 1\n"))
     return tmp_path
 
 
 def test_commands_of_the_readme_run(folder: Path) -> None:
-    for command in blocks(ROOT / "README.md", "console")[1].splitlines():
-        program, *words = shlex.split(command)
-        assert program == "oocpr"
-        run(sys.executable, "-m", "oocpr", *words, folder=folder)
+    for block in blocks(ROOT / "README.md", "console")[1:]:
+        for command in block.splitlines():
+            program, *words = shlex.split(command)
+            assert program == "oocpr"
+            run(sys.executable, "-m", "oocpr", *words, folder=folder)
     assert (folder / "ranks.parquet").is_file()
+    assert (folder / "ranks2.parquet").is_file()
 
 
 def test_python_of_the_readme_runs(folder: Path) -> None:

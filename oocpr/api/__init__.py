@@ -1,7 +1,7 @@
 """The calls that people make: each joins a few rooms and does nothing of its own."""
 
-from oocpr.api.graphs import Graph, as_graph, import_graph, open_graph
+from oocpr.api.graphs import Graph, append, as_graph, import_graph, open_graph
 from oocpr.api.ranking import pagerank, plan, verify
 from oocpr.api.tuning import tune
 
-__all__ = ["Graph", "as_graph", "import_graph", "open_graph", "pagerank", "plan", "tune", "verify"]
+__all__ = ["Graph", "append", "as_graph", "import_graph", "open_graph", "pagerank", "plan", "tune", "verify"]

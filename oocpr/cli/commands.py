@@ -6,7 +6,7 @@ import click
 
 from oocpr import __version__
 from oocpr.cli import EXIT_CODES
-from oocpr.cli.graphs import generate, import_, info, plan
+from oocpr.cli.graphs import append, generate, import_, info, plan
 from oocpr.cli.options import Session, common_options
 from oocpr.cli.ranks import rank, top, verify
 from oocpr.cli.tuning import tune
@@ -30,5 +30,5 @@ def cli() -> None:
     """
 
 
-for _command in (import_, generate, info, plan, rank, top, verify, tune):
+for _command in (import_, append, generate, info, plan, rank, top, verify, tune):
     cli.add_command(_command)

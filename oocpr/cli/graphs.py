@@ -36,17 +36,22 @@ def _store(_: click.Context, __: click.Parameter, value: str) -> str:
 
 def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how a source is read."""
+    labels = click.option(
+        "--labels",
+        metavar="FILE",
+        help="Names of the nodes: line i (from 0) belongs to node i; may be packed like the source.  "
+        "[default: NAME.labels.txt or .tsv beside NAME.txt]",
+    )
+    return labels(edge_options(function))
+
+
+def edge_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how edges are read."""
     return options(
         click.option(
             "--format",
             metavar="NAME",
             help=f"How the source is written: {FORMATS}.  [default: by its name and first lines]",
-        ),
-        click.option(
-            "--labels",
-            metavar="FILE",
-            help="Names of the nodes: line i (from 0) belongs to node i; may be packed like the source.  "
-            "[default: NAME.labels.txt or .tsv beside NAME.txt]",
         ),
         click.option("--undirected", is_flag=True, help="Take each edge in both directions."),
         click.option(
@@ -63,23 +68,10 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how a store is made."""
+    """Add the options that say how a store is made of a source."""
     return options(
-        click.option(
-            "-o",
-            "--output",
-            required=True,
-            metavar="G.zarr",
-            callback=_store,
-            help="The graph store to make.",
-        ),
-        click.option(
-            "--memory",
-            default="4GiB",
-            show_default=True,
-            metavar="SIZE",
-            help="Most memory of the whole process, such as 512MB or 8GiB.",
-        ),
+        _OUTPUT,
+        _MEMORY,
         click.option(
             "--order",
             default="keep",
@@ -88,14 +80,8 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Order of the nodes: as in the source (right for crawls, where neighbours are near each "
             "other), or by out-degree (right for graphs without locality).",
         ),
-        click.option(
-            "--tmp",
-            metavar="DIR",
-            help="Where to sort, with room for 8 to 16 bytes an edge.  [default: beside G.zarr]",
-        ),
-        click.option(
-            "--overwrite", is_flag=True, help="Replace an existing store once the new one is whole."
-        ),
+        _TMP,
+        _OVERWRITE,
         click.option(
             "--resume",
             is_flag=True,
@@ -103,6 +89,31 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "kept before.",
         ),
     )(function)
+
+
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="G.zarr",
+    callback=_store,
+    help="The graph store to make.",
+)
+_MEMORY = click.option(
+    "--memory",
+    default="4GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Most memory of the whole process, such as 512MB or 8GiB.",
+)
+_TMP = click.option(
+    "--tmp",
+    metavar="DIR",
+    help="Where to sort, with room for 4 to 24 bytes an edge.  [default: beside G.zarr]",
+)
+_OVERWRITE = click.option(
+    "--overwrite", is_flag=True, help="Replace an existing store once the new one is whole."
+)
 
 
 @click.command(
@@ -142,6 +153,35 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
         graph = import_graph(source, output, progress=progress, tell=progress.tell, **parameters)
     tell_notices(graph.notices)
     emit(_imported(graph, time.monotonic() - began))
+
+
+@click.command(
+    cls=Command,
+    examples="""
+    oocpr append web.zarr monday.txt.gz -o web2.zarr
+    oocpr append pages.zarr 'links-*.tsv' -o pages.zarr --overwrite
+    oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
+    """,
+)
+@click.argument("graph", metavar="G.zarr")
+@click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
+@options(_OUTPUT, _MEMORY, _TMP, _OVERWRITE)
+@edge_options
+@click.pass_obj
+def append(session: Session, /, graph: str, source: tuple[str, ...], output: str, **parameters: Any) -> None:
+    """Add edges to a graph that was imported with order keep.
+
+    A new store is made, the same as by an import of all sources together, but the old edges are not sorted
+    again, and tiles before the first new edge are copied. Nodes are the same where they have the same id or,
+    if the graph has names, the same name.
+    """
+    from oocpr import api
+
+    began = time.monotonic()
+    with session.progress() as progress:
+        made = api.append(graph, source, output, progress=progress, **parameters)
+    tell_notices(made.notices)
+    emit(_imported(made, time.monotonic() - began))
 
 
 @click.group()

@@ -2,12 +2,12 @@
 
 ::
 
-    spill       blocks -> one nameless file of keys, row << 32 | column; which ids occur (ahead, deal)
+    spill       blocks -> one nameless file of keys, row << 32 | column; which ids occur (ahead, reader, deal)
     settle      ids of 64 bits and names -> numbers, by way of these:
       records     what each block has met, numbered in it (tables, fingerprint)
       dictionary  all records -> the nodes there are (parts, meeting, names)
     order       ids -> store rows: kept or by out-degree
-    partition   keys -> buckets, each a range of keys, where reading has not dealt them already
+    stages      keys -> buckets, each a range of keys, where reading has not dealt them already (regroup)
     sort        buckets -> sorted keys without repeats, in threads (merge: degrees)
     tiles       sorted keys -> tiles of equal edges with their row lengths
     encode      tiles -> the store, in threads
@@ -22,6 +22,13 @@ An import that can be resumed does the same with other files::
     kept        temporary files with names
     rest        tiles that are written already, and the keys that are still to come
     leftovers   what imports that were interrupted have left
+
+Edges are added to a stored graph without sorting its own again::
+
+    append      drives these, and the stages above for the new edges
+    joined      the nodes of the graph, then what a source has
+    old         its tiles, those that stay and those that are cut anew
+    blend       old edges and new ones in one order
 
 A key is an edge as the store sees it: row v lists the nodes that link to v, so the row is the head of
 the edge and the column its tail. Until the order is known, both are the caller's ids, or numbers for them.

@@ -169,6 +169,20 @@ def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
     return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
 
 
+def old_tile_bytes(tile_edges: int, rows: int) -> int:
+    """Bytes that a tile of a stored graph takes while new edges are merged with it.
+
+    Its encoded bytes (5 an edge and a row), what it is decoded to (8 an edge, 16 a row), its keys or what it
+    is merged to (8 an edge, 8 a row), and what is there of new edges (16 an edge).
+
+    Examples
+    --------
+    >>> old_tile_bytes(1000, 10)
+    41290
+    """
+    return 37 * tile_edges + 29 * rows + 4000
+
+
 class Share:
     """How the memory of sorting and writing is shared out.
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +17,11 @@ from oocpr.ingest.leftovers import left_over
 from oocpr.ingest.merge import NO_RANKS, Tally
 from oocpr.ingest.nothing_kept import NothingKept
 from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
-from oocpr.ingest.regroup import deal_again
 from oocpr.ingest.rest import in_ids, rows_behind, runs_behind
 from oocpr.ingest.resume import Kept
 from oocpr.ingest.sort import Sorter
 from oocpr.ingest.spill import Spilled, spill
+from oocpr.ingest.stages import dealt, shared, threads_of
 from oocpr.ingest.tiles import TileCutter
 from oocpr.ingest.warm import load_compiled
 from oocpr.progress import silent
@@ -31,10 +29,8 @@ from oocpr.store.graph import open_store
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from concurrent.futures import Executor
+    from collections.abc import Callable
 
-    from oocpr.ingest.scratch import Workspace
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
@@ -143,7 +139,7 @@ def build_store(
         require(resident() + budget.least_bytes(tile_edges), memory, "An import")
         block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
         passes = 1 if order == "keep" else 2
-        with _threads(cores) as pool:
+        with threads_of(cores) as pool:
             spilled = kept.spilled(source)
             if spilled is None:
                 spilled = spill(source, workspace, block_edges, memory, progress, kept, passes, pool, cores)
@@ -151,12 +147,12 @@ def build_store(
             if ordered is None:
                 ordered = _order(spilled, order, memory, progress)
                 crew = Crew(pool, cores)
-                spilled = _dealt(spilled, ordered, kept, workspace, memory, block_edges, crew, progress)
+                spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, crew, progress)
 
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
         share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
-        workers, space = _shared(share, spilled, memory, cores)
-        threads = stack.enter_context(_threads(workers)) if workers else None
+        workers, space = shared(share, spilled, memory, cores)
+        threads = stack.enter_context(threads_of(workers)) if workers else None
         usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
         tally = Tally(spilled.nodes)
         taken = kept.take_tiles(writer, tally)
@@ -201,53 +197,3 @@ def _order(spilled: Spilled, order: str, memory: int, progress: Progress) -> Ord
         spilled.ids,
         lambda done: progress("ordering", done, spilled.edges, "edges"),
     )
-
-
-def _dealt(
-    spilled: Spilled,
-    ordered: Order,
-    kept: NothingKept | Kept,
-    workspace: Workspace,
-    memory: int,
-    block_edges: int,
-    crew: Crew,
-    progress: Progress,
-) -> Spilled:
-    """Deal edges to buckets of their rows, where they are not in such; their file is closed then."""
-    if ordered.relabel is None and spilled.dictionary is None:
-        return spilled
-    file = workspace.file(budget.kept_bytes(memory - settled()), "dealt")
-    dealer = deal_again(
-        spilled.runs,
-        ordered.relabel,
-        spilled.nodes,
-        file,
-        block_edges,
-        crew,
-        lambda done: progress("partitioning", done, spilled.edges, "edges"),
-    )
-    spilled.file.close()
-    kept.dealt(spilled, ordered, dealer)
-    return replace(spilled, file=file, runs=list(dealer.runs()))
-
-
-def _shared(share: budget.Share, spilled: Spilled, memory: int, cores: int) -> tuple[int, int]:
-    """Choose how many threads sort and write, and how many edges they sort at once; make room for that."""
-    largest = max((run.count for run in spilled.runs), default=0)
-    lacking = settled() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
-    if lacking > 0:
-        spilled.file.shed(lacking)
-    beside = settled() + budget.SLACK_BYTES
-    size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
-    require(beside + share.least(), memory, f"Sorting {size}")
-    workers = share.workers(memory - beside, cores)
-    return workers, share.bucket_edges(memory - beside, workers, largest)
-
-
-@contextmanager
-def _threads(workers: int) -> Iterator[Executor]:
-    pool = ThreadPoolExecutor(workers, "oocpr-import")
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)

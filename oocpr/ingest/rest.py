@@ -130,15 +130,15 @@ def rows_behind(pieces: Iterable[Rows], key: int | None, tally: Tally) -> Iterat
         if key is None:
             yield edges
             continue
-        place = _place_behind(edges, key)
+        place = place_behind(edges, key)
         if place:
-            tally.take_back(_part(edges, 0, place))
+            tally.take_back(part_of(edges, 0, place))
         if place < edges.columns.size:
-            yield _part(edges, place, edges.columns.size)
+            yield part_of(edges, place, edges.columns.size)
             key = None
 
 
-def _place_behind(edges: Rows, key: int) -> int:
+def place_behind(edges: Rows, key: int) -> int:
     """Number of the first edge behind the one of a key."""
     row, column = key >> 32, key & 0xFFFFFFFF
     k = int(np.searchsorted(edges.rows, np.uint32(row)))
@@ -150,7 +150,7 @@ def _place_behind(edges: Rows, key: int) -> int:
     return start + int(np.searchsorted(edges.columns[start:end], np.uint32(column), side="right"))
 
 
-def _part(edges: Rows, start: int, stop: int) -> Rows:
+def part_of(edges: Rows, start: int, stop: int) -> Rows:
     """Give edges `start` to `stop` - 1."""
     first = int(np.searchsorted(edges.starts, start, side="right")) - 1
     end = int(np.searchsorted(edges.starts, stop, side="left"))

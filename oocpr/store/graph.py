@@ -104,6 +104,18 @@ class GraphStore:
             return None
         return self._array(NODE_IDS).read(0, self.nodes)
 
+    def ids(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """Ids that the source gave to rows lo to hi - 1, the rows themselves where it gave none.
+
+        Raises
+        ------
+        DamagedError
+            If the bytes are not what was written.
+        """
+        if NODE_IDS not in self._paths:
+            return np.arange(lo, hi)
+        return self._read(NODE_IDS, lo, hi, np.int64)
+
     @property
     def has_labels(self) -> bool:
         """Whether the rows have labels."""
@@ -128,6 +140,16 @@ class GraphStore:
             return None
         rows = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
         return self._labels.take(rows)
+
+    def label_text(self, lo: int, hi: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+        """Labels of rows lo to hi - 1 of a store that has some: their UTF-8 end to end, and their lengths.
+
+        Raises
+        ------
+        DamagedError
+            If the bytes are not what was written.
+        """
+        return self._labels.text(lo, hi)
 
     @cached_property
     def _labels(self) -> StoredLabels:

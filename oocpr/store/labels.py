@@ -97,6 +97,17 @@ class StoredLabels:
                 labels[k] = self._decode(text[ends[i] : ends[i + 1]])
         return labels
 
+    def text(self, lo: int, hi: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+        """Labels of rows lo to hi - 1: their bytes end to end, and the length of each.
+
+        Raises
+        ------
+        DamagedError
+            If the bytes are not what was written.
+        """
+        offsets = self._offsets.read(lo, hi + 1)
+        return self._text.read(int(offsets[0]), int(offsets[-1])), np.diff(offsets).astype(np.uint32)
+
     def _decode(self, text: bytes) -> str:
         try:
             return text.decode()

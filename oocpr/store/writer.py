@@ -190,7 +190,24 @@ class GraphWriter:
         if self._note is not None:
             with self._writing():
                 self._note({"tile": self.tiles, "bytes": size, "crc": checksum})
-        self._count(size, edges, lengths)
+        self._count(size, edges, self._ends(lengths))
+
+    def copy_tile(self, coded: NDArray[np.uint8], edges: int, ends: NDArray[np.int64]) -> None:
+        """Append the next tile, which another store has as well.
+
+        Parameters
+        ----------
+        coded
+            Its bytes, uint8, shape (bytes,).
+        edges
+            Edges of it.
+        ends
+            Where each owned row ends among all edges, int64, shape (owned rows,).
+        """
+        with self._writing():
+            self.put_tile(self.tiles, coded)
+        del self._checksums[self.tiles]
+        self._count(coded.size, edges, ends)
 
     def take_tile(self, size: int, checksum: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]] | None:
         """Append the next tile as it lies in the kept folder.
@@ -212,7 +229,7 @@ class GraphWriter:
         if coded.size != size or stored[size:].tobytes() != told or crc32c(coded) != checksum:
             return None
         columns, lengths = decode_tile(coded)
-        self._count(size, columns.size, lengths)
+        self._count(size, columns.size, self._ends(lengths))
         return columns, lengths
 
     @property
@@ -225,17 +242,21 @@ class GraphWriter:
         """Edges so far."""
         return self._edges
 
-    def _count(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
+    def _ends(self, lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """Where each row that the next tile owns ends among all edges."""
+        ends = np.cumsum(lengths[:-1], dtype=np.int64)
+        ends += self._edges
+        return ends
+
+    def _count(self, size: int, edges: int, ends: NDArray[np.int64]) -> None:
         """Take note of a tile of `size` encoded bytes."""
         with self._writing():
-            offsets = np.cumsum(lengths[:-1], dtype=np.int64)
-            offsets += self._edges
-            self._indptr.append(offsets)
+            self._indptr.append(ends)
         if self.tiles:
             self._tile_sizes.add(self._last_size)
         self._last_size = edges
         self._edges += edges
-        self._tile_rows.append(self._tile_rows[-1] + len(lengths) - 1)
+        self._tile_rows.append(self._tile_rows[-1] + len(ends))
         self._column_bytes += size
         self._max_tile_bytes = max(self._max_tile_bytes, size)
 

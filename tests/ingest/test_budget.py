@@ -198,6 +198,54 @@ IMPORT = """
 """
 
 
+ADD = (
+    IMPORT[: IMPORT.index("    path, scale,")]
+    + """
+    from oocpr.ingest.append import append_store
+    from oocpr.store.graph import open_store
+
+    class Part(Called):
+        def __init__(self, scale, kind, part):
+            super().__init__(scale, kind)
+            self.part = part
+
+        def blocks(self, max_edges):
+            # Nine of ten links are old.
+            for number, block in enumerate(super().blocks(max_edges)):
+                if (number % 10 == 9) == (self.part == "new"):
+                    yield block
+
+    folder, kind, spare = sys.argv[1:]
+    for scale, path in ((5, "small"), (17, "old")):
+        part = Part(scale, kind, "old")
+        build_store(part, f"{folder}/{path}", memory=1 << 33, tile_edges=1 << 14, block_edges=1 << scale - 4)
+    small = open_store(f"{folder}/small")
+    append_store(small, Called(5, kind), f"{folder}/warm", memory=1 << 33)
+    Path("/proc/self/clear_refs").write_text("5")
+    memory = resident() + int(spare)
+    store = open_store(f"{folder}/old")
+    facts, _ = append_store(store, Part(17, kind, "new"), f"{folder}/new", memory=memory, block_edges=1 << 13)
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    peak = int(status["VmHWM"].split()[0]) << 10
+    print(memory, peak, facts.edges + facts.duplicates, sep=",")
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["hub", "ids", "names"])
+def test_peak_memory_stays_in_a_tight_budget_when_edges_are_added(tmp_path, kind):
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ADD), tmp_path, kind, str(44 * MIB)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    memory, peak, edges = map(int, run.stdout.split(","))
+    assert edges > 24 << 16
+    assert peak <= memory, (peak - memory) >> 20
+
+
 def imported(path, scale, *, spare=0, total=0, order="keep", kind="rows", stop=""):
     """Import R-MAT in a process of its own: budget, peak, raw edges and the stages there were."""
     numbers = map(str, (scale, spare, total))

@@ -1,0 +1,144 @@
+"""The edges of a stored graph, tile by tile, and which tiles stay what they are when edges are added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.ingest.blend import last_key
+from oocpr.ingest.merge import Rows
+from oocpr.store.layout import parse_tile
+from oocpr.store.unpacking import decode_columns, expand_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.blend import NewEdges
+    from oocpr.ingest.dictionary import Dictionary
+    from oocpr.store.graph import GraphStore, GraphWriter
+
+_CHUNK = 1 << 18
+
+
+def stays(first: int | None, next_row: int, *, last: bool, grown: bool) -> bool:
+    """Tell whether a tile without new edges stays what it is.
+
+    It says how many edges each of its rows has, up to the row of the edge that follows it: an edge behind it
+    may change which row that is.
+
+    Parameters
+    ----------
+    first
+        Key of the first new edge behind the tile; None where there is none.
+    next_row
+        Row of the edge that follows the tile.
+    last
+        Whether none does; then the tile goes to the end of the rows.
+    grown
+        Whether there are new rows.
+
+    Examples
+    --------
+    >>> stays(5 << 32, 5, last=False, grown=True), stays(4 << 32 | 9, 5, last=False, grown=True)
+    (True, False)
+    >>> stays(None, 9, last=True, grown=False), stays(None, 9, last=True, grown=True)
+    (True, False)
+    """
+    if last:
+        return first is None and not grown
+    return first is None or first >> 32 >= next_row
+
+
+class OldTiles:
+    """The tiles of a store.
+
+    Parameters
+    ----------
+    store
+        The store.
+    rows
+        New row of each of its rows, ascending, uint32, shape (nodes,); None where they stay what they are.
+
+    Attributes
+    ----------
+    local_edges
+        Edges that `edges` has given whose column is among the owned rows of their tile; 0 where rows change.
+    """
+
+    def __init__(self, store: GraphStore, rows: NDArray[np.uint32] | None) -> None:
+        self.local_edges = 0
+        self._store = store
+        self._rows = rows
+        self._buffer = np.empty(store.encoded.max_bytes, np.uint8)
+
+    def copy(self, writer: GraphWriter, new: NewEdges, *, grown: bool) -> int:
+        """Copy tiles up to the first that changes; returns how many.
+
+        Parameters
+        ----------
+        writer
+            Has no tiles yet.
+        new
+            New edges; those that are in the tiles already are dropped.
+        grown
+            Whether there are new rows.
+        """
+        store = self._store
+        for tile in range(store.tiles):
+            first_row, next_row = int(store.tile_rows[tile]), int(store.tile_rows[tile + 1])
+            size = store.encoded.read_into(tile, self._buffer)
+            last = tile == store.tiles - 1
+            nearest = new.next
+            if nearest is not None and (last or nearest >> 32 <= next_row):
+                edges = self._decoded(size, first_row)
+                new.pass_by(edges)
+                nearest = new.next
+                if nearest is not None and edges.columns.size and nearest <= last_key(edges):
+                    return tile
+            if not stays(nearest, next_row, last=last, grown=grown):
+                return tile
+            count = min(store.attributes.tile_edges, store.edges - tile * store.attributes.tile_edges)
+            writer.copy_tile(self._buffer[:size], count, store.indptr(first_row + 1, next_row + 1))
+        return store.tiles
+
+    def edges(self, first: int) -> Iterator[Rows]:
+        """Yield the edges of each tile from tile `first` on, with their new rows and columns."""
+        store = self._store
+        for tile in range(first, store.tiles):
+            size = store.encoded.read_into(tile, self._buffer)
+            first_row, next_row = int(store.tile_rows[tile]), int(store.tile_rows[tile + 1])
+            edges = self._decoded(size, first_row)
+            if self._rows is None:
+                inside = edges.columns - np.uint32(first_row) < next_row - first_row
+                self.local_edges += int(np.count_nonzero(inside))
+            else:
+                edges = edges._replace(columns=self._rows[edges.columns], rows=self._rows[edges.rows])
+            yield edges
+
+    def _decoded(self, size: int, first_row: int) -> Rows:
+        """Decode the tile that lies in the buffer."""
+        tile = parse_tile(self._buffer[:size])
+        positions, segments = np.empty(tile.nonempty + 1, np.uint32), np.empty(tile.nonempty + 1, np.uint32)
+        starts, columns = np.empty(tile.nonempty, np.uint32), np.empty(tile.edges, np.uint32)
+        expand_segments(tile, positions, starts, segments)
+        decode_columns(tile, positions, starts, columns)
+        return Rows(columns, segments[:-1] + np.uint32(first_row), positions, tile.edges)
+
+
+def new_rows(store: GraphStore, dictionary: Dictionary) -> NDArray[np.uint32]:
+    """Find the row of each node of a store among the nodes of a dictionary of ids: uint32, shape (nodes,)."""
+    rows = np.empty(store.nodes, np.uint32)
+    held, first, after = np.empty(0, np.int64), 0, 0
+    for lo in range(0, store.nodes, _CHUNK):
+        ids = store.ids(lo, min(lo + _CHUNK, store.nodes))
+        while not held.size or held[-1] < ids[-1]:
+            more = dictionary.ids(after, min(_CHUNK, dictionary.nodes - after))
+            held, after = np.concatenate([held, more]), after + more.size
+        found = np.searchsorted(held, ids)
+        rows[lo : lo + ids.size] = first + found
+        done = int(found[-1])
+        held, first = held[done:], first + done
+    return rows
