@@ -241,6 +241,20 @@ def test_ranks_in_any_order_are_verified_by_name(graph: oocpr.Graph, tmp_path: P
     assert oocpr.verify(graph, path).bound <= 1e-10
 
 
+@pytest.mark.parametrize("order", ["keep", "degree", "auto"])
+@pytest.mark.parametrize("asked", [{}, {"method": "mixed"}, {"method": "residual", "reads": "bits8"}])
+def test_a_node_has_its_rank_in_any_order(
+    adjacency: coo_array, tmp_path: Path, order: str, asked: dict[str, Any]
+) -> None:
+    graph = oocpr.import_graph(adjacency, tmp_path / "graph.zarr", order=order)
+    assert (graph.reason is None) == (order != "auto")
+    ranks = oocpr.pagerank(graph, **asked)
+    found = dict(ranks.top(2000))
+    exact = reference(adjacency)
+    assert ranks.error_bound is not None
+    assert sum(abs(found[node] - exact[node]) for node in range(2000)) <= ranks.error_bound
+
+
 def test_info_says_what_is_stored(graph: oocpr.Graph, adjacency: coo_array) -> None:
     info = graph.info()
     distinct = csr_array(adjacency)

@@ -17,11 +17,11 @@ from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.encode import TileEncoder
 from oocpr.ingest.merge import Tally
-from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
+from oocpr.ingest.ordering import ORDERS, find_order
 from oocpr.ingest.partition import Run, partition
 from oocpr.ingest.scratch import Scratch, Workspace
 from oocpr.ingest.sort import Sorter
-from oocpr.ingest.spill import Spilled, spill
+from oocpr.ingest.spill import spill
 from oocpr.ingest.tiles import TileCutter
 from oocpr.progress import silent
 from oocpr.store.codec import encode_chunk
@@ -30,14 +30,12 @@ from oocpr.store.packing import encode_tile
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
-
-ORDERS = ("keep", "degree")
 
 
 def build_store(
@@ -50,6 +48,7 @@ def build_store(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
+    tell: Callable[[str], None] = lambda _: None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -69,7 +68,8 @@ def build_store(
         Most bytes that this process may hold, those it holds already included.
     order
         Order of the rows: "keep" has that of the source's ids, "degree" goes by out-degree, descending, where
-        repeated links count as often as they come, and by id among equals.
+        repeated links count as often as they come, and by id among equals; "auto" chooses one of them from a
+        sample of the graph, the same one whatever `memory` is.
     tile_edges
         Edges of a tile; None chooses a power of two from 2^10 to 2^20 that gives 4 tiles or more.
     tmp
@@ -79,6 +79,8 @@ def build_store(
     progress
         Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
         that there are.
+    tell
+        Called with the reason, one line, where "auto" has chosen an order.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
 
@@ -124,7 +126,9 @@ def build_store(
         spilled = spill(source, workspace, block_edges, memory, progress, passes)
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
         run = Run(spilled.file, 0, spilled.edges, 0, spilled.nodes << 32)
-        ordered = _order(run, spilled, order, memory, progress)
+        ordered = find_order(run, spilled, order, memory, progress)
+        if ordered.reason is not None:
+            tell(ordered.reason)
 
         share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
         cores = len(os.sched_getaffinity(0))
@@ -142,9 +146,11 @@ def build_store(
         cutter = TileCutter(tile_edges, spilled.nodes, encoder.add)
         tally = Tally(spilled.nodes)
         with Scratch(folder) as dealt:
-            if order == "keep" and spilled.dictionary is None:
+            if ordered.name == "keep" and spilled.dictionary is None:
                 runs = spilled.dealer.runs() if spilled.dealer else iter(())
                 relabel = ordered.relabel
+                if order != "keep" and spilled.ids is not None:
+                    runs = map(spilled.ids.relabel_bounds, runs)
             else:
                 run = replace(run, relabel=ordered.relabel)
                 runs = iter(_partitioned(run, dealt, bucket_edges, progress))
@@ -159,7 +165,7 @@ def build_store(
         encoder.finish()
         return writer.finish(
             source=source.name,
-            order=order,
+            order=ordered.name,
             tile_edges=tile_edges,
             duplicates=tally.duplicates,
             self_loops=tally.self_loops,
@@ -174,18 +180,6 @@ def _load_coders() -> None:
     """Load the store's compiled functions, so that their memory is counted before it is shared out."""
     encode_tile(np.zeros(1, np.uint32), np.ones(1, np.uint32))
     encode_chunk(np.zeros(1, np.int64))
-
-
-def _order(run: Run, spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
-    if order == "keep":
-        return keep_order(spilled.ids)
-    needed = spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
-    if settled() + needed > memory:
-        spilled.file.shed()
-    require(settled() + needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
-    return degree_order(
-        run, spilled.nodes, spilled.ids, lambda done: progress("ordering", done, run.count, "edges")
-    )
 
 
 def _partitioned(run: Run, dealt: Scratch, bucket_edges: int, progress: Progress) -> list[Run]:

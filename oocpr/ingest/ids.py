@@ -7,6 +7,7 @@ static trees and graphs", FOCS 1989). Beside the bitmap that is a quarter of a b
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numba
@@ -14,6 +15,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from oocpr.ingest.partition import Run
 
 _WORD_BITS = 64
 _GROUP_WORDS = 2
@@ -139,6 +142,15 @@ class IdSet:
     def relabel(self, keys: NDArray[np.uint64]) -> None:
         """Replace, in place, every id in `keys` by its rank; all of them are in the set."""
         _relabel(keys, self._used(), self._counts())
+
+    def relabel_bounds(self, run: Run) -> Run:
+        """Give a run whose keys have been relabelled in its file the bounds that they have now."""
+        words, before = self._used(), self._counts()
+        low, high = (
+            int(_rank(words, before, np.uint64(row))) if row <= self.largest else len(self)
+            for row in (run.low >> 32, (run.high >> 32) + 1)
+        )
+        return replace(run, low=low << 32, high=high << 32)
 
     def to_numpy(self) -> NDArray[np.uint32]:
         """List the ids in ascending order: uint32, shape (len,)."""

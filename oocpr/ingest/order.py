@@ -1,12 +1,16 @@
-"""Second stage: the row of the store that each id becomes."""
+"""Second stage: the row of the store that each node becomes."""
+
+# Numba carries no types.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
+
+from oocpr.jit import entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,32 +18,69 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.ingest.ids import IdSet
-    from oocpr.ingest.partition import Run
 
-DEGREE_BYTES_PER_NODE = 16
-"""Most bytes a node that ordering by degree holds at once, allocators included."""
+_USUAL = 1 << 16
+"""Out-degrees below this are counted, larger ones, which few nodes can have, are sorted."""
 
-_BLOCK_EDGES = 1 << 18
+
+@dataclass(frozen=True)
+class Permutation:
+    """Another order of the nodes 0 .. n - 1.
+
+    Parameters
+    ----------
+    rows
+        Row of each node, uint32, shape (nodes,).
+    nodes
+        Node of each row, uint32, shape (nodes,).
+
+    Examples
+    --------
+    >>> keys = np.array([2 << 32 | 0], np.uint64)
+    >>> Permutation.of_rows(np.array([1, 2, 0], np.uint32)).relabel(keys)
+    >>> int(keys[0]) >> 32, int(keys[0]) & 0xFFFFFFFF
+    (0, 1)
+    """
+
+    rows: NDArray[np.uint32]
+    nodes: NDArray[np.uint32]
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[np.uint32]) -> Permutation:
+        """Make one from the rows alone."""
+        nodes = np.empty_like(rows)
+        _invert(rows, nodes)
+        return cls(rows, nodes)
+
+    def relabel(self, keys: NDArray[np.uint64]) -> None:
+        """Turn keys of nodes into keys of rows, in place."""
+        _permute(keys, self.rows)
 
 
 @dataclass(frozen=True)
 class Order:
-    """How ids become rows.
+    """How keys become rows.
 
     Parameters
     ----------
+    name
+        What the store says about it.
     relabel
-        Turns keys of ids into keys of rows, in place; None where ids are rows.
+        Turns keys as they are in the file into keys of rows, in place; None where they are these.
     node_ids
         Id of each row, uint32, shape (nodes,); None where ids are rows.
+    reason
+        Why it was chosen, one line; None where it was asked for.
     """
 
+    name: str
     relabel: Callable[[NDArray[np.uint64]], None] | None
     node_ids: NDArray[np.uint32] | None
+    reason: str | None = None
 
 
 def keep_order(ids: IdSet | None) -> Order:
-    """Order the rows as the ids are.
+    """Order the rows as the ids are, which the keys of the file have.
 
     Parameters
     ----------
@@ -52,72 +93,98 @@ def keep_order(ids: IdSet | None) -> Order:
     True
     """
     if ids is None:
-        return Order(None, None)
-    return Order(ids.relabel, ids.to_numpy())
+        return Order("keep", None, None)
+    return Order("keep", ids.relabel, ids.to_numpy())
 
 
-@numba.njit("void(uint64[::1], uint32[::1])", cache=True, nogil=True)
-def _count_columns(keys, counts):  # type: ignore[no-untyped-def]
-    most = np.uint32(0xFFFFFFFF)
-    for key in keys:
-        column = key & np.uint64(0xFFFFFFFF)
-        if counts[column] < most:
-            counts[column] += np.uint32(1)
+def ordered(
+    name: str, permutation: Permutation | None, ids: IdSet | None, reason: str | None = None
+) -> Order:
+    """Order the rows by a permutation of the nodes, whose numbers the keys of the file have.
+
+    Parameters
+    ----------
+    name, reason
+        See `Order`.
+    permutation
+        None for one that changes nothing; its nodes are overwritten where there are ids.
+    ids
+        Those of the nodes, or None where they are 0 .. n - 1.
+
+    Examples
+    --------
+    >>> ordered("degree", Permutation.of_rows(np.array([1, 0], np.uint32)), None).node_ids
+    array([1, 0], dtype=uint32)
+    """
+    known = None if ids is None else ids.to_numpy()
+    if permutation is None:
+        return Order(name, None, known, reason)
+    if known is not None:
+        _look_up(known, permutation.nodes)
+    return Order(name, permutation.relabel, permutation.nodes, reason)
 
 
-@numba.njit("void(uint32[::1], uint64[::1])", cache=True, nogil=True)
-def _descending(counts, keys):  # type: ignore[no-untyped-def]
-    for node in range(counts.size):
-        keys[node] = np.uint64(~counts[node]) << np.uint64(32) | np.uint64(node)
+def by_degree(out_degree: NDArray[np.uint32]) -> Permutation | None:
+    """Order nodes by out-degree, descending, and nodes of equal out-degree by number.
+
+    Parameters
+    ----------
+    out_degree
+        uint32, shape (nodes,); overwritten. A link may count as often as the source repeats it.
+
+    Returns
+    -------
+    Permutation or None
+        None where nothing changes.
+
+    Examples
+    --------
+    >>> by_degree(np.array([1, 5, 1, 9], np.uint32)).nodes
+    array([3, 1, 0, 2], dtype=uint32)
+    """
+    if bool((out_degree[1:] <= out_degree[:-1]).all()):
+        return None
+    large = np.flatnonzero(out_degree >= _USUAL)
+    large = large[np.argsort(-out_degree[large].astype(np.int64), kind="stable")]
+    _rank(out_degree, np.zeros(_USUAL, np.int64), large.size)
+    out_degree[large] = np.arange(large.size)
+    return Permutation.of_rows(out_degree)
 
 
-@numba.njit("void(uint64[::1], uint32[::1], uint32[::1])", cache=True, nogil=True)
-def _split(keys, rows, nodes):  # type: ignore[no-untyped-def]
-    for row in range(keys.size):
-        node = np.uint32(keys[row] & np.uint64(0xFFFFFFFF))
-        rows[node] = row
-        nodes[row] = node
+@entry()
+def _rank(degrees, places, before):
+    """Replace out-degrees below the usual limit by rows, of which the first is `before`."""
+    for degree in degrees:
+        if degree < places.size:
+            places[degree] += 1
+    place = before
+    for degree in range(places.size - 1, -1, -1):
+        count = places[degree]
+        places[degree] = place
+        place += count
+    for node in range(degrees.size):
+        degree = degrees[node]
+        if degree < places.size:
+            degrees[node] = places[degree]
+            places[degree] += 1
 
 
-@numba.njit("void(uint64[::1], uint32[::1])", cache=True, nogil=True)
-def _permute(keys, rows):  # type: ignore[no-untyped-def]
+@entry()
+def _invert(rows, nodes):
+    for node in range(rows.size):
+        nodes[rows[node]] = node
+
+
+@entry()
+def _look_up(known, nodes):
+    """Replace nodes by their ids."""
+    for row in range(nodes.size):
+        nodes[row] = known[nodes[row]]
+
+
+@entry()
+def _permute(keys, rows):
     for i in range(keys.size):
         row = np.uint64(rows[keys[i] >> np.uint64(32)])
         column = np.uint64(rows[keys[i] & np.uint64(0xFFFFFFFF)])
         keys[i] = row << np.uint64(32) | column
-
-
-def degree_order(run: Run, nodes: int, ids: IdSet | None, told: Callable[[int], None]) -> Order:
-    """Order the rows by out-degree, descending, and rows of equal out-degree by id.
-
-    The out-degree that decides counts a link as often as the source repeats it.
-
-    Parameters
-    ----------
-    run
-        All edges, as keys of ids. Where `ids` are given, their ranks take their place in its file.
-    nodes
-        Nodes of the graph.
-    ids
-        The ids that occur, or None where they are 0 .. nodes - 1.
-    told
-        Called with the edges counted so far.
-    """
-    run = replace(run, relabel=None if ids is None else ids.relabel)
-    counts = np.zeros(nodes, np.uint32)
-    done = 0
-    for keys in run.settle(np.empty(min(_BLOCK_EDGES, max(run.count, 1)), np.uint64)):
-        _count_columns(keys, counts)
-        done += keys.size
-        told(done)
-
-    descending = np.empty(nodes, np.uint64)
-    _descending(counts, descending)
-    del counts
-    descending.sort()
-    rows, node_ids = np.empty(nodes, np.uint32), np.empty(nodes, np.uint32)
-    _split(descending, rows, node_ids)
-    del descending
-    if bool((node_ids[1:] > node_ids[:-1]).all()):
-        return Order(None, keep_order(ids).node_ids)
-    return Order(lambda keys: _permute(keys, rows), node_ids if ids is None else ids.to_numpy()[node_ids])

@@ -73,7 +73,7 @@ def test_any_graph_is_the_matrix_scipy_makes(
     assert (facts.order, facts.tile_edges, facts.source) == (order, tile_edges, "arrays")
 
 
-@pytest.mark.parametrize("order", ["keep", "degree"])
+@pytest.mark.parametrize("order", ["keep", "degree", "auto"])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_the_same_bytes_for_any_budget_and_block(tmp_path, contents, order, gaps):
     source = Rmat(14)
