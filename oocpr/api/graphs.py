@@ -144,8 +144,9 @@ def import_graph(
     memory
         Most bytes of the whole process, such as ``"4GiB"``.
     order
-        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"auto"`` for
-        the one that a sample of the links says is better: `Graph.reason` tells why.
+        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
+        names with the host reversed, ``"bfs"`` for a breadth-first search, ``"auto"`` for the best of these,
+        as a sample of the links tells: `Graph.reason` says why.
     labels
         A file with the name of node i in line i.
     format

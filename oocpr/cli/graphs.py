@@ -75,10 +75,11 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--order",
             default="keep",
             show_default=True,
-            metavar="keep|degree|auto",
+            metavar="keep|degree|host|bfs|auto",
             help="Order of the nodes: as in the source (right for crawls, where neighbours are near each "
-            "other), by out-degree (right for graphs without locality), or the better one, as a sample of "
-            "the links tells.",
+            "other), by out-degree (right for graphs without locality), by name with the host reversed "
+            "(right for URLs), as a breadth-first search meets them (right for graphs that were shuffled), "
+            "or the best of these, as a sample of the links tells.",
         ),
         click.option(
             "--tmp",

@@ -17,7 +17,7 @@ from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.encode import TileEncoder
 from oocpr.ingest.merge import Tally
-from oocpr.ingest.ordering import ORDERS, find_order
+from oocpr.ingest.ordering import ORDERS, Ordering
 from oocpr.ingest.partition import Run, partition
 from oocpr.ingest.scratch import Scratch, Workspace
 from oocpr.ingest.sort import Sorter
@@ -68,8 +68,9 @@ def build_store(
         Most bytes that this process may hold, those it holds already included.
     order
         Order of the rows: "keep" has that of the source's ids, "degree" goes by out-degree, descending, where
-        repeated links count as often as they come, and by id among equals; "auto" chooses one of them from a
-        sample of the graph, the same one whatever `memory` is.
+        repeated links count as often as they come, and by id among equals; "host" by name, hosts reversed;
+        "bfs" as a breadth-first search meets the nodes; "auto" chooses one of them from a sample of the
+        graph, the same one whatever `memory` is.
     tile_edges
         Edges of a tile; None chooses a power of two from 2^10 to 2^20 that gives 4 tiles or more.
     tmp
@@ -126,7 +127,7 @@ def build_store(
         spilled = spill(source, workspace, block_edges, memory, progress, passes)
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
         run = Run(spilled.file, 0, spilled.edges, 0, spilled.nodes << 32)
-        ordered = find_order(run, spilled, order, memory, progress)
+        ordered = Ordering(run, spilled, source, workspace, memory, progress).find(order)
         if ordered.reason is not None:
             tell(ordered.reason)
 

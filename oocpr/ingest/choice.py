@@ -19,7 +19,15 @@ _SHARE = 8
 """An order has to save this part of what the source's costs: it takes 4 bytes a node of the store for ids,
 and tears apart what the source may have put together for reasons that a sample does not show."""
 
-_CALLED = {"keep": "as in the source", "degree": "by out-degree"}
+_SEARCHED_EDGES = 1 << 24
+"""Most links of a graph that is searched unasked: each level of a search goes over all of them."""
+
+_CALLED = {
+    "keep": "as in the source",
+    "degree": "by out-degree",
+    "host": "by host",
+    "bfs": "by breadth-first search",
+}
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,25 @@ def choose(worths: Mapping[str, Worth]) -> str:
     return best
 
 
+def worth_a_search(worths: Mapping[str, Worth], edges: int) -> bool:
+    """Say whether a breadth-first search is worth its time, as on a small graph of a byte a link or more.
+
+    Parameters
+    ----------
+    worths
+        Of the orders that were looked at.
+    edges
+        Links of the graph, repeats included.
+
+    Examples
+    --------
+    >>> worth_a_search({"keep": Worth(100, 160, 10)}, 1000), worth_a_search({"keep": Worth(100, 60, 0)}, 1000)
+    (True, False)
+    """
+    best = worths[choose(worths)]
+    return edges <= _SEARCHED_EDGES and best.stored >= best.edges > 0
+
+
 def explain(chosen: str, worths: Mapping[str, Worth]) -> str:
     """Say why an order was chosen.
 
@@ -110,11 +137,14 @@ def explain(chosen: str, worths: Mapping[str, Worth]) -> str:
     'order: as in the source, 1.49 B/edge and 71 % of gathers in cache; by out-degree 1.99 and 38 %'
     """
     worth, keep = worths[chosen], worths["keep"]
-    if chosen == "keep":
-        others = (f"; {_CALLED[o]} {w.per_edge} and {w.hits} %" for o, w in worths.items() if o != "keep")
-        return f"order: {_CALLED[chosen]}, {worth}{''.join(others)}"
-    hits = worth.hits if worth.hits == keep.hits else f"{worth.hits} instead of {keep.hits}"
-    return (
-        f"order: {_CALLED[chosen]}, {worth.per_edge} instead of {keep.per_edge} B/edge "
-        f"and {hits} % of gathers in cache"
+    said = f"order: {_CALLED[chosen]}, {worth}"
+    if chosen != "keep":
+        hits = worth.hits if worth.hits == keep.hits else f"{worth.hits} instead of {keep.hits}"
+        said = (
+            f"order: {_CALLED[chosen]}, {worth.per_edge} instead of {keep.per_edge} B/edge "
+            f"and {hits} % of gathers in cache"
+        )
+    others = (name for name in worths if name not in (chosen, "keep"))
+    return said + "".join(
+        f"; {_CALLED[name]} {worths[name].per_edge} and {worths[name].hits} %" for name in others
     )

@@ -52,6 +52,13 @@ class Permutation:
         _invert(rows, nodes)
         return cls(rows, nodes)
 
+    @classmethod
+    def of_nodes(cls, nodes: NDArray[np.uint32]) -> Permutation:
+        """Make one from the nodes alone."""
+        rows = np.empty_like(nodes)
+        _invert(nodes, rows)
+        return cls(rows, nodes)
+
     def relabel(self, keys: NDArray[np.uint64]) -> None:
         """Turn keys of nodes into keys of rows, in place."""
         _permute(keys, self.rows)

@@ -197,6 +197,16 @@ def test_an_order_that_was_chosen_is_said_and_kept(oocpr_command: Run, data: Pat
     assert "order: " not in oocpr_command("import", site, "-o", path, "--overwrite").out
 
 
+def test_pages_are_ordered_by_host(oocpr_command: Run, tmp_path: Path) -> None:
+    source, graph = tmp_path / "links.tsv", tmp_path / "graph.zarr"
+    source.write_text("http://www.b.org/\thttps://a.org/x\nhttps://a.org/x\thttp://b.org/\n")
+    assert oocpr_command("import", source, "-o", graph, "--order", "host").code == 0
+    assert json.loads(oocpr_command("info", graph, "--json", "-").out)["order"] == "host"
+    ranked = oocpr_command("rank", graph, "-o", "-").out
+    nodes = [row["node"] for row in csv.DictReader(io.StringIO(ranked))]
+    assert nodes == ["https://a.org/x", "http://www.b.org/", "http://b.org/"]
+
+
 def test_info_for_people_has_the_same_numbers(oocpr_command: Run, store: Path) -> None:
     text = oocpr_command("info", store).out
     facts = json.loads(oocpr_command("info", store, "--json", "-").out)

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from itertools import product
 
 import numpy as np
 import pytest
@@ -67,7 +68,9 @@ def test_ten_mebibytes_are_refused_before_any_work(tmp_path, arrays):
 def test_more_nodes_than_fit_are_refused(tmp_path, arrays):
     for order, doing in (
         ("keep", "Sorting 1 G nodes"),
-        ("degree", "Ordering 1 G nodes"),
+        ("degree", "Ordering 1 G nodes by out-degree"),
+        ("host", "Ordering 1 G nodes by host"),
+        ("bfs", "Ordering 1 G nodes by breadth-first search"),
         ("auto", "Choosing an order of 1 G nodes"),
     ):
         with pytest.raises(DoesNotFitError, match=doing):
@@ -162,8 +165,10 @@ def test_peak_memory_stays_in_a_tight_budget(tmp_path):
     assert peak <= memory
 
 
-@pytest.mark.parametrize("order", ["keep", "degree", "auto"])
-@pytest.mark.parametrize("kind", ["ids", "names"])
+@pytest.mark.parametrize(
+    ("order", "kind"),
+    [*product(("keep", "degree", "bfs", "auto"), ("ids", "names")), ("host", "names")],
+)
 def test_peak_memory_stays_in_a_tight_budget_for_any_nodes(tmp_path, order, kind):
     # A sample needs some memory, so that the usual blocks would be larger, which names take more than their
     # share for.
@@ -174,7 +179,7 @@ def test_peak_memory_stays_in_a_tight_budget_for_any_nodes(tmp_path, order, kind
     assert peak <= memory, (peak - memory) >> 20
 
 
-@pytest.mark.parametrize("order", ["keep", "degree", "auto"])
+@pytest.mark.parametrize("order", ["keep", "degree", "bfs", "auto"])
 def test_a_node_with_half_of_all_links_stays_in_a_tight_budget(tmp_path, order):
     memory, peak, edges, _ = imported(tmp_path / "g.zarr", 18, spare=44 * MIB, order=order, kind="hub")
     assert 8 * edges == 48 * MIB
@@ -182,7 +187,7 @@ def test_a_node_with_half_of_all_links_stays_in_a_tight_budget(tmp_path, order):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", ["keep", "degree", "auto"])
+@pytest.mark.parametrize("order", ["keep", "degree", "bfs", "auto"])
 def test_sixteen_million_edges_in_350_mebibytes(tmp_path, order):
     memory, peak, edges, stages = imported(tmp_path / "g.zarr", 20, total=350 * MIB, order=order)
     assert edges == 16 << 20
