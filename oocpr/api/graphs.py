@@ -39,6 +39,8 @@ class Graph:
         A folder to remove when nobody holds the graph, or the ranks that take their names from it, any more.
     notices
         Sentences a person should read after an import, such as what was left out.
+    reason
+        Why an import has chosen the order of the nodes, one line; None where it has not.
 
     Examples
     --------
@@ -47,9 +49,16 @@ class Graph:
     Graph(2 nodes, 2 edges, temporary)
     """
 
-    def __init__(self, store: GraphStore, temporary: Path | None = None, notices: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        store: GraphStore,
+        temporary: Path | None = None,
+        notices: Sequence[str] = (),
+        reason: str | None = None,
+    ) -> None:
         self.store = store
         self.notices = list(notices)
+        self.reason = reason
         self.temporary = temporary is not None
         self.kept: dict[str, WholeGraph] = {}
         if temporary is not None:
@@ -135,7 +144,9 @@ def import_graph(
     memory
         Most bytes of the whole process, such as ``"4GiB"``.
     order
-        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first.
+        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
+        names with the host reversed, ``"bfs"`` for a breadth-first search, ``"auto"`` for the best of these,
+        as a sample of the links tells: `Graph.reason` says why.
     labels
         A file with the name of node i in line i.
     format
@@ -185,8 +196,20 @@ def import_graph(
         target_column=target_column,
     )
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
-    build_store(opened, path, memory=budget, order=order, tmp=tmp, overwrite=overwrite, progress=progress)
-    return Graph(open_store(path), notices=opened.notices)
+    reasons: list[str] = []
+    build_store(
+        opened,
+        path,
+        memory=budget,
+        order=order,
+        tmp=tmp,
+        overwrite=overwrite,
+        progress=progress,
+        tell=reasons.append,
+    )
+    for reason in reasons:
+        _LOG.info("%s", reason)
+    return Graph(open_store(path), notices=opened.notices, reason=next(iter(reasons), None))
 
 
 def open_graph(path: str | os.PathLike[str]) -> Graph:

@@ -6,7 +6,8 @@
     settle      ids of 64 bits and names -> numbers, by way of these:
       records     what each block has met, numbered in it (tables, fingerprint)
       dictionary  all records -> the nodes there are (parts, meeting, names)
-    order       ids -> store rows: kept or by out-degree
+    ordering    ids -> store rows: kept, by out-degree (order), by host (host, name_sort), by a search (bfs),
+                or the cheapest of these (scan, sample, worth, choice)
     partition   keys -> buckets, each a range of keys, where reading has not dealt them already
     sort        buckets -> sorted keys without repeats, in threads (merge: degrees)
     tiles       sorted keys -> tiles of equal edges with their row lengths

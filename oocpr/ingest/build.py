@@ -15,7 +15,7 @@ from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.crew import Crew
 from oocpr.ingest.encode import TileEncoder
 from oocpr.ingest.merge import NO_RANKS, Tally
-from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
+from oocpr.ingest.ordering import ORDERS, Ordering
 from oocpr.ingest.regroup import deal_again
 from oocpr.ingest.scratch import Workspace
 from oocpr.ingest.sort import Sorter
@@ -27,7 +27,7 @@ from oocpr.store.graph import GraphWriter
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
     from oocpr.ingest.run import Run
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
-
-ORDERS = ("keep", "degree")
 
 
 def build_store(
@@ -49,6 +47,7 @@ def build_store(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
+    tell: Callable[[str], None] = lambda _: None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -68,7 +67,9 @@ def build_store(
         Most bytes that this process may hold, those it holds already included.
     order
         Order of the rows: "keep" has that of the source's ids, "degree" goes by out-degree, descending, where
-        repeated links count as often as they come, and by id among equals.
+        repeated links count as often as they come, and by id among equals; "host" by name, hosts reversed;
+        "bfs" as a breadth-first search meets the nodes; "auto" chooses one of them from a sample of the
+        graph, the same one whatever `memory` is.
     tile_edges
         Edges of a tile; None chooses a power of two from 2^10 to 2^20 that gives 4 tiles or more.
     tmp
@@ -78,6 +79,8 @@ def build_store(
     progress
         Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
         that there are.
+    tell
+        Called with the reason, one line, where "auto" has chosen an order.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
 
@@ -123,7 +126,9 @@ def build_store(
         passes = 1 if order == "keep" else 2
         with _threads(cores) as pool:
             spilled = spill(source, workspace, block_edges, memory, progress, passes, pool, cores)
-            ordered = _order(spilled, order, memory, progress)
+            ordered = Ordering(spilled, source, workspace, memory, progress).find(order)
+            if ordered.reason is not None:
+                tell(ordered.reason)
             file, runs = spilled.file, spilled.runs
             if ordered.relabel is not None or spilled.dictionary is not None:
                 file = workspace.file(budget.kept_bytes(memory - settled()))
@@ -157,7 +162,7 @@ def build_store(
         encoder.finish()
         return writer.finish(
             source=source.name,
-            order=order,
+            order=ordered.name,
             tile_edges=tile_edges,
             duplicates=tally.duplicates,
             self_loops=tally.self_loops,
@@ -166,22 +171,6 @@ def build_store(
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
         )
-
-
-def _order(spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
-    if order == "keep":
-        return keep_order(spilled.ids)
-    needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
-    if needed > memory:
-        spilled.file.shed(needed - memory)
-        needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
-    require(needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
-    return degree_order(
-        spilled.runs,
-        spilled.nodes,
-        spilled.ids,
-        lambda done: progress("ordering", done, spilled.edges, "edges"),
-    )
 
 
 def _shared(
