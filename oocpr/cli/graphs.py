@@ -93,7 +93,7 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--tmp",
             metavar="DIR",
-            help="Where to sort, with room for 8 to 16 bytes an edge.  [default: beside G.zarr]",
+            help="Where to sort, with room for 4 to 24 bytes an edge.  [default: beside G.zarr]",
         ),
         click.option(
             "--overwrite", is_flag=True, help="Replace an existing store once the new one is whole."

@@ -131,7 +131,7 @@ def build_store(
                 tell(ordered.reason)
             file, runs = spilled.file, spilled.runs
             if ordered.relabel is not None or spilled.dictionary is not None:
-                file = workspace.file(budget.kept_bytes(memory - settled()))
+                file = workspace.file(budget.kept_bytes(memory - settled(), block_edges, cores))
                 runs = deal_again(
                     runs,
                     ordered.relabel,

@@ -114,7 +114,8 @@ def spill(
     UsageError
         Where the source has weights.
     """
-    reader = _Reader(source, workspace, block_edges, memory, Crew(pool, workers))
+    kept = kept_bytes(memory - resident(), block_edges, workers)
+    reader = _Reader(source, workspace, block_edges, memory, Crew(pool, workers), kept)
     with ahead(source.blocks(block_edges)) as blocks:
         for number, block in enumerate(blocks, 1):
             reader.take(block)
@@ -172,10 +173,10 @@ class _Reader:
     """
 
     def __init__(
-        self, source: Source, workspace: Workspace, block_edges: int, memory: int, crew: Crew
+        self, source: Source, workspace: Workspace, block_edges: int, memory: int, crew: Crew, kept: int
     ) -> None:
         self.edges = 0
-        self.file = workspace.file(kept_bytes(memory - resident()))
+        self.file = workspace.file(kept)
         self.dealer: Dealer | None = None
         self.largest = -1
         self.ids: IdSet | None = IdSet()
@@ -195,7 +196,7 @@ class _Reader:
     def take(self, block: Block) -> None:
         """Write a block of any kind."""
         if resident() + SLACK_BYTES // 2 > self._memory:
-            self._shed()
+            self._shed(resident() + SLACK_BYTES - self._memory)
             require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
         if isinstance(block, NodeBlock):
             self._take_nodes(block)
@@ -245,13 +246,13 @@ class _Reader:
 
     def _fits(self, ids: IdSet, largest: int) -> bool:
         if resident() + ids.growth(largest) + SLACK_BYTES > self._memory:
-            self._shed()
+            self._shed(resident() + ids.growth(largest) + SLACK_BYTES - self._memory)
         return resident() + ids.growth(largest) + SLACK_BYTES <= self._memory
 
-    def _shed(self) -> None:
+    def _shed(self, least: int) -> None:
         """Give memory back that the file takes."""
         self._crew.finish()
-        self.file.shed()
+        self.file.shed(least)
 
     def _recording(self, *, named: bool) -> Records:
         """Records of one kind, all of them; begins them where edges have been kept with ids so far."""
