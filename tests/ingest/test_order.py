@@ -20,7 +20,8 @@ def keys_of(pairs):
 
 def set_of(keys):
     ids = IdSet()
-    ids.add(keys, 12)
+    ids.reach(12)
+    ids.add((keys & np.uint64(2**32 - 1)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32))
     return ids
 
 
