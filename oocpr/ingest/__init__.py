@@ -2,7 +2,7 @@
 
 ::
 
-    spill       blocks -> one nameless file of keys, in buckets (ahead, crew, deal, run); which ids occur (ids)
+    spill       blocks -> one nameless file of keys, in buckets (ahead, crew, deal, run); the ids (ids)
     settle      ids of 64 bits and names -> numbers, by way of these:
       records     what each block has met, numbered in it (tables, fingerprint)
       dictionary  all records -> the nodes there are (parts, meeting, names)
