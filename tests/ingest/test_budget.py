@@ -137,6 +137,49 @@ def test_a_tile_on_its_way_out_takes_no_more_than_its_share(degree, empty):
     assert share / 3 < taken <= share
 
 
+LOADED = """
+    import sys
+    from pathlib import Path
+
+    import numpy as np
+    from numba.core.dispatcher import Dispatcher
+
+    from oocpr.ingest.build import build_store
+    from oocpr.ingest.scratch import Workspace
+    from oocpr.ingest.warm import load_compiled
+    from oocpr.sources import open_source
+    from oocpr.sources.rmat import Rmat
+
+    with Workspace(Path(sys.argv[1])) as workspace:
+        load_compiled(workspace)
+
+    def loaded():
+        rooms = [vars(room) for name, room in sys.modules.items() if name.startswith("oocpr.")]
+        found = {value for room in rooms for value in room.values() if isinstance(value, Dispatcher)}
+        return {(function.__name__, types) for function in found for types in function.overloads}
+
+    [block] = Rmat(10).blocks(1 << 20)
+    before = loaded()
+    assert len(before) > 20
+    fixed = block.src.copy()
+    fixed.flags.writeable = False
+    strided = np.stack([block.src, block.dst], axis=1).astype(np.int64)
+    path = sys.argv[1] + "/g.zarr"
+    for order in ("keep", "degree"):
+        for ends in ((3 * fixed, block.dst), (fixed, fixed), tuple(strided.T), tuple(strided.T << 32)):
+            for edges in (None, 999):
+                source = open_source(ends)
+                build_store(source, path, memory=1 << 33, order=order, overwrite=True, bucket_edges=edges)
+    print(*(loaded() - before))
+"""
+
+
+def test_nothing_is_compiled_once_memory_has_been_shared_out(tmp_path):
+    words = [sys.executable, "-c", textwrap.dedent(LOADED), tmp_path]
+    run = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == ""
+
+
 IMPORT = """
     import sys
     from pathlib import Path
