@@ -23,7 +23,7 @@ constexpr int ROWS = 4 * THREADS;
 constexpr int MOST = SLOTS > 0 ? SLOTS : 1;
 
 // How the next push is made; as in oocpr/engine/backends/cuda_vectors.py.
-enum Kind { TELEPORT = 0, RESTART = 1, RESIDUAL = 2, MIXED = 3 };
+enum Kind { START = 0, RESTART = 1, RESIDUAL = 2, MIXED = 3 };
 
 namespace {
 
@@ -59,11 +59,11 @@ __device__ __forceinline__ void join(const double (&values)[COUNT], double* part
 // Makes the next push of a stripe's rows, stores it, and adds what was stored to the ranks.
 //
 //   kind              see Kind; steps[weighted slots] are subtracted from proposals, thetas times
-//   uniform, teleport teleport probability of each row; `uniform` where `teleport` is null
+//   uniform, begin    what the run begins from; `uniform` where `begin` is null
 //   carry             what the first row was owed when the last pass ended, which wrote `carry_slot` (-1: none)
 //   partials          receive the sums of pushes of dangling rows, of pushes, and of the ranks
 extern "C" __global__ void __launch_bounds__(THREADS)
-    publish(u64 rows, int kind, double uniform, const double* teleport, const u32* degree, double* ranks,
+    publish(u64 rows, int kind, double uniform, const double* begin, const u32* degree, double* ranks,
             double* residual, float* push, Kept* changes, const Kept* steps, const double* thetas, u32 weighted,
             double carry, int carry_slot, double scale, Stored* stored, double* partials, u64 stride) {
   double sums[3] = {0, 0, 0};
@@ -85,8 +85,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < SLOTS; ++k) step[k] = weighted >> k & 1 ? steps[rows * k + row] : Kept(0);
     double wanted, rank = rank_before;
-    if (kind == TELEPORT) {
-      wanted = teleport ? teleport[row] : uniform;
+    if (kind == START) {
+      wanted = (begin ? begin[row] : uniform) - rank_before;
     } else if (kind == RESTART) {
       wanted = ranks[row] + residual[row];
       residual[row] = 0;

@@ -333,3 +333,48 @@ def test_power_iteration_reads_what_it_can_converge_with(graph: oocpr.Graph) -> 
     assert ranks.run.reads == "float64"
     with pytest.raises(oocpr.UsageError, match="stalls above tol 1e-10"):
         oocpr.pagerank(graph, method="power", reads="bits16")
+
+
+class TestStart:
+    """Ranks of an earlier graph as where a run begins."""
+
+    @pytest.fixture
+    def grown(self, tmp_path: Path) -> tuple[oocpr.Graph, oocpr.Graph]:
+        """A named graph, and the same with one link in two hundred and a few nodes more."""
+        rng = np.random.default_rng(3)
+        links = [f"page {u}\tpage {v}\n" for u, v in rng.integers(0, 2000, (20_000, 2)).tolist()]
+        new = [f"new {u}\tpage {v}\n" for u, v in rng.integers(0, 20, (100, 2)).tolist()]
+        (tmp_path / "old.tsv").write_text("".join(links))
+        (tmp_path / "new.tsv").write_text("".join([*new, *links]))
+        old, both = (
+            oocpr.import_graph(tmp_path / f"{name}.tsv", tmp_path / f"{name}.zarr") for name in ("old", "new")
+        )
+        return old, both
+
+    def test_fewer_passes_to_the_same_ranks(
+        self, grown: tuple[oocpr.Graph, oocpr.Graph], tmp_path: Path
+    ) -> None:
+        old, both = grown
+        earlier = oocpr.pagerank(old, method="mixed")
+        earlier.to_parquet(tmp_path / "ranks.parquet")
+        cold = oocpr.pagerank(both, method="mixed")
+        for start in (earlier, tmp_path / "ranks.parquet", dict(earlier.top(2000))):
+            warm = oocpr.pagerank(both, method="mixed", start=start)
+            assert warm.converged
+            assert warm.run is not None
+            assert cold.run is not None
+            assert warm.run.passes < cold.run.passes
+            assert np.abs(warm.to_numpy() - cold.to_numpy()).sum() <= 2e-10
+            assert oocpr.verify(both, warm).bound <= 1e-10 * 1.01 + 1e-12
+
+    def test_with_a_personalization(self, grown: tuple[oocpr.Graph, oocpr.Graph]) -> None:
+        old, both = grown
+        wanted = {"page 3": 1.0}
+        start = oocpr.pagerank(old, personalization=wanted)
+        cold = oocpr.pagerank(both, personalization=wanted)
+        warm = oocpr.pagerank(both, personalization=wanted, start=start)
+        assert np.abs(warm.to_numpy() - cold.to_numpy()).sum() <= 2e-10
+
+    def test_ranks_of_another_graph(self, grown: tuple[oocpr.Graph, oocpr.Graph]) -> None:
+        with pytest.raises(InputError, match="no rank of any node"):
+            oocpr.pagerank(grown[0], start=oocpr.pagerank((np.array([0]), np.array([1]))))

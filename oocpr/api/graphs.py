@@ -15,7 +15,7 @@ from oocpr.progress import silent
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from oocpr.engine.whole.graph import WholeGraph
     from oocpr.progress import Progress
@@ -129,7 +129,9 @@ def import_graph(
     target_column: str | None = None,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     progress: Progress = silent,
+    tell: Callable[[str], None] | None = None,
 ) -> Graph:
     """Turn a graph in any format into a store.
 
@@ -159,8 +161,13 @@ def import_graph(
         Folder to sort in; beside `path` by default.
     overwrite
         Replace a store that is there.
+    resume
+        Keep on the disk all that is finished, in ``NAME.zarr.unfinished`` in `tmp`, until the store is whole;
+        and go on with what the same import, however it ended, has kept there. Takes files only.
     progress
         Told how far it is.
+    tell
+        Told at once what imports that were interrupted have left; None to find it in the graph's ``notices``.
 
     Returns
     -------
@@ -197,6 +204,7 @@ def import_graph(
     )
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     reasons: list[str] = []
+    left: list[str] = []
     build_store(
         opened,
         path,
@@ -204,12 +212,15 @@ def import_graph(
         order=order,
         tmp=tmp,
         overwrite=overwrite,
+        resume=resume,
         progress=progress,
-        tell=reasons.append,
+        tell=left.append if tell is None else tell,
+        explain=reasons.append,
     )
     for reason in reasons:
         _LOG.info("%s", reason)
-    return Graph(open_store(path), notices=opened.notices, reason=next(iter(reasons), None))
+    notices = [*left, *opened.notices]
+    return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
 
 
 def open_graph(path: str | os.PathLike[str]) -> Graph:

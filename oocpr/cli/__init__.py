@@ -29,7 +29,7 @@ EXIT_CODES = {
     NOT_CONVERGED: "not converged; the ranks and their bound are still written",
     4: "does not fit the given memory, or the disk",
     5: "a damaged store",
-    INTERRUPTED: "interrupted; nothing half-written is left",
+    INTERRUPTED: "interrupted; nothing half-written is left, unless --resume keeps it",
     READER_GONE: "the program reading standard output went away",
 }
 
@@ -61,8 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Python would complain once more when it flushes what nobody reads.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return READER_GONE
-    except KeyboardInterrupt:
-        return fail("interrupted.", "Nothing half-written is left; run it again.", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return fail(
+            "interrupted.", _kept(error) or "Nothing half-written is left; run it again.", INTERRUPTED
+        )
 
 
 @contextlib.contextmanager
@@ -105,7 +107,7 @@ def _run(words: list[str]) -> int:
         return fail(error.format_message(), f"See `{path} --help`.", USAGE)
     except OocprError as error:
         _trace(session.debug)
-        return fail(error.cause, error.remedy, error.exit_code)
+        return fail(error.cause, f"{error.remedy} {_kept(error)}", error.exit_code)
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:  # noqa: BLE001
@@ -117,6 +119,11 @@ def _run(words: list[str]) -> int:
         )
         return fail(f"{type(error).__name__}: {error}", remedy, UNEXPECTED)
     return code or 0
+
+
+def _kept(error: BaseException) -> str:
+    """What an error says beside itself: that something is kept, and where."""
+    return " ".join(getattr(error, "__notes__", ()))
 
 
 def _trace(debug: bool) -> None:

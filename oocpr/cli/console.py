@@ -57,6 +57,11 @@ class Reporter:
             self._stream.write(_CLEAR)
             self._stream.flush()
 
+    def tell(self, notice: str) -> None:
+        """Write a line that stays."""
+        self._stream.write(f"{_CLEAR if self._live and self._stage else ''}note: {notice}\n")
+        self._stream.flush()
+
     def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
         """Take one state; see `oocpr.progress.Progress`."""
         now = self._clock()

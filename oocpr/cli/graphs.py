@@ -98,6 +98,12 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--overwrite", is_flag=True, help="Replace an existing store once the new one is whole."
         ),
+        click.option(
+            "--resume",
+            is_flag=True,
+            help="Keep what is finished, whatever ends the import, and go on with what the same command has "
+            "kept before.",
+        ),
     )(function)
 
 
@@ -111,6 +117,7 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
     oocpr import parts/ --source-column citing --target-column cited -o papers.zarr
     oocpr import from.npy to.npy -o pairs.zarr
     oocpr import - -o both.zarr < both.txt
+    oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
     """,
 )
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
@@ -125,12 +132,16 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
     of Parquet files; a URL such as s3://bucket/links.parquet; or - for standard input. Several files, or a
     pattern in quotes, are read as one graph. Repeated edges are counted once, self-loops are kept. The store
     appears under its name only when it is whole.
+
+    An import that may be interrupted is given --resume from the start, and again, with the same sources and
+    options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 8 bytes an edge and 8 to
+    16 more for named nodes and for orders other than keep.
     """
     from oocpr.api import import_graph
 
     began = time.monotonic()
     with session.progress() as progress:
-        graph = import_graph(source, output, progress=progress, **parameters)
+        graph = import_graph(source, output, progress=progress, tell=progress.tell, **parameters)
     tell_notices(graph.notices)
     emit(_imported(graph, time.monotonic() - began))
 
@@ -183,7 +194,7 @@ def rmat(
     source = Rmat(scale, edge_factor=edge_factor, seed=seed, permute=permute)
     began = time.monotonic()
     with session.progress() as progress:
-        graph = import_graph(source, output, progress=progress, **parameters)
+        graph = import_graph(source, output, progress=progress, tell=progress.tell, **parameters)
     tell_notices(graph.notices)
     emit(_imported(graph, time.monotonic() - began))
 

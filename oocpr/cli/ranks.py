@@ -42,6 +42,7 @@ _WORTH_SAYING = 0.1
     oocpr rank web.zarr -o ranks.parquet --json run.json
     oocpr rank web.zarr --damping 0.99 --reads float32 --tol 1e-8 --memory 2GiB
     oocpr rank web.zarr -o - --sort rank | head
+    oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
     """,
 )
 @click.argument("graph", metavar="G.zarr|SOURCE")
@@ -87,6 +88,12 @@ _WORTH_SAYING = 0.1
     "--personalization",
     metavar="FILE",
     help="Teleport weights: a node, or a node, a tab and a weight, on each line.  [default: all nodes alike]",
+)
+@click.option(
+    "--start",
+    metavar="R",
+    help="Ranks to begin from, such as those of an earlier version of the graph: R.parquet, R.csv or "
+    "R.zarr. The answer is as exact with any; near ones save passes.  [default: the teleport weights]",
 )
 @click.option("--max-passes", type=int, metavar="N", help="Give up after so many.  [default: ample]")
 @click.option(

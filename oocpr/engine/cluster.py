@@ -118,7 +118,12 @@ class ClusterCrew:
 
 
 def rank_on_worker(
-    client: Any, path: str, settings: Settings, threads: int | None, teleport: NDArray[np.float64] | None
+    client: Any,
+    path: str,
+    settings: Settings,
+    threads: int | None,
+    teleport: NDArray[np.float64] | None,
+    start: NDArray[np.float64] | None,
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole; what that worker is told of passes stays there.
 
@@ -129,7 +134,7 @@ def rank_on_worker(
     """
     from distributed import KilledWorker
 
-    future = client.submit(tasks.rank_whole, path, settings, threads, teleport, pure=False)
+    future = client.submit(tasks.rank_whole, path, settings, threads, teleport, start, pure=False)
     try:
         solution: Solution = future.result()
     except KilledWorker as error:

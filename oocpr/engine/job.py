@@ -69,6 +69,8 @@ class Job:
         Product of a CUDA device; None for the default.
     tuned
         Whether it takes the fastest shape that tuning has kept on the device.
+    start
+        What the run begins from, float64, shape (nodes,); None for the teleport vector.
     token
         Names the run inside a process.
     """
@@ -81,6 +83,7 @@ class Job:
     teleport: NDArray[np.float64] | None = None
     kernel: str | None = None
     tuned: bool = False
+    start: NDArray[np.float64] | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property

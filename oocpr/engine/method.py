@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.engine.backends.base import PublishStep, SweepStep
+from oocpr.engine.reads import READS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.base import Pushed
     from oocpr.engine.settings import Settings
+
+_AS_ROUNDED = 1.25
+"""How much larger than the mean rounding error a residual may be that comes from rounding."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class State:
         Slot that the last pass wrote; -1 for none.
     scale
         Power of two that no number of the next push passes.
+    starting
+        Whether the next push is what the ranks lack of the vector that the run begins from.
     """
 
     number: int
@@ -102,19 +108,36 @@ class State:
     carries: tuple[float, ...]
     slot: int
     scale: float
+    starting: bool = False
 
 
 def begin(settings: Settings, stripes: int, peak: float) -> State:
-    """State before the first pass; `peak` is the largest teleport probability per out-link."""
+    """State before the first pass; `peak` is the largest number per out-link of what the run begins from."""
     slots = settings.mixing if settings.mixed else 0
     memory = Memory((), np.zeros((slots, slots)))
-    return State(0, (), memory, (), (0.0,) * stripes, -1, power_of_two(peak))
+    return State(0, (), memory, (), (0.0,) * stripes, -1, power_of_two(peak), starting=True)
+
+
+def start_again(settings: Settings, before: State, after: State) -> State:
+    """State after a pass that pushed from a given start, of which rounding has left some.
+
+    Where the residual is what rounding to the reads makes it, nothing is known of the start yet: what is left
+    of it is pushed then, and takes as many digits again as the reads have. A larger residual is that of the
+    start, and the run goes on as any other.
+    """
+    reads = READS[settings.reads]
+    earlier = before.residuals[-1] if before.residuals else 1.0
+    rounded = after.residuals[-1] <= _AS_ROUNDED * reads.mean_rounding * earlier
+    if settings.method == "power" or not (before.starting and rounded):
+        return after
+    scale = power_of_two(reads.unit_rounding * before.scale)
+    return replace(after, weights=(), scale=scale, starting=True)
 
 
 def publish_step(settings: Settings, state: State, stripe: int) -> PublishStep:
     """What `stripe` has to do before the next pass."""
     return PublishStep(
-        start=state.number == 0,
+        start=state.starting,
         restart=settings.method == "power",
         weights=state.weights,
         carry=state.carries[stripe],
@@ -126,11 +149,11 @@ def publish_step(settings: Settings, state: State, stripe: int) -> PublishStep:
 def next_slot(state: State) -> int:
     """Slot that the next pass writes: a free one, else the oldest; -1 in the first pass or without mixing.
 
-    The first pass goes from nothing to the teleport vector; remembering it would let mixing explain the
+    The first pass goes from nothing to what the run begins from; remembering it would let mixing explain the
     whole residual by undoing it.
     """
     slots = len(state.memory.gram)
-    if slots == 0 or state.number == 0:
+    if slots == 0 or state.starting:
         return -1
     free = [slot for slot in range(slots) if slot not in state.memory.live]
     return free[0] if free else state.memory.live[0]

@@ -16,6 +16,7 @@ when u < (1 - damping) / (1 + damping).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 LEVELS_PER_OCTAVE = 5
 _STEP = 2.0 ** (1 / LEVELS_PER_OCTAVE)
+
+_MEAN = 0.25 / math.log(2)
+"""Of the largest relative error in binary: half of it, over mantissas from 1 to 2."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +42,14 @@ class Reads:
         What users call it.
     dtype
         NumPy name of the stored numbers.
-    unit_rounding
-        Largest relative error of rounding to it.
+    unit_rounding, mean_rounding
+        Largest and mean relative error of rounding to it, the mean over numbers of all sizes alike.
     """
 
     name: str
     dtype: str
     unit_rounding: float
+    mean_rounding: float
 
     @property
     def bytes(self) -> int:
@@ -55,10 +60,10 @@ class Reads:
 READS = {
     reads.name: reads
     for reads in (
-        Reads("float64", "float64", 2.0**-53),
-        Reads("float32", "float32", 2.0**-24),
-        Reads("bits16", "uint16", 2.0**-8),
-        Reads("bits8", "uint8", (_STEP - 1) / (_STEP + 1)),
+        Reads("float64", "float64", 2.0**-53, _MEAN * 2.0**-53),
+        Reads("float32", "float32", 2.0**-24, _MEAN * 2.0**-24),
+        Reads("bits16", "uint16", 2.0**-8, _MEAN * 2.0**-8),
+        Reads("bits8", "uint8", (_STEP - 1) / (_STEP + 1), 0.5 * (_STEP - 1) / (_STEP + 1)),
     )
 }
 

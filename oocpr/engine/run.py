@@ -38,6 +38,7 @@ def solve(
     kernel: str | None = None,
     tuned: bool = False,
     teleport: NDArray[np.float64] | None = None,
+    start: NDArray[np.float64] | None = None,
     kept: dict[str, WholeGraph] | None = None,
     progress: Progress = silent,
 ) -> Solution:
@@ -63,6 +64,9 @@ def solve(
         Whether it takes the fastest shape that tuning has kept on the device.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
+    start
+        What the run begins from, such as earlier ranks: float64, shape (nodes,), sums to 1; None for the
+        teleport vector.
     kept
         Where method ``components`` leaves the graph in memory for later runs in this process; None to forget.
     progress
@@ -82,9 +86,9 @@ def solve(
     """
     plan.validate()
     if settings.method == "components":
-        return _solve_whole(store, settings, path, client, backend, threads, teleport, kept, progress)
+        return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned)
+    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:
@@ -117,6 +121,7 @@ def _solve_whole(
     backend: str | Backend,
     threads: int | None,
     teleport: NDArray[np.float64] | None,
+    start: NDArray[np.float64] | None,
     kept: dict[str, WholeGraph] | None,
     progress: Progress,
 ) -> Solution:
@@ -125,7 +130,7 @@ def _solve_whole(
     if client is not None:
         from oocpr.engine.cluster import rank_on_worker
 
-        return rank_on_worker(client, path, settings, threads, teleport)
+        return rank_on_worker(client, path, settings, threads, teleport, start)
     from oocpr.engine.whole.graph import load_whole
     from oocpr.engine.whole.run import WholeRun
 
@@ -135,7 +140,7 @@ def _solve_whole(
     if not known:
         kept["graph"] = load_whole(store, threads)
     graph = kept["graph"]
-    run = WholeRun(graph, settings, threads, teleport)
+    run = WholeRun(graph, settings, threads, teleport, start)
     return run.rank(begun, 0 if known else graph.bytes_read, progress)
 
 
@@ -175,7 +180,8 @@ def _iterate(
 
 def _largest_push(job: Job, store: RankedStore) -> float:
     """Largest first push per out-link; an upper bound is enough."""
-    return 1 / store.nodes if job.teleport is None else float(job.teleport.max())
+    begun = job.teleport if job.start is None else job.start
+    return 1 / store.nodes if begun is None else float(begun.max())
 
 
 def _note(record: PassRecord, edges: int) -> str:

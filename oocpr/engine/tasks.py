@@ -79,10 +79,11 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
         spec.proposals,
     ).backend
     degree = store.out_degree(spec.row_begin, spec.row_end)
-    teleport = None if job.teleport is None else job.teleport[spec.row_begin : spec.row_end]
+    rows = slice(spec.row_begin, spec.row_end)
+    teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
 
     stream = _open_stream(job, store, backend, spec, index)
-    return Stripe(spec, store.tile_rows, backend, backend.allocate(spec, degree, teleport), stream)
+    return Stripe(spec, store.tile_rows, backend, backend.allocate(spec, degree, teleport, start), stream)
 
 
 def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpec, index: int) -> Tiles:
@@ -129,7 +130,8 @@ def reduce(
 ) -> State:
     """Add up what the stripes report, in their order, and decide the next push."""
     step = _step(job, state, nodes, published)
-    return method.end_pass(state, step, [part.sums for part in published], [part.sums for part in swept])
+    after = method.end_pass(state, step, [part.sums for part in published], [part.sums for part in swept])
+    return after if job.start is None else method.start_again(job.settings, state, after)
 
 
 def finish(stripe: Stripe, state: State, index: int) -> NDArray[np.float64]:
@@ -138,7 +140,11 @@ def finish(stripe: Stripe, state: State, index: int) -> NDArray[np.float64]:
 
 
 def rank_whole(
-    path: str, settings: Settings, threads: int | None, teleport: NDArray[np.float64] | None
+    path: str,
+    settings: Settings,
+    threads: int | None,
+    teleport: NDArray[np.float64] | None,
+    start: NDArray[np.float64] | None,
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole."""
     from oocpr.engine.whole.graph import load_whole
@@ -147,7 +153,7 @@ def rank_whole(
 
     begun = time.perf_counter()
     graph = load_whole(open_store(path), threads)
-    return WholeRun(graph, settings, threads, teleport).rank(begun, graph.bytes_read, silent)
+    return WholeRun(graph, settings, threads, teleport, start).rank(begun, graph.bytes_read, silent)
 
 
 def _step(job: Job, state: State, nodes: int, published: Sequence[Published]) -> SweepStep:

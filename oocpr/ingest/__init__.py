@@ -15,6 +15,15 @@
     called      what the rows are called
     build       drives these, under one memory budget
 
+An import that can be resumed does the same with other files::
+
+    resume      keeps what each stage has finished, or takes up what was kept (nothing_kept: does not)
+    journal     what is finished, as lines that are there whole or not at all
+    finished    what these lines come to, and whether it is of any use
+    kept        temporary files with names
+    rest        tiles that are written already, and the keys that are still to come
+    leftovers   what imports that were interrupted have left
+
 A key is an edge as the store sees it: row v lists the nodes that link to v, so the row is the head of
 the edge and the column its tail. Until the order is known, both are the caller's ids, or numbers for them.
 """

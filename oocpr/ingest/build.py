@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,24 +15,27 @@ from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.crew import Crew
 from oocpr.ingest.encode import TileEncoder
+from oocpr.ingest.leftovers import left_over
 from oocpr.ingest.merge import NO_RANKS, Tally
+from oocpr.ingest.nothing_kept import NothingKept
 from oocpr.ingest.ordering import ORDERS, Ordering
 from oocpr.ingest.regroup import deal_again
-from oocpr.ingest.scratch import Workspace
+from oocpr.ingest.rest import in_ids, rows_behind, runs_behind
+from oocpr.ingest.resume import Kept
 from oocpr.ingest.sort import Sorter
 from oocpr.ingest.spill import Spilled, spill
 from oocpr.ingest.tiles import TileCutter
 from oocpr.ingest.warm import load_compiled
 from oocpr.progress import silent
-from oocpr.store.graph import GraphWriter
+from oocpr.store.graph import open_store
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
-    from oocpr.ingest.run import Run
-    from oocpr.ingest.scratch import Scratch
+    from oocpr.ingest.order import Order
+    from oocpr.ingest.scratch import Workspace
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
@@ -46,8 +50,10 @@ def build_store(
     tile_edges: int | None = None,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    resume: bool = False,
     progress: Progress = silent,
     tell: Callable[[str], None] = lambda _: None,
+    explain: Callable[[str], None] = lambda _: None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -62,7 +68,8 @@ def build_store(
     source
         What to import; it is read once.
     path
-        The store to make. It appears when it is whole; an import that does not finish leaves nothing.
+        The store to make. It appears when it is whole; an import that does not finish leaves nothing, unless
+        it can be resumed.
     memory
         Most bytes that this process may hold, those it holds already included.
     order
@@ -76,10 +83,14 @@ def build_store(
         Folder for temporary files; None takes the one that `path` is in.
     overwrite
         Whether to replace a store that stands at `path`.
+    resume
+        Whether to keep on the disk all that is finished, and to go on with what another import has kept.
     progress
         Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
         that there are.
     tell
+        Told what a person should know at once: what was left by imports that were interrupted.
+    explain
         Called with the reason, one line, where "auto" has chosen an order.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
@@ -96,7 +107,8 @@ def build_store(
     InputError
         Where the source cannot be read or contradicts itself.
     UsageError
-        Where `order`, `tile_edges` or `tmp` cannot be, or something stands at `path`.
+        Where `order`, `tile_edges` or `tmp` cannot be, something stands at `path`, or what was left cannot be
+        resumed: it is of another source or of other options.
 
     Examples
     --------
@@ -116,71 +128,105 @@ def build_store(
             f"A tile of {tile_edges} edges cannot be.", f"Choose from 1 to {budget.LARGEST_TILE_EDGES}."
         )
     cores = len(os.sched_getaffinity(0))
+    path = Path(path)
+    for found in left_over(path, tmp):
+        if not (resume and found.resumable):
+            tell(str(found))
     with ExitStack() as stack:
-        writer = stack.enter_context(GraphWriter(path, overwrite=overwrite))
-        folder = Path(path).absolute().parent if tmp is None else Path(tmp)
-        workspace = stack.enter_context(Workspace(folder))
+        kept: NothingKept | Kept = NothingKept(path, tmp, overwrite=overwrite)
+        if resume:
+            options = {"order": order, "tile_edges": tile_edges}
+            kept = stack.enter_context(
+                Kept(source, path, tmp, overwrite=overwrite, options=options, tell=tell)
+            )
+        if kept.whole:
+            return open_store(path).attributes
+        writer = stack.enter_context(kept.writer())
+        workspace = stack.enter_context(kept.workspace())
         load_compiled(workspace)
         require(resident() + budget.least_bytes(tile_edges), memory, "An import")
         block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
         passes = 1 if order == "keep" else 2
         with _threads(cores) as pool:
-            spilled = spill(source, workspace, block_edges, memory, progress, passes, pool, cores)
-            ordered = Ordering(spilled, source, workspace, memory, progress).find(order)
+            spilled = kept.spilled(source)
+            if spilled is None:
+                spilled = spill(source, workspace, block_edges, memory, progress, kept, passes, pool, cores)
+            ordered = kept.ordered()
+            if ordered is None:
+                ordered = Ordering(spilled, source, workspace, memory, progress).find(order)
+                hands = pool, cores
+                spilled = _dealt(spilled, ordered, kept, workspace, memory, block_edges, hands, progress)
             if ordered.reason is not None:
-                tell(ordered.reason)
-            file, runs = spilled.file, spilled.runs
-            if ordered.relabel is not None or spilled.dictionary is not None:
-                file = workspace.file(budget.kept_bytes(memory - settled(), block_edges, cores))
-                runs = deal_again(
-                    runs,
-                    ordered.relabel,
-                    spilled.nodes,
-                    file,
-                    block_edges,
-                    Crew(pool, cores),
-                    lambda done: progress("partitioning", done, spilled.edges, "edges"),
-                )
-                spilled.file.close()
+                explain(ordered.reason)
 
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
         share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
-        workers, space = _shared(share, file, runs, spilled, memory, cores)
-        crew = stack.enter_context(_threads(workers)) if workers else None
+        workers, space = _shared(share, spilled, memory, cores)
+        threads = stack.enter_context(_threads(workers)) if workers else None
         usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
-        encoder = TileEncoder(writer, crew, workers, tile_edges, usual, memory)
-        cutter = TileCutter(tile_edges, spilled.nodes, encoder.add)
         tally = Tally(spilled.nodes)
-        by_id = spilled.ids if ordered.relabel is None else None
-        ranks = NO_RANKS if by_id is None else by_id.ranks
-        done = 0
-        for edges in Sorter(crew, workers, bucket_edges or space, ranks, tally).pieces(runs):
-            cutter.add(edges)
-            done += edges.given
-            progress("writing", done, spilled.edges, "edges")
-        cutter.finish()
-        encoder.finish()
+        taken = kept.take_tiles(writer, tally)
+        encoder = TileEncoder(writer, threads, workers, tile_edges, usual, memory, taken.tiles)
+        if taken.row < spilled.nodes:
+            cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, taken.row)
+            by_id = spilled.ids if ordered.relabel is None else None
+            ranks = NO_RANKS if by_id is None else by_id.ranks
+            left = runs_behind(spilled.runs, in_ids(taken.key, ordered.node_ids) if by_id else taken.key)
+            sorter = Sorter(threads, workers, bucket_edges or space, ranks, tally)
+            done = writer.edges
+            for edges in rows_behind(sorter.pieces(left), taken.key, tally):
+                cutter.add(edges)
+                done += edges.given
+                progress("writing", min(done, spilled.edges), spilled.edges, "edges")
+            cutter.finish()
+            encoder.finish()
         return writer.finish(
             source=source.name,
             order=ordered.name,
             tile_edges=tile_edges,
-            duplicates=tally.duplicates,
+            duplicates=spilled.edges - writer.edges,
             self_loops=tally.self_loops,
-            local_edges=encoder.local_edges,
+            local_edges=taken.local_edges + encoder.local_edges,
             out_degree=[tally.out_degree()],
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
         )
 
 
-def _shared(
-    share: budget.Share, file: Scratch, runs: list[Run], spilled: Spilled, memory: int, cores: int
-) -> tuple[int, int]:
+def _dealt(
+    spilled: Spilled,
+    ordered: Order,
+    kept: NothingKept | Kept,
+    workspace: Workspace,
+    memory: int,
+    block_edges: int,
+    threads: tuple[Executor | None, int],
+    progress: Progress,
+) -> Spilled:
+    """Deal edges to buckets of their rows, where they are not in such; their file is closed then."""
+    if ordered.relabel is None and spilled.dictionary is None:
+        return spilled
+    file = workspace.file(budget.kept_bytes(memory - settled(), block_edges, threads[1]), "dealt")
+    dealer = deal_again(
+        spilled.runs,
+        ordered.relabel,
+        spilled.nodes,
+        file,
+        block_edges,
+        Crew(*threads),
+        lambda done: progress("partitioning", done, spilled.edges, "edges"),
+    )
+    spilled.file.close()
+    kept.dealt(spilled, ordered, dealer)
+    return replace(spilled, file=file, runs=list(dealer.runs()))
+
+
+def _shared(share: budget.Share, spilled: Spilled, memory: int, cores: int) -> tuple[int, int]:
     """Choose how many threads sort and write, and how many edges they sort at once; make room for that."""
-    largest = max((run.count for run in runs), default=0)
+    largest = max((run.count for run in spilled.runs), default=0)
     lacking = settled() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
     if lacking > 0:
-        file.shed(lacking)
+        spilled.file.shed(lacking)
     beside = settled() + budget.SLACK_BYTES
     size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
     require(beside + share.least(), memory, f"Sorting {size}")

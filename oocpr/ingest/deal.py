@@ -25,7 +25,7 @@ from oocpr.jit import entry
 from oocpr.store.space import Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -148,6 +148,11 @@ class Dealer:
         self._spaces: deque[Space] = deque()
 
     @property
+    def blocks(self) -> int:
+        """Blocks that were added."""
+        return len(self._blocks)
+
+    @property
     def planned(self) -> bool:
         """Whether the buckets are known."""
         return self._bucket_of.size > 0
@@ -155,12 +160,16 @@ class Dealer:
     def plan(self, sample: NDArray[np.uint32]) -> None:
         """Choose the buckets by rows of some edges, uint32, shape (k,); before the first are added."""
         span = int(sample.max(initial=0)) + 1 if self._rows is None else self._rows
-        self._shift = np.uint64(bin_shift(span))
-        bins = np.bincount((sample >> self._shift).astype(np.int64), minlength=-(-span >> int(self._shift)))
+        shift = np.uint64(bin_shift(span))
+        bins = np.bincount((sample >> shift).astype(np.int64), minlength=-(-span >> int(shift)))
         share = (np.cumsum(bins) - bins) / max(1, sample.size) + np.arange(bins.size) / bins.size
-        self._bucket_of = (share * (self._buckets / 2)).astype(np.uint16)
+        self._divide(shift, (share * (self._buckets / 2)).astype(np.uint16))
+
+    def _divide(self, shift: np.uint64, bucket_of: NDArray[np.uint16]) -> None:
+        """Settle the bucket of each bin of rows."""
+        self._shift, self._bucket_of = shift, bucket_of
         first_bins = np.searchsorted(self._bucket_of, np.arange(self._buckets)).astype(np.uint64)
-        self._first_rows = first_bins << self._shift
+        self._first_rows = first_bins << shift
         self._last_rows = np.append(self._first_rows[1:], np.uint64(2**32)) - np.uint64(1)
         # The last bin takes all that is beyond it.
         self._last_rows[self._bucket_of[-1] :] = 2**32 - 1
@@ -212,6 +221,29 @@ class Dealer:
                 high = min(end, (int(self._last_rows[bucket]) + 1) << 32)
                 yield Run(self._scratch, int(counts.sum()), first << 32, high, pieces)
             at = at + counts * widths + (KEY_BYTES - widths)
+
+    def state(self, first: int = 0) -> dict[str, Any]:
+        """Describe the buckets, and the blocks from number `first` on, as JSON; nobody is adding any."""
+        blocks = [[*block[:3], *block.counts.tolist()] for block in self._blocks[first:]]
+        starts = (self._first_rows >> self._shift).tolist()
+        return {
+            "shift": int(self._shift),
+            "bins": self._bucket_of.size,
+            "starts": starts,
+            "largest": self._largest,
+            "blocks": blocks,
+        }
+
+    def restore(self, state: dict[str, Any], blocks: Iterable[list[int]]) -> None:
+        """Take up what another dealer of the file left: its last state, and its blocks from the first on."""
+        starts = np.array(state["starts"])
+        self._buckets = starts.size
+        bucket_of = np.searchsorted(starts, np.arange(state["bins"]), side="right") - 1
+        self._divide(np.uint64(state["shift"]), bucket_of.astype(np.uint16))
+        for at, width, column_bits, *counts in blocks:
+            self._blocks.append(_Block(at, width, column_bits, np.array(counts, np.uint32)))
+            self.count += sum(counts)
+        self._largest = state["largest"]
 
     def _space(self) -> Space:
         try:

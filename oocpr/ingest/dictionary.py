@@ -160,7 +160,7 @@ def _different(records: Records, workspace: Workspace, space: int) -> tuple[Scra
     """Write the different words in ascending order; returns the file and how many there are."""
     run = Run.of_words(records.words, 0, records.count, 0, 1 << 64)
     buffer = np.empty(max(2, min(space // WORD_BYTES, records.count)), np.uint64)
-    known, count = workspace.file(), 0
+    known, count = workspace.file(name=None if records.named else "ids"), 0
     for words, _ in sorted_pieces(run, buffer):
         different = words[: drop_repeats(words)]
         known.write(WORD_BYTES * count, different)

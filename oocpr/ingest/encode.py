@@ -46,6 +46,8 @@ class TileEncoder:
         Rows of a tile for which there is memory.
     memory
         Most bytes that the process may hold.
+    first
+        Number of the first tile.
 
     Attributes
     ----------
@@ -61,6 +63,7 @@ class TileEncoder:
         tile_edges: int,
         usual_rows: int,
         memory: int,
+        first: int = 0,
     ) -> None:
         self.local_edges = 0
         self._writer = writer
@@ -69,7 +72,7 @@ class TileEncoder:
         self._tile_edges = tile_edges
         self._usual_rows = usual_rows
         self._memory = memory
-        self._number = 0
+        self._number = first
         self._waiting: deque[Future[_Written]] = deque()
         # Fresh memory costs more than much of what is done with it here.
         self._tiles: list[Tile] = []

@@ -21,6 +21,8 @@ from numba.extending import intrinsic as _intrinsic
 from oocpr.ingest.names import INT64S, TEXT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Strings
@@ -99,6 +101,16 @@ def _fingerprints(text, starts, ends, one, two, words, checks):  # type: ignore[
 class Fingerprints:
     """Maps names to fingerprints, each import by two points of its own.
 
+    Parameters
+    ----------
+    points
+        Those of an earlier part of the import; None to draw them.
+
+    Attributes
+    ----------
+    points
+        The two points.
+
     Examples
     --------
     >>> from oocpr.sources.block import Strings
@@ -110,8 +122,11 @@ class Fingerprints:
     (True, False)
     """
 
-    def __init__(self) -> None:
-        self._one, self._two = (np.uint64(2**32 + secrets.randbelow(_PRIME - 2**32)) for _ in range(2))
+    def __init__(self, points: Sequence[int] | None = None) -> None:
+        self.points = (
+            [2**32 + secrets.randbelow(_PRIME - 2**32) for _ in range(2)] if points is None else points
+        )
+        self._one, self._two = map(np.uint64, self.points)
 
     def of(self, names: Strings, words: NDArray[np.uint64], checks: NDArray[np.uint64]) -> None:
         """Write both words of each name, uint64, shape (k,), with any stride."""

@@ -121,7 +121,7 @@ def in_order(
     stranger
         Number and record of the first node whose name was not `given`.
     """
-    names = StoredNames(workspace)
+    names = StoredNames(workspace, "nodes")
     parts = [_Firsts(firsts, start, min(nodes, start + starts.step)) for start in starts]
     rows = np.empty(nodes, np.uint32) if len(parts) > 1 else None
     stranger = None

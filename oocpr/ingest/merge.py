@@ -129,6 +129,17 @@ def _into_rows(keys, ranks, low, high, columns, rows, starts):
     return edges, row, loops
 
 
+@entry()
+def _take_back(columns, rows, starts, high):
+    """Take edges from the counts of their columns, modulo 2^32; returns how many are self-loops."""
+    loops = uint64(0)
+    for row in range(uint64(rows.size)):
+        for i in range(uint64(starts[row]), uint64(starts[row + uint64(1)])):
+            add_count(high, uint64(columns[i]), uint32(0xFFFFFFFF))
+            loops += uint64(columns[i] == rows[row])
+    return loops
+
+
 class Rows(NamedTuple):
     """Neighbouring edges in their order, without repeats.
 
@@ -215,6 +226,12 @@ class Tally:
             self.duplicates += count - edges
             self.self_loops += int(loops)
         return Rows(keys.view(np.uint32)[:edges], rows[:found], starts[: found + 1], count)
+
+    def take_back(self, edges: Rows) -> None:
+        """Count some edges no more, which have been counted twice."""
+        loops = _take_back(edges.columns, edges.rows, edges.starts, self._high)
+        with self._lock:
+            self.self_loops -= int(loops)
 
     def out_degree(self) -> NDArray[np.uint32]:
         """Edges kept that leave each node: uint32, shape (nodes,). Nothing may be counted from now on."""

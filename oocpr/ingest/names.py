@@ -38,6 +38,10 @@ class StoredNames:
     ----------
     workspace
         Gives the temporary files.
+    name
+        What they are called, where they are kept.
+    count, size
+        Names that are there already, and bytes of them all.
 
     Attributes
     ----------
@@ -55,11 +59,11 @@ class StoredNames:
     [(b'homeabout', [4, 5])]
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.count = 0
-        self.size = 0
-        self._text = workspace.file()
-        self._lengths = workspace.file()
+    def __init__(self, workspace: Workspace, name: str | None = None, count: int = 0, size: int = 0) -> None:
+        self.count = count
+        self.size = size
+        self._text = workspace.file(name=name and f"{name}-text")
+        self._lengths = workspace.file(name=name and f"{name}-lengths")
 
     def append(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32]) -> None:
         """Add names at the end: their bytes, and the length of each."""

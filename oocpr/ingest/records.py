@@ -18,6 +18,8 @@ from oocpr.ingest.names import INT64S, TEXT, StoredNames
 from oocpr.ingest.tables import number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from oocpr.ingest.scratch import Workspace
@@ -68,6 +70,8 @@ class Records:
         Gives the temporary files.
     named
         Whether nodes have names; ids otherwise.
+    count, name_bytes, points
+        Records that are there already, bytes of their names, and what their fingerprints depend on.
 
     Attributes
     ----------
@@ -79,6 +83,8 @@ class Records:
         Of named nodes a second word, and the text; else None.
     key
         A number that nobody knows, for tables of the words.
+    points
+        What fingerprints depend on.
 
     Examples
     --------
@@ -90,13 +96,22 @@ class Records:
     ([0, 1, 0, 2], 3)
     """
 
-    def __init__(self, workspace: Workspace, *, named: bool) -> None:
-        self.count = 0
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        named: bool,
+        count: int = 0,
+        name_bytes: int = 0,
+        points: Sequence[int] | None = None,
+    ) -> None:
+        self.count = count
         self.key = secrets.randbits(64)
-        self.words = workspace.file()
-        self.checks = workspace.file() if named else None
-        self.names = StoredNames(workspace) if named else None
-        self._fingerprints = Fingerprints()
+        self.words = workspace.file(name="words")
+        self.checks = workspace.file(name="checks") if named else None
+        self.names = StoredNames(workspace, "names", count, name_bytes) if named else None
+        self._fingerprints = Fingerprints(points)
+        self.points = self._fingerprints.points
 
     @property
     def named(self) -> bool:

@@ -29,7 +29,7 @@ def deal_again(
     block_edges: int,
     crew: Crew,
     told: Callable[[int], None],
-) -> list[Run]:
+) -> Dealer:
     """Deal edges to buckets by their new keys.
 
     Parameters
@@ -51,8 +51,8 @@ def deal_again(
 
     Returns
     -------
-    list of Run
-        The buckets that have edges, in ascending order.
+    Dealer
+        Has dealt all of them.
 
     Raises
     ------
@@ -79,4 +79,4 @@ def deal_again(
             done += keys.size
             told(done)
     crew.finish()
-    return list(dealer.runs())
+    return dealer

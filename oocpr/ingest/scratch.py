@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.errors import DoesNotFitError, OocprError, UsageError
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from io import FileIO
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -58,6 +59,20 @@ def disk_errors(folder: Path, writing: int) -> Iterator[None]:
         raise DoesNotFitError(
             f"{folder} takes no {format_bytes(writing)} more ({format_bytes(free)} free): {error.strerror}.",
             _REMEDY,
+        ) from error
+
+
+@contextmanager
+def making_files(folder: Path) -> Iterator[None]:
+    """Name the folder in which no file can be made; UsageError, or DoesNotFitError where the disk is full."""
+    try:
+        with disk_errors(folder, 0):
+            yield
+    except OSError as error:
+        if isinstance(error, OocprError):
+            raise
+        raise UsageError(
+            f"{folder} takes no temporary files: {error.strerror}.", "Name another folder for them."
         ) from error
 
 
@@ -124,13 +139,11 @@ class Scratch:
         self.memory = np.frombuffer(self._map, np.uint8)
         self._end = 0
         self._lock = threading.Lock()
-        try:
-            with disk_errors(folder, 0):
-                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed by close()
-        except OSError as error:
-            raise UsageError(
-                f"{folder} takes no temporary files: {error.strerror}.", "Name another folder for them."
-            ) from error
+        with making_files(folder):
+            self._file: FileIO = self._open()
+
+    def _open(self) -> FileIO:
+        return tempfile.TemporaryFile(dir=self.folder, buffering=0)
 
     def reserve(self, size: int) -> tuple[int, NDArray[np.uint8] | None]:
         """Set bytes at the end aside, for any thread.
@@ -243,8 +256,16 @@ class Workspace:
         self.folder = folder
         self._files: list[Scratch] = []
 
-    def file(self, memory: int = 0) -> Scratch:
-        """Make a file, the first `memory` bytes of it in memory; who is done with it early may close it."""
+    def file(self, memory: int = 0, name: str | None = None) -> Scratch:  # noqa: ARG002 - for who keeps files
+        """Make a file, the first `memory` bytes of it in memory; who is done with it early may close it.
+
+        Parameters
+        ----------
+        memory
+            Bytes.
+        name
+            What it is called where files are kept for another process; None where it needs none of it.
+        """
         self._files.append(Scratch(self.folder, memory))
         return self._files[-1]
 

@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
-from oocpr.errors import InputError, UsageError
+from oocpr.errors import InputError
 from oocpr.ingest.ahead import ahead
-from oocpr.ingest.budget import SLACK_BYTES, kept_bytes, require, resident
+from oocpr.ingest.budget import kept_bytes, resident
 from oocpr.ingest.crew import Crew
-from oocpr.ingest.deal import Dealer, Edges
-from oocpr.ingest.ids import IdSet
-from oocpr.ingest.records import Records
-from oocpr.ingest.run import KEY_BYTES, Run
+from oocpr.ingest.reader import Reader, beyond
+from oocpr.ingest.run import Run
 from oocpr.ingest.scratch import require_disk
-from oocpr.ingest.settle import Segment, keys_of, settle
-from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
+from oocpr.ingest.settle import settle
+from oocpr.sources.block import MAX_NODES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from concurrent.futures import Executor
-    from typing import Any
-
-    from numpy.typing import NDArray
 
     from oocpr.ingest.dictionary import Dictionary
+    from oocpr.ingest.ids import IdSet
     from oocpr.ingest.scratch import Scratch, Workspace
     from oocpr.progress import Progress
     from oocpr.sources.block import Block, Source
@@ -39,7 +34,6 @@ if TYPE_CHECKING:
 _FORESEEING = 8
 """From this block on, and whenever their number has doubled, blocks tell how large the graph is."""
 
-_BLOCK_KEYS = 1 << 16
 _PARTS = 64
 
 _LOG = logging.getLogger(__name__)
@@ -73,12 +67,33 @@ class Spilled:
     runs: list[Run]
 
 
+class Keeper(Protocol):
+    """Keeps how far reading is, for another process to go on from there."""
+
+    def begin(self, source: Source, reader: Reader) -> bool:
+        """Take up what was read before; returns whether there is more to read."""
+        ...
+
+    def took(self, reader: Reader, mark: dict[str, Any] | None) -> None:
+        """Take note of a block, behind which `mark` leads."""
+        ...
+
+    def read(self, source: Source, reader: Reader) -> None:
+        """Take note that there is no more to read."""
+        ...
+
+    def numbered(self, spilled: Spilled) -> None:
+        """Take note that keys have numbers of nodes."""
+        ...
+
+
 def spill(
     source: Source,
     workspace: Workspace,
     block_edges: int,
     memory: int,
     progress: Progress,
+    keeper: Keeper,
     passes: int = 1,
     pool: Executor | None = None,
     workers: int = 1,
@@ -100,6 +115,8 @@ def spill(
         Most bytes that the process may hold.
     progress
         Told the stage "reading", and "looking up" and "numbering" where there are records.
+    keeper
+        Knows what was read before, and is told of every block.
     passes
         How often all edges will be written to temporary files, at least.
     pool, workers
@@ -115,32 +132,51 @@ def spill(
         Where the source has weights.
     """
     kept = kept_bytes(memory - resident(), block_edges, workers)
-    reader = _Reader(source, workspace, block_edges, memory, Crew(pool, workers), kept)
-    with ahead(source.blocks(block_edges)) as blocks:
-        for number, block in enumerate(blocks, 1):
-            reader.take(block)
-            if number >= _FORESEEING and number & (number - 1) == 0:
-                _foresee(source, reader, workspace, passes)
-            if source.size is None:
-                progress("reading", reader.edges, None, "edges")
-            else:
-                progress("reading", source.position, source.size, "B")
-    reader.finish()
+    reader = Reader(source, workspace, block_edges, memory, Crew(pool, workers), kept)
+    if keeper.begin(source, reader):
+        with ahead(_marked(source, block_edges)) as blocks:
+            for number, (block, mark) in enumerate(blocks, 1):
+                reader.take(block)
+                keeper.took(reader, mark)
+                if number >= _FORESEEING and number & (number - 1) == 0:
+                    _foresee(source, reader, workspace, passes)
+                if source.size is None:
+                    progress("reading", reader.edges, None, "edges")
+                else:
+                    progress("reading", source.position, source.size, "B")
+        reader.finish()
+        keeper.read(source, reader)
     if reader.records is None:
         return _numbered(source, reader)
     reader.file.shed()
     dictionary = settle(
         source, reader.file, reader.segments, reader.records, reader.listed, workspace, memory, progress
     )
-    step = max(1, -(-reader.edges // _PARTS))
-    runs = [
-        Run.of_words(reader.file, start, min(step, reader.edges - start), 0, dictionary.nodes << 32)
-        for start in range(0, reader.edges, step)
-    ]
-    return Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs)
+    runs = parts(reader.file, reader.edges, dictionary.nodes)
+    spilled = Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs)
+    keeper.numbered(spilled)
+    return spilled
 
 
-def _foresee(source: Source, reader: _Reader, workspace: Workspace, passes: int) -> None:
+def parts(file: Scratch, edges: int, nodes: int) -> list[Run]:
+    """Divide the keys of a file, uint64, into runs of like sizes."""
+    step = max(1, -(-edges // _PARTS))
+    starts = range(0, edges, step)
+    return [Run.of_words(file, start, min(step, edges - start), 0, nodes << 32) for start in starts]
+
+
+def _marked(source: Source, block_edges: int) -> Iterator[tuple[Block, dict[str, Any] | None]]:
+    """Yield the blocks, each with what leads behind it."""
+    blocks = source.blocks(block_edges)
+    try:
+        for block in blocks:
+            yield block, getattr(source, "mark", None)
+    finally:
+        if hasattr(blocks, "close"):
+            blocks.close()
+
+
+def _foresee(source: Source, reader: Reader, workspace: Workspace, passes: int) -> None:
     """Refuse a disk that will be too small, as far as the part that was read tells; log what is needed."""
     if not source.size or not source.position or not reader.edges:
         return
@@ -151,173 +187,11 @@ def _foresee(source: Source, reader: _Reader, workspace: Workspace, passes: int)
     require_disk(workspace.folder, max(0, needed), "about ")
 
 
-class _Reader:
-    """Writes blocks as keys.
-
-    Attributes
-    ----------
-    edges
-        Edges so far.
-    file
-        Their keys.
-    dealer
-        Writes keys of ids; None where there are none, and once there are records.
-    largest
-        The largest id, where the source has said how many nodes there are.
-    ids
-        The ids that occur, where it has not; None once there are records.
-    records, listed
-        What keys stand for, and how many nodes were given as such; None while keys are of ids.
-    segments
-        How the keys are to be taken.
-    """
-
-    def __init__(
-        self, source: Source, workspace: Workspace, block_edges: int, memory: int, crew: Crew, kept: int
-    ) -> None:
-        self.edges = 0
-        self.file = workspace.file(kept)
-        self.dealer: Dealer | None = None
-        self.largest = -1
-        self.ids: IdSet | None = IdSet()
-        self.records: Records | None = None
-        self.listed = 0
-        self.segments: list[Segment] = []
-        self._source = source
-        self._workspace = workspace
-        self._memory = memory
-        self._block_edges = block_edges
-        self._crew = crew
-
-    def finish(self) -> None:
-        """Wait until all blocks are written."""
-        self._crew.finish()
-
-    def take(self, block: Block) -> None:
-        """Write a block of any kind."""
-        if resident() + SLACK_BYTES // 2 > self._memory:
-            self._shed(resident() + SLACK_BYTES - self._memory)
-            require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
-        if isinstance(block, NodeBlock):
-            self._take_nodes(block)
-        elif block.weight is not None:
-            raise UsageError(
-                f"{self._source.name} has weights, which the store cannot hold yet.", "Leave the weights out."
-            )
-        elif isinstance(block, NameBlock):
-            records = self._recording(named=True)
-            first = records.count
-            self._write_numbers(records.number_names(block.src, block.dst), first)
-        else:
-            # A source may not know how to cut what it holds.
-            for start in range(0, len(block.src), self._block_edges):
-                piece = slice(start, start + self._block_edges)
-                self._take_edges(block.src[piece], block.dst[piece])
-
-    def _take_nodes(self, block: NodeBlock) -> None:
-        nodes = block.nodes
-        records = self._recording(named=isinstance(nodes, Strings))
-        first = records.count
-        numbers = records.number_names(nodes) if isinstance(nodes, Strings) else records.number_ids(nodes)
-        self.listed += numbers.size
-        self.segments.append(Segment(self.edges, 0, first, records.count - first))
-
-    def _take_edges(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
-        small = src.dtype == np.uint32
-        if not small:
-            least, most = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
-            small = least >= 0 and most < MAX_NODES
-            if not small and self._source.nodes is not None:
-                raise _beyond(self._source, most if most >= MAX_NODES else least)
-        edges = Edges.of(src, dst) if small else None
-        largest = max(edges.largest_src, edges.largest_dst) if edges else 0
-        if edges and self._source.nodes is not None:
-            self.largest = max(self.largest, largest)
-            self._deal(edges, None)
-        elif edges and self.ids is not None and self._fits(self.ids, largest):
-            self.ids.reach(largest)
-            self._deal(edges, self.ids)
-        else:
-            ends = np.empty(2 * len(src), np.int64)
-            ends[0::2], ends[1::2] = src, dst
-            records = self._recording(named=False)
-            first = records.count
-            self._write_numbers(records.number_ids(ends), first)
-
-    def _fits(self, ids: IdSet, largest: int) -> bool:
-        if resident() + ids.growth(largest) + SLACK_BYTES > self._memory:
-            self._shed(resident() + ids.growth(largest) + SLACK_BYTES - self._memory)
-        return resident() + ids.growth(largest) + SLACK_BYTES <= self._memory
-
-    def _shed(self, least: int) -> None:
-        """Give memory back that the file takes."""
-        self._crew.finish()
-        self.file.shed(least)
-
-    def _recording(self, *, named: bool) -> Records:
-        """Records of one kind, all of them; begins them where edges have been kept with ids so far."""
-        if self.records is None and not (named and self.edges) and self._source.nodes is None:
-            self.records = Records(self._workspace, named=named)
-            self.ids = None
-            if self.dealer is not None:
-                self._write_dealt(self.dealer)
-                self.segments.append(Segment(0, self.edges, 0, 0))
-        if self.records is None or self.records.named != named:
-            raise InputError(
-                f"{self._source.name} has nodes with numbers and nodes with names.",
-                "Write all of them in the same way.",
-            )
-        return self.records
-
-    def _deal(self, edges: Edges, ids: IdSet | None) -> None:
-        """Write keys of ids, and add them to `ids`."""
-        if self.dealer is None:
-            self.dealer = Dealer(self.file, self._block_edges, self._source.nodes)
-            self.dealer.plan(edges.dst)
-        self._crew.do(_deal, self.dealer, edges, ids)
-        self.edges += edges.src.size
-
-    def _write_dealt(self, dealer: Dealer) -> None:
-        """Write the keys that were dealt so far to a file of their own, each in a whole word."""
-        self._crew.finish()
-        self.file.shed()
-        words, buffer, done = self._workspace.file(), np.empty(_BLOCK_KEYS, np.uint64), 0
-        for run in dealer.runs():
-            for keys in run.blocks(buffer):
-                words.write(done * KEY_BYTES, keys)
-                done += keys.size
-        self.file.close()
-        self.file, self.dealer = words, None
-
-    def _write_numbers(self, numbers: NDArray[np.uint32], first: int) -> None:
-        """Write a block of edges with numbers of the records from `first` on."""
-        assert self.records is not None
-        edge = self.edges
-        keys = keys_of(numbers[0::2], numbers[1::2])
-        self.file.write(edge * KEY_BYTES, keys)
-        self.edges += keys.size
-        self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
-
-
-def _deal(dealer: Dealer, edges: Edges, ids: IdSet | None) -> None:
-    if ids is not None:
-        ids.add(edges.src, edges.dst)
-    dealer.add(edges)
-
-
-def _beyond(source: Source, node: int) -> InputError:
-    last = (source.nodes or 0) - 1
-    return InputError(
-        f"{source.name} has a link with node {node}, but says it has nodes 0 to {last} only.",
-        "Correct the number of nodes in its header, or the link.",
-    )
-
-
-def _numbered(source: Source, reader: _Reader) -> Spilled:
+def _numbered(source: Source, reader: Reader) -> Spilled:
     """Check a source whose ids are below 2^32."""
     if source.nodes is not None:
         if reader.largest >= source.nodes:
-            raise _beyond(source, reader.largest)
+            raise beyond(source, reader.largest)
         nodes, ids = source.nodes, None
     else:
         assert reader.ids is not None

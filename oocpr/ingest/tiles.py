@@ -118,6 +118,8 @@ class TileCutter:
         Rows of the graph.
     add_tile
         Called with every tile in order. What it returns is filled next; None where the tile may be.
+    first_row
+        The row with which the first tile begins.
 
     Examples
     --------
@@ -132,10 +134,11 @@ class TileCutter:
     [1 2] [1 0 1 0 0] 2
     """
 
-    def __init__(self, tile_edges: int, nodes: int, add_tile: AddTile) -> None:
+    def __init__(self, tile_edges: int, nodes: int, add_tile: AddTile, first_row: int = 0) -> None:
         self._nodes = nodes
         self._add_tile = add_tile
         self._tile = Tile(tile_edges)
+        self._tile.first_row = first_row
 
     def add(self, edges: Rows) -> None:
         """Take more edges, which come after all before."""

@@ -96,15 +96,20 @@ class TableSource(BaseSource):
         self._columns = (source, target)
 
     def _blocks(self, batches: Iterable[pa.RecordBatch], max_edges: int) -> Iterator[Block]:
-        """Make blocks of batches of two columns."""
+        """Make blocks of batches of two columns, the first of which are the first behind the mark."""
         named: bool | None = None
         first = 0
+        if self._begun is not None:
+            named, first = bool(self._begun["named"]), int(self._begun["edges"])
+            self._settle(named)
         for batch in batches:
             for start in range(0, batch.num_rows, max_edges):
                 ends = [self._values(column.slice(start, max_edges), first) for column in batch.columns]
                 if named is None:
                     named = isinstance(ends[0], Strings)
-                    yield from self._nodes(named, max_edges)
+                    self._settle(named)
+                    if self.closed is not None and self._labels_path is not None:
+                        yield from map(NodeBlock, listed_names(self._labels_path, 2 * max_edges))
                 for end in ends:
                     if isinstance(end, Strings) != named:
                         raise InputError(
@@ -113,20 +118,20 @@ class TableSource(BaseSource):
                         )
                 src, dst = ends
                 if isinstance(src, Strings) and isinstance(dst, Strings):
-                    count = src.starts.size
-                    yield NameBlock(src, dst)
+                    block: Block = NameBlock(src, dst)
+                    first += src.starts.size
                 else:
-                    count = len(src)  # type: ignore[arg-type]
-                    yield id_block(src, dst, self.nodes, self.title, first)  # type: ignore[arg-type]
-                first += count
+                    block = id_block(src, dst, self.nodes, self.title, first)  # type: ignore[arg-type]
+                    first += len(src)  # type: ignore[arg-type]
+                self.mark = {"edges": first, "named": named}
+                yield block
 
-    def _nodes(self, named: bool, max_edges: int) -> Iterator[Block]:
+    def _settle(self, named: bool) -> None:
+        """Take the labels as what they are: those of numbered nodes, or all names that there are."""
         if not named:
             self._read_labels()
         elif self._labels_path is not None:
             self.closed = str(self._labels_path)
-            for names in listed_names(self._labels_path, 2 * max_edges):
-                yield NodeBlock(names)
 
     def _values(self, column: Any, first: int) -> Strings | np.ndarray[Any, Any]:
         """Take a column as numbers or names; `first` is the number of its first row."""

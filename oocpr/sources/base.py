@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from oocpr.errors import InputError
+from oocpr.sources.block import EdgeBlock
 from oocpr.sources.compressed import ByteStream, unpacked_name
-from oocpr.sources.places import place_of
+from oocpr.sources.lines import BLOCK_BYTES, LineReader
+from oocpr.sources.places import place_of, stamp
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.sources.block import Block, Labels, Names
+    from oocpr.sources.block import Block, Labels, NameBlock, Names
     from oocpr.sources.places import Place
 
     AnyPath = str | os.PathLike[str] | Place
+    AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
 
 
 class BaseSource:
@@ -38,6 +41,8 @@ class BaseSource:
     ----------
     name, size, position, nodes, labels, notices, closed, readable
         See `oocpr.sources.block.Source`.
+    mark
+        See `oocpr.sources.block.ResumableSource`.
     """
 
     def __init__(self, name: str, title: str, labels: AnyPath | None = None) -> None:
@@ -50,7 +55,17 @@ class BaseSource:
         self.notices: list[str] = []
         self.closed: str | None = None
         self.readable: Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names] | None = None
+        self.mark: dict[str, Any] | None = None
         self._labels_path = labels
+        self._begun: dict[str, Any] | None = None  # the mark behind which to begin
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell what the blocks depend on; None where nobody can tell."""
+        return None
+
+    def skip_to(self, mark: dict[str, Any]) -> None:
+        """Let ``blocks`` begin behind a mark that a source of the same identity gave."""
+        self._begun = mark
 
     def place(self, edge: int) -> str:
         """Say where the edge that came as number `edge`, counted from 0, stands."""
@@ -64,7 +79,7 @@ class BaseSource:
         InputError
             The source cannot be read, or holds no graph; names the file and the line or entry.
         """
-        empty = True
+        empty = self._begun is None
         for block in self._read(max_edges):
             empty = False
             yield block
@@ -74,6 +89,12 @@ class BaseSource:
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         raise NotImplementedError
+
+    def _together(self, blocks: Sequence[AnyBlock], mark: dict[str, Any] | None) -> Iterator[AnyBlock]:
+        """Yield blocks of which only the last one may be the last that is read."""
+        for number, block in enumerate(blocks, 1):
+            self.mark = mark if number == len(blocks) else None
+            yield block
 
     def _read_labels(self) -> None:
         """Take the labels from their file, and the number of nodes with them."""
@@ -112,12 +133,47 @@ class FileSource(BaseSource):
         self.size = None if None in sizes else sum(size for size in sizes if size is not None)
         self._before = 0
 
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the files, when they were changed, and how they are read; None for standard input."""
+        labels = [] if self._labels_path is None else [place_of(self._labels_path)]
+        files, named = ([stamp(place) for place in places] for places in (self._all_places(), labels))
+        if None in files or None in named:
+            return None
+        return {"reader": type(self).__name__, "name": self.name, "files": files, "labels": named}
+
+    def _all_places(self) -> Sequence[Place]:
+        """All files that decide what the blocks are, labels aside."""
+        return self.places
+
     def _streams(self) -> Iterator[ByteStream]:
         """Open the files one after the other."""
         for place in self.places:
             with ByteStream(place) as stream:
                 yield stream
                 self._before += stream.position
+
+    def _lines(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, ByteStream, LineReader]]:
+        """Open the files from the mark on, one after the other; with their numbers."""
+        first, start, line = (
+            0 if self._begun is None else self._begun[key] for key in ("file", "byte", "line")
+        )
+        self._before = sum(place.size or 0 for place in self.places[:first])
+        for number, place in enumerate(self.places[first:], first):
+            with ByteStream(place) as stream:
+                yield number, stream, LineReader(stream, block_bytes, start, max(1, line))
+                self._before += stream.position
+            start = line = 0
+
+    def _unread(self, blocks: Iterable[EdgeBlock]) -> Iterator[EdgeBlock]:
+        """Drop the edges before the mark, and mark the others; for what can be read from its front only."""
+        first = 0 if self._begun is None else int(self._begun["edges"])
+        done = 0
+        for block in blocks:
+            fresh = max(0, first - done)
+            done += len(block.src)
+            if done > first:
+                self.mark = {"edges": done}
+                yield EdgeBlock(block.src[fresh:], block.dst[fresh:], block.weight)
 
     def _advance(self, stream: ByteStream) -> None:
         """Take over how far the stream is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -133,4 +133,25 @@ class Source(Protocol):
 
     def place(self, edge: int) -> str:
         """Say where the edge that came as number `edge`, counted from 0, stands."""
+        ...
+
+
+@runtime_checkable
+class ResumableSource(Source, Protocol):
+    """A source of which another process can read what one has not read.
+
+    Attributes
+    ----------
+    mark
+        What leads behind the block that came last, as JSON; None where reading cannot begin there.
+    """
+
+    mark: dict[str, Any] | None
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell what the blocks depend on, as JSON that changes when they may; None where nobody can tell."""
+        ...
+
+    def skip_to(self, mark: dict[str, Any]) -> None:
+        """Let ``blocks`` begin behind a mark that a source of the same identity gave."""
         ...

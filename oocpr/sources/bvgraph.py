@@ -55,7 +55,13 @@ class BVGraphFile(FileSource):
         self.places = [self._places[".graph"]]
         self.size = self.places[0].size
 
+    def _all_places(self) -> Sequence[Place]:
+        return list(self._places.values())
+
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        yield from self._unread(self._lists(max_edges))
+
+    def _lists(self, max_edges: int) -> Iterator[EdgeBlock]:
         from oocpr.sources.bvlists import CUT_SHORT, NO_ROOM, WRONG, fill_block
 
         properties = _properties(self._places[".properties"])

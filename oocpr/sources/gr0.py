@@ -53,6 +53,6 @@ class Gr0File(FileSource):
                     labels.append(words[2].rstrip())
                 lines.drop()
             self.nodes, self.labels = len(labels), labels
-            for block in lines.edges(max_edges, EdgeLines(nodes=len(labels), lead="e")):
+            for block in self._unread(lines.edges(max_edges, EdgeLines(nodes=len(labels), lead="e"))):
                 self.position = stream.position
                 yield block

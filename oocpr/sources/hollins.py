@@ -46,7 +46,7 @@ class HollinsFile(FileSource):
             lines = LineReader(stream)
             self.nodes, stated = self._sizes(lines)
             self.labels = self._nodes(lines, self.nodes)
-            for block in lines.edges(max_edges, EdgeLines(first=1, nodes=self.nodes)):
+            for block in self._unread(lines.edges(max_edges, EdgeLines(first=1, nodes=self.nodes))):
                 self.position = stream.position
                 yield block
         if lines.entries != stated:

@@ -57,26 +57,40 @@ class LineReader:
         Where the bytes come from. A byte order mark at its front is skipped.
     block_bytes
         Bytes read at a time. The buffer grows up to `LONGEST_LINE` for lines that are longer.
+    start
+        Bytes of the stream to pass over first, which end with a line.
+    line
+        Number of the first line that is read, counted from 1.
 
     Attributes
     ----------
     line
-        Number of the next line, counted from 1.
+        Number of the next line.
     entries, zeros
         Edges read so far, and how many of them were left out because their value is zero.
     """
 
-    def __init__(self, stream: ByteStream, block_bytes: int = BLOCK_BYTES) -> None:
-        self.line = 1
+    def __init__(
+        self, stream: ByteStream, block_bytes: int = BLOCK_BYTES, start: int = 0, line: int = 1
+    ) -> None:
+        self.line = line
         self.entries = self.zeros = 0
         self._stream = stream
         self._name = stream.title
         self._bytes = bytearray(max(block_bytes, len(_BYTE_ORDER_MARK)) + 1)
         self._start = self._whole = self._end = 0  # unread bytes start, last whole line ends, bytes end
         self._finished = False
+        self._taken = start
+        if start:
+            stream.skip(start)
         self._fill()
-        if self._bytes.startswith(_BYTE_ORDER_MARK):
+        if not start and self._bytes.startswith(_BYTE_ORDER_MARK):
             self._start = len(_BYTE_ORDER_MARK)
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the stream before the next line."""
+        return self._taken - (self._end - self._start)
 
     def peek(self) -> str | None:
         """Look at the next line, without the characters that end it; None at the end of the stream."""
@@ -188,9 +202,11 @@ class LineReader:
                 if self._end and self._bytes[self._end - 1] != ord("\n"):
                     self._bytes[self._end] = ord("\n")
                     self._end += 1
+                    self._taken += 1
                 self._whole = self._end
                 break
             self._end += read
+            self._taken += read
             self._whole = self._bytes.rfind(b"\n", self._end - read, self._end) + 1
             if self._whole:
                 break

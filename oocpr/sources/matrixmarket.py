@@ -57,10 +57,10 @@ class MatrixMarketFile(FileSource):
             self.nodes, stated = self._sizes(lines)
             self._read_labels()
             form = EdgeLines(first=1, nodes=self.nodes, valued=field != "pattern")
-            edges = lines.edges(max_edges, form)
-            for block in edges if symmetry == "general" else both_ways(edges):
+            for block in self._unread(lines.edges(max_edges, form)):
                 self.position = stream.position
-                yield block
+                both = [block] if symmetry == "general" else list(both_ways([block]))
+                yield from self._together(both, self.mark)
         if lines.entries != stated:
             raise InputError(
                 f"{self.title} states {stated:,} entries and holds {lines.entries:,}.",

@@ -53,19 +53,35 @@ class NamesFile(FileSource):
     """
 
     def _read(self, max_edges: int) -> Iterator[Block]:
-        spelling = Spelling()
+        begun = self._begun
+        spelling = Spelling(None if begun is None else begun["spelling"])
         if self._labels_path is not None:
             self.closed = str(self._labels_path)
-            for names in listed_names(self._labels_path, 2 * max_edges):
+            for names in () if begun is not None else listed_names(self._labels_path, 2 * max_edges):
                 spelling.take(names)
                 yield NodeBlock(names)
         size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
-        for stream in self._streams():
-            for names in names_of(LineReader(stream, size), 2 * max_edges, pairs=True, skip=True):
+        passed = 0 if begun is None else int(begun["links"])
+        for number, stream, lines in self._lines(size):
+            # Names come out of larger pieces of text, and a mark says how many of a piece are done.
+            piece, done = lines.offset, 0
+            for names in names_of(lines, 2 * max_edges, pairs=True, skip=True):
+                if lines.offset > piece:
+                    passed = max(0, passed - done)
+                    piece, done = lines.offset, 0
+                fresh = 2 * max(0, passed - done)
+                done += names.starts.size // 2
+                if done <= passed:
+                    continue
+                passed = 0
                 self._advance(stream)
-                spelling.take(names)
-                src, dst = (Strings(names.text, names.starts[k::2], names.ends[k::2]) for k in (0, 1))
+                rest = Strings(names.text, names.starts[fresh:], names.ends[fresh:])
+                spelling.take(rest)
+                src, dst = (Strings(rest.text, rest.starts[k::2], rest.ends[k::2]) for k in (0, 1))
+                place = {"file": number, "byte": piece, "line": lines.line, "links": done}
+                self.mark = {**place, "spelling": spelling.seen}
                 yield NameBlock(src, dst)
+            passed = 0
         if spelling.encoded:
             self.readable = decoded
             self.notices.append("The names are percent-encoded; they are shown decoded.")

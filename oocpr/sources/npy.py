@@ -100,6 +100,7 @@ class NpyFiles(FileSource):
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
         first = 0
+        begin = 0 if self._begun is None else int(self._begun["edges"])
         waiting: _ArrayFile | None = None
         files: list[BinaryIO] = []
         try:
@@ -114,9 +115,13 @@ class NpyFiles(FileSource):
                         f"{place} has the shape {array.shape}.",
                         "Give two arrays of one dimension, or arrays of two dimensions only.",
                     )
-                for block in self._links(array, waiting, max_edges, first):
+                links = self._length(array, waiting)
+                passed = min(links, max(0, begin - first))
+                for block in self._links(array, waiting, passed, links, max_edges, first):
+                    passed += len(block.src)
+                    self.mark = {"edges": first + passed}
                     yield block
-                    first += len(block.src)
+                first += links
                 waiting = None
                 for file in files:
                     file.close()
@@ -129,20 +134,29 @@ class NpyFiles(FileSource):
                 f"{waiting.title} is one array of one dimension.", "Give the array of the other ends as well."
             )
 
-    def _links(
-        self, array: _ArrayFile, sources: _ArrayFile | None, max_edges: int, first: int
-    ) -> Iterator[EdgeBlock]:
+    @staticmethod
+    def _length(array: _ArrayFile, sources: _ArrayFile | None) -> int:
+        """Links of one array, or of two."""
         if sources is not None and sources.shape != array.shape:
             raise InputError(
                 f"{sources.title} and {array.title} have the shapes {sources.shape} and {array.shape}.",
                 "Give two arrays of the same length.",
             )
-        if sources is None:
-            links = array.shape[1] if two_ends(array.shape, array.title) else array.shape[0]
-        else:
-            links = array.shape[0]
+        by_rows = sources is None and two_ends(array.shape, array.title)
+        return int(array.shape[1] if by_rows else array.shape[0])
+
+    def _links(
+        self,
+        array: _ArrayFile,
+        sources: _ArrayFile | None,
+        begin: int,
+        links: int,
+        max_edges: int,
+        first: int,
+    ) -> Iterator[EdgeBlock]:
         size = self.size or 0
-        for start in range(0, links, max_edges):
+        self.position = min(size, self.position + begin * (size // max(1, links)))
+        for start in range(begin, links, max_edges):
             stop = min(links, start + max_edges)
             if sources is None:
                 src, dst = array.ends(start, stop)

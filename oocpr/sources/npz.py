@@ -82,10 +82,9 @@ class NpzFile(FileSource):
                 archive = opened.enter_context(zipfile.ZipFile(file))
                 parts = self._parts(archive, opened)
                 self._read_labels()
-                done = 0
-                for block in matrix_blocks(parts, max_edges, self.title, self.notices):
+                for block in self._unread(matrix_blocks(parts, max_edges, self.title, self.notices)):
                     yield block
-                    done += len(block.src)
+                    done = 0 if self.mark is None else int(self.mark["edges"])
                     self.position = (self.size or 0) * done // parts.entries
             except (zipfile.BadZipFile, EOFError, zlib.error, KeyError, ValueError) as error:
                 if isinstance(error, InputError):

@@ -64,6 +64,11 @@ class ParquetFiles(FileSource, TableSource):
         self.name, self.title = name, title
         self._columns = (source, target)
 
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the files, when they were changed, and which columns are read."""
+        known = super().identity()
+        return None if known is None else {**known, "columns": list(self._columns)}
+
     def _read(self, max_edges: int) -> Iterator[Block]:
         yield from self._blocks(self._batches(max_edges), max_edges)
 
@@ -71,18 +76,23 @@ class ParquetFiles(FileSource, TableSource):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        passed = 0 if self._begun is None else int(self._begun["edges"])
         for place in self.places:
             with place.open() as opened:
                 try:
                     file = pq.ParquetFile(_handed(place, opened), buffer_size=_BUFFER_BYTES, pre_buffer=False)
                     names = file.schema_arrow.names
                     columns = list(chosen_columns(names, *self._columns, str(place)))
-                    done = 0
-                    for batch in file.iter_batches(max_edges, columns=columns):
+                    groups, done = _groups_behind(file.metadata, passed)
+                    for batch in file.iter_batches(max_edges, row_groups=groups, columns=columns):
+                        fresh = max(0, passed - done)
                         done += batch.num_rows
+                        if done <= passed:
+                            continue
                         self.position = self._before + (place.size or 0) * done // file.metadata.num_rows
                         # The file may have them in another order.
-                        yield batch.select(columns)
+                        yield batch.select(columns).slice(fresh)
+                    passed = max(0, passed - file.metadata.num_rows)
                 except (pa.ArrowException, OSError, EOFError) as error:
                     if isinstance(error, OSError) and error.errno is not None:
                         raise
@@ -91,6 +101,17 @@ class ParquetFiles(FileSource, TableSource):
                         "Fetch or write the file again.",
                     ) from error
             self._before += place.size or 0
+
+
+def _groups_behind(metadata: Any, rows: int) -> tuple[list[int], int]:
+    """Number the row groups of a file that do not end within its first rows; with the rows before these."""
+    before = 0
+    for group in range(metadata.num_row_groups):
+        after = before + metadata.row_group(group).num_rows
+        if after > rows:
+            return list(range(group, metadata.num_row_groups)), before
+        before = after
+    return [], before
 
 
 def _handed(place: Place, opened: Any) -> Any:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
+_SKIP_BYTES = 1 << 16
+
 
 class Place(Protocol):
     """Something with bytes in it; as text it is what messages call it.
@@ -211,6 +213,18 @@ class Front(io.RawIOBase):
         self._taken += count
         return count
 
+    def skip(self, count: int) -> None:
+        """Pass over bytes without reading them, where the stream allows."""
+        held, self._held = self._held[:count], self._held[count:]
+        self._taken += len(held)
+        rest = count - len(held)
+        if rest and self._stream.seekable():
+            self._stream.seek(rest, io.SEEK_CUR)
+            self._taken += rest
+            return
+        while rest and (read := len(self.read(min(rest, _SKIP_BYTES)) or b"")):
+            rest -= read
+
     def tell(self) -> int:
         """Bytes taken so far."""
         return self._taken
@@ -220,6 +234,27 @@ class Front(io.RawIOBase):
         if not self.closed and self._stream is not getattr(sys.stdin, "buffer", None):
             self._stream.close()
         super().close()
+
+
+def stamp(place: Place) -> list[str | int] | None:
+    """Tell by what a file is known and whether it was changed, as JSON; None where nobody can tell.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     [name, size, time] = stamp(LocalFile(Path(file.name)))
+    >>> size, stamp(StandardInput())
+    (0, None)
+    """
+    if isinstance(place, LocalFile):
+        status = place.path.stat()
+        return [str(place.path.resolve()), status.st_size, status.st_mtime_ns]
+    if isinstance(place, RemoteFile):
+        system, path = place.found
+        with _naming(str(place)):
+            return [str(place), place.size or 0, str(system.ukey(path))]
+    return None
 
 
 def place_of(spec: str | os.PathLike[str] | Place) -> Place:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -127,6 +127,7 @@ class Rmat(BaseSource):
         self.size = 8 * self.edges  # two ids of 4 bytes an edge
         self.nodes = 1 << scale
         self._scale = scale
+        self._parameters = {"scale": scale, "edge_factor": edge_factor, "seed": seed, "permute": permute}
         draws = np.arange(1, 2 + 2 * _ROUNDS, dtype=np.uint64) * _GAMMA + np.uint64(seed)
         draws = np.array([_mix(draw) for draw in draws], np.uint64)
         self._key = draws[0]
@@ -136,11 +137,16 @@ class Rmat(BaseSource):
             else np.empty((0, 2), np.uint64)
         )
 
+    def identity(self) -> dict[str, Any]:
+        """Tell the parameters."""
+        return {"reader": "Rmat", **self._parameters}
+
     def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
         """Yield the edges in blocks of at most `max_edges`, each made by all cores."""
         cores = len(os.sched_getaffinity(0))
+        begin = 0 if self._begun is None else int(self._begun["edges"])
         with ThreadPoolExecutor(cores, thread_name_prefix="oocpr-rmat") as pool:
-            for first in range(0, self.edges, max_edges):
+            for first in range(begin, self.edges, max_edges):
                 count = min(max_edges, self.edges - first)
                 src, dst = np.empty(count, np.uint32), np.empty(count, np.uint32)
                 pieces = max(1, min(cores, count >> 16))
@@ -152,6 +158,7 @@ class Rmat(BaseSource):
                 for piece in made:
                     piece.result()
                 self.position = 8 * (first + count)
+                self.mark = {"edges": first + count}
                 yield EdgeBlock(src, dst)
 
     def _fill(self, first: int, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:

@@ -6,7 +6,7 @@ escape: then different names stay different, which two names that decode to the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -64,6 +64,11 @@ def _decode(text, starts, ends, spellings, out, out_ends):  # type: ignore[no-un
 class Spelling:
     """Watches all names of a source.
 
+    Parameters
+    ----------
+    seen
+        What another one has seen of them before.
+
     Examples
     --------
     >>> from oocpr.sources.block import Strings
@@ -76,9 +81,10 @@ class Spelling:
     'Béla'
     """
 
-    def __init__(self) -> None:
-        self._spellings = np.zeros(256, np.uint8)
-        self._fine = True
+    def __init__(self, seen: dict[str, Any] | None = None) -> None:
+        spellings = bytes(256) if seen is None else bytes.fromhex(seen["spellings"])
+        self._spellings = np.frombuffer(spellings, np.uint8).copy()
+        self._fine = seen is None or bool(seen["fine"])
 
     def take(self, names: Strings) -> None:
         """Look at some more names."""
@@ -93,6 +99,11 @@ class Spelling:
                 str(out[: ends[-1]].data, "utf-8")
             except UnicodeDecodeError:
                 self._fine = False
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """What is known of the names so far, as JSON."""
+        return {"spellings": self._spellings.tobytes().hex(), "fine": bool(self._fine)}
 
     @property
     def encoded(self) -> bool:

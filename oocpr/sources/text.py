@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from oocpr.sources.base import FileSource
-from oocpr.sources.lines import EdgeLines, LineReader
+from oocpr.sources.lines import EdgeLines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,8 @@ class TextFile(FileSource):
         self._read_labels()
         nodes = self.nodes
         form = EdgeLines(signed=True) if nodes is None else EdgeLines(nodes=nodes)
-        for stream in self._streams():
-            for block in LineReader(stream).edges(max_edges, form):
+        for number, stream, lines in self._lines():
+            for block in lines.edges(max_edges, form):
                 self._advance(stream)
+                self.mark = {"file": number, "byte": lines.offset, "line": lines.line}
                 yield block

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
 import numpy as np
 
 from oocpr.sources.base import BaseSource
-from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, Strings
+from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, ResumableSource, Strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -95,8 +95,21 @@ class Undirected(BaseSource):
         for name in ("size", "position", "nodes", "labels", "notices", "closed", "readable"):
             setattr(self, name, getattr(self._source, name))
 
+    def identity(self) -> dict[str, Any] | None:
+        """Tell what the source depends on; None where nobody can tell."""
+        known = self._source.identity() if isinstance(self._source, ResumableSource) else None
+        return None if known is None else {"undirected": known}
+
+    def skip_to(self, mark: dict[str, Any]) -> None:
+        """Let ``blocks`` begin behind a mark that a source of the same identity gave."""
+        super().skip_to(mark)
+        assert isinstance(self._source, ResumableSource)
+        self._source.skip_to(mark)
+
     def place(self, edge: int) -> str:
         """Say where edge number `edge`, from 0, stands in the source; of one turned round, one near it."""
+        if self._begun is not None:
+            return self.name  # the blocks before the mark are not known
         read = 0
         for forward, backward in self._counts:
             if edge < forward + backward:
@@ -112,7 +125,7 @@ class Undirected(BaseSource):
             if not isinstance(block, NodeBlock):
                 forward, *backward = map(_edges, both)
                 self._counts.append((forward, sum(backward)))
-            yield from both
+            yield from self._together(both, getattr(self._source, "mark", None))
         self._follow()
 
 

@@ -28,6 +28,9 @@ class NewFolder:
         Whether what stands there is replaced, in the end and at once.
     marker
         Attribute of the Zarr group that stands there, if it may be replaced: no other folder ever is.
+    kept
+        Where to write until then, on the same disk; it stays there if it is not published, with what it holds
+        already. None for a folder that goes away.
 
     Attributes
     ----------
@@ -40,15 +43,27 @@ class NewFolder:
         If something stands there and is not to be replaced, or nothing can be written there.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool, marker: str) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, overwrite: bool, marker: str, kept: Path | None = None
+    ) -> None:
         self.path = Path(path)
-        self.temporary = self.path.with_name(f"{self.path.name}.partial-{os.getpid()}.zarr")
+        own = f"{self.path.name}.partial-{os.getpid()}.zarr"
+        self.temporary = self.path.with_name(own) if kept is None else kept
+        self._replaced = replaced_name(self.path, kept=kept is not None)
+        self._kept = kept is not None
         self._overwrite = overwrite
         self._marker = marker
-        self._refuse_existing()
+        self._restore()
+        refuse_existing(self.path, overwrite=overwrite, marker=marker)
         with naming_failures(self.path):
-            shutil.rmtree(self.temporary, ignore_errors=True)
-            self.temporary.mkdir(parents=True)
+            if not self._kept:
+                shutil.rmtree(self.temporary, ignore_errors=True)
+            self.temporary.mkdir(parents=True, exist_ok=self._kept)
+
+    def _restore(self) -> None:
+        """Put back what a process was about to replace when it ended."""
+        if self._kept and self._replaced.exists() and not os.path.lexists(self.path):
+            self._replaced.rename(self.path)
 
     def publish(self) -> None:
         """Give the folder its name.
@@ -58,28 +73,33 @@ class NewFolder:
         UsageError
             If something stands there by now and is not to be replaced.
         """
-        self._refuse_existing()
+        refuse_existing(self.path, overwrite=self._overwrite, marker=self._marker)
         with naming_failures(self.path):
-            old = self.path.with_name(f"{self.path.name}.replaced-{os.getpid()}")
             if self.path.exists():
-                self.path.rename(old)
+                self.path.rename(self._replaced)
             self.temporary.rename(self.path)
-            _remove(old)
+            remove(self._replaced)
 
     def discard(self) -> None:
-        """Remove what was written; does nothing once it is published."""
-        _remove(self.temporary)
+        """Remove what was written, unless it is kept; does nothing once it is published."""
+        if not self._kept:
+            remove(self.temporary)
 
-    def _refuse_existing(self) -> None:
-        if not os.path.lexists(self.path):
-            return
-        if not self._overwrite:
-            raise UsageError(f"{self.path} exists.", "Choose another name, or allow it to be replaced.")
-        metadata = self.path / "zarr.json"
-        if not metadata.is_file() or f'"{self._marker}"' not in metadata.read_text(errors="replace"):
-            raise UsageError(
-                f"{self.path} is something else than what would replace it.", "Choose another name."
-            )
+
+def refuse_existing(path: Path, *, overwrite: bool, marker: str) -> None:
+    """Raise UsageError where something stands that is not to be replaced; see `NewFolder`."""
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise UsageError(f"{path} exists.", "Choose another name, or allow it to be replaced.")
+    metadata = path / "zarr.json"
+    if not metadata.is_file() or f'"{marker}"' not in metadata.read_text(errors="replace"):
+        raise UsageError(f"{path} is something else than what would replace it.", "Choose another name.")
+
+
+def replaced_name(path: Path, *, kept: bool) -> Path:
+    """Name that a folder has while it is being replaced: one that another process finds, if `kept`."""
+    return path.with_name(f"{path.name}.replaced" + ("" if kept else f"-{os.getpid()}"))
 
 
 @contextlib.contextmanager
@@ -168,7 +188,8 @@ def _flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a folder with all it holds, or a file, if there is one."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

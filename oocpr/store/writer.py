@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
+import zlib
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,7 +14,7 @@ from zarr.codecs import Crc32cCodec
 
 from oocpr.errors import UsageError
 from oocpr.store.arrays import Appender, write_attributes
-from oocpr.store.atomic import NewFolder, naming_failures
+from oocpr.store.atomic import NewFolder, naming_failures, refuse_existing, remove, replaced_name
 from oocpr.store.checksum import crc32c
 from oocpr.store.codec import PackedInts
 from oocpr.store.format import (
@@ -27,19 +29,37 @@ from oocpr.store.format import (
     Attributes,
 )
 from oocpr.store.labels import write_labels
-from oocpr.store.packing import TileCoder
+from oocpr.store.packing import TileCoder, decode_tile
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
     from types import TracebackType
 
     from numpy.typing import NDArray
 
     from oocpr.store.labels import TextPiece
 
+_CRC_BYTES = 4
 _ROWS_CHUNK = 1 << 18
 """Entries of a chunk of the arrays that have one for each row: 2 MiB of offsets in memory."""
+
+
+def root_checksum(path: Path) -> int | None:
+    """Checksum the root's metadata of a store in a folder; None where there are none."""
+    metadata = path / "zarr.json"
+    return zlib.crc32(metadata.read_bytes()) if metadata.is_file() else None
+
+
+def check_place(path: Path, *, overwrite: bool) -> None:
+    """Raise UsageError where `GraphWriter` would."""
+    refuse_existing(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
+
+
+def remove_replaced(path: Path) -> None:
+    """Remove the store in whose place another got the name, if the writer of that, which kept it, did not."""
+    remove(replaced_name(path, kept=True))
 
 
 class GraphWriter:
@@ -51,6 +71,12 @@ class GraphWriter:
         The store to make.
     overwrite
         Whether a store that stands there is replaced; it stays until the new one is whole.
+    kept
+        Folder to write in, on the same disk, which stays if the store is not finished; the tiles that another
+        writer has left there can be taken over. None for one of its own.
+    note
+        Told ``{"tile", "bytes", "crc"}`` when a tile is written, and ``{"whole"}``, a checksum of the root's
+        metadata, when all is and before the store gets its name.
 
     Raises
     ------
@@ -74,20 +100,30 @@ class GraphWriter:
     (3, 3, [0, 2, 3, 3])
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        kept: Path | None = None,
+        note: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY, kept=kept)
+        self._note = note
         self._tile_rows = [0]
+        self._checksums: dict[int, int] = {}
         self._edges = 0
         self._tile_sizes: set[int] = set()
         self._last_size = 0
         self._column_bytes = 0
         self._max_tile_bytes = 0
+        self._chunks = self._new.temporary / INDICES / "c"
         with self._writing():
+            _drop_all_but(self._new.temporary, self._chunks)
             self._root = zarr.create_group(str(self._new.temporary), zarr_format=3)
             self._root.attrs[ATTRIBUTES_KEY] = {UNFINISHED_KEY: True}
             self._root.create_group("in_edges")
-            self._chunks = self._new.temporary / INDICES / "c"
-            self._chunks.mkdir(parents=True)
+            self._chunks.mkdir(parents=True, exist_ok=True)
             self._indptr = Appender(self._root, INDPTR, "int64", _ROWS_CHUNK, PackedInts())
             self._indptr.append(np.zeros(1, np.int64))
 
@@ -118,7 +154,7 @@ class GraphWriter:
         """
         with self._writing():
             coded = TileCoder().encode(columns, lengths)
-            self.put_tile(len(self._tile_rows) - 1, coded)
+            self.put_tile(self.tiles, coded)
         self.enter_tile(coded.size, columns.size, lengths)
 
     def put_tile(self, tile: int, coded: NDArray[np.uint8]) -> None:
@@ -132,10 +168,11 @@ class GraphWriter:
             What `oocpr.store.packing.TileCoder` makes of it, uint8, shape (bytes,).
         """
         with naming_failures(self._new.path), (self._chunks / str(tile)).open("wb", buffering=0) as file:
-            checksum = crc32c(coded).to_bytes(4, "little")
-            for part in (coded.data, memoryview(checksum)):
+            checksum = crc32c(coded)
+            for part in (coded.data, memoryview(checksum.to_bytes(_CRC_BYTES, "little"))):
                 while part:
                     part = part[file.write(part) :]
+        self._checksums[tile] = checksum
 
     def enter_tile(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
         """Append the next tile, whose bytes are written.
@@ -149,11 +186,52 @@ class GraphWriter:
         lengths
             As for `add_tile`.
         """
+        checksum = self._checksums.pop(self.tiles)
+        if self._note is not None:
+            with self._writing():
+                self._note({"tile": self.tiles, "bytes": size, "crc": checksum})
+        self._count(size, edges, lengths)
+
+    def take_tile(self, size: int, checksum: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]] | None:
+        """Append the next tile as it lies in the kept folder.
+
+        Parameters
+        ----------
+        size, checksum
+            What `note` was told of it.
+
+        Returns
+        -------
+        columns, lengths
+            As `add_tile` takes them; None where the tile is not there, or not what was written.
+        """
+        path = self._chunks / str(self.tiles)
+        stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
+        coded = stored[:-_CRC_BYTES]
+        told = checksum.to_bytes(_CRC_BYTES, "little")
+        if coded.size != size or stored[size:].tobytes() != told or crc32c(coded) != checksum:
+            return None
+        columns, lengths = decode_tile(coded)
+        self._count(size, columns.size, lengths)
+        return columns, lengths
+
+    @property
+    def tiles(self) -> int:
+        """Tiles so far."""
+        return len(self._tile_rows) - 1
+
+    @property
+    def edges(self) -> int:
+        """Edges so far."""
+        return self._edges
+
+    def _count(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
+        """Take note of a tile of `size` encoded bytes."""
         with self._writing():
             offsets = np.cumsum(lengths[:-1], dtype=np.int64)
             offsets += self._edges
             self._indptr.append(offsets)
-        if len(self._tile_rows) > 1:
+        if self.tiles:
             self._tile_sizes.add(self._last_size)
         self._last_size = edges
         self._edges += edges
@@ -242,6 +320,8 @@ class GraphWriter:
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
             write_attributes(self._root, ATTRIBUTES_KEY, attributes.to_json(), NODES)
+            if self._note is not None:
+                self._note({"whole": root_checksum(self._new.temporary)})
         self._new.publish()
         return attributes
 
@@ -269,3 +349,14 @@ class GraphWriter:
         except BaseException:
             self.abort()
             raise
+
+
+def _drop_all_but(folder: Path, chunks: Path) -> None:
+    """Remove what a folder holds, the tiles excepted."""
+    for path in folder.iterdir() if folder != chunks else ():
+        if chunks.is_relative_to(path):
+            _drop_all_but(path, chunks)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -255,6 +255,19 @@ def test_an_existing_store_is_replaced_only_when_asked(
     assert json.loads(oocpr_command("info", store, "--json", "-").out)["nodes"] == 6
 
 
+def test_a_run_begins_from_earlier_ranks(oocpr_command: Run, store: Path, tmp_path: Path) -> None:
+    ranks = tmp_path / "ranks.csv"
+    tiles = ("rank", store, "--method", "mixed", "--json", "-")
+    cold = json.loads(oocpr_command(*tiles, "-o", ranks).out)
+    warm = json.loads(oocpr_command(*tiles, "--start", ranks).out)
+    assert warm["passes"] < cold["passes"]
+    assert warm["error_bound"] <= 1e-10
+    ranks.write_text("node,rank\nhome,-1\n")
+    refused = oocpr_command(*tiles, "--start", ranks)
+    assert refused.code == 2
+    assert "the least is -1.0" in refused.err
+
+
 def test_personalization_from_a_file_of_names(oocpr_command: Run, store: Path, tmp_path: Path) -> None:
     seeds = tmp_path / "seeds.txt"
     seeds.write_text("contact\n")

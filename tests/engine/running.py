@@ -102,6 +102,7 @@ def rank(
     backend: str = "cpu",
     threads: int | None = 1,
     teleport: NDArray[np.float64] | None = None,
+    start: NDArray[np.float64] | None = None,
     client: Any = None,
     progress: Any = None,
     **parameters: Any,
@@ -121,6 +122,7 @@ def rank(
         backend=backend,
         threads=threads,
         teleport=teleport,
+        start=start,
         **more,
     )
 
@@ -151,7 +153,8 @@ def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
     """Do `count` passes with the functions that a run is made of, and look at all rows after each."""
     stripes = [tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
     degree = np.maximum(store.out_degree(0, store.nodes), 1)
-    state = method.begin(job.settings, len(stripes), 1.0 if job.teleport is not None else 1 / store.nodes)
+    uniform = job.teleport is None and job.start is None
+    state = method.begin(job.settings, len(stripes), 1 / store.nodes if uniform else 1.0)
     p = np.zeros(store.nodes)
     try:
         for _ in range(count):
@@ -179,6 +182,7 @@ def rank_whole(
     *,
     threads: int = 2,
     teleport: NDArray[np.float64] | None = None,
+    start: NDArray[np.float64] | None = None,
     kept: dict[str, Any] | None = None,
     client: Any = None,
     **chosen: Any,
@@ -203,6 +207,7 @@ def rank_whole(
         path=str(store.path),
         threads=threads,
         teleport=teleport,
+        start=start,
         kept=kept,
         client=client,
     )

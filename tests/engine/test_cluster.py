@@ -70,6 +70,9 @@ def test_a_worker_that_has_the_graph_whole_gives_the_bits_of_this_process(stored
     run, alone = rank_whole(store, client=scaled(client, 2)), rank_whole(store, threads=1)
     assert np.array_equal(run.ranks, alone.ranks)
     assert run.error_bound == alone.error_bound
+    start = alone.ranks
+    run, alone = (rank_whole(store, client=which, start=start) for which in (client, None))
+    assert np.array_equal(run.ranks, alone.ranks)
 
 
 def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
@@ -80,6 +83,7 @@ def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
     for how in (
         {"method": "residual", "reads": "bits8", "kept": "none"},
         {"method": "mixed", "reads": "float32", "teleport": teleport, "dangling": "weakly", "threads": 2},
+        {"method": "mixed", "reads": "bits16", "start": rank(store).ranks},
     ):
         alone = rank(store, stripes=STRIPES, **how)
         run = rank(store, stripes=STRIPES, client=client, **how)

@@ -36,9 +36,9 @@ def graph_for(chosen):
 def assert_one_store(source, folder, contents, chosen):
     """Any budget chooses this order and makes the store of who asks for it; returns the reason."""
     said = []
-    facts = build_store(source, folder / "auto.zarr", memory=PLENTY, order="auto", tell=said.append)
+    facts = build_store(source, folder / "auto.zarr", memory=PLENTY, order="auto", explain=said.append)
     assert facts.order == chosen
-    build_store(source, folder / "told.zarr", memory=PLENTY, order=chosen, tell=said.append)
+    build_store(source, folder / "told.zarr", memory=PLENTY, order=chosen, explain=said.append)
     build_store(
         source,
         folder / "tight.zarr",
@@ -107,7 +107,7 @@ def test_labels_are_names_too(tmp_path, arrays, contents):
 def test_a_graph_that_is_in_the_order_of_degrees_is_kept(tmp_path, arrays):
     said = []
     facts = build_store(
-        arrays([0, 0, 1], [1, 2, 2]), tmp_path / "g.zarr", memory=PLENTY, order="auto", tell=said.append
+        arrays([0, 0, 1], [1, 2, 2]), tmp_path / "g.zarr", memory=PLENTY, order="auto", explain=said.append
     )
     assert facts.order == "keep"
     assert "by out-degree" not in said[0]

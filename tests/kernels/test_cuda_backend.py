@@ -102,6 +102,29 @@ def test_a_run_takes_no_more_passes_than_on_a_processor(
     assert [x.residual for x in ours.history] == [x.residual for x in again.history]
 
 
+@RUNS
+@pytest.mark.parametrize("reads", READS)
+def test_a_given_start_is_pushed_as_on_a_processor(device: Device, reads: str) -> None:
+    with Stored(random_digraph(300, 1200, seed=3), 500) as store:
+        answer = rank(store, tol=1e-12).ranks
+        settings = Settings(reads=reads, sweeps=1)
+        plan = plan_of(store, settings, stripes=2)
+        jobs = [
+            Job("", settings, plan, backend, threads=1, start=answer)
+            for backend in ("reference", CudaBackend(device))
+        ]
+        # Rounding to float64 leaves nothing of the start.
+        count = 1 if reads == "float64" else 2
+        for plain, ours in zip(*(passes(job, store, count) for job in jobs), strict=True):
+            assert np.array_equal(ours.pushed, plain.pushed)
+            assert abs(ours.residual - plain.residual) <= 1e-14
+        cold = rank(store, backend=CudaBackend(device), reads=reads, stripes=2)
+        assert (
+            rank(store, backend=CudaBackend(device), reads=reads, stripes=2, start=answer).passes
+            < cold.passes
+        )
+
+
 class Quiet(CudaBackend):
     """Rows that mix but propose nothing to each other."""
 

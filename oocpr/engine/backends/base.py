@@ -63,7 +63,8 @@ class PublishStep:
     Parameters
     ----------
     start
-        Push the teleport vector: the first pass.
+        Push what the ranks lack of the vector that the run begins from: in the first pass, and in more where
+        that vector is given.
     restart
         Forget ranks and residual and push their sum: textbook power iteration.
     weights
@@ -182,9 +183,23 @@ class Backend(Protocol):
     name: str
 
     def allocate(
-        self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
+        self,
+        spec: StripeSpec,
+        degree: NDArray[np.uint32],
+        teleport: NDArray[np.float64] | None,
+        start: NDArray[np.float64] | None = None,
     ) -> Any:
-        """State of a stripe, zero ranks and residual; `degree` uint32, `teleport` float64, shape (rows,)."""
+        """State of a stripe, zero ranks and residual.
+
+        Parameters
+        ----------
+        degree
+            uint32, shape (rows,).
+        teleport
+            float64, shape (rows,); None where uniform.
+        start
+            What the run begins from, float64, shape (rows,); None for the teleport vector.
+        """
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> Any:
         """What rows gather, for all nodes: last push, and beside it this pass's proposal."""

@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class CpuState:
-    """A stripe's rows, and the push they made last."""
+    """A stripe's rows, the push they made last, and what their run begins from, shape (0,) where uniform."""
 
     spec: StripeSpec
     rows: Rows
     pushed: NDArray[np.generic]
+    start: NDArray[np.float64]
 
 
 @dataclass
@@ -101,22 +102,28 @@ class CpuBackend:
         self._scratch: list[Scratch] = []
 
     def allocate(
-        self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
+        self,
+        spec: StripeSpec,
+        degree: NDArray[np.uint32],
+        teleport: NDArray[np.float64] | None,
+        start: NDArray[np.float64] | None = None,
     ) -> CpuState:
         """See Backend."""
         rows, slots = spec.rows, spec.slots
+        teleport = np.empty(0) if teleport is None else teleport
         return CpuState(
             spec,
             Rows(
                 np.zeros(rows),
                 np.zeros(rows),
                 degree,
-                np.empty(0) if teleport is None else teleport,
+                teleport,
                 np.zeros(rows if spec.proposals else 0, np.float32),
                 np.zeros((slots, rows), np.float32),
                 np.zeros((slots, rows), np.float32),
             ),
             np.zeros(rows, READS[spec.reads].dtype),
+            teleport if start is None else start,
         )
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> CpuReads:
@@ -138,6 +145,7 @@ class CpuBackend:
         self._team.run(
             publish,
             rows,
+            state.start,
             1 / spec.nodes,
             np.array([slot for slot, _ in step.weights], np.int64),
             np.array([theta for _, theta in step.weights], np.float64),

@@ -22,15 +22,17 @@ BLOCK = 1024
 
 
 @inner()
-def _first_push(kind, count, p, r, push, teleport, uniform, steps, slots, thetas, begin, out):
+def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, begin, out):
     """Write the next push of a block of rows to `out`; see publish_block."""
     if kind == 0:
         for i in range(count):
             out[i] = uniform
-        if teleport.size:
-            given = teleport[begin : begin + count]
+        if start.size:
+            given = start[begin : begin + count]
             for i in range(count):
                 out[i] = given[i]
+        for i in range(count):
+            out[i] -= p[i]
     elif kind == 1:
         for i in range(count):
             out[i] = p[i] + r[i]
@@ -52,15 +54,17 @@ def _first_push(kind, count, p, r, push, teleport, uniform, steps, slots, thetas
 
 
 @inner()
-def publish_block(block, rows, uniform, slots, thetas, kind, pushed, table, scale, sums, out):
+def publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out):
     """Round the next push of one block of rows and add it to the ranks.
 
     Parameters
     ----------
     rows
         Rows of the stripe.
+    start
+        What the run begins from, float64, shape (rows,); (0,) where that is `uniform`.
     kind
-        0 teleport vector, 1 restart from p + r, 2 residual, 3 mixed proposal.
+        0 the start less p, 1 restart from p + r, 2 residual, 3 mixed proposal.
     slots, thetas
         What to subtract, a multiple of each remembered step.
     pushed
@@ -77,7 +81,7 @@ def publish_block(block, rows, uniform, slots, thetas, kind, pushed, table, scal
     r = rows.r[begin:end]
     degree = rows.degree[begin:end]
     stored = pushed[begin:end]
-    _first_push(kind, count, p, r, rows.push, rows.teleport, uniform, rows.steps, slots, thetas, begin, out)
+    _first_push(kind, count, p, r, rows.push, start, uniform, rows.steps, slots, thetas, begin, out)
     for i in range(count):
         stored[i] = narrowed(pushed, out[i] / float64(max(degree[i], uint32(1))), scale)
     for i in range(count):

@@ -163,12 +163,12 @@ class Orders(NamedTuple):
 
 
 @entry()
-def publish(me, team, counter, rows, uniform, slots, thetas, kind, pushed, table, scale, sums):  # noqa: ARG001
+def publish(me, team, counter, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums):  # noqa: ARG001
     """Publish the blocks of one thread."""
     out = np.empty(BLOCK, np.float64)
     blocks = sums.shape[0]
     for block in range(blocks * me // team, blocks * (me + 1) // team):
-        publish_block(block, rows, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
+        publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
 
 
 @entry()

@@ -128,11 +128,15 @@ class CudaBackend:
             self._faults = device.xp.zeros(1, np.uint32)
 
     def allocate(
-        self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
+        self,
+        spec: StripeSpec,
+        degree: NDArray[np.uint32],
+        teleport: NDArray[np.float64] | None,
+        start: NDArray[np.float64] | None = None,
     ) -> RowState:
         """See Backend."""
         with self._device, self._lock:
-            return self._vectors_of(spec).allocate(spec, degree, teleport)
+            return self._vectors_of(spec).allocate(spec, degree, teleport, start)
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:
         """See Backend."""

@@ -24,7 +24,7 @@ THREADS = 256
 ROWS = 4 * THREADS
 """Threads of a block, and the rows that it takes."""
 
-TELEPORT, RESTART, RESIDUAL, MIXED = (np.int32(kind) for kind in range(4))
+START, RESTART, RESIDUAL, MIXED = (np.int32(kind) for kind in range(4))
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class RowState:
         uint32, shape (rows,).
     teleport
         float64, shape (rows,); None where uniform.
+    start
+        What the run begins from, float64, shape (rows,); None for the teleport vector.
     ranks, residual
         float64, shape (rows,).
     push
@@ -105,6 +107,7 @@ class RowState:
     spec: StripeSpec
     degree: Any
     teleport: Any
+    start: Any
     ranks: Any
     residual: Any
     push: Any
@@ -147,7 +150,11 @@ class Vectors:
         self._settle = device.load("local.cu").get_function("settle")
 
     def allocate(
-        self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
+        self,
+        spec: StripeSpec,
+        degree: NDArray[np.uint32],
+        teleport: NDArray[np.float64] | None,
+        start: NDArray[np.float64] | None,
     ) -> RowState:
         """Rows of a stripe without ranks and residual."""
         xp = self._device.xp
@@ -157,6 +164,7 @@ class Vectors:
             spec,
             degree=xp.asarray(degree),
             teleport=None if teleport is None else xp.asarray(teleport),
+            start=None if start is None else xp.asarray(start),
             ranks=xp.zeros(rows),
             residual=xp.zeros(rows),
             push=xp.zeros(rows if spec.proposals else 1, np.float32),
@@ -175,7 +183,7 @@ class Vectors:
         if spec.rows == 0:
             return Pushed(0.0, 0.0, 0.0)
         usual = MIXED if spec.proposals or spec.slots else RESIDUAL
-        kind = TELEPORT if step.start else RESTART if step.restart else usual
+        kind = START if step.start else RESTART if step.restart else usual
         weighted = 0
         if step.weights:
             thetas = np.zeros(self._slots)
@@ -189,7 +197,8 @@ class Vectors:
             (blocks,),
             (THREADS,),
             (
-                np.uint64(spec.rows), kind, np.float64(1 / spec.nodes), state.teleport, state.degree,
+                np.uint64(spec.rows), kind, np.float64(1 / spec.nodes),
+                state.teleport if state.start is None else state.start, state.degree,
                 state.ranks, state.residual, state.push, state.changes, state.steps, state.thetas,
                 np.uint32(weighted), np.float64(step.carry), np.int32(step.carry_slot),
                 np.float64(step.scale), state.stored, state.partials, stride,

@@ -31,6 +31,7 @@ class ReferenceState:
     degree: NDArray[np.float64]
     dangling: NDArray[np.bool_]
     teleport: NDArray[np.float64]
+    start: NDArray[np.float64]
     p: NDArray[np.float64]
     r: NDArray[np.float64]
     proposal: NDArray[np.float64]
@@ -45,7 +46,11 @@ class ReferenceBackend:
     name = "reference"
 
     def allocate(
-        self, spec: StripeSpec, degree: NDArray[np.uint32], teleport: NDArray[np.float64] | None
+        self,
+        spec: StripeSpec,
+        degree: NDArray[np.uint32],
+        teleport: NDArray[np.float64] | None,
+        start: NDArray[np.float64] | None = None,
     ) -> ReferenceState:
         """See Backend."""
         if teleport is None:
@@ -55,6 +60,7 @@ class ReferenceBackend:
             np.maximum(degree, 1).astype(np.float64),
             degree == 0,
             teleport,
+            teleport if start is None else start,
             p=np.zeros(spec.rows),
             r=np.zeros(spec.rows),
             proposal=np.zeros(spec.rows),
@@ -76,7 +82,7 @@ class ReferenceBackend:
             if step.carry_slot >= 0:
                 state.changes[step.carry_slot, 0] += step.carry
         if step.start:
-            push = state.teleport
+            push = state.start - state.p
         elif step.restart:
             push = state.p + state.r
             state.p[:] = 0

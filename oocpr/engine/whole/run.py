@@ -51,6 +51,9 @@ class WholeRun:
         None for all cores this process may use; results do not depend on it.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
+    start
+        What is pushed first, float64, shape (nodes,), sums to 1; None for what the teleport vector makes rows
+        send each other.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class WholeRun:
         settings: Settings,
         threads: int | None,
         teleport: NDArray[np.float64] | None,
+        start: NDArray[np.float64] | None = None,
     ) -> None:
         nodes = len(graph.degree)
         self._settings = settings
@@ -75,8 +79,12 @@ class WholeRun:
         )
         self._sending = _sending(graph, settings.damping)
         self._most = math.ceil(math.log(SETTLED / 10) / math.log(settings.damping))
-        # What the teleport vector makes rows send each other is what is pushed first.
-        self._team.run(solve, 0, self._levels, self._ranking.r, self._most, 0.0, self._sending)
+        if start is None:
+            self._team.run(solve, 0, self._levels, self._ranking.r, self._most, 0.0, self._sending)
+        else:
+            sends = self._sending.sends[nodes + 1 : 2 * nodes + 1]
+            np.multiply(start, settings.damping, out=sends, casting="same_kind")
+            sends /= np.maximum(graph.degree, np.uint32(1))
         self._ranking.r[:] = 0.0
 
     def rank(self, begun: float, bytes_read: int, progress: Progress) -> Solution:
