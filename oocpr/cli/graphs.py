@@ -134,8 +134,8 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
     appears under its name only when it is whole.
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
-    options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 8 bytes an edge and 8 to
-    16 more for named nodes and for orders other than keep.
+    options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,
+    and in up to 16 for named nodes and for orders other than keep.
     """
     from oocpr.api import import_graph
 
