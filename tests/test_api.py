@@ -241,6 +241,36 @@ def test_ranks_in_any_order_are_verified_by_name(graph: oocpr.Graph, tmp_path: P
     assert oocpr.verify(graph, path).bound <= 1e-10
 
 
+@pytest.mark.parametrize("order", ["keep", "degree", "bfs", "auto"])
+@pytest.mark.parametrize("asked", [{}, {"method": "mixed"}, {"method": "residual", "reads": "bits8"}])
+def test_a_node_has_its_rank_in_any_order(
+    adjacency: coo_array, tmp_path: Path, order: str, asked: dict[str, Any]
+) -> None:
+    graph = oocpr.import_graph(adjacency, tmp_path / "graph.zarr", order=order)
+    assert (graph.reason is None) == (order != "auto")
+    ranks = oocpr.pagerank(graph, **asked)
+    found = dict(ranks.top(2000))
+    exact = reference(adjacency)
+    assert ranks.error_bound is not None
+    assert sum(abs(found[node] - exact[node]) for node in range(2000)) <= ranks.error_bound
+
+
+@pytest.mark.parametrize("order", ["keep", "degree", "host", "bfs", "auto"])
+def test_a_name_has_its_rank_in_any_order(adjacency: coo_array, tmp_path: Path, order: str) -> None:
+    names = [f"http://www.h{node * 7 % 90}.org/{node}" for node in range(2000)]
+    (tmp_path / "links.tsv").write_text(
+        "".join(f"{names[u]}\t{names[v]}\n" for u, v in zip(*adjacency.coords, strict=True))
+    )
+    graph = oocpr.import_graph(tmp_path / "links.tsv", tmp_path / "graph.zarr", order=order)
+    ranks = oocpr.pagerank(graph)
+    linked = np.unique(np.concatenate(adjacency.coords))
+    exact = reference(csr_array(adjacency)[linked][:, linked].tocoo())
+    found = dict(ranks.top(2000))
+    assert found.keys() == {names[node] for node in linked}
+    assert ranks.error_bound is not None
+    assert sum(abs(found[names[v]] - r) for v, r in zip(linked, exact, strict=True)) <= ranks.error_bound
+
+
 def test_info_says_what_is_stored(graph: oocpr.Graph, adjacency: coo_array) -> None:
     info = graph.info()
     distinct = csr_array(adjacency)

@@ -39,6 +39,8 @@ class Graph:
         A folder to remove when nobody holds the graph, or the ranks that take their names from it, any more.
     notices
         Sentences a person should read after an import, such as what was left out.
+    reason
+        Why an import has chosen the order of the nodes, one line; None where it has not.
 
     Examples
     --------
@@ -47,9 +49,16 @@ class Graph:
     Graph(2 nodes, 2 edges, temporary)
     """
 
-    def __init__(self, store: GraphStore, temporary: Path | None = None, notices: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        store: GraphStore,
+        temporary: Path | None = None,
+        notices: Sequence[str] = (),
+        reason: str | None = None,
+    ) -> None:
         self.store = store
         self.notices = list(notices)
+        self.reason = reason
         self.temporary = temporary is not None
         self.kept: dict[str, WholeGraph] = {}
         if temporary is not None:
@@ -137,7 +146,9 @@ def import_graph(
     memory
         Most bytes of the whole process, such as ``"4GiB"``.
     order
-        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first.
+        ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
+        names with the host reversed, ``"bfs"`` for a breadth-first search, ``"auto"`` for the best of these,
+        as a sample of the links tells: `Graph.reason` says why.
     labels
         A file with the name of node i in line i.
     format
@@ -192,6 +203,7 @@ def import_graph(
         target_column=target_column,
     )
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
+    reasons: list[str] = []
     left: list[str] = []
     build_store(
         opened,
@@ -203,82 +215,12 @@ def import_graph(
         resume=resume,
         progress=progress,
         tell=left.append if tell is None else tell,
+        explain=reasons.append,
     )
-    return Graph(open_store(path), notices=[*left, *opened.notices])
-
-
-def append(
-    graph: Graph | str | os.PathLike[str],
-    source: Any,
-    path: str | os.PathLike[str],
-    *,
-    memory: str | int = IMPORT_MEMORY,
-    format: str | None = None,  # noqa: A002
-    undirected: bool = False,
-    source_column: str | None = None,
-    target_column: str | None = None,
-    tmp: str | os.PathLike[str] | None = None,
-    overwrite: bool = False,
-    progress: Progress = silent,
-) -> Graph:
-    """Add edges to a graph: a new store, the same that an import of all sources together makes.
-
-    The old edges are not sorted again, and tiles before the first new edge are copied as they are.
-
-    Parameters
-    ----------
-    graph
-        A `Graph`, or the path of a store, with order ``"keep"``.
-    source
-        The new edges, as for `import_graph`. Their nodes have ids, or names where the graph has labels; a new
-        node has its place among the ids, or behind all names.
-    path
-        The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
-    memory, format, undirected, source_column, target_column, tmp, overwrite, progress
-        As for `import_graph`.
-
-    Returns
-    -------
-    Graph
-        Its ``notices`` say how many tiles were copied.
-
-    Raises
-    ------
-    InputError
-        Where the source cannot be read, or calls its nodes otherwise than the graph does.
-    NotAStoreError, DamagedError
-        See `open_graph`.
-    DoesNotFitError, UsageError
-        See `import_graph`; also where the graph has another order.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     old = import_graph((np.array([0, 1]), np.array([1, 0])), f"{folder}/old.zarr")
-    ...     append(old, (np.array([1, 2]), np.array([2, 0])), f"{folder}/new.zarr").edges
-    4
-    """
-    from oocpr.ingest.append import append_store
-    from oocpr.sources import open_source
-    from oocpr.store.graph import open_store
-
-    old = graph if isinstance(graph, Graph) else open_graph(graph)
-    opened = open_source(
-        source,
-        format=format,
-        undirected=undirected,
-        source_column=source_column,
-        target_column=target_column,
-    )
-    budget = parse_bytes(memory)
-    _LOG.info("adding %s to %s, as %s, with at most %d bytes of memory", opened.name, old.path, path, budget)
-    _, copied = append_store(
-        old.store, opened, path, memory=budget, tmp=tmp, overwrite=overwrite, progress=progress
-    )
-    tiles = old.store.tiles
-    kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
-    return Graph(open_store(path), notices=[*opened.notices, kept])
+    for reason in reasons:
+        _LOG.info("%s", reason)
+    notices = [*left, *opened.notices]
+    return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
 
 
 def open_graph(path: str | os.PathLike[str]) -> Graph:

@@ -76,9 +76,11 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--order",
             default="keep",
             show_default=True,
-            metavar="keep|degree",
+            metavar="keep|degree|host|bfs|auto",
             help="Order of the nodes: as in the source (right for crawls, where neighbours are near each "
-            "other), or by out-degree (right for graphs without locality).",
+            "other), by out-degree (right for graphs without locality), by name with the host reversed "
+            "(right for URLs), as a breadth-first search meets them (right for graphs that were shuffled), "
+            "or the best of these, as a sample of the links tells.",
         ),
         _TMP,
         _OVERWRITE,
@@ -121,7 +123,7 @@ _OVERWRITE = click.option(
     cls=Command,
     examples="""
     oocpr import links.txt.gz -o links.zarr
-    oocpr import web.mtx.xz -o web.zarr --memory 1GiB --order degree
+    oocpr import web.mtx.xz -o web.zarr --memory 1GiB --order auto
     oocpr import deps.txt.gz --labels names.txt.gz -o deps.zarr
     oocpr import parts/ --source-column citing --target-column cited -o papers.zarr
     oocpr import from.npy to.npy -o pairs.zarr
@@ -300,7 +302,8 @@ def _imported(graph: Graph, seconds: float) -> str:
         f"{format_count(repeats)} duplicates merged, {format_count(facts['self_loops'])} self-loops, "
         f"{format_count(facts['dangling'])} dangling; "
         f"{facts['bytes_per_edge']:.2f} B/edge, {format_bytes(facts['store_bytes'])} in all; "
-        f"{format_seconds(seconds)}, {format_count(speed)} edges/s\n"
+        f"{format_seconds(seconds)}, {format_count(speed)} edges/s"
+        f"{f'; {graph.reason}' if graph.reason else ''}\n"
     )
 
 

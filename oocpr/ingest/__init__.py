@@ -2,14 +2,15 @@
 
 ::
 
-    spill       blocks -> one nameless file of keys, row << 32 | column; which ids occur (ahead, reader, deal)
+    spill       blocks -> one file of keys, in buckets (ahead, reader, crew, deal, run); which ids occur (ids)
     settle      ids of 64 bits and names -> numbers, by way of these:
       records     what each block has met, numbered in it (tables, fingerprint)
       dictionary  all records -> the nodes there are (parts, meeting, names)
-    order       ids -> store rows: kept or by out-degree
-    stages      keys -> buckets, each a range of keys, where reading has not dealt them already (regroup)
-    sort        buckets -> sorted keys without repeats, in threads (merge: degrees)
-    tiles       sorted keys -> tiles of equal edges with their row lengths
+    ordering    ids -> store rows: kept, by out-degree (order), by host (host, name_sort), by a search (bfs),
+                or the cheapest of these (scan, sample, worth, choice)
+    stages      keys that have changed -> buckets again (regroup)
+    sort        buckets -> sorted rows without repeats, in threads (merge; partition, where one is too large)
+    tiles       sorted rows -> tiles of equal edges with their row lengths
     encode      tiles -> the store, in threads
     called      what the rows are called
     build       drives these, under one memory budget

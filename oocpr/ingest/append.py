@@ -18,7 +18,6 @@ from oocpr.ingest import budget
 from oocpr.ingest.blend import NewEdges
 from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
-from oocpr.ingest.crew import Crew
 from oocpr.ingest.encode import TileEncoder
 from oocpr.ingest.joined import Joined
 from oocpr.ingest.merge import NO_RANKS, Tally
@@ -123,8 +122,8 @@ def append_store(
         with threads_of(cores) as pool:
             spilled = spill(joined, workspace, block_edges, memory, progress, kept, 2, pool, cores)
             ordered = keep_order(spilled.ids)
-            crew = Crew(pool, cores)
-            spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, crew, progress)
+            hands = pool, cores
+            spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, hands, progress)
         rows = _rows(store, spilled, memory)
 
         given = facts.edges + facts.duplicates

@@ -24,15 +24,18 @@ SLACK_BYTES = 16 << 20
 SOURCE_BYTES_PER_EDGE = 256
 """What a source may hold for each edge of a block: text, parsed numbers and their copies."""
 
+WAITING_BYTES_PER_EDGE = 128
+"""All blocks on their way from a source to temporary files, for each edge of one of them."""
+
 WRITER_BYTES_PER_EDGE = 36
 """A tile on its way out: columns, rows and their counts, 12; gaps and starts, 8; these packed, up to 6, and
 encoded, up to 6; and what arrays are larger than they need be."""
 
+TILE_BYTES_PER_EDGE = 12
+"""A tile that is not on its way yet."""
+
 WRITER_BYTES_PER_ROW = 32
 """Row lengths of a tile, padded, packed and encoded, up to 16, and their offsets, 8. Measured: 28."""
-
-MOST_RESERVED_BYTES = 512 << 20
-"""Kept free of temporary files for all else, where memory is plenty."""
 
 LEAST_BLOCK_EDGES = 1 << 12
 MOST_BLOCK_EDGES = 1 << 20
@@ -131,19 +134,29 @@ def block_edges(spare: int) -> int:
     return min(max(wanted, LEAST_BLOCK_EDGES), MOST_BLOCK_EDGES)
 
 
-def kept_bytes(spare: int) -> int:
-    """Bytes of temporary files that stay in memory, where `spare` bytes are free for them and for all else.
+def kept_bytes(spare: int, block_edges: int, cores: int) -> int:
+    """Bytes of temporary files that stay in memory.
 
-    The rest is for blocks on their way, for what tells the nodes, and for sorting and writing; where that is
-    too little, part of the files is written to the disk after all.
+    The rest is for blocks on their way, and for writing when reading is over; what tells the nodes may take
+    some, too. Where it is too little, part of the files is written to the disk after all.
+
+    Parameters
+    ----------
+    spare
+        Bytes that are free for the files and for all else.
+    block_edges
+        Edges of a block.
+    cores
+        Threads that will write.
 
     Examples
     --------
-    >>> kept_bytes(1 << 30) >> 20, kept_bytes(1 << 40) >> 20, kept_bytes(0)
-    (672, 1048048, 0)
+    >>> kept_bytes(1 << 30, 1 << 20, 2) >> 20, kept_bytes(100 << 20, 1 << 16, 2) >> 20, kept_bytes(0, 1, 1)
+    (880, 56, 0)
     """
     spare = max(0, spare - SLACK_BYTES)
-    return spare - min(spare // 3, MOST_RESERVED_BYTES)
+    writing = (cores + 1) * WRITER_BYTES_PER_EDGE * MOST_TILE_EDGES
+    return spare - min(spare // 3, max(WAITING_BYTES_PER_EDGE * block_edges, writing))
 
 
 def least_bytes(tile_edges: int | None) -> int:
@@ -207,10 +220,12 @@ class Share:
         self._edges = edges
         self._tile = WRITER_BYTES_PER_ROW * usual_rows(nodes, edges, tile_edges)
         self._tile += WRITER_BYTES_PER_EDGE * min(tile_edges, edges)
+        self._filling = TILE_BYTES_PER_EDGE * min(tile_edges, edges)
 
     def writing(self, workers: int) -> int:
         """Bytes that counting and writing hold beside the keys that are sorted."""
-        return 4 * self._nodes + (self._nodes + self._tile) * (workers + 1)
+        tiles = self._tile * max(1, workers) + (self._filling if workers else 0)
+        return 4 * self._nodes + self._nodes * (workers + 1) + tiles
 
     def least(self) -> int:
         """Bytes without which nothing goes."""

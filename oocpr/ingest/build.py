@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING
 
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
-from oocpr.ingest.budget import require, resident, settled
+from oocpr.ingest.budget import require, resident
 from oocpr.ingest.called import ids_of_rows, names_of_rows
-from oocpr.ingest.crew import Crew
 from oocpr.ingest.encode import TileEncoder
 from oocpr.ingest.leftovers import left_over
 from oocpr.ingest.merge import NO_RANKS, Tally
 from oocpr.ingest.nothing_kept import NothingKept
-from oocpr.ingest.order import DEGREE_BYTES_PER_NODE, Order, degree_order, keep_order
+from oocpr.ingest.ordering import ORDERS, Ordering
 from oocpr.ingest.rest import in_ids, rows_behind, runs_behind
 from oocpr.ingest.resume import Kept
 from oocpr.ingest.sort import Sorter
-from oocpr.ingest.spill import Spilled, spill
+from oocpr.ingest.spill import spill
 from oocpr.ingest.stages import dealt, shared, threads_of
 from oocpr.ingest.tiles import TileCutter
 from oocpr.ingest.warm import load_compiled
 from oocpr.progress import silent
 from oocpr.store.graph import open_store
-from oocpr.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
-
-ORDERS = ("keep", "degree")
 
 
 def build_store(
@@ -50,6 +46,7 @@ def build_store(
     resume: bool = False,
     progress: Progress = silent,
     tell: Callable[[str], None] = lambda _: None,
+    explain: Callable[[str], None] = lambda _: None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -70,7 +67,9 @@ def build_store(
         Most bytes that this process may hold, those it holds already included.
     order
         Order of the rows: "keep" has that of the source's ids, "degree" goes by out-degree, descending, where
-        repeated links count as often as they come, and by id among equals.
+        repeated links count as often as they come, and by id among equals; "host" by name, hosts reversed;
+        "bfs" as a breadth-first search meets the nodes; "auto" chooses one of them from a sample of the
+        graph, the same one whatever `memory` is.
     tile_edges
         Edges of a tile; None chooses a power of two from 2^10 to 2^20 that gives 4 tiles or more.
     tmp
@@ -84,6 +83,8 @@ def build_store(
         that there are.
     tell
         Told what a person should know at once: what was left by imports that were interrupted.
+    explain
+        Called with the reason, one line, where "auto" has chosen an order.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
 
@@ -145,9 +146,11 @@ def build_store(
                 spilled = spill(source, workspace, block_edges, memory, progress, kept, passes, pool, cores)
             ordered = kept.ordered()
             if ordered is None:
-                ordered = _order(spilled, order, memory, progress)
-                crew = Crew(pool, cores)
-                spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, crew, progress)
+                ordered = Ordering(spilled, source, workspace, memory, progress).find(order)
+                hands = pool, cores
+                spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, hands, progress)
+            if ordered.reason is not None:
+                explain(ordered.reason)
 
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
         share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
@@ -172,7 +175,7 @@ def build_store(
             encoder.finish()
         return writer.finish(
             source=source.name,
-            order=order,
+            order=ordered.name,
             tile_edges=tile_edges,
             duplicates=spilled.edges - writer.edges,
             self_loops=tally.self_loops,
@@ -181,19 +184,3 @@ def build_store(
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
         )
-
-
-def _order(spilled: Spilled, order: str, memory: int, progress: Progress) -> Order:
-    if order == "keep":
-        return keep_order(spilled.ids)
-    needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
-    if needed > memory:
-        spilled.file.shed(needed - memory)
-        needed = settled() + spilled.nodes * DEGREE_BYTES_PER_NODE + budget.SLACK_BYTES
-    require(needed, memory, f"Ordering {format_count(spilled.nodes)} nodes by out-degree")
-    return degree_order(
-        spilled.runs,
-        spilled.nodes,
-        spilled.ids,
-        lambda done: progress("ordering", done, spilled.edges, "edges"),
-    )

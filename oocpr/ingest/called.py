@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from oocpr.ingest.budget import SLACK_BYTES, require, resident
-from oocpr.ingest.names import PIECE_NAMES, StoredNames, arranged
+from oocpr.ingest.names import arranged, stored
 from oocpr.sources.block import MAX_NODES
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from oocpr.ingest.names import Piece
     from oocpr.ingest.order import Order
     from oocpr.ingest.scratch import Workspace
-    from oocpr.sources.block import Labels, Source
+    from oocpr.sources.block import Source
 
 _CHUNK = 1 << 18
 _LEAST_SPACE = 1 << 20
@@ -84,26 +83,17 @@ def names_of_rows(
     DoesNotFitError
         Where `memory` is too small.
     """
-    stored = None if dictionary is None else dictionary.names
-    if stored is None:
+    names = None if dictionary is None else dictionary.names
+    if names is None:
         if source.labels is None or order.node_ids is None:
             return source.labels
-        stored = _stored(source.labels, workspace)
-    pieces = stored.pieces()
+        names = stored(source.labels, workspace)
+    pieces = names.pieces()
     if order.node_ids is not None:
         nodes = order.node_ids.size
         require(resident() + 4 * nodes + SLACK_BYTES + _LEAST_SPACE, memory, "Putting names in order")
         rows = np.empty(nodes, np.uint32)
         rows[order.node_ids] = np.arange(nodes, dtype=np.uint32)
-        pieces = arranged(stored, rows, workspace, memory - resident() - SLACK_BYTES)
+        pieces = arranged(names, rows, workspace, memory - resident() - SLACK_BYTES)
     readable = source.readable
     return pieces if readable is None else (readable(*piece) for piece in pieces)
-
-
-def _stored(labels: Labels, workspace: Workspace) -> StoredNames:
-    names = StoredNames(workspace)
-    rest = iter(labels)
-    while batch := [label.encode() for label in itertools.islice(rest, PIECE_NAMES)]:
-        text = np.frombuffer(b"".join(batch), np.uint8)
-        names.append(text, np.array([len(label) for label in batch], np.uint32))
-    return names

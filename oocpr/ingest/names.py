@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
     Piece = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
-_BUCKETS = 64
-_BYTES_PER_NAME = 32
+BUCKETS = 64
+BYTES_PER_NAME = 32
 """Row, length, start and place in the new order of a name that is in memory."""
 
 # Buffers of other libraries are read-only, columns of interleaved arrays have gaps; functions compiled for
@@ -135,25 +136,38 @@ def gathered(
     return out
 
 
-class _Bucket(StoredNames):
-    """Names on disk with the row of each."""
+class NumberedNames(StoredNames):
+    """Names on disk with a number for each, such as its row."""
 
     def __init__(self, workspace: Workspace) -> None:
         super().__init__(workspace)
-        self._rows = workspace.file()
+        self._numbers = workspace.file()
 
-    def add(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32], rows: NDArray[np.uint32]) -> None:
-        self._rows.write(4 * self.count, rows)
+    def add(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32], numbers: NDArray[np.uint32]) -> None:
+        """Add names at the end, as `append` does, with their numbers."""
+        self._numbers.write(4 * self.count, numbers)
         self.append(text, lengths)
 
-    def rows(self, first: int, count: int) -> NDArray[np.uint32]:
-        rows = np.empty(count, np.uint32)
-        self._rows.read(4 * first, rows)
-        return rows
+    def numbers(self, first: int, count: int) -> NDArray[np.uint32]:
+        """Numbers of `count` names from name `first` on."""
+        numbers = np.empty(count, np.uint32)
+        self._numbers.read(4 * first, numbers)
+        return numbers
 
     def close(self) -> None:
+        """Give the disk space back."""
         super().close()
-        self._rows.close()
+        self._numbers.close()
+
+
+def stored(labels: Iterable[str], workspace: Workspace) -> StoredNames:
+    """Write labels to temporary files."""
+    names = StoredNames(workspace)
+    rest = iter(labels)
+    while batch := [label.encode() for label in itertools.islice(rest, PIECE_NAMES)]:
+        text = np.frombuffer(b"".join(batch), np.uint8)
+        names.append(text, np.array([len(label) for label in batch], np.uint32))
+    return names
 
 
 def arranged(
@@ -197,9 +211,9 @@ def _arranged(
     space: int,
 ) -> Iterator[Piece]:
     """Deal names whose rows are `low` to `high` - 1 to buckets of equally many rows, and sort these."""
-    wanted = -(-(names.size + _BYTES_PER_NAME * names.count) // max(1, space))
-    step = max(1, -(-(high - low) // min(max(wanted, 1), _BUCKETS)))
-    buckets = [_Bucket(workspace) for _ in range(low, high, step)]
+    wanted = -(-(names.size + BYTES_PER_NAME * names.count) // max(1, space))
+    step = max(1, -(-(high - low) // min(max(wanted, 1), BUCKETS)))
+    buckets = [NumberedNames(workspace) for _ in range(low, high, step)]
     done = 0
     for text, lengths in names.pieces():
         rows = rows_of(done, lengths.size)
@@ -213,17 +227,17 @@ def _arranged(
                 bucket.add(gathered(text, starts, lengths, part), lengths[part], rows[part])
     for k, bucket in enumerate(buckets):
         first = low + k * step
-        if step > 1 and bucket.size + _BYTES_PER_NAME * bucket.count > space:
-            yield from _arranged(bucket, bucket.rows, first, min(high, first + step), workspace, space)
+        if step > 1 and bucket.size + BYTES_PER_NAME * bucket.count > space:
+            yield from _arranged(bucket, bucket.numbers, first, min(high, first + step), workspace, space)
         else:
             yield from _sorted(bucket)
         bucket.close()
 
 
-def _sorted(bucket: _Bucket) -> Iterator[Piece]:
+def _sorted(bucket: NumberedNames) -> Iterator[Piece]:
     text, lengths = bucket.whole()
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
-    order = np.argsort(bucket.rows(0, bucket.count), kind="stable")
+    order = np.argsort(bucket.numbers(0, bucket.count), kind="stable")
     for first in range(0, order.size, PIECE_NAMES):
         part = order[first : first + PIECE_NAMES]
         yield gathered(text, starts, lengths, part), lengths[part]

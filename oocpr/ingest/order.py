@@ -1,6 +1,6 @@
-"""The row of the store that each id becomes."""
+"""Second stage: the row of the store that each node becomes."""
 
-# numba compiles by the types of the arguments, not by annotations.
+# Numba carries no types.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 from __future__ import annotations
@@ -9,38 +9,81 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import uint32, uint64
 
 from oocpr.jit import entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
     from oocpr.ingest.ids import IdSet
-    from oocpr.ingest.run import Run
 
-DEGREE_BYTES_PER_NODE = 16
-"""Most bytes a node that ordering by degree holds at once, allocators included."""
+_USUAL = 1 << 16
+"""Out-degrees below this are counted, larger ones, which few nodes can have, are sorted."""
 
-_BLOCK_EDGES = 1 << 18
+
+@dataclass(frozen=True)
+class Permutation:
+    """Another order of the nodes 0 .. n - 1.
+
+    Parameters
+    ----------
+    rows
+        Row of each node, uint32, shape (nodes,).
+    nodes
+        Node of each row, uint32, shape (nodes,).
+
+    Examples
+    --------
+    >>> keys = np.array([2 << 32 | 0], np.uint64)
+    >>> Permutation.of_rows(np.array([1, 2, 0], np.uint32)).relabel(keys)
+    >>> int(keys[0]) >> 32, int(keys[0]) & 0xFFFFFFFF
+    (0, 1)
+    """
+
+    rows: NDArray[np.uint32]
+    nodes: NDArray[np.uint32]
+
+    @classmethod
+    def of_rows(cls, rows: NDArray[np.uint32]) -> Permutation:
+        """Make one from the rows alone."""
+        nodes = np.empty_like(rows)
+        _invert(rows, nodes)
+        return cls(rows, nodes)
+
+    @classmethod
+    def of_nodes(cls, nodes: NDArray[np.uint32]) -> Permutation:
+        """Make one from the nodes alone."""
+        rows = np.empty_like(nodes)
+        _invert(nodes, rows)
+        return cls(rows, nodes)
+
+    def relabel(self, keys: NDArray[np.uint64]) -> None:
+        """Turn keys of nodes into keys of rows, in place."""
+        _permute(keys, self.rows)
 
 
 @dataclass(frozen=True)
 class Order:
-    """How ids become rows.
+    """How keys become rows.
 
     Parameters
     ----------
+    name
+        What the store says about it.
     relabel
         Turns keys of ids into keys of rows, in place; None where that keeps their order or changes nothing.
     node_ids
         Id of each row, uint32, shape (nodes,); None where ids are rows.
+    reason
+        Why it was chosen, one line; None where it was asked for.
     """
 
+    name: str
     relabel: Callable[[NDArray[np.uint64]], None] | None
     node_ids: NDArray[np.uint32] | None
+    reason: str | None = None
 
 
 def keep_order(ids: IdSet | None) -> Order:
@@ -56,79 +99,102 @@ def keep_order(ids: IdSet | None) -> Order:
     >>> keep_order(None).node_ids is None
     True
     """
-    return Order(None, None if ids is None else ids.to_numpy())
+    return ordered("keep", None, ids)
+
+
+def ordered(
+    name: str, permutation: Permutation | None, ids: IdSet | None, reason: str | None = None
+) -> Order:
+    """Order the rows by a permutation of the nodes.
+
+    Parameters
+    ----------
+    name, reason
+        See `Order`.
+    permutation
+        None for one that changes nothing; its nodes are overwritten where there are ids.
+    ids
+        Those of the nodes, or None where they are 0 .. n - 1.
+
+    Examples
+    --------
+    >>> ordered("degree", Permutation.of_rows(np.array([1, 0], np.uint32)), None).node_ids
+    array([1, 0], dtype=uint32)
+    """
+    if permutation is None:
+        return Order(name, None, None if ids is None else ids.to_numpy(), reason)
+    if ids is None:
+        return Order(name, permutation.relabel, permutation.nodes, reason)
+
+    def relabel(keys: NDArray[np.uint64]) -> None:
+        ids.relabel(keys)
+        permutation.relabel(keys)
+
+    _look_up(ids.to_numpy(), permutation.nodes)
+    return Order(name, relabel, permutation.nodes, reason)
+
+
+def by_degree(out_degree: NDArray[np.uint32]) -> Permutation | None:
+    """Order nodes by out-degree, descending, and nodes of equal out-degree by number.
+
+    Parameters
+    ----------
+    out_degree
+        uint32, shape (nodes,); overwritten. A link may count as often as the source repeats it.
+
+    Returns
+    -------
+    Permutation or None
+        None where nothing changes.
+
+    Examples
+    --------
+    >>> by_degree(np.array([1, 5, 1, 9], np.uint32)).nodes
+    array([3, 1, 0, 2], dtype=uint32)
+    """
+    if bool((out_degree[1:] <= out_degree[:-1]).all()):
+        return None
+    large = np.flatnonzero(out_degree >= _USUAL)
+    large = large[np.argsort(-out_degree[large].astype(np.int64), kind="stable")]
+    _rank(out_degree, np.zeros(_USUAL, np.int64), large.size)
+    out_degree[large] = np.arange(large.size)
+    return Permutation.of_rows(out_degree)
 
 
 @entry()
-def _count_columns(keys, counts):
-    most = uint32(0xFFFFFFFF)
-    for i in range(uint64(keys.size)):
-        column = keys[i] & uint64(0xFFFFFFFF)
-        if counts[column] < most:
-            counts[column] += uint32(1)
+def _rank(degrees, places, before):
+    """Replace out-degrees below the usual limit by rows, of which the first is `before`."""
+    for degree in degrees:
+        if degree < places.size:
+            places[degree] += 1
+    place = before
+    for degree in range(places.size - 1, -1, -1):
+        count = places[degree]
+        places[degree] = place
+        place += count
+    for node in range(degrees.size):
+        degree = degrees[node]
+        if degree < places.size:
+            degrees[node] = places[degree]
+            places[degree] += 1
 
 
 @entry()
-def _descending(counts, keys):
-    for node in range(uint64(counts.size)):
-        keys[node] = uint64(~counts[node] & uint32(0xFFFFFFFF)) << uint64(32) | node
+def _invert(rows, nodes):
+    for node in range(rows.size):
+        nodes[rows[node]] = node
 
 
 @entry()
-def _split(keys, rows, nodes):
-    for row in range(uint64(keys.size)):
-        node = keys[row] & uint64(0xFFFFFFFF)
-        rows[node] = row
-        nodes[row] = node
+def _look_up(known, nodes):
+    """Replace nodes by their ids."""
+    for row in range(nodes.size):
+        nodes[row] = known[nodes[row]]
 
 
 @entry()
 def _permute(keys, rows):
-    for i in range(uint64(keys.size)):
-        row = uint64(rows[keys[i] >> uint64(32)])
-        keys[i] = row << uint64(32) | uint64(rows[keys[i] & uint64(0xFFFFFFFF)])
-
-
-def degree_order(runs: Iterable[Run], nodes: int, ids: IdSet | None, told: Callable[[int], None]) -> Order:
-    """Order the rows by out-degree, descending, and rows of equal out-degree by id.
-
-    The out-degree that decides counts a link as often as the source repeats it.
-
-    Parameters
-    ----------
-    runs
-        All edges, as keys of ids.
-    nodes
-        Nodes of the graph.
-    ids
-        The ids that occur, or None where they are 0 .. nodes - 1.
-    told
-        Called with the edges counted so far.
-    """
-    counts = np.zeros(nodes, np.uint32)
-    buffer = np.empty(_BLOCK_EDGES, np.uint64)
-    done = 0
-    for run in runs:
-        for keys in run.blocks(buffer):
-            if ids is not None:
-                ids.relabel(keys)
-            _count_columns(keys, counts)
-            done += keys.size
-            told(done)
-
-    descending = np.empty(nodes, np.uint64)
-    _descending(counts, descending)
-    del counts
-    descending.sort()
-    rows, node_ids = np.empty(nodes, np.uint32), np.empty(nodes, np.uint32)
-    _split(descending, rows, node_ids)
-    del descending
-    if bool((node_ids[1:] > node_ids[:-1]).all()):
-        return keep_order(ids)
-
-    def relabel(keys: NDArray[np.uint64]) -> None:
-        if ids is not None:
-            ids.relabel(keys)
-        _permute(keys, rows)
-
-    return Order(relabel, node_ids if ids is None else ids.to_numpy()[node_ids])
+    for i in range(keys.size):
+        row = np.uint64(rows[keys[i] >> np.uint64(32)])
+        column = np.uint64(rows[keys[i] & np.uint64(0xFFFFFFFF)])
+        keys[i] = row << np.uint64(32) | column

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
-from oocpr.ingest.budget import SLACK_BYTES, kept_bytes, require, resident
+from oocpr.ingest.budget import SLACK_BYTES, require, resident
 from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.records import Records
@@ -55,11 +55,11 @@ class Reader:
     """
 
     def __init__(
-        self, source: Source, workspace: Workspace, block_edges: int, memory: int, crew: Crew
+        self, source: Source, workspace: Workspace, block_edges: int, memory: int, crew: Crew, kept: int
     ) -> None:
         self.edges = 0
         self.block_edges = block_edges
-        self.file = workspace.file(kept_bytes(memory - resident()), EDGES)
+        self.file = workspace.file(kept, EDGES)
         self.dealer: Dealer | None = None
         self.largest = -1
         self.ids: IdSet | None = IdSet()
@@ -125,7 +125,7 @@ class Reader:
     def take(self, block: Block) -> None:
         """Write a block of any kind."""
         if resident() + SLACK_BYTES // 2 > self._memory:
-            self._shed()
+            self._shed(resident() + SLACK_BYTES - self._memory)
             require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
         if isinstance(block, NodeBlock):
             self._take_nodes(block)
@@ -175,13 +175,13 @@ class Reader:
 
     def _fits(self, ids: IdSet, largest: int) -> bool:
         if resident() + ids.growth(largest) + SLACK_BYTES > self._memory:
-            self._shed()
+            self._shed(resident() + ids.growth(largest) + SLACK_BYTES - self._memory)
         return resident() + ids.growth(largest) + SLACK_BYTES <= self._memory
 
-    def _shed(self) -> None:
+    def _shed(self, least: int) -> None:
         """Give memory back that the file takes."""
         self._crew.finish()
-        self.file.shed()
+        self.file.shed(least)
 
     def _recording(self, *, named: bool) -> Records:
         """Records of one kind, all of them; begins them where edges have been kept with ids so far."""

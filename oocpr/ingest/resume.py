@@ -246,7 +246,9 @@ class Kept:
             rows = order.node_ids.size
             self._workspace.file(name="rows").write(0, order.node_ids)
             names.append("rows")
-        self._settled({"dealt": dealer.state(), "spilled": about, "rows": rows}, ["dealt", *names])
+        ordered = {"name": order.name, "reason": order.reason}
+        event = {"dealt": dealer.state(), "spilled": about, "rows": rows, "order": ordered}
+        self._settled(event, ["dealt", *names])
 
     def _settled(self, event: dict[str, Any], names: Sequence[str]) -> None:
         """Take note of files that are all that is needed from here on."""
@@ -290,7 +292,8 @@ class Kept:
         rows = np.empty(self._done.dealt["rows"], np.uint32)
         if rows.size:
             self._workspace.file(name="rows").read(0, rows)
-        return Order(None, rows if rows.size else None)
+        ordered = self._done.dealt["order"]
+        return Order(ordered["name"], None, rows if rows.size else None, ordered["reason"])
 
     def take_tiles(self, writer: GraphWriter, tally: Tally) -> Taken:
         """Take over the tiles that were written before."""

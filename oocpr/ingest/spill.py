@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from oocpr.errors import InputError
 from oocpr.ingest.ahead import ahead
+from oocpr.ingest.budget import kept_bytes, resident
 from oocpr.ingest.crew import Crew
 from oocpr.ingest.reader import Reader, beyond
 from oocpr.ingest.run import Run
@@ -130,7 +131,8 @@ def spill(
     UsageError
         Where the source has weights.
     """
-    reader = Reader(source, workspace, block_edges, memory, Crew(pool, workers))
+    kept = kept_bytes(memory - resident(), block_edges, workers)
+    reader = Reader(source, workspace, block_edges, memory, Crew(pool, workers), kept)
     if keeper.begin(source, reader):
         with ahead(_marked(source, block_edges)) as blocks:
             for number, (block, mark) in enumerate(blocks, 1):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require, settled
+from oocpr.ingest.crew import Crew
 from oocpr.ingest.regroup import deal_again
 from oocpr.units import format_count
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from concurrent.futures import Executor
 
-    from oocpr.ingest.crew import Crew
     from oocpr.ingest.nothing_kept import NothingKept
     from oocpr.ingest.order import Order
     from oocpr.ingest.resume import Kept
@@ -32,20 +32,20 @@ def dealt(
     workspace: Workspace,
     memory: int,
     block_edges: int,
-    crew: Crew,
+    threads: tuple[Executor | None, int],
     progress: Progress,
 ) -> Spilled:
     """Deal edges to buckets of their rows, where they are not in such; their file is closed then."""
     if ordered.relabel is None and spilled.dictionary is None:
         return spilled
-    file = workspace.file(budget.kept_bytes(memory - settled()), "dealt")
+    file = workspace.file(budget.kept_bytes(memory - settled(), block_edges, threads[1]), "dealt")
     dealer = deal_again(
         spilled.runs,
         ordered.relabel,
         spilled.nodes,
         file,
         block_edges,
-        crew,
+        Crew(*threads),
         lambda done: progress("partitioning", done, spilled.edges, "edges"),
     )
     spilled.file.close()

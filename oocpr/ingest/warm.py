@@ -13,7 +13,8 @@ import numpy as np
 from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
-from oocpr.ingest.order import degree_order
+from oocpr.ingest.order import by_degree, ordered
+from oocpr.ingest.scan import Scan, count_links
 from oocpr.ingest.tiles import Tile
 from oocpr.store.checksum import crc32c
 from oocpr.store.codec import encode_chunk
@@ -42,7 +43,8 @@ def load_compiled(workspace: Workspace) -> None:
     dealer.add(edge)
     runs = list(dealer.runs())
     [keys] = runs[0].blocks(np.empty(1, np.uint64))
-    relabel = degree_order(runs, 2, ids, lambda _: None).relabel
+    out_degree, _ = count_links(Scan(runs, ids, lambda _: None), 2, tails=True)
+    relabel = ordered("degree", by_degree(out_degree), ids).relabel
     assert relabel is not None
     relabel(keys)
     keys = keys[: drop_repeats(keys)]

@@ -136,7 +136,8 @@ class Attributes:
     weighted
         Whether edges have weights; format 1 has none yet.
     order
-        ``"keep"``: rows in the order of the source's ids; ``"degree"``: by falling out-degree.
+        ``"keep"``: rows in the order of the source's ids; ``"degree"``: by falling out-degree; ``"host"``: by
+        name with the host reversed; ``"bfs"``: as a breadth-first search meets them.
     tile_edges
         Edges of every tile but the last.
     source

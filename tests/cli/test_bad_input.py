@@ -180,6 +180,23 @@ def test_an_order_that_there_is_not_is_refused(fails: Fails, tmp_path: Path, dat
     assert f"'{order}'" in fails(2, "import", source, "-o", tmp_path / "g.zarr", "--order", order)
 
 
+def test_nodes_without_names_have_no_order_by_host(fails: Fails, tmp_path: Path) -> None:
+    (tmp_path / "links.txt").write_text("1 2\n2 1\n")
+    words = ("import", tmp_path / "links.txt", "-o", tmp_path / "g.zarr", "--order", "host")
+    assert "nodes without names" in fails(2, *words)
+    assert not (tmp_path / "g.zarr").exists()
+
+
+@pytest.mark.parametrize("order", ["degree", "bfs", "auto"])
+def test_an_order_that_does_not_fit_is_refused(fails: Fails, tmp_path: Path, order: str) -> None:
+    (tmp_path / "wide.mtx").write_text(
+        "%%MatrixMarket matrix coordinate pattern general\n400000000 400000000 1\n1 400000000\n"
+    )
+    words = ("import", tmp_path / "wide.mtx", "-o", tmp_path / "g.zarr", "--order", order, "--memory", "1GiB")
+    assert re.search(r"400 M nodes.* needs [\d.]+ GiB of memory in all, 1 GiB", fails(4, *words))
+    assert not (tmp_path / "g.zarr").exists()
+
+
 def test_a_memory_that_cannot_do_is_refused_with_both_numbers(
     fails: Fails, store: Path, tmp_path: Path, data: Path
 ) -> None:

@@ -183,6 +183,30 @@ def test_import_reads_every_format(
     assert [entry["rank"] for entry in found["top"]] == pytest.approx(ranks, abs=1e-12)
 
 
+def test_an_order_that_was_chosen_is_said_and_kept(oocpr_command: Run, data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "graph.zarr"
+    made = oocpr_command("generate", "rmat", "--scale", 12, "-o", path, "--order", "auto")
+    told = re.search(r"; order: by out-degree, ([\d.]+) instead of ([\d.]+) B/edge and 100 % of", made.out)
+    assert told is not None
+    assert float(told[1]) < float(told[2])
+    assert re.search(r"^order +degree$", oocpr_command("info", path).out, re.MULTILINE)
+    site = data / "tiny" / "site.txt"
+    kept = oocpr_command("import", site, "-o", path, "--order", "auto", "--overwrite").out
+    assert "; order: as in the source, " in kept
+    assert json.loads(oocpr_command("info", path, "--json", "-").out)["order"] == "keep"
+    assert "order: " not in oocpr_command("import", site, "-o", path, "--overwrite").out
+
+
+def test_pages_are_ordered_by_host(oocpr_command: Run, tmp_path: Path) -> None:
+    source, graph = tmp_path / "links.tsv", tmp_path / "graph.zarr"
+    source.write_text("http://www.b.org/\thttps://a.org/x\nhttps://a.org/x\thttp://b.org/\n")
+    assert oocpr_command("import", source, "-o", graph, "--order", "host").code == 0
+    assert json.loads(oocpr_command("info", graph, "--json", "-").out)["order"] == "host"
+    ranked = oocpr_command("rank", graph, "-o", "-").out
+    nodes = [row["node"] for row in csv.DictReader(io.StringIO(ranked))]
+    assert nodes == ["https://a.org/x", "http://www.b.org/", "http://b.org/"]
+
+
 def test_info_for_people_has_the_same_numbers(oocpr_command: Run, store: Path) -> None:
     text = oocpr_command("info", store).out
     facts = json.loads(oocpr_command("info", store, "--json", "-").out)

@@ -74,11 +74,12 @@ def opened(stored):
 
 
 HOW = {"auto": False, "memory": "8GiB", "stripes": None, "personalized": False, "base": 0}
+DEVICE = {"device": "cuda", "device_memory": "8GiB"}
 SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certified")
 
 
 def test_a_device_gets_joined_tiles_in_one_stripe(opened):
-    _, plan, store = plan_run(opened, SETTINGS, on_device=True, **HOW)
+    _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **HOW)
     assert (plan.facts.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
     run = solve(store, plan, SETTINGS, path=opened.store.path)
     assert run.converged
@@ -86,18 +87,28 @@ def test_a_device_gets_joined_tiles_in_one_stripe(opened):
 
 
 def test_tiles_that_do_not_stay_are_not_joined(opened):
-    large = plan_run(opened, SETTINGS, on_device=True, **HOW)[1]
+    large = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1]
     # With less than joining takes, the stored tiles still fit.
     tight = HOW | {"memory": large.need.total - 1}
-    _, plan, store = plan_run(opened, SETTINGS, on_device=True, **tight)
+    _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
     assert plan.fits
     assert store is opened.store
     assert len(plan.stripes) == 1
 
 
-@pytest.mark.parametrize(("on_device", "alone"), [(False, True), (True, False)])
-def test_a_processor_and_a_cluster_get_the_stored_tiles(opened, on_device, alone):
-    _, plan, store = plan_run(opened, SETTINGS, on_device=on_device, alone=alone, **HOW)
+def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
+    most = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1].device
+    given = most.need.total + most.kept_bytes - 1
+    _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
+    assert plan.facts.tiles == opened.store.tiles
+    assert plan.device.need.total + plan.device.kept_bytes <= given
+    assert len(plan.stripes) == 1
+    assert store is opened.store
+
+
+@pytest.mark.parametrize(("device", "alone"), [("cpu", True), ("cuda", False)])
+def test_a_processor_and_a_cluster_get_the_stored_tiles(opened, device, alone):
+    _, plan, store = plan_run(opened, SETTINGS, device=device, alone=alone, **HOW)
     assert plan.facts.tiles == opened.store.tiles > 10
     assert store is opened.store
 

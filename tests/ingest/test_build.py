@@ -43,7 +43,7 @@ def reference(src, dst, known):
 
 @given(
     pairs=pairs_of_ids,
-    order=st.sampled_from(["keep", "degree"]),
+    order=st.sampled_from(["keep", "degree", "bfs"]),
     gaps=st.booleans(),
     tile_edges=st.integers(1, 20),
     block_edges=st.sampled_from([1, 7, 100]),
@@ -72,6 +72,9 @@ def test_any_graph_is_the_matrix_scipy_makes(
 
     store = open_store(path)
     node_ids = store.node_ids()
+    if order == "bfs" and node_ids is not None:
+        rows = np.searchsorted(known, node_ids)
+        np.testing.assert_array_equal(np.sort(rows), np.arange(known.size))
     np.testing.assert_array_equal(np.arange(known.size) if node_ids is None else node_ids, known[rows])
     expected = expected[rows][:, rows].sorted_indices()
     stored = stored_matrix(path)
@@ -88,7 +91,7 @@ def test_any_graph_is_the_matrix_scipy_makes(
     assert (facts.order, facts.tile_edges, facts.source) == (order, tile_edges, "arrays")
 
 
-@pytest.mark.parametrize("order", ["keep", "degree"])
+@pytest.mark.parametrize("order", ["keep", "degree", "bfs", "auto"])
 @pytest.mark.parametrize("gaps", [False, True])
 def test_the_same_bytes_for_any_budget_and_block(tmp_path, contents, order, gaps):
     source = Rmat(14)
@@ -177,12 +180,30 @@ def test_a_graph_without_links_has_its_nodes(tmp_path, arrays, nodes):
     assert open_store(tmp_path / "g.zarr").indptr(0, nodes + 1).tolist() == [0] * (nodes + 1)
 
 
-@pytest.mark.parametrize("order", ["keep", "degree"])
-def test_labels_stay_with_their_nodes(tmp_path, arrays, order):
-    source = arrays([3, 3, 2], [0, 1, 3], nodes=4, labels=["a", "b", "c", "d"])
+@pytest.mark.parametrize(
+    ("order", "called"),
+    [
+        ("keep", ["b.org/a", "a.org", "b.org", "c"]),
+        ("degree", ["c", "b.org", "b.org/a", "a.org"]),
+        ("host", ["c", "a.org", "b.org", "b.org/a"]),
+        ("bfs", ["b.org/a", "c", "a.org", "b.org"]),
+    ],
+)
+def test_labels_stay_with_their_nodes(tmp_path, arrays, order, called):
+    source = arrays([3, 3, 2], [0, 1, 3], nodes=4, labels=["b.org/a", "a.org", "b.org", "c"])
     build_store(source, tmp_path / "g.zarr", memory=PLENTY, order=order)
     store = open_store(tmp_path / "g.zarr")
-    assert store.labels(range(4)) == (["a", "b", "c", "d"] if order == "keep" else ["d", "c", "a", "b"])
+    assert store.labels(range(4)) == called
+    node_ids = range(4) if store.node_ids() is None else store.node_ids()
+    assert [source.labels[node] for node in node_ids] == called
+
+
+@pytest.mark.parametrize("nodes", [None, 4])
+def test_ids_have_no_hosts(tmp_path, arrays, nodes):
+    source = arrays([3, 3, 2], [0, 1, 3], nodes)
+    with pytest.raises(UsageError, match="nodes without names"):
+        build_store(source, tmp_path / "g.zarr", memory=PLENTY, order="host")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_progress_names_the_stages_and_never_goes_back(tmp_path):
@@ -205,6 +226,24 @@ def test_progress_names_the_stages_and_never_goes_back(tmp_path):
     }
 
 
+@pytest.mark.parametrize("order", ["bfs", "auto"])
+def test_progress_of_an_order_that_goes_over_the_links_again_and_again(tmp_path, order):
+    told = []
+
+    def listen(stage, done, total, unit, note=""):
+        if stage == "ordering":
+            told.append((done, total, unit))
+
+    build_store(Rmat(12), tmp_path / "g.zarr", memory=PLENTY, order=order, progress=listen)
+    m = 16 << 12
+    done = [edges for edges, _, _ in told]
+    assert done == sorted(done)
+    # Whole traversals, three of them at least, nobody knows how many.
+    assert {m, 2 * m, 3 * m} <= set(done)
+    assert done[-1] % m == 0
+    assert {(total, unit) for _, total, unit in told} == {(None, "edges")}
+
+
 def test_an_id_beyond_the_nodes_a_source_names(tmp_path, arrays):
     with pytest.raises(InputError, match=r"node 9, but says it has nodes 0 to 4"):
         build_store(arrays([0, 9], [1, 2], nodes=5), tmp_path / "g.zarr", memory=PLENTY)
@@ -223,7 +262,11 @@ def test_weights_are_not_dropped_silently(tmp_path, arrays):
 
 @pytest.mark.parametrize(
     ("argument", "value", "message"),
-    [("order", "random", "keep, degree"), ("tile_edges", 0, "tile of 0"), ("tmp", "absent", "no temporary")],
+    [
+        ("order", "random", "keep, degree, host, bfs, auto"),
+        ("tile_edges", 0, "tile of 0"),
+        ("tmp", "absent", "no temporary"),
+    ],
 )
 def test_parameters_that_cannot_be(tmp_path, monkeypatch, arrays, argument, value, message):
     monkeypatch.chdir(tmp_path)

@@ -117,7 +117,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 @pytest.mark.parametrize(
     ("kind", "order"),
-    [("text", "keep"), ("names", "keep"), ("names", "degree"), ("npy", "degree"), ("parquet", "degree")],
+    [("text", "keep"), ("names", "keep"), ("names", "host"), ("npy", "bfs"), ("parquet", "auto")],
 )
 def test_killed_while_it_notes_what_is_finished(
     ask: Any, sources: Any, tmp_path: Path, kind: str, order: str
@@ -209,7 +209,7 @@ def test_killed_while_an_older_store_is_replaced(ask: Any, sources: Any, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", ["keep", "degree"])
+@pytest.mark.parametrize("order", ["keep", "degree", "auto"])
 @pytest.mark.parametrize(
     "kind", ["text", "several", "undirected", "npy", "parquet", "wide", "names", "listed", "rmat"]
 )

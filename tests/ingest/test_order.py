@@ -1,10 +1,13 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.ingest import order
 from oocpr.ingest.ids import IdSet
-from oocpr.ingest.order import degree_order
+from oocpr.ingest.order import Permutation, by_degree, ordered
 from oocpr.ingest.run import Run
+from oocpr.ingest.scan import Scan, count_links
 from oocpr.ingest.scratch import Scratch
 
 pairs_with_gaps = st.lists(st.tuples(st.integers(0, 9), st.integers(3, 12)), min_size=1, max_size=40)
@@ -22,38 +25,55 @@ def set_of(keys):
     return ids
 
 
-def by_degree(folder, keys, nodes, ids):
-    with Scratch(folder) as scratch:
-        scratch.write(0, keys)
-        half = keys.size // 2
-        bounds = [(0, half), (half, keys.size - half)]
-        runs = [Run.of_words(scratch, start, count, 0, 2**64) for start, count in bounds]
-        order = degree_order(runs, nodes, ids, lambda _: None)
-    rows = keys.copy()
-    if order.relabel is not None:
-        order.relabel(rows)
-    elif ids is not None:
-        ids.relabel(rows)
-    return order, rows
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.sampled_from([1, 4, 100]))
+def test_by_degree_is_a_stable_sort(degrees, usual):
+    degrees = np.array(degrees, np.uint32)
+    expected = np.argsort(-degrees.astype(int), kind="stable")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "_USUAL", usual)
+        found = by_degree(degrees)
+    if (expected == np.arange(degrees.size)).all():
+        assert found is None
+    else:
+        np.testing.assert_array_equal(found.nodes, expected)
+        np.testing.assert_array_equal(found.rows[found.nodes], np.arange(degrees.size))
+
+
+def test_out_degrees_beyond_the_usual_come_first():
+    degrees = np.array([65_535, 65_536, 2**32 - 1, 0, 65_536], np.uint32)
+    assert by_degree(degrees).nodes.tolist() == [2, 1, 4, 0, 3]
 
 
 @given(pairs_with_gaps, st.booleans())
-def test_degree_order_is_a_stable_sort_of_raw_out_degrees(tmp_path_factory, pairs, gaps):
+def test_ids_stay_with_their_rows(tmp_path_factory, pairs, gaps):
     keys = keys_of(pairs)
-    ids = set_of(keys) if gaps else None
-    nodes = len(ids) if gaps else 13
-    order, rows = by_degree(tmp_path_factory.getbasetemp(), keys, nodes, ids)
-
     known = np.unique(pairs) if gaps else np.arange(13)
-    out_degree = np.bincount([s for s, _ in pairs], minlength=13)[known]
-    expected = known[np.argsort(-out_degree, kind="stable")]
-    node_ids = np.arange(nodes) if order.node_ids is None else order.node_ids
-    np.testing.assert_array_equal(node_ids, expected)
+    ids = set_of(keys) if gaps else None
+    rows = np.random.default_rng(len(pairs)).permutation(known.size).astype(np.uint32)
+    with Scratch(tmp_path_factory.getbasetemp()) as scratch:
+        scratch.write(0, keys)
+        scan = Scan([Run.of_words(scratch, 0, keys.size, 0, 2**64)], ids, lambda _: None)
+        [nodes] = [block.copy() for block in scan]
+        [again] = [block.copy() for block in scan]
+    np.testing.assert_array_equal(again, nodes)
+    number_of = dict(zip(known.tolist(), range(known.size), strict=True))
+    np.testing.assert_array_equal(nodes, keys_of([(number_of[s], number_of[d]) for s, d in pairs]))
+    made = ordered("some", Permutation.of_rows(rows), ids)
+    numbers = keys.copy()
+    made.relabel(numbers)
+    row_of = dict(zip(known.tolist(), rows.tolist(), strict=True))
+    np.testing.assert_array_equal(numbers, keys_of([(row_of[s], row_of[d]) for s, d in pairs]))
+    np.testing.assert_array_equal(made.node_ids[rows], known)
 
-    row_of = {int(v): i for i, v in enumerate(expected)}
-    np.testing.assert_array_equal(rows, keys_of([(row_of[s], row_of[d]) for s, d in pairs]))
 
-
-def test_an_order_that_changes_nothing_is_none(tmp_path):
-    order, _ = by_degree(tmp_path, keys_of([(0, 1), (0, 2), (1, 2)]), 3, None)
-    assert order.relabel is order.node_ids is None
+def test_links_are_counted_as_often_as_they_come(tmp_path):
+    keys = keys_of([(0, 1), (2, 1), (0, 1), (3, 3)])
+    told = []
+    with Scratch(tmp_path) as scratch:
+        scratch.write(0, keys)
+        scan = Scan([Run.of_words(scratch, 0, 4, 0, 2**64)], None, told.append)
+        out_degree, in_degree = count_links(scan, 5, tails=True, heads=True)
+        assert count_links(scan, 5, heads=True)[0].size == 0
+    assert out_degree.tolist() == [2, 0, 1, 1, 0]
+    assert in_degree.tolist() == [0, 3, 0, 1, 0]
+    assert told == [4, 8]

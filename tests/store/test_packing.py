@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oocpr.errors import UsageError
 from oocpr.store import packing_reference
 from oocpr.store.layout import parse_tile
-from oocpr.store.packing import encode_runs, encode_tile
+from oocpr.store.packing import TileCoder, encode_runs, encode_tile
 from oocpr.store.unpacking import SCRATCH, decode_block, decode_tile, expand_segments
 
 
@@ -73,6 +73,14 @@ def test_compiled_coder_writes_the_bytes_of_the_reference(tile):
     decoded = packing_reference.decode_tile(as_array(coded))
     np.testing.assert_array_equal(decoded[0], columns)
     np.testing.assert_array_equal(decoded[1], lengths)
+
+
+@settings(max_examples=25)
+@given(st.lists(tiles(), min_size=2, max_size=4))
+def test_what_a_coder_encoded_before_leaves_no_trace(several):
+    coder = TileCoder()
+    for columns, lengths in several:
+        assert coder.encode(columns, lengths).tobytes() == encode_tile(columns, lengths)
 
 
 def random_rows(rng: np.random.Generator, rows: int, nodes: int, degree: int):

@@ -117,6 +117,38 @@ def test_results_are_kept_and_other_settings_are_refused(tiny: Path, results: di
     assert out.read_bytes() == before
 
 
+def test_imports_are_measured_from_every_format(tmp_path: Path) -> None:
+    out = tmp_path / "imports.json"
+    words = [sys.executable, str(BENCH / "imports.py"), "--scale", "10", "--times", "2"]
+    peers = ("OOCPR_GAP", "OOCPR_PEERS_PYTHON")
+    done = subprocess.run(
+        [*words, "--cache", str(tmp_path / "files"), "--out", str(out)],
+        env={key: value for key, value in os.environ.items() if key not in peers},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert found["settings"]["edges"] == 16 << 10
+    assert {kind: sorted(programs) for kind, programs in found["imports"].items()} == {
+        "txt": ["gap-converter", "networkit", "oocpr"],
+        "npy": ["networkit", "oocpr"],
+        "parquet": ["networkit", "oocpr"],
+    }
+    edges = {programs["oocpr"]["edges"] for programs in found["imports"].values()}
+    assert len(edges) == 1
+    for programs in found["imports"].values():
+        ours = programs["oocpr"]
+        assert len(ours["runs"]) == 2
+        assert ours["process_seconds"] == min(one["process_seconds"] for one in ours["runs"])
+        assert 0 < ours["seconds"] < ours["process_seconds"]
+        assert ours["edges_per_second"] == pytest.approx((16 << 10) / ours["seconds"])
+        assert 50 < ours["peak_mib"] < 1024
+        assert "not given" in programs.get("gap-converter", {"reason": "not given"})["reason"]
+        assert programs["networkit"] == {"reason": "no interpreter is given"}
+
+
 def test_the_table_shows_losses_and_misses() -> None:
     def cell(seconds: float, **more: Any) -> dict[str, Any]:
         return {"status": "reached", "seconds_min": seconds, "seconds_median": 2 * seconds} | more

@@ -76,6 +76,10 @@ class Device(Protocol):
         """Wait until all that was launched has run."""
 
     @property
+    def free_bytes(self) -> int:
+        """Memory that nobody uses, or that only CuPy holds back."""
+
+    @property
     def taken_bytes(self) -> int:
         """Memory that CuPy has taken, the most at any time unless some was given back."""
 
@@ -210,7 +214,7 @@ class CudaDevice:
 
     @property
     def free_bytes(self) -> int:
-        """Memory that nobody uses, or that only CuPy holds back."""
+        """See Device."""
         with self._device:
             free: int = self._xp.cuda.runtime.memGetInfo()[0]
             held: int = self._xp.get_default_memory_pool().free_bytes()

@@ -1,0 +1,92 @@
+"""Graphs that grow."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from oocpr.api.graphs import IMPORT_MEMORY, Graph, open_graph
+from oocpr.progress import silent
+from oocpr.units import parse_bytes
+
+if TYPE_CHECKING:
+    import os
+
+    from oocpr.progress import Progress
+
+_LOG = logging.getLogger(__name__)
+
+
+def append(
+    graph: Graph | str | os.PathLike[str],
+    source: Any,
+    path: str | os.PathLike[str],
+    *,
+    memory: str | int = IMPORT_MEMORY,
+    format: str | None = None,  # noqa: A002
+    undirected: bool = False,
+    source_column: str | None = None,
+    target_column: str | None = None,
+    tmp: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Graph:
+    """Add edges to a graph: a new store, the same that an import of all sources together makes.
+
+    The old edges are not sorted again, and tiles before the first new edge are copied as they are.
+
+    Parameters
+    ----------
+    graph
+        A `Graph`, or the path of a store, with order ``"keep"``.
+    source
+        The new edges, as for `import_graph`. Their nodes have ids, or names where the graph has labels; a new
+        node has its place among the ids, or behind all names.
+    path
+        The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
+    memory, format, undirected, source_column, target_column, tmp, overwrite, progress
+        As for `import_graph`.
+
+    Returns
+    -------
+    Graph
+        Its ``notices`` say how many tiles were copied.
+
+    Raises
+    ------
+    InputError
+        Where the source cannot be read, or calls its nodes otherwise than the graph does.
+    NotAStoreError, DamagedError
+        See `open_graph`.
+    DoesNotFitError, UsageError
+        See `import_graph`; also where the graph has another order.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from oocpr.api import import_graph
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     old = import_graph((np.array([0, 1]), np.array([1, 0])), f"{folder}/old.zarr")
+    ...     append(old, (np.array([1, 2]), np.array([2, 0])), f"{folder}/new.zarr").edges
+    4
+    """
+    from oocpr.ingest.append import append_store
+    from oocpr.sources import open_source
+    from oocpr.store.graph import open_store
+
+    old = graph if isinstance(graph, Graph) else open_graph(graph)
+    opened = open_source(
+        source,
+        format=format,
+        undirected=undirected,
+        source_column=source_column,
+        target_column=target_column,
+    )
+    budget = parse_bytes(memory)
+    _LOG.info("adding %s to %s, as %s, with at most %d bytes of memory", opened.name, old.path, path, budget)
+    _, copied = append_store(
+        old.store, opened, path, memory=budget, tmp=tmp, overwrite=overwrite, progress=progress
+    )
+    tiles = old.store.tiles
+    kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
+    return Graph(open_store(path), notices=[*opened.notices, kept])
