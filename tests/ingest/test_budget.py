@@ -125,7 +125,9 @@ TILE = """
 """
 
 
-@pytest.mark.parametrize(("degree", "empty"), [(1, 0), (2, 0), (16, 0), (4, 7)])
+@pytest.mark.parametrize(
+    ("degree", "empty"), [(1, 0), pytest.param(2, 0, marks=pytest.mark.slow), (16, 0), (4, 7)]
+)
 def test_a_tile_on_its_way_out_takes_no_more_than_its_share(degree, empty):
     run = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(TILE), str(degree), str(empty)],
@@ -320,7 +322,16 @@ def test_peak_memory_stays_in_a_tight_budget(tmp_path):
 
 @pytest.mark.parametrize(
     ("order", "kind"),
-    [*product(("keep", "degree", "bfs", "auto"), ("ids", "names")), ("host", "names")],
+    [
+        ("keep", "names"),
+        ("degree", "ids"),
+        ("host", "names"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in product(("keep", "degree", "bfs", "auto"), ("ids", "names"))
+            if case not in (("keep", "names"), ("degree", "ids"))
+        ),
+    ],
 )
 def test_peak_memory_stays_in_a_tight_budget_for_any_nodes(tmp_path, order, kind):
     # A sample needs some memory, so that the usual blocks would be larger, which names take more than their
@@ -344,7 +355,9 @@ def test_peak_memory_stays_in_a_tight_budget_when_an_import_goes_on(tmp_path, ki
     assert peak <= memory, (peak - memory) >> 20
 
 
-@pytest.mark.parametrize("order", ["keep", "degree", "bfs", "auto"])
+@pytest.mark.parametrize(
+    "order", ["keep", "degree", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bfs", "auto"))]
+)
 def test_a_node_with_half_of_all_links_stays_in_a_tight_budget(tmp_path, order):
     memory, peak, edges, _ = imported(tmp_path / "g.zarr", 18, spare=44 * MIB, order=order, kind="hub")
     assert 8 * edges == 48 * MIB

@@ -169,7 +169,7 @@ PEAK = """
 
 @pytest.mark.parametrize("order", ["degree", "host", "bfs", "auto"])
 def test_an_order_takes_the_memory_that_it_asks_for(tmp_path, order):
-    nodes = 1 << (20 if order == "host" else 23)
+    nodes = 1 << (20 if order == "host" else 22)
     asked = ordering._BYTES_PER_NODE[order] * nodes + ordering._BYTES_BESIDE.get(order, 0)
     words = [tmp_path, order, nodes, asked + SLACK_BYTES + (1 << 20)]
     program = [sys.executable, "-c", textwrap.dedent(PEAK), *map(str, words)]
