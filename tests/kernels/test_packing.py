@@ -1,0 +1,52 @@
+"""Tiles packed on a device, against the bytes of the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from oocpr.engine.backends.cuda_pack import DevicePacker
+from oocpr.errors import UsageError
+from oocpr.store.packing import encode_tile
+
+from .test_decode_kernels import ODD
+from .tiles import random_tile, tiles
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.cuda_compile import Device
+
+
+def check(device: Device, columns: np.ndarray, lengths: np.ndarray) -> None:
+    coded = DevicePacker(device).encode(columns, lengths)
+    assert coded.tobytes() == encode_tile(columns, lengths)
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_tiles(device: Device, name: str) -> None:
+    columns, lengths = ODD[name]
+    check(device, np.array(columns, np.uint32), np.array(lengths, np.uint32))
+
+
+@settings(max_examples=25)
+@given(tile=tiles())
+def test_any_tile(device: Device, tile: tuple[np.ndarray, np.ndarray]) -> None:
+    check(device, *tile)
+
+
+@pytest.mark.parametrize("skew", [1.0, 6.0])
+def test_larger_tiles(device: Device, skew: float) -> None:
+    check(device, *random_tile(900, 4, 2**31, skew=skew))
+
+
+def test_exceptions_of_both_kinds(device: Device) -> None:
+    rng = np.random.default_rng(2)
+    gaps = np.where(rng.random(6000) < 0.02, 2.0 ** rng.uniform(4, 22, 6000), rng.integers(1, 4, 6000))
+    check(device, np.cumsum(gaps).astype(np.uint32), np.array([2000, 0, 4000], np.uint32))
+
+
+def test_rows_out_of_order_are_refused(device: Device) -> None:
+    with pytest.raises(UsageError, match="not strictly ascending"):
+        DevicePacker(device).encode(np.array([3, 3], np.uint32), np.array([2], np.uint32))
