@@ -50,3 +50,10 @@ def test_exceptions_of_both_kinds(device: Device) -> None:
 def test_rows_out_of_order_are_refused(device: Device) -> None:
     with pytest.raises(UsageError, match="not strictly ascending"):
         DevicePacker(device).encode(np.array([3, 3], np.uint32), np.array([2], np.uint32))
+
+
+def test_keys_are_sorted_in_their_place(device: Device) -> None:
+    keys = np.random.default_rng(3).integers(0, 2**64, 5000, np.uint64)
+    expected = sorted(keys.tolist())
+    DevicePacker(device).sort(keys)
+    assert keys.tolist() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Semaphore
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
 
 TEAMS = 8
 """Blocks of a stream that a block of threads packs at a time."""
+
+SORTS = 3
+"""Sorts at a time: keys come and go while others are sorted."""
+
+BYTES_PER_KEY = 24
+"""Of the device, while keys are sorted: the keys, their new places, and what sorting takes beside."""
 
 
 class _Values(NamedTuple):
@@ -38,7 +45,8 @@ class _Values(NamedTuple):
     directory: Any
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
+        """How many there are."""
         return int(self.values.size)
 
 
@@ -56,24 +64,19 @@ class _Sizes(NamedTuple):
 
 
 class DevicePacker:
-    """Packs tiles on a device.
+    """Sorts keys and packs tiles on a device, for any number of threads.
 
     Parameters
     ----------
     device
         Where.
-
-    Examples
-    --------
-    >>> from oocpr.engine.backends.cuda_device import open_device
-    >>> packer = DevicePacker(open_device("cuda"))  # doctest: +SKIP
-    >>> packer.encode(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1], np.uint32)).size  # doctest: +SKIP
-    316
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._kernels = device.load("encode.cu", TEAMS=TEAMS)
+        self._sorting = Semaphore(SORTS)
+        self._most_keys = device.free_bytes // (2 * SORTS * BYTES_PER_KEY)
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
         """Pack a tile.
@@ -95,6 +98,27 @@ class DevicePacker:
         UsageError
             Where a segment is not strictly ascending.
         """
+        with self._device.apart():
+            return self._encoded(columns, lengths)
+
+    def sort(self, keys: NDArray[np.uint64]) -> None:
+        """Put keys into ascending order, in their place.
+
+        Parameters
+        ----------
+        keys
+            uint64, shape (k,). More of them than the device has memory for are sorted by the host.
+        """
+        if keys.size > self._most_keys:
+            keys.sort()
+            return
+        with self._sorting, self._device.apart():
+            there = self._device.xp.empty(keys.size, np.uint64)
+            send(there, keys)
+            there.sort()
+            fetch(there, keys)
+
+    def _encoded(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
         xp = self._device.xp
         there, counts = xp.empty(columns.size, np.uint32), xp.empty(lengths.size, np.uint32)
         send(there, columns)
@@ -136,7 +160,7 @@ class DevicePacker:
         rank_of_blocks[1:] = _lasts(ranks, xp)
         *arrived, rank_words = self._fetched([*packed, (rank_of_blocks,)])
         of_columns, *of_starts, of_lengths = (
-            Stream(stream.count, *parts) for stream, parts in zip(chosen, arrived, strict=True)
+            Stream(stream.size, *parts) for stream, parts in zip(chosen, arrived, strict=True)
         )
         return write_tile(
             of_lengths, rank_words[0], of_starts[0] if of_starts else None, of_columns, int(heads.size),
@@ -160,13 +184,13 @@ class DevicePacker:
         xp = self._device.xp
         words = xp.zeros(GROUP * word_rows(sizes.bits), np.uint32)
         wide, narrow = xp.empty(sizes.wide, np.uint32), xp.empty(sizes.narrow, np.uint16)
-        if of.count:
+        if of.size:
             kernel = self._kernels.get_function("pack_values")
             kernel(
-                *_teams(blocks_of(of.count)),
-                (of.values, np.uint32(of.count), of.widths, of.directory, words, wide, narrow),
+                *_teams(blocks_of(of.size)),
+                (of.values, np.uint32(of.size), of.widths, of.directory, words, wide, narrow),
             )
-        return words, of.directory, wide, narrow, of.widths[: -(-of.count // GROUP)]
+        return words, of.directory, wide, narrow, of.widths[: -(-of.size // GROUP)]
 
     def _fetched(self, parts: list[tuple[Any, ...]]) -> list[list[NDArray[Any]]]:
         """Bring arrays to the host, all at once."""

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -225,6 +226,10 @@ class HostDevice:
 
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
+
+    def apart(self) -> nullcontext[None]:
+        """See Device; the host has one order of work."""
+        return nullcontext()
 
     def seconds(self, work: Callable[[], object]) -> float:
         """See Device; kernels have run when a launch returns."""
