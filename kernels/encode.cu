@@ -1,30 +1,49 @@
-// Kernels that pack a stream of values (oocpr/store/format.py), the inverse of unpack in decode.cuh: to the bit
-// what oocpr/store/streams.py makes of it on the host.
+// Kernels that pack a tile (oocpr/store/format.py), the inverse of those in decode.cu: to the bit what
+// oocpr/store/packing.py makes of it on the host.
 //
-// Launched with a multiple of 32 threads a block, 32 threads for each 1024 values.
+// Streams lie one after the other, zeros behind each up to a whole block of 1024 values.
 #include "decode.cuh"
 
 constexpr u32 MOST_BEYOND = 22;     // bits that an exception may have beyond its group's width
 constexpr u32 NARROW_BITS = 6;      // bits of a narrow one
 constexpr u32 EXCEPTION_BITS = 16;  // what an exception costs, and a wide one once more
 
-namespace {
+// Takes the gap before each column, a thread each; adds to `wrong` how many do not ascend.
+extern "C" __global__ void find_gaps(const u32* columns, u32 count, u32* gaps, u32* wrong) {
+  const u64 i = thread_number();
+  const bool descends = i > 0 && i < count && columns[i] <= columns[i - 1];
+  if (i < count) gaps[i] = i ? columns[i] - columns[i - 1] - 1 : 0;
+  const LaneMask found = ballot(descends);
+  if (found && lane() == 0) atomicAdd(wrong, u32(count_bits(found)));
+}
 
-__device__ __forceinline__ u32 value_at(const u32* values, u64 i, u32 count) { return i < count ? values[i] : 0; }
+// Takes the step from each segment's first column to the next one's, a thread each; there is no gap there, and none
+// is wrong.
+extern "C" __global__ void find_steps(const u32* columns, const u32* firsts, u32 count, u32* gaps, u32* steps,
+                                      u32* wrong) {
+  const u64 k = thread_number();
+  const u32 first = k < count ? firsts[k] : 0;
+  if (k < count) {
+    const u32 step = columns[first] - (k ? columns[firsts[k - 1]] : 0);
+    steps[k] = step << 1 ^ (0u - (step >> 31));
+    gaps[first] = 0;
+  }
+  const LaneMask found = ballot(first > 0 && columns[first] <= columns[first - 1]);
+  if (found && lane() == 0) atomicAdd(wrong, 0u - u32(count_bits(found)));
+}
 
-}  // namespace
-
-// Chooses the width of least bits for each group of 32 values, the largest of those that are equally good.
+// Chooses the width of least bits for each group of 32 values, the largest of those that are equally good; 32 threads
+// for each block of values.
 //
 //   widths  one a group
-//   sizes   3 a block: bits of a lane, narrow exceptions, wide ones
-extern "C" __global__ void choose_widths(const u32* values, u32 count, u8* widths, u32* sizes) {
+//   sizes   4 a block: bits of a lane, narrow exceptions, wide ones, nothing
+extern "C" __global__ void choose_widths(const u32* values, u32 blocks, u8* widths, u32* sizes) {
   const u64 b = group_number<GROUP>();
-  if (b >= (u64(count) + (BLOCK - 1)) / BLOCK) return;
+  if (b >= blocks) return;
   const u32 me = u32(lane<GROUP>());
   u32 bits = 0, narrow = 0, wide = 0;
-  for (u32 g = 0; g < GROUP && BLOCK * b + GROUP * g < count; ++g) {
-    const u32 value = value_at(values, BLOCK * b + GROUP * g + me, count);
+  for (u32 g = 0; g < GROUP; ++g) {
+    const u32 value = values[BLOCK * b + GROUP * g + me];
     const u32 length = u32(highest_bit(value) + 1);
     const u32 full = group_max<GROUP>(length);
     // Lane w tries width w: `longer` values have more bits than it.
@@ -49,22 +68,44 @@ extern "C" __global__ void choose_widths(const u32* values, u32 count, u8* width
     bits += width;
     if (me == 0) widths[GROUP * b + g] = u8(width);
   }
-  if (me < 3) sizes[3 * b + me] = me == 0 ? bits : me == 1 ? narrow : wide;
+  if (me < 4) sizes[4 * b + me] = me == 0 ? bits : me == 1 ? narrow : me == 2 ? wide : 0;
 }
 
-// Writes the bits of each block, and its exceptions.
+// Adds up the sizes of blocks, a stream a block of threads, of which the first 32 work.
 //
-//   directory  4 a block: first bit of a lane, first narrow and first wide exception; the fourth is not looked at
+//   firsts     first block of each stream, then the number of blocks
+//   directory  receives what is before each block of a stream, then all of it: stream k begins at 4 (firsts[k] + k)
+//   totals     4 a stream: receives all of it
+extern "C" __global__ void add_up(const u32* sizes, const u32* firsts, u32* directory, u32* totals) {
+  if (threadIdx.x >= GROUP) return;
+  const u32 k = blockIdx.x, me = u32(lane<GROUP>());
+  const u32 first = firsts[k], end = firsts[k + 1];
+  u32* const out = directory + 4 * u64(first + k);
+  for (u32 part = 0; part < 4; ++part) {
+    u32 before = 0;
+    for (u32 b = first; b < end; b += GROUP) {
+      const u32 size = b + me < end ? sizes[4 * u64(b + me) + part] : 0;
+      const u32 sum = group_scan<GROUP>(size);
+      if (b + me < end) out[4 * u64(b + me - first) + part] = before + sum - size;
+      before += shuffle<GROUP>(sum, GROUP - 1);
+    }
+    if (me == 0) out[4 * u64(end - first) + part] = totals[4 * k + part] = before;
+  }
+}
+
+// Writes the bits of each block of a stream, and its exceptions; 32 threads for each.
+//
+//   directory  4 a block: first bit of a lane, first narrow and first wide exception, nothing
 //   words      zeros before
-extern "C" __global__ void pack_values(const u32* values, u32 count, const u8* widths, const u32* directory,
+extern "C" __global__ void pack_values(const u32* values, u32 blocks, const u8* widths, const u32* directory,
                                        u32* words, u32* wide, u16* narrow) {
   const u64 b = group_number<GROUP>();
-  if (b >= (u64(count) + (BLOCK - 1)) / BLOCK) return;
+  if (b >= blocks) return;
   const u32 me = u32(lane<GROUP>());
   u32 position = directory[4 * b], first_narrow = directory[4 * b + 1], first_wide = directory[4 * b + 2];
   u32 word = 0;
-  for (u32 g = 0; g < GROUP && BLOCK * b + GROUP * g < count; ++g) {
-    const u32 value = value_at(values, BLOCK * b + GROUP * g + me, count);
+  for (u32 g = 0; g < GROUP; ++g) {
+    const u32 value = values[BLOCK * b + GROUP * g + me];
     const u32 width = widths[GROUP * b + g];
     const u32 low = low_bits(value, width), shift = position & 31;
     word |= low << shift;

@@ -116,7 +116,7 @@ class Device(Protocol):
 
 
 def fetch(array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Bring an array of a device to the host, to `out` if given, once all that was launched before has run."""
+    """Bring an array of a device to the host, into `out` or new memory, once what was launched has run."""
     if hasattr(array, "get"):
         here: NDArray[Any] = array.get(out=out)
         return here

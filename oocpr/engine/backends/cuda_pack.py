@@ -1,7 +1,12 @@
-"""Keys sorted and tiles packed on a device; the bytes are those that the host would write."""
+"""Keys sorted and tiles packed on a device; the bytes are those that the host would write.
+
+The streams of a tile lie one after the other, each with zeros up to a whole block, so that one launch chooses
+the widths of all: of the columns, in case these take least bytes as they are, of gaps, starts and lengths.
+"""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from threading import Semaphore
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,12 +18,13 @@ from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, word_rows, write
 from oocpr.store.streams import fixed_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.cuda_compile import Device
 
-TEAMS = 8
-"""Blocks of a stream that a block of threads packs at a time."""
+THREADS = 256
 
 SORTS = 3
 """Sorts at a time: keys come and go while others are sorted."""
@@ -26,32 +32,11 @@ SORTS = 3
 BYTES_PER_KEY = 24
 """Of the device, while keys are sorted: the keys, their new places, and what sorting takes beside."""
 
-
-class _Values(NamedTuple):
-    """Values that are to be packed; arrays of the device.
-
-    Attributes
-    ----------
-    values
-        uint32, shape (count,).
-    widths
-        The width of each group, uint8.
-    directory
-        uint32, shape (blocks + 1, 4): what each block begins with; the fourth column is left 0.
-    """
-
-    values: Any
-    widths: Any
-    directory: Any
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        return int(self.values.size)
+PLAIN, GAPS, STARTS, LENGTHS = range(4)
 
 
 class _Sizes(NamedTuple):
-    """What packing takes: bits of a lane, exceptions of both kinds."""
+    """What packing a stream takes: bits of a lane, and exceptions of both kinds."""
 
     bits: int
     narrow: int
@@ -59,8 +44,8 @@ class _Sizes(NamedTuple):
 
     def nbytes(self, count: int) -> int:
         """Bytes of the stream in a chunk."""
-        groups = -(-count // GROUP)
-        return fixed_bytes(groups) + 4 * GROUP * word_rows(self.bits) + 4 * self.wide + 2 * self.narrow
+        words = 4 * GROUP * word_rows(self.bits)
+        return fixed_bytes(-(-count // GROUP)) + words + 4 * self.wide + 2 * self.narrow
 
 
 class DevicePacker:
@@ -74,9 +59,26 @@ class DevicePacker:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._kernels = device.load("encode.cu", TEAMS=TEAMS)
+        self._kernels = device.load("encode.cu")
         self._sorting = Semaphore(SORTS)
         self._most_keys = device.free_bytes // (2 * SORTS * BYTES_PER_KEY)
+
+    def sort(self, keys: NDArray[np.uint64]) -> None:
+        """Put keys into ascending order, in their place.
+
+        Parameters
+        ----------
+        keys
+            uint64, shape (k,). More of them than the device has memory for are sorted by the host.
+        """
+        if keys.size > self._most_keys:
+            keys.sort()
+            return
+        with self._sorting, self._device.apart():
+            there = self._device.xp.empty(keys.size, np.uint64)
+            send(there, keys)
+            there.sort()
+            fetch(there, keys)
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
         """Pack a tile.
@@ -98,123 +100,115 @@ class DevicePacker:
         UsageError
             Where a segment is not strictly ascending.
         """
+        ends = np.cumsum(lengths, dtype=np.uint32)
+        filled = np.flatnonzero(lengths)
+        heads = ends[filled] - lengths[filled]
         with self._device.apart():
-            return self._encoded(columns, lengths)
+            streams = self._streams(columns, heads, lengths)
+        for number, lasts in ((GAPS, columns), (STARTS, columns[heads]), (LENGTHS, ends)):
+            directory = streams[number].directory
+            directory[1:, 3] = lasts[_borders(lasts.size)[1:] - 1]
+        gaps, starts, of_lengths = streams[GAPS:]
+        ranks = np.searchsorted(filled, _borders(lengths.size)).astype(np.uint32)
+        plain = not starts.words.size
+        return write_tile(
+            of_lengths, ranks, None if plain else starts, gaps, heads.size,
+            lambda size: np.empty(size, np.uint8), runs=False,
+        )  # fmt: skip
 
-    def sort(self, keys: NDArray[np.uint64]) -> None:
-        """Put keys into ascending order, in their place.
-
-        Parameters
-        ----------
-        keys
-            uint64, shape (k,). More of them than the device has memory for are sorted by the host.
-        """
-        if keys.size > self._most_keys:
-            keys.sort()
-            return
-        with self._sorting, self._device.apart():
-            there = self._device.xp.empty(keys.size, np.uint64)
-            send(there, keys)
-            there.sort()
-            fetch(there, keys)
-
-    def _encoded(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    def _streams(
+        self, columns: NDArray[np.uint32], heads: NDArray[np.uint32], lengths: NDArray[np.uint32]
+    ) -> list[Stream]:
+        """Pack the streams; without words that of which there is none. Carries are left 0."""
         xp = self._device.xp
-        there, counts = xp.empty(columns.size, np.uint32), xp.empty(lengths.size, np.uint32)
-        send(there, columns)
-        send(counts, lengths)
-        ends = xp.cumsum(counts, dtype=np.uint32)
-        filled = xp.flatnonzero(counts)
-        firsts = ends[filled] - counts[filled]
-        before = xp.zeros(there.size, np.uint32)
-        before[1:] = there[:-1]
-        gaps = there - before - np.uint32(1)
-        descents = there <= before
-        gaps[firsts] = 0
-        descents[firsts] = False
-        heads = there[firsts]
-        steps = heads.copy()
-        steps[1:] -= heads[:-1]
-        steps = (steps << np.uint32(1)) ^ (np.uint32(0) - (steps >> np.uint32(31)))
-
-        streams = [self._choose(values) for values in (there, gaps, steps, counts)]
-        wrong = xp.count_nonzero(descents).astype(np.uint32).reshape(1)
-        totals = fetch(xp.concatenate([*(stream.directory[-1, :3] for stream in streams), wrong]))
-        if totals[-1]:
+        counts = [columns.size, columns.size, heads.size, lengths.size]
+        firsts = np.append(0, np.cumsum([blocks_of(count) for count in counts])).astype(np.uint32)
+        blocks = int(firsts[-1])
+        totals = xp.zeros((5, 4), np.uint32)
+        values = self._values(columns, heads, lengths, firsts, totals[4, :1])
+        widths, sizes = xp.empty(GROUP * blocks, np.uint8), xp.empty(4 * blocks, np.uint32)
+        self._run("choose_widths", GROUP * blocks, values, np.uint32(blocks), widths, sizes)
+        directory, first_blocks = xp.empty((blocks + 4, 4), np.uint32), xp.empty(5, np.uint32)
+        send(first_blocks, firsts)
+        self._run("add_up", 4 * THREADS, sizes, first_blocks, directory, totals)
+        found = fetch(totals)
+        if found[4, 0]:
             raise UsageError(
                 "The columns of a segment are not strictly ascending.",
                 "Sort the columns of each row and merge duplicates.",
             )
-        plain, *split = (_Sizes(*map(int, total)) for total in totals[:-1].reshape(4, 3))
-        apart = split[0].nbytes(gaps.size) + split[1].nbytes(steps.size)
-        ranks = xp.cumsum(counts != np.uint32(0), dtype=np.uint32)
-        streams[3].directory[1:, 3] = _lasts(ends, xp)
-        if plain.nbytes(there.size) < apart:
-            chosen, sizes = [streams[0], streams[3]], [plain, split[2]]
-        else:
-            chosen, sizes = streams[1:], split
-            streams[2].directory[1:, 3] = _lasts(heads, xp)
-        chosen[0].directory[1:, 3] = _lasts(there, xp)
-        packed = [self._pack(*of) for of in zip(chosen, sizes, strict=True)]
-        rank_of_blocks = xp.zeros(blocks_of(counts.size) + 1, np.uint32)
-        rank_of_blocks[1:] = _lasts(ranks, xp)
-        *arrived, rank_words = self._fetched([*packed, (rank_of_blocks,)])
-        of_columns, *of_starts, of_lengths = (
-            Stream(stream.size, *parts) for stream, parts in zip(chosen, arrived, strict=True)
-        )
-        return write_tile(
-            of_lengths, rank_words[0], of_starts[0] if of_starts else None, of_columns, int(heads.size),
-            lambda size: np.empty(size, np.uint8), runs=False,
-        )  # fmt: skip
+        needed = [_Sizes(*map(int, total[:3])) for total in found[:4]]
+        split = needed[GAPS].nbytes(columns.size) + needed[STARTS].nbytes(heads.size)
+        verbatim = needed[PLAIN].nbytes(columns.size) < split
+        chosen = [PLAIN, LENGTHS] if verbatim else [GAPS, STARTS, LENGTHS]
+        shapes = [(GROUP * word_rows(of.bits), of.wide, -(-of.narrow // 2)) for of in needed]
+        places = np.cumsum([0, *(items for k in chosen for items in shapes[k])])
+        packed = xp.zeros(int(places[-1]), np.uint32)
+        parts = [packed[low:high] for low, high in pairwise(places)]
+        for at, k in enumerate(chosen):
+            first, end = int(firsts[k]), int(firsts[k + 1])
+            words, wide, narrow = parts[3 * at : 3 * at + 3]
+            self._run(
+                "pack_values", GROUP * (end - first),
+                values[BLOCK * first :], np.uint32(end - first), widths[GROUP * first :],
+                directory[first + k :], words, wide, narrow.view(np.uint16),
+            )  # fmt: skip
+        here = _Fetched(fetch(packed), fetch(directory), fetch(widths))
+        nothing = here.stream(0, [0, 0, 0, 0], 0, 0, 0)
+        streams = {
+            k: here.stream(counts[k], places[3 * at : 3 * at + 4], int(firsts[k]), k, needed[k].narrow)
+            for at, k in enumerate(chosen)
+        }
+        columns_as = streams[PLAIN if verbatim else GAPS]
+        return [nothing, columns_as, streams.get(STARTS, nothing), streams[LENGTHS]]
 
-    def _choose(self, values: Any) -> _Values:
-        xp, count = self._device.xp, int(values.size)
-        blocks = blocks_of(count)
-        widths = xp.empty(max(1, -(-count // GROUP)), np.uint8)
-        sizes = xp.zeros((blocks + 1, 3), np.uint32)
-        if count:
-            kernel = self._kernels.get_function("choose_widths")
-            kernel(*_teams(blocks), (values, np.uint32(count), widths, sizes[1:]))
-        directory = xp.zeros((blocks + 1, 4), np.uint32)
-        directory[:, :3] = xp.cumsum(sizes, axis=0, dtype=np.uint32)
-        return _Values(values, widths, directory)
-
-    def _pack(self, of: _Values, sizes: _Sizes) -> tuple[Any, ...]:
-        """Words, directory, wide, narrow and widths of a stream."""
+    def _values(
+        self,
+        columns: NDArray[np.uint32],
+        heads: NDArray[np.uint32],
+        lengths: NDArray[np.uint32],
+        firsts: NDArray[np.uint32],
+        wrong: Any,
+    ) -> Any:
+        """Lay out the values of all streams, and count the columns that do not ascend."""
         xp = self._device.xp
-        words = xp.zeros(GROUP * word_rows(sizes.bits), np.uint32)
-        wide, narrow = xp.empty(sizes.wide, np.uint32), xp.empty(sizes.narrow, np.uint16)
-        if of.size:
-            kernel = self._kernels.get_function("pack_values")
-            kernel(
-                *_teams(blocks_of(of.size)),
-                (of.values, np.uint32(of.size), of.widths, of.directory, words, wide, narrow),
-            )
-        return words, of.directory, wide, narrow, of.widths[: -(-of.size // GROUP)]
+        values = xp.zeros(BLOCK * int(firsts[-1]), np.uint32)
+        plain, gaps, starts, of_lengths = (values[BLOCK * int(first) :] for first in firsts[:-1])
+        begins = xp.empty(heads.size, np.uint32)
+        for there, here in ((plain, columns), (of_lengths, lengths), (begins, heads)):
+            if here.size:
+                send(there[: here.size], here)
+        edges, nonempty = np.uint32(columns.size), np.uint32(heads.size)
+        self._run("find_gaps", columns.size, plain, edges, gaps, wrong)
+        self._run("find_steps", heads.size, plain, begins, nonempty, gaps, starts, wrong)
+        return values
 
-    def _fetched(self, parts: list[tuple[Any, ...]]) -> list[list[NDArray[Any]]]:
-        """Bring arrays to the host, all at once."""
-        xp = self._device.xp
-        flat = [array for part in parts for array in part]
-        ends = np.cumsum([array.nbytes + -array.nbytes % 4 for array in flat], dtype=np.int64)
-        joined = xp.empty(int(ends[-1]), np.uint8)
-        begins = [0, *map(int, ends[:-1])]
-        for begin, array in zip(begins, flat, strict=True):
-            if array.nbytes:
-                joined[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
-        here = fetch(joined)
-        arrays = iter(
-            here[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
-            for begin, array in zip(begins, flat, strict=True)
+    def _run(self, name: str, threads: int, *arguments: Any) -> None:
+        if threads:
+            self._kernels.get_function(name)((-(-threads // THREADS),), (THREADS,), arguments)
+
+
+class _Fetched(NamedTuple):
+    """What a device has packed."""
+
+    packed: NDArray[np.uint32]
+    directory: NDArray[np.uint32]
+    widths: NDArray[np.uint8]
+
+    def stream(self, count: int, places: Iterable[int], first: int, number: int, narrow: int) -> Stream:
+        """Stream `number` of `count` values, whose first block is number `first`."""
+        words, wide, halves = (self.packed[low:high] for low, high in pairwise(places))
+        begin = first + number
+        return Stream(
+            count,
+            words,
+            self.directory[begin : begin + blocks_of(count) + 1],
+            wide,
+            halves.view(np.uint16)[:narrow],
+            self.widths[GROUP * first :][: -(-count // GROUP)],
         )
-        return [[next(arrays) for _ in part] for part in parts]
 
 
-def _lasts(values: Any, xp: Any) -> Any:
-    """The last value of each block."""
-    ends = xp.arange(1, blocks_of(int(values.size)) + 1) * BLOCK
-    return values[xp.minimum(ends, values.size) - 1]
-
-
-def _teams(count: int) -> tuple[tuple[int], tuple[int]]:
-    return (-(-count // TEAMS),), (TEAMS * GROUP,)
+def _borders(count: int) -> NDArray[np.int64]:
+    """Where the blocks of `count` values begin, and where the last one ends."""
+    return np.minimum(BLOCK * np.arange(blocks_of(count) + 1), count)
