@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from oocpr.errors import DoesNotFitError
+from oocpr.plan.needs import Needs
 from oocpr.units import format_bytes
 
 SORTED_BYTES = 16
@@ -51,33 +51,12 @@ LARGEST_TILE_EDGES = 1 << 31
 TILES_WANTED = 4
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What sorting and packing take of this process's memory, beside what they are given.
-
-    Parameters
-    ----------
-    key_bytes
-        For each key that is sorted, beside the keys.
-    edge_bytes, row_bytes
-        For each edge and each row of a tile that is packed, beside its columns and lengths; its encoded bytes
-        count, at most 6 an edge and 5 a row.
-    usual_keys
-        Neighbouring buckets are sorted as one until they have so many keys, where memory allows.
-
-    Examples
-    --------
-    >>> Needs().edge_bytes + TILE_BYTES_PER_EDGE == WRITER_BYTES_PER_EDGE
-    True
-    """
-
-    key_bytes: int = 0
-    edge_bytes: int = WRITER_BYTES_PER_EDGE - TILE_BYTES_PER_EDGE
-    row_bytes: int = WRITER_BYTES_PER_ROW - ENTERED_BYTES_PER_ROW
-    usual_keys: int = 1
-
-
-OWN_NEEDS = Needs()
+OWN_NEEDS = Needs(
+    key_bytes=0,
+    edge_bytes=WRITER_BYTES_PER_EDGE - TILE_BYTES_PER_EDGE,
+    row_bytes=WRITER_BYTES_PER_ROW - ENTERED_BYTES_PER_ROW,
+)
+"""Where threads of this process sort and pack."""
 
 
 def resident() -> int:

@@ -1,6 +1,7 @@
 """Who sorts the buckets of an import and packs its tiles: this process, or others that it calls.
 
 Whoever it is, the store has the same bytes: there is one ascending order of keys and one encoding of a tile.
+Others than this process are of the room `engine`, which has what `Hands` says without importing it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ import os
 import threading
 from typing import TYPE_CHECKING, Protocol
 
-from oocpr.ingest.budget import Needs
+from oocpr.ingest.budget import OWN_NEEDS
 from oocpr.store.packing import TileCoder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from oocpr.plan.needs import Needs
 
 
 class Hands(Protocol):
@@ -73,7 +76,7 @@ class OwnHands:
     [1, 1, 2, 3]
     """
 
-    needs = Needs()
+    needs = OWN_NEEDS
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
