@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from oocpr.engine.whole.graph import WholeGraph
+    from oocpr.ingest.hands import Hands
     from oocpr.progress import Progress
     from oocpr.store.graph import GraphStore
 
@@ -130,6 +131,7 @@ def import_graph(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    client: Any = None,
     progress: Progress = silent,
     tell: Callable[[str], None] | None = None,
 ) -> Graph:
@@ -164,6 +166,9 @@ def import_graph(
     resume
         Keep on the disk all that is finished, in ``NAME.zarr.unfinished`` in `tmp`, until the store is whole;
         and go on with what the same import, however it ended, has kept there. Takes files only.
+    client
+        A ``distributed.Client`` whose workers sort the edges and encode the tiles, to the same bytes; None to
+        work in this process. `memory` is that of this process.
     progress
         Told how far it is.
     tell
@@ -193,6 +198,7 @@ def import_graph(
     from oocpr.sources import open_source
     from oocpr.store.graph import open_store
 
+    hands = import_hands(client)
     budget = parse_bytes(memory)
     opened = open_source(
         source,
@@ -216,11 +222,21 @@ def import_graph(
         progress=progress,
         tell=left.append if tell is None else tell,
         explain=reasons.append,
+        hands=hands,
     )
     for reason in reasons:
         _LOG.info("%s", reason)
     notices = [*left, *opened.notices]
     return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
+
+
+def import_hands(client: Any) -> Hands | None:
+    """Choose who sorts and encodes for an import: the workers of `client`, or None for this process."""
+    if client is None:
+        return None
+    from oocpr.engine.import_cluster import ClusterHands
+
+    return ClusterHands(client)
 
 
 def open_graph(path: str | os.PathLike[str]) -> Graph:

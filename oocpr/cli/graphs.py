@@ -10,6 +10,7 @@ import click
 from oocpr.cli.options import (
     Command,
     check_output,
+    cluster_options,
     device_options,
     emit,
     emit_json,
@@ -129,11 +130,13 @@ _OVERWRITE = click.option(
     oocpr import from.npy to.npy -o pairs.zarr
     oocpr import - -o both.zarr < both.txt
     oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
+    oocpr import parts/ -o web.zarr --scheduler tcp://10.0.0.1:8786
     """,
 )
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
 @build_options
 @source_options
+@cluster_options
 @click.pass_obj
 def import_(session: Session, /, source: tuple[str, ...], output: str, **parameters: Any) -> None:
     """Turn a graph in any format into a store.
@@ -169,6 +172,7 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
 @options(_OUTPUT, _MEMORY, _TMP, _OVERWRITE)
 @edge_options
+@cluster_options
 @click.pass_obj
 def append(session: Session, /, graph: str, source: tuple[str, ...], output: str, **parameters: Any) -> None:
     """Add edges to a graph that was imported with order keep.
@@ -213,6 +217,7 @@ def generate() -> None:
     help="Shuffle the nodes, or leave the high degrees at the low ids.",
 )
 @build_options
+@cluster_options
 @click.pass_obj
 def rmat(
     session: Session,

@@ -108,7 +108,7 @@ class ClusterHands:
                 try:
                     return self._called(worker, function, arrays)
                 except (_Lost, CancelledError, KilledWorker, OSError):
-                    # What a call is about is still here; OSError is that of a connection, as calls open no files.
+                    # What the call is about is still here. An OSError is of a connection: calls open no files.
                     continue
         raise LostWorkerError(
             f"{ATTEMPTS} workers were lost, one after another, with the same piece of the import.",
