@@ -13,8 +13,8 @@ extern "C" __global__ void find_gaps(const u32* columns, u32 count, u32* gaps, u
   const u64 i = thread_number();
   const bool descends = i > 0 && i < count && columns[i] <= columns[i - 1];
   if (i < count) gaps[i] = i ? columns[i] - columns[i - 1] - 1 : 0;
-  const LaneMask found = ballot(descends);
-  if (found && lane() == 0) atomicAdd(wrong, u32(count_bits(found)));
+  const u32 found = group_sum(u32(descends));
+  if (found && lane() == 0) atomicAdd(wrong, found);
 }
 
 // Takes the step from each segment's first column to the next one's, a thread each; there is no gap there, and none
@@ -28,8 +28,8 @@ extern "C" __global__ void find_steps(const u32* columns, const u32* firsts, u32
     steps[k] = step << 1 ^ (0u - (step >> 31));
     gaps[first] = 0;
   }
-  const LaneMask found = ballot(first > 0 && columns[first] <= columns[first - 1]);
-  if (found && lane() == 0) atomicAdd(wrong, 0u - u32(count_bits(found)));
+  const u32 found = group_sum(u32(first > 0 && columns[first] <= columns[first - 1]));
+  if (found && lane() == 0) atomicAdd(wrong, 0u - found);
 }
 
 // Chooses the width of least bits for each group of 32 values, the largest of those that are equally good; 32 threads

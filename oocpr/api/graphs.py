@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from oocpr.engine.whole.graph import WholeGraph
-    from oocpr.ingest.hands import Hands
     from oocpr.progress import Progress
     from oocpr.store.graph import GraphStore
 
@@ -132,6 +131,7 @@ def import_graph(
     overwrite: bool = False,
     resume: bool = False,
     client: Any = None,
+    device: str = "cpu",
     progress: Progress = silent,
     tell: Callable[[str], None] | None = None,
 ) -> Graph:
@@ -169,6 +169,9 @@ def import_graph(
     client
         A ``distributed.Client`` whose workers sort the edges and encode the tiles, to the same bytes; None to
         work in this process. `memory` is that of this process.
+    device
+        ``"cuda"``, or ``"cuda:1"`` for the second one, to sort the edges and encode the tiles on a CUDA
+        device, to the same bytes.
     progress
         Told how far it is.
     tell
@@ -194,11 +197,12 @@ def import_graph(
     ...     import_graph((np.array([0, 1, 2, 2]), np.array([1, 2, 0, 0])), f"{folder}/g.zarr").edges
     3
     """
+    from oocpr.api.hands import import_hands
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
     from oocpr.store.graph import open_store
 
-    hands = import_hands(client)
+    hands = import_hands(client, device)
     budget = parse_bytes(memory)
     opened = open_source(
         source,
@@ -228,15 +232,6 @@ def import_graph(
         _LOG.info("%s", reason)
     notices = [*left, *opened.notices]
     return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
-
-
-def import_hands(client: Any) -> Hands | None:
-    """Choose who sorts and encodes for an import: the workers of `client`, or None for this process."""
-    if client is None:
-        return None
-    from oocpr.engine.import_cluster import ClusterHands
-
-    return ClusterHands(client)
 
 
 def open_graph(path: str | os.PathLike[str]) -> Graph:

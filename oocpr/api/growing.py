@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from oocpr.api.graphs import IMPORT_MEMORY, Graph, import_hands, open_graph
+from oocpr.api.graphs import IMPORT_MEMORY, Graph, open_graph
+from oocpr.api.hands import import_hands
 from oocpr.progress import silent
 from oocpr.units import parse_bytes
 
@@ -30,6 +31,7 @@ def append(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     client: Any = None,
+    device: str = "cpu",
     progress: Progress = silent,
 ) -> Graph:
     """Add edges to a graph: a new store, the same that an import of all sources together makes.
@@ -45,7 +47,7 @@ def append(
         node has its place among the ids, or behind all names.
     path
         The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
-    memory, format, undirected, source_column, target_column, tmp, overwrite, client, progress
+    memory, format, undirected, source_column, target_column, tmp, overwrite, client, device, progress
         As for `import_graph`.
 
     Returns
@@ -93,7 +95,7 @@ def append(
         tmp=tmp,
         overwrite=overwrite,
         progress=progress,
-        hands=import_hands(client),
+        hands=import_hands(client, device),
     )
     tiles = old.store.tiles
     kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,12 +11,16 @@ from hypothesis import given, settings
 
 from oocpr.engine.backends.cuda_pack import DevicePacker
 from oocpr.errors import UsageError
+from oocpr.ingest.build import build_store
+from oocpr.sources.rmat import Rmat
 from oocpr.store.packing import encode_tile
 
 from .test_decode_kernels import ODD
 from .tiles import random_tile, tiles
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from oocpr.engine.backends.cuda_compile import Device
 
 
@@ -57,3 +62,27 @@ def test_keys_are_sorted_in_their_place(device: Device) -> None:
     expected = sorted(keys.tolist())
     DevicePacker(device).sort(keys)
     assert keys.tolist() == expected
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("order", ["keep", "degree"])
+def test_an_import_has_the_bytes_of_one_by_the_host(device: Device, tmp_path: Path, order: str) -> None:
+    for name, hands in (("host", None), ("device", DevicePacker(device))):
+        path = tmp_path / f"{name}.zarr"
+        build_store(Rmat(9), path, memory=2**34, order=order, tile_edges=1 << 10, hands=hands)
+    assert files(tmp_path / "device.zarr") == files(tmp_path / "host.zarr")
+
+
+def test_threads_pack_and_sort_side_by_side(device: Device) -> None:
+    made = [random_tile(60, 4, 5000, seed=seed) for seed in range(6)]
+    packer = DevicePacker(device)
+    keys = [np.random.default_rng(seed).integers(0, 2**64, 500, np.uint64) for seed in range(6)]
+    expected = [np.sort(some) for some in keys]
+    with ThreadPoolExecutor(6) as pool:
+        coded = pool.map(lambda tile: packer.encode(*tile).tobytes(), made)
+        list(pool.map(packer.sort, keys))
+        assert list(coded) == [encode_tile(*tile) for tile in made]
+    np.testing.assert_array_equal(keys, expected)

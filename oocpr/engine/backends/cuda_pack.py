@@ -6,6 +6,7 @@ the widths of all: of the columns, in case these take least bytes as they are, o
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from threading import Semaphore
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 
 from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.errors import UsageError
+from oocpr.plan.needs import Needs
 from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, word_rows, write_tile
 from oocpr.store.streams import fixed_bytes
 
@@ -28,6 +30,9 @@ THREADS = 256
 
 SORTS = 3
 """Sorts at a time: keys come and go while others are sorted."""
+
+TILES = 4
+"""Tiles that are packed at a time: for more of them, threads would wait for each other to launch."""
 
 BYTES_PER_KEY = 24
 """Of the device, while keys are sorted: the keys, their new places, and what sorting takes beside."""
@@ -49,19 +54,32 @@ class _Sizes(NamedTuple):
 
 
 class DevicePacker:
-    """Sorts keys and packs tiles on a device, for any number of threads.
+    """Sorts keys and packs tiles for an import, see `oocpr.ingest.hands.Hands`, on a device.
 
     Parameters
     ----------
     device
         Where.
+
+    Attributes
+    ----------
+    workers
+        Threads that are worth having: as many as there are processors.
+    needs
+        Encoded tiles come back in parts, which are then joined.
     """
 
+    needs = Needs(key_bytes=0, edge_bytes=12, row_bytes=32)
+
     def __init__(self, device: Device) -> None:
+        self.workers = len(os.sched_getaffinity(0))
         self._device = device
         self._kernels = device.load("encode.cu")
-        self._sorting = Semaphore(SORTS)
+        self._sorting, self._packing = Semaphore(SORTS), Semaphore(TILES)
         self._most_keys = device.free_bytes // (2 * SORTS * BYTES_PER_KEY)
+        # What is loaded on first use takes memory, of which an import sees only what is there when it begins.
+        self.sort(np.zeros(2, np.uint64))
+        self.encode(np.zeros(1, np.uint32), np.ones(1, np.uint32))
 
     def sort(self, keys: NDArray[np.uint64]) -> None:
         """Put keys into ascending order, in their place.
@@ -103,7 +121,7 @@ class DevicePacker:
         ends = np.cumsum(lengths, dtype=np.uint32)
         filled = np.flatnonzero(lengths)
         heads = ends[filled] - lengths[filled]
-        with self._device.apart():
+        with self._packing, self._device.apart():
             streams = self._streams(columns, heads, lengths)
         for number, lasts in ((GAPS, columns), (STARTS, columns[heads]), (LENGTHS, ends)):
             directory = streams[number].directory

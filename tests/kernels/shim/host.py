@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import subprocess
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
@@ -43,6 +44,10 @@ _SANITIZERS = (
     "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer",
     "-fsanitize-sections=shim_shared",
 )  # fmt: skip
+
+
+_LAUNCHING = threading.Lock()
+"""A library keeps the threads of the kernel that runs in variables of its own, for one kernel at a time."""
 
 
 class HostError(Exception):
@@ -86,7 +91,8 @@ class HostKernel:
         held = [self._place(k, args[k]) for k in range(len(args))]
         arrays = [(given, copy) for given, copy, _ in held if copy is not None]
         places = (ctypes.c_void_p * len(held))(*(pointer.ctypes.data for _, _, pointer in held))
-        fault = self._launch(int(grid[0]), int(block[0]), shared_mem, self._reverse, places)
+        with _LAUNCHING:
+            fault = self._launch(int(grid[0]), int(block[0]), shared_mem, self._reverse, places)
         for given, copy in arrays:
             given[...] = copy
         if fault:
