@@ -130,6 +130,8 @@ def import_graph(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    client: Any = None,
+    device: str = "cpu",
     progress: Progress = silent,
     tell: Callable[[str], None] | None = None,
 ) -> Graph:
@@ -164,6 +166,12 @@ def import_graph(
     resume
         Keep on the disk all that is finished, in ``NAME.zarr.unfinished`` in `tmp`, until the store is whole;
         and go on with what the same import, however it ended, has kept there. Takes files only.
+    client
+        A ``distributed.Client`` whose workers sort the edges and encode the tiles, to the same bytes; None to
+        work in this process. `memory` is that of this process.
+    device
+        ``"cuda"``, or ``"cuda:1"`` for the second one, to sort the edges and encode the tiles on a CUDA
+        device, to the same bytes.
     progress
         Told how far it is.
     tell
@@ -189,10 +197,12 @@ def import_graph(
     ...     import_graph((np.array([0, 1, 2, 2]), np.array([1, 2, 0, 0])), f"{folder}/g.zarr").edges
     3
     """
+    from oocpr.api.hands import import_hands
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
     from oocpr.store.graph import open_store
 
+    hands = import_hands(client, device)
     budget = parse_bytes(memory)
     opened = open_source(
         source,
@@ -216,6 +226,7 @@ def import_graph(
         progress=progress,
         tell=left.append if tell is None else tell,
         explain=reasons.append,
+        hands=hands,
     )
     for reason in reasons:
         _LOG.info("%s", reason)

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from oocpr.api.graphs import IMPORT_MEMORY, Graph, open_graph
+from oocpr.api.hands import import_hands
 from oocpr.progress import silent
 from oocpr.units import parse_bytes
 
@@ -29,6 +30,8 @@ def append(
     target_column: str | None = None,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    client: Any = None,
+    device: str = "cpu",
     progress: Progress = silent,
 ) -> Graph:
     """Add edges to a graph: a new store, the same that an import of all sources together makes.
@@ -44,7 +47,7 @@ def append(
         node has its place among the ids, or behind all names.
     path
         The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
-    memory, format, undirected, source_column, target_column, tmp, overwrite, progress
+    memory, format, undirected, source_column, target_column, tmp, overwrite, client, device, progress
         As for `import_graph`.
 
     Returns
@@ -85,7 +88,14 @@ def append(
     budget = parse_bytes(memory)
     _LOG.info("adding %s to %s, as %s, with at most %d bytes of memory", opened.name, old.path, path, budget)
     _, copied = append_store(
-        old.store, opened, path, memory=budget, tmp=tmp, overwrite=overwrite, progress=progress
+        old.store,
+        opened,
+        path,
+        memory=budget,
+        tmp=tmp,
+        overwrite=overwrite,
+        progress=progress,
+        hands=import_hands(client, device),
     )
     tiles = old.store.tiles
     kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."

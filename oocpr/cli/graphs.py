@@ -10,6 +10,7 @@ import click
 from oocpr.cli.options import (
     Command,
     check_output,
+    cluster_options,
     device_options,
     emit,
     emit_json,
@@ -82,6 +83,7 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "(right for URLs), as a breadth-first search meets them (right for graphs that were shuffled), "
             "or the best of these, as a sample of the links tells.",
         ),
+        _DEVICE,
         _TMP,
         _OVERWRITE,
         click.option(
@@ -113,6 +115,13 @@ _TMP = click.option(
     metavar="DIR",
     help="Where to sort, with room for 4 to 24 bytes an edge.  [default: beside G.zarr]",
 )
+_DEVICE = click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    metavar="cpu|cuda[:N]",
+    help="Where to sort and pack; the store has the same bytes.",
+)
 _OVERWRITE = click.option(
     "--overwrite", is_flag=True, help="Replace an existing store once the new one is whole."
 )
@@ -129,11 +138,13 @@ _OVERWRITE = click.option(
     oocpr import from.npy to.npy -o pairs.zarr
     oocpr import - -o both.zarr < both.txt
     oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
+    oocpr import parts/ -o web.zarr --scheduler tcp://10.0.0.1:8786
     """,
 )
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
 @build_options
 @source_options
+@cluster_options
 @click.pass_obj
 def import_(session: Session, /, source: tuple[str, ...], output: str, **parameters: Any) -> None:
     """Turn a graph in any format into a store.
@@ -167,8 +178,9 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
 )
 @click.argument("graph", metavar="G.zarr")
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
-@options(_OUTPUT, _MEMORY, _TMP, _OVERWRITE)
+@options(_OUTPUT, _MEMORY, _DEVICE, _TMP, _OVERWRITE)
 @edge_options
+@cluster_options
 @click.pass_obj
 def append(session: Session, /, graph: str, source: tuple[str, ...], output: str, **parameters: Any) -> None:
     """Add edges to a graph that was imported with order keep.
@@ -213,6 +225,7 @@ def generate() -> None:
     help="Shuffle the nodes, or leave the high degrees at the low ids.",
 )
 @build_options
+@cluster_options
 @click.pass_obj
 def rmat(
     session: Session,

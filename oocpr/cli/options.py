@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import logging
 import sys
@@ -104,6 +105,33 @@ def options(*decorators: Decorator) -> Decorator:
         return function
 
     return add
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a command take workers of Dask, as the parameter ``client`` that `oocpr.api` takes."""
+
+    @functools.wraps(command)
+    def run(*args: Any, scheduler: str | None, workers: int | None, **parameters: Any) -> Any:
+        from oocpr.engine.clients import joined
+
+        with joined(scheduler, workers) as client:
+            return command(*args, client=client, **parameters)
+
+    return options(
+        click.option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Have the work done by the workers of this Dask scheduler, such as tcp://HOST:8786.  "
+            "[default: by this process]",
+        ),
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Have the work done by N Dask workers on this machine, which are started for it.  "
+            "[default: by this process]",
+        ),
+    )(run)
 
 
 def json_option(what: str) -> Decorator:

@@ -19,6 +19,7 @@ from oocpr.ingest.blend import NewEdges
 from oocpr.ingest.budget import require, resident, settled
 from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.encode import TileEncoder
+from oocpr.ingest.hands import OwnHands
 from oocpr.ingest.joined import Joined
 from oocpr.ingest.merge import NO_RANKS, Tally
 from oocpr.ingest.nothing_kept import NothingKept
@@ -34,6 +35,7 @@ from oocpr.progress import silent
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from oocpr.ingest.hands import Hands
     from oocpr.ingest.spill import Spilled
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
@@ -52,6 +54,7 @@ def append_store(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress = silent,
+    hands: Hands | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> tuple[Attributes, int]:
@@ -68,7 +71,7 @@ def append_store(
         The new edges. Its nodes have ids, or names where the stored graph has labels.
     path
         The store to make. It appears when it is whole; what does not finish leaves nothing.
-    memory, tmp, overwrite, progress, block_edges, bucket_edges
+    memory, tmp, overwrite, progress, hands, block_edges, bucket_edges
         As for `oocpr.ingest.build.build_store`.
 
     Returns
@@ -111,37 +114,38 @@ def append_store(
             "Import all sources together, or the first ones with order keep.",
         )
     cores = len(os.sched_getaffinity(0))
+    hands = OwnHands(cores) if hands is None else hands
     joined = Joined(store, source)
     with ExitStack() as stack:
         kept = NothingKept(Path(path), tmp, overwrite=overwrite)
         writer = stack.enter_context(kept.writer())
         workspace = stack.enter_context(kept.workspace())
         load_compiled(workspace)
-        require(resident() + budget.least_bytes(facts.tile_edges), memory, "Adding edges")
+        require(resident() + budget.least_bytes(facts.tile_edges, hands.needs), memory, "Adding edges")
         block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
         with threads_of(cores) as pool:
             spilled = spill(joined, workspace, block_edges, memory, progress, kept, 2, pool, cores)
             ordered = keep_order(spilled.ids)
-            hands = pool, cores
-            spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, hands, progress)
+            threads = pool, cores
+            spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, threads, progress)
         rows = _rows(store, spilled, memory)
 
         given = facts.edges + facts.duplicates
         tile_edges = _tile_edges(facts, given, spilled.edges)
         most_rows = int(np.diff(store.tile_rows).max())
         old_bytes = budget.old_tile_bytes(facts.tile_edges, most_rows)
-        share = budget.Share(spilled.nodes, facts.edges + spilled.edges, tile_edges)
-        workers, space = shared(share, spilled, memory - old_bytes, cores)
-        threads = stack.enter_context(threads_of(workers)) if workers else None
+        share = budget.Share(spilled.nodes, facts.edges + spilled.edges, tile_edges, hands.needs)
+        workers, space = shared(share, spilled, memory - old_bytes, hands.workers)
+        callers = stack.enter_context(threads_of(workers)) if workers else None
         tally = Tally(spilled.nodes)
-        sorter = Sorter(threads, workers, bucket_edges or space, NO_RANKS, tally)
+        sorter = Sorter(hands, callers, workers, bucket_edges or space, NO_RANKS, tally)
         new = NewEdges(sorter.pieces(spilled.runs), tally)
         old = OldTiles(store, rows)
         copied = 0
         if rows is None and tile_edges == facts.tile_edges:
             copied = old.copy(writer, new, grown=spilled.nodes > store.nodes)
         usual = budget.usual_rows(spilled.nodes, facts.edges + spilled.edges, tile_edges)
-        encoder = TileEncoder(writer, threads, workers, tile_edges, usual, memory, copied)
+        encoder = TileEncoder(hands, writer, callers, workers, tile_edges, usual, memory, copied)
         if copied < store.tiles:
             first_row = int(store.tile_rows[copied])
             cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, first_row)

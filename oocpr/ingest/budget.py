@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 from oocpr.errors import DoesNotFitError
+from oocpr.plan.needs import Needs
 from oocpr.units import format_bytes
 
 SORTED_BYTES = 16
@@ -37,6 +38,9 @@ TILE_BYTES_PER_EDGE = 12
 WRITER_BYTES_PER_ROW = 32
 """Row lengths of a tile, padded, packed and encoded, up to 16, and their offsets, 8. Measured: 28."""
 
+ENTERED_BYTES_PER_ROW = 12
+"""Of these, the row lengths themselves and their offsets."""
+
 LEAST_BLOCK_EDGES = 1 << 12
 MOST_BLOCK_EDGES = 1 << 20
 LEAST_BUCKET_EDGES = 1 << 17
@@ -45,6 +49,14 @@ LEAST_TILE_EDGES = 1 << 10
 MOST_TILE_EDGES = 1 << 20
 LARGEST_TILE_EDGES = 1 << 31
 TILES_WANTED = 4
+
+
+OWN_NEEDS = Needs(
+    key_bytes=0,
+    edge_bytes=WRITER_BYTES_PER_EDGE - TILE_BYTES_PER_EDGE,
+    row_bytes=WRITER_BYTES_PER_ROW - ENTERED_BYTES_PER_ROW,
+)
+"""Where threads of this process sort and pack."""
 
 
 def resident() -> int:
@@ -159,7 +171,7 @@ def kept_bytes(spare: int, block_edges: int, cores: int) -> int:
     return spare - min(spare // 3, max(WAITING_BYTES_PER_EDGE * block_edges, writing))
 
 
-def least_bytes(tile_edges: int | None) -> int:
+def least_bytes(tile_edges: int | None, needs: Needs = OWN_NEEDS) -> int:
     """Bytes that an import needs beside what the process holds already, however small the graph is.
 
     Examples
@@ -168,7 +180,8 @@ def least_bytes(tile_edges: int | None) -> int:
     True
     """
     reading = LEAST_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
-    return SLACK_BYTES + reading + Share(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES).writing(0)
+    share = Share(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES, needs)
+    return SLACK_BYTES + reading + share.writing(0)
 
 
 def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
@@ -205,6 +218,8 @@ class Share:
         Size of the graph, repeats included; every node has counters of its links.
     tile_edges
         Edges of a tile.
+    needs
+        What sorting and packing take.
 
     Examples
     --------
@@ -215,11 +230,13 @@ class Share:
     (0, 4)
     """
 
-    def __init__(self, nodes: int, edges: int, tile_edges: int) -> None:
+    def __init__(self, nodes: int, edges: int, tile_edges: int, needs: Needs = OWN_NEEDS) -> None:
         self._nodes = nodes
         self._edges = edges
-        self._tile = WRITER_BYTES_PER_ROW * usual_rows(nodes, edges, tile_edges)
-        self._tile += WRITER_BYTES_PER_EDGE * min(tile_edges, edges)
+        self._key = SORTED_BYTES + needs.key_bytes
+        self._usual = max(USUAL_BUCKET_EDGES, needs.usual_keys)
+        self._tile = (ENTERED_BYTES_PER_ROW + needs.row_bytes) * usual_rows(nodes, edges, tile_edges)
+        self._tile += (TILE_BYTES_PER_EDGE + needs.edge_bytes) * min(tile_edges, edges)
         self._filling = TILE_BYTES_PER_EDGE * min(tile_edges, edges)
 
     def writing(self, workers: int) -> int:
@@ -229,7 +246,7 @@ class Share:
 
     def least(self) -> int:
         """Bytes without which nothing goes."""
-        return self.writing(0) + SORTED_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
+        return self.writing(0) + self._key * min(self._edges, LEAST_BUCKET_EDGES)
 
     def workers(self, spare: int, cores: int) -> int:
         """Threads that sort and encode beside the caller's own; none where there is no memory for a second.
@@ -242,18 +259,18 @@ class Share:
             Most threads.
         """
         for workers in range(cores, 0, -1):
-            buckets = (workers + 1) * SORTED_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
+            buckets = (workers + 1) * self._key * min(self._edges, LEAST_BUCKET_EDGES)
             if self.writing(workers) + buckets <= spare:
                 return workers
         return 0
 
     def wanted(self, workers: int, largest: int) -> int:
         """Bytes that so many threads use if they get them; `largest` is the number of edges of a bucket."""
-        return self.writing(workers) + SORTED_BYTES * self._useful(workers, largest)
+        return self.writing(workers) + self._key * self._useful(workers, largest)
 
     def bucket_edges(self, spare: int, workers: int, largest: int) -> int:
         """Most edges that are in memory to be sorted, of all threads together; never more than are useful."""
-        return min((spare - self.writing(workers)) // SORTED_BYTES, self._useful(workers, largest))
+        return min((spare - self.writing(workers)) // self._key, self._useful(workers, largest))
 
     def _useful(self, workers: int, largest: int) -> int:
-        return (workers + 1) * min(max(largest, USUAL_BUCKET_EDGES), max(self._edges, 1))
+        return (workers + 1) * min(max(largest, self._usual), max(self._edges, 1))

@@ -12,6 +12,7 @@ from oocpr.ingest import budget
 from oocpr.ingest.budget import require, resident
 from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.encode import TileEncoder
+from oocpr.ingest.hands import OwnHands
 from oocpr.ingest.leftovers import left_over
 from oocpr.ingest.merge import NO_RANKS, Tally
 from oocpr.ingest.nothing_kept import NothingKept
@@ -29,6 +30,7 @@ from oocpr.store.graph import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from oocpr.ingest.hands import Hands
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
@@ -47,6 +49,7 @@ def build_store(
     progress: Progress = silent,
     tell: Callable[[str], None] = lambda _: None,
     explain: Callable[[str], None] = lambda _: None,
+    hands: Hands | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -85,6 +88,8 @@ def build_store(
         Told what a person should know at once: what was left by imports that were interrupted.
     explain
         Called with the reason, one line, where "auto" has chosen an order.
+    hands
+        Sort the edges and encode the tiles; None for those of this process.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
 
@@ -121,6 +126,7 @@ def build_store(
             f"A tile of {tile_edges} edges cannot be.", f"Choose from 1 to {budget.LARGEST_TILE_EDGES}."
         )
     cores = len(os.sched_getaffinity(0))
+    hands = OwnHands(cores) if hands is None else hands
     path = Path(path)
     for found in left_over(path, tmp):
         if not (resume and found.resumable):
@@ -137,7 +143,7 @@ def build_store(
         writer = stack.enter_context(kept.writer())
         workspace = stack.enter_context(kept.workspace())
         load_compiled(workspace)
-        require(resident() + budget.least_bytes(tile_edges), memory, "An import")
+        require(resident() + budget.least_bytes(tile_edges, hands.needs), memory, "An import")
         block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
         passes = 1 if order == "keep" else 2
         with threads_of(cores) as pool:
@@ -147,25 +153,25 @@ def build_store(
             ordered = kept.ordered()
             if ordered is None:
                 ordered = Ordering(spilled, source, workspace, memory, progress).find(order)
-                hands = pool, cores
-                spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, hands, progress)
+                threads = pool, cores
+                spilled = dealt(spilled, ordered, kept, workspace, memory, block_edges, threads, progress)
             if ordered.reason is not None:
                 explain(ordered.reason)
 
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
-        share = budget.Share(spilled.nodes, spilled.edges, tile_edges)
-        workers, space = shared(share, spilled, memory, cores)
-        threads = stack.enter_context(threads_of(workers)) if workers else None
+        share = budget.Share(spilled.nodes, spilled.edges, tile_edges, hands.needs)
+        workers, space = shared(share, spilled, memory, hands.workers)
+        callers = stack.enter_context(threads_of(workers)) if workers else None
         usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
         tally = Tally(spilled.nodes)
         taken = kept.take_tiles(writer, tally)
-        encoder = TileEncoder(writer, threads, workers, tile_edges, usual, memory, taken.tiles)
+        encoder = TileEncoder(hands, writer, callers, workers, tile_edges, usual, memory, taken.tiles)
         if taken.row < spilled.nodes:
             cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, taken.row)
             by_id = spilled.ids if ordered.relabel is None else None
             ranks = NO_RANKS if by_id is None else by_id.ranks
             left = runs_behind(spilled.runs, in_ids(taken.key, ordered.node_ids) if by_id else taken.key)
-            sorter = Sorter(threads, workers, bucket_edges or space, ranks, tally)
+            sorter = Sorter(hands, callers, workers, bucket_edges or space, ranks, tally)
             done = writer.edges
             for edges in rows_behind(sorter.pieces(left), taken.key, tally):
                 cutter.add(edges)

@@ -1,13 +1,12 @@
-"""Tiles encoded and written by several threads, and entered in their order."""
+"""Tiles encoded, written by several threads, and entered in their order."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from oocpr.ingest.budget import WRITER_BYTES_PER_ROW, require, resident
+from oocpr.ingest.budget import ENTERED_BYTES_PER_ROW, require, resident
 from oocpr.ingest.tiles import Tile
-from oocpr.store.packing import TileCoder
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from oocpr.ingest.hands import Hands
     from oocpr.store.graph import GraphWriter
 
 
@@ -23,21 +23,22 @@ class _Written(NamedTuple):
     """A tile whose bytes are on the disk."""
 
     tile: Tile
-    coder: TileCoder
     size: int
     lengths: NDArray[np.uint32]
     local_edges: int
 
 
 class TileEncoder:
-    """Encodes tiles and hands them to a writer.
+    """Has tiles encoded and gives them to a writer.
 
     Parameters
     ----------
+    hands
+        Encode.
     writer
         Takes the tiles.
     pool
-        Encodes; None for the caller's own thread.
+        Calls both; None for the caller's own thread.
     most
         Most tiles in work.
     tile_edges
@@ -57,6 +58,7 @@ class TileEncoder:
 
     def __init__(
         self,
+        hands: Hands,
         writer: GraphWriter,
         pool: Executor | None,
         most: int,
@@ -66,6 +68,7 @@ class TileEncoder:
         first: int = 0,
     ) -> None:
         self.local_edges = 0
+        self._hands = hands
         self._writer = writer
         self._pool = pool
         self._most = most
@@ -76,7 +79,6 @@ class TileEncoder:
         self._waiting: deque[Future[_Written]] = deque()
         # Fresh memory costs more than much of what is done with it here.
         self._tiles: list[Tile] = []
-        self._coders: list[TileCoder] = []
 
     def add(self, tile: Tile) -> Tile | None:
         """Take the next tile.
@@ -88,16 +90,15 @@ class TileEncoder:
         rows = tile.next_row - tile.first_row + 1
         if rows > self._usual_rows:
             self.finish()
-            needed = resident() + WRITER_BYTES_PER_ROW * rows
+            needed = resident() + (ENTERED_BYTES_PER_ROW + self._hands.needs.row_bytes) * rows
             require(needed, self._memory, f"A tile of {format_count(rows)} rows")
         while self._waiting and len(self._waiting) >= self._most:
             self._enter(self._waiting.popleft().result())
-        coder = self._coders.pop() if self._coders else TileCoder()
         number, self._number = self._number, self._number + 1
         if self._pool is None:
-            self._enter(self._write(number, tile, coder))
+            self._enter(self._write(number, tile))
         else:
-            self._waiting.append(self._pool.submit(self._write, number, tile, coder))
+            self._waiting.append(self._pool.submit(self._write, number, tile))
         return self._tiles.pop() if self._tiles else Tile(self._tile_edges)
 
     def finish(self) -> None:
@@ -105,14 +106,13 @@ class TileEncoder:
         while self._waiting:
             self._enter(self._waiting.popleft().result())
 
-    def _write(self, number: int, tile: Tile, coder: TileCoder) -> _Written:
+    def _write(self, number: int, tile: Tile) -> _Written:
         lengths = tile.lengths()
-        coded = coder.encode(tile.columns, lengths)
+        coded = self._hands.encode(tile.columns, lengths)
         self._writer.put_tile(number, coded)
-        return _Written(tile, coder, coded.size, lengths, tile.local_edges())
+        return _Written(tile, coded.size, lengths, tile.local_edges())
 
     def _enter(self, written: _Written) -> None:
         self.local_edges += written.local_edges
         self._writer.enter_tile(written.size, written.tile.columns.size, written.lengths)
         self._tiles.append(written.tile)
-        self._coders.append(written.coder)

@@ -22,17 +22,21 @@ from oocpr.ingest.words import add_count
 from oocpr.jit import entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from oocpr.ingest.run import Run
 
+    Sort = Callable[[NDArray[np.uint64]], None]
+
 _CHUNK = 512
 """Keys that go through each step of a pass before the next step: few enough to stay in the nearest cache."""
 
 
-def sorted_pieces(run: Run, space: NDArray[np.uint64]) -> Iterator[tuple[NDArray[np.uint64], int]]:
+def sorted_pieces(
+    run: Run, space: NDArray[np.uint64], sort: Sort = np.ndarray.sort
+) -> Iterator[tuple[NDArray[np.uint64], int]]:
     """Yield the keys of `run` in ascending order, piece by piece.
 
     Parameters
@@ -41,6 +45,8 @@ def sorted_pieces(run: Run, space: NDArray[np.uint64]) -> Iterator[tuple[NDArray
         The keys; more of them than `space` holds are partitioned first.
     space
         Memory for the keys that are sorted at once, two keys or more.
+    sort
+        Sorts keys in place.
 
     Yields
     ------
@@ -51,7 +57,7 @@ def sorted_pieces(run: Run, space: NDArray[np.uint64]) -> Iterator[tuple[NDArray
     """
     if run.count <= space.size:
         for keys in run.blocks(space):
-            keys.sort()
+            sort(keys)
             yield keys, run.count
     elif run.high - run.low == 1:
         space[0] = run.low
@@ -59,7 +65,7 @@ def sorted_pieces(run: Run, space: NDArray[np.uint64]) -> Iterator[tuple[NDArray
     else:
         with Scratch(run.scratch.folder) as scratch:
             for bucket in partition(run, scratch, space):
-                yield from sorted_pieces(bucket, space)
+                yield from sorted_pieces(bucket, space, sort)
 
 
 @entry()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from oocpr.ingest.hands import Hands
     from oocpr.ingest.ids import Ranks
     from oocpr.ingest.merge import Rows, Tally
     from oocpr.ingest.run import Run
@@ -32,12 +33,14 @@ class _Bench:
 
 
 class Sorter:
-    """Sorts runs in threads, as many at a time as there is memory for.
+    """Has runs sorted, as many at a time as there is memory for.
 
     Parameters
     ----------
+    hands
+        Sort.
     pool
-        Sorts; None for the caller's own thread.
+        Calls them; None for the caller's own thread.
     workers
         Threads of the pool.
     space
@@ -48,7 +51,10 @@ class Sorter:
         Counts.
     """
 
-    def __init__(self, pool: Executor | None, workers: int, space: int, ranks: Ranks, tally: Tally) -> None:
+    def __init__(
+        self, hands: Hands, pool: Executor | None, workers: int, space: int, ranks: Ranks, tally: Tally
+    ) -> None:
+        self._hands = hands
         self._pool = pool
         slots = workers + 1 if pool is not None else 1
         self._size = max(2, space // slots)
@@ -91,7 +97,7 @@ class Sorter:
             elif isinstance(job, list):
                 yield self._sorted(job, bench)
             else:
-                for keys, count in sorted_pieces(job, bench.keys):
+                for keys, count in sorted_pieces(job, bench.keys, self._hands.sort):
                     yield self._rows(keys, count, bench)
             self._free.append(bench)
 
@@ -113,12 +119,16 @@ class Sorter:
 
     def _sorted(self, runs: list[Run], bench: _Bench) -> Rows:
         """Sort runs that fit in memory together."""
-        filled = 0
+        sorted_to = filled = 0
         for run in runs:
-            # Each for itself: small sorts stay in the caches.
-            for keys in run.blocks(bench.keys[filled : filled + run.count]):
-                keys.sort()
-            filled += run.count
+            for _ in run.blocks(bench.keys[filled : filled + run.count]):
+                filled += run.count
+            # No more at once than who sorts wants: small sorts stay in the caches.
+            if filled - sorted_to >= self._hands.needs.usual_keys:
+                self._hands.sort(bench.keys[sorted_to:filled])
+                sorted_to = filled
+        if sorted_to < filled:
+            self._hands.sort(bench.keys[sorted_to:filled])
         return self._rows(bench.keys[:filled], filled, bench)
 
     def _rows(self, keys: NDArray[np.uint64], count: int, bench: _Bench) -> Rows:

@@ -15,6 +15,7 @@ from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.crew import Crew
 from oocpr.ingest.deal import Dealer, Edges
+from oocpr.ingest.hands import OwnHands
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
 from oocpr.ingest.scratch import Scratch
@@ -132,7 +133,7 @@ def test_any_runs_are_sorted_and_counted_in_any_number_of_threads(
     with Scratch(tmp_path_factory.getbasetemp()) as scratch, ThreadPoolExecutor(workers or 1) as pool:
         tally = Tally(nodes)
         ranks = ids.ranks if relabel else NO_RANKS
-        sorter = Sorter(pool if workers else None, workers, space, ranks, tally)
+        sorter = Sorter(OwnHands(), pool if workers else None, workers, space, ranks, tally)
         rows, columns, given_ = [], [], 0
         for edges in sorter.pieces(dealt(scratch, 1 << 20, blocks).runs()):
             rows.append(np.repeat(edges.rows, np.diff(edges.starts)))
@@ -157,7 +158,7 @@ def test_out_degrees_are_counted_past_every_width(tmp_path):
     with Scratch(tmp_path) as scratch, ThreadPoolExecutor(3) as pool:
         tally = Tally(70_000)
         runs = dealt(scratch, 1 << 20, [Edges.of(src, dst)]).runs()
-        for _ in Sorter(pool, 3, 4000, NO_RANKS, tally).pieces(runs):
+        for _ in Sorter(OwnHands(), pool, 3, 4000, NO_RANKS, tally).pieces(runs):
             pass
     assert tally.out_degree()[[3, 7, 8]].tolist() == [255, 256, 70_000]
     assert tally.out_degree().sum() == 70_511

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +14,8 @@ from oocpr.errors import DoesNotFitError
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from types import ModuleType
 
     from numpy.typing import NDArray
@@ -99,6 +102,9 @@ class Device(Protocol):
     def wait_for(self, mark: Mark) -> None:
         """Let kernels that are launched from now on begin after a mark."""
 
+    def apart(self) -> AbstractContextManager[object]:
+        """Make the device current for this thread, whose work waits for none that other threads launch."""
+
     def seconds(self, work: Callable[[], object]) -> float:
         """Time that the device takes for what is launched; waits for it."""
 
@@ -109,9 +115,15 @@ class Device(Protocol):
         """Make the one before current again."""
 
 
-def fetch(array: Any) -> NDArray[Any]:
-    """Bring an array of a device to the host, once all that was launched before has run."""
-    return array.get() if hasattr(array, "get") else np.asarray(array)
+def fetch(array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Bring an array of a device to the host, into `out` or new memory, once what was launched has run."""
+    if hasattr(array, "get"):
+        here: NDArray[Any] = array.get(out=out)
+        return here
+    if out is None:
+        return np.asarray(array)
+    out[...] = array
+    return out
 
 
 def send(array: Any, values: NDArray[Any]) -> None:
@@ -138,6 +150,7 @@ class CudaDevice:
         self.index = index
         self._device = cupy.cuda.Device(index)
         self._loaded: dict[tuple[Any, ...], Any] = {}
+        self._own = threading.local()
 
     def __enter__(self) -> CudaDevice:
         self._device.__enter__()
@@ -270,6 +283,15 @@ class CudaDevice:
         mark = self._xp.cuda.Event(disable_timing=True)
         mark.record(stream)
         return mark
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """See Device."""
+        with self:
+            if not hasattr(self._own, "stream"):
+                self._own.stream = self._xp.cuda.Stream(non_blocking=True)
+            with self._own.stream:
+                yield
 
     def seconds(self, work: Callable[[], object]) -> float:
         """See Device."""

@@ -10,6 +10,8 @@ import hashlib
 import os
 import re
 import subprocess
+import threading
+from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -42,6 +44,10 @@ _SANITIZERS = (
     "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer",
     "-fsanitize-sections=shim_shared",
 )  # fmt: skip
+
+
+_LAUNCHING = threading.Lock()
+"""A library keeps the threads of the kernel that runs in variables of its own, for one kernel at a time."""
 
 
 class HostError(Exception):
@@ -85,7 +91,8 @@ class HostKernel:
         held = [self._place(k, args[k]) for k in range(len(args))]
         arrays = [(given, copy) for given, copy, _ in held if copy is not None]
         places = (ctypes.c_void_p * len(held))(*(pointer.ctypes.data for _, _, pointer in held))
-        fault = self._launch(int(grid[0]), int(block[0]), shared_mem, self._reverse, places)
+        with _LAUNCHING:
+            fault = self._launch(int(grid[0]), int(block[0]), shared_mem, self._reverse, places)
         for given, copy in arrays:
             given[...] = copy
         if fault:
@@ -225,6 +232,10 @@ class HostDevice:
 
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
+
+    def apart(self) -> nullcontext[None]:
+        """See Device; the host has one order of work."""
+        return nullcontext()
 
     def seconds(self, work: Callable[[], object]) -> float:
         """See Device; kernels have run when a launch returns."""

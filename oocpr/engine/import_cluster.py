@@ -1,0 +1,153 @@
+"""Buckets sorted and tiles packed by the workers of a Dask client, for an import.
+
+What is sorted or packed goes straight to one worker and the result straight back; the scheduler sees the
+names of both. A worker that dies takes with it what it was given, so it is given to another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine.cluster import LostWorkerError
+from oocpr.errors import UsageError
+from oocpr.plan.needs import Needs
+from oocpr.store.packing import TileCoder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+PATIENCE = 5.0
+"""Seconds after which a call that has not ended asks whether its worker still lives."""
+
+ATTEMPTS = 5
+"""Workers that may die over one call: who dies that often dies of the call."""
+
+_coders = threading.local()
+
+
+def sort(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Sort keys, on a worker."""
+    return np.sort(keys)
+
+
+def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Encode a tile, on a worker."""
+    if not hasattr(_coders, "coder"):
+        _coders.coder = TileCoder()
+    coded: NDArray[np.uint8] = _coders.coder.encode(columns, lengths)
+    return coded.copy()
+
+
+class ClusterHands:
+    """Sorts and packs for an import, see `oocpr.ingest.hands.Hands`, on the workers of a client.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``; its workers have this package and can be reached from this process.
+
+    Attributes
+    ----------
+    workers
+        Calls that are worth having under way: one for each thread of a worker, and one on its way to each.
+    needs
+        The sorted keys or the encoded tile come back beside what was given.
+
+    Raises
+    ------
+    UsageError
+        When the client has no worker.
+    """
+
+    needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 19)
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._calls: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        threads = client.nthreads()
+        if not threads:
+            raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
+        self.workers: int = sum(threads.values()) + len(threads)
+
+    def sort(self, keys: NDArray[np.uint64]) -> None:
+        """See Hands.
+
+        Raises
+        ------
+        LostWorkerError
+            When worker after worker dies, or none is left.
+        """
+        keys[:] = self._done(sort, keys)
+
+    def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
+        """See Hands.
+
+        Raises
+        ------
+        LostWorkerError
+            When worker after worker dies, or none is left.
+        """
+        coded: NDArray[np.uint8] = self._done(encode, columns, lengths)
+        return coded
+
+    def _done(self, function: Any, *arrays: NDArray[Any]) -> Any:
+        """Have a worker call the function, and another one where that one dies."""
+        from distributed import KilledWorker
+
+        for _ in range(ATTEMPTS):
+            with self._worker() as worker:
+                try:
+                    return self._called(worker, function, arrays)
+                except (_Lost, CancelledError, KilledWorker, OSError):
+                    # What the call is about is still here. An OSError is of a connection: calls open no files.
+                    continue
+        raise LostWorkerError(
+            f"{ATTEMPTS} workers were lost, one after another, with the same piece of the import.",
+            "Start the import again with more memory a worker.",
+        )
+
+    def _called(self, worker: str, function: Any, arrays: tuple[NDArray[Any], ...]) -> Any:
+        from distributed import TimeoutError as NotYet
+        from distributed import wait
+
+        client = self._client
+        given = client.scatter(list(arrays), workers=[worker], direct=True, hash=False)
+        future = client.submit(
+            function, *given, workers=[worker], allow_other_workers=True, pure=False, retries=0
+        )
+        while True:
+            try:
+                wait(future, timeout=PATIENCE)
+            except NotYet:
+                if worker not in client.nthreads():
+                    raise _Lost from None
+            else:
+                return client.gather(future, direct=True)
+
+    @contextmanager
+    def _worker(self) -> Iterator[str]:
+        """Choose the worker with the fewest calls a thread."""
+        threads = self._client.nthreads()
+        if not threads:
+            raise LostWorkerError("all workers were lost.", "Start the import again.")
+        with self._lock:
+            worker = min(sorted(threads), key=lambda name: self._calls[name] / threads[name])
+            self._calls[worker] += 1
+        try:
+            yield worker
+        finally:
+            with self._lock:
+                self._calls[worker] -= 1
+
+
+class _Lost(Exception):  # noqa: N818 - never leaves this module
+    """The worker of a call has died."""
