@@ -77,7 +77,7 @@ class ClusterHands:
         When the client has no worker, or one that may encode otherwise.
     """
 
-    needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 19)
+    needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 20)
 
     def __init__(self, client: Any) -> None:
         self._client = client
