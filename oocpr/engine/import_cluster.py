@@ -6,10 +6,11 @@ names of both. A worker that dies takes with it what it was given, so it is give
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -132,27 +133,26 @@ class ClusterHands:
         )
 
     def _called(self, worker: str, function: Any, arrays: tuple[NDArray[Any], ...]) -> Any:
-        from distributed import TimeoutError as NotYet
-        from distributed import wait
+        call = self._call(worker, function, arrays)
+        called = asyncio.run_coroutine_threadsafe(call, self._client.loop.asyncio_loop)
+        while not wait([called], PATIENCE).done:
+            # Connections to a worker that has gone are tried for long.
+            if worker not in self._client.nthreads():
+                raise _Lost
+        return called.result()
 
+    async def _call(self, worker: str, function: Any, arrays: tuple[NDArray[Any], ...]) -> Any:
         client = self._client
         try:
-            given = client.scatter(
-                list(arrays), workers=[worker], direct=True, hash=False, timeout=2 * PATIENCE
+            given = await client.scatter(
+                list(arrays), workers=[worker], direct=True, hash=False, asynchronous=True
             )
         except KeyError:  # the scheduler's word for a worker that has just gone
             raise _Lost from None
-        future = client.submit(
+        result = client.submit(
             function, *given, workers=[worker], allow_other_workers=True, pure=False, retries=0
         )
-        while True:
-            try:
-                wait(future, timeout=PATIENCE)
-            except NotYet:
-                if worker not in client.nthreads():
-                    raise _Lost from None
-            else:
-                return client.gather(future, direct=True)
+        return await client.gather(result, direct=True, asynchronous=True)
 
     @contextmanager
     def _worker(self) -> Iterator[str]:
