@@ -54,7 +54,7 @@ def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     if workers is not None:
         threads = max(1, len(os.sched_getaffinity(0)) // workers)
         with (
-            LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=None) as cluster,
+            LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=":0") as cluster,
             Client(cluster) as client,
         ):
             yield client

@@ -6,14 +6,17 @@ names of both. A worker that dies takes with it what it was given, so it is give
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections import Counter
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr import version
 from oocpr.engine.cluster import LostWorkerError
 from oocpr.errors import UsageError
 from oocpr.plan.needs import Needs
@@ -30,6 +33,9 @@ PATIENCE = 5.0
 ATTEMPTS = 5
 """Workers that may die over one call: who dies that often dies of the call."""
 
+RETURN = 60.0
+"""Seconds in which a worker has to come back when all are dead."""
+
 _coders = threading.local()
 
 
@@ -44,6 +50,11 @@ def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[
         _coders.coder = TileCoder()
     coded: NDArray[np.uint8] = _coders.coder.encode(columns, lengths)
     return coded.copy()
+
+
+def own_version() -> str:
+    """Say which version of this package a process has."""
+    return version.__version__
 
 
 class ClusterHands:
@@ -64,10 +75,10 @@ class ClusterHands:
     Raises
     ------
     UsageError
-        When the client has no worker.
+        When the client has no worker, or one that may encode otherwise.
     """
 
-    needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 19)
+    needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 20)
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -76,6 +87,12 @@ class ClusterHands:
         threads = client.nthreads()
         if not threads:
             raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
+        for worker, said in client.run(own_version, on_error="return").items():
+            if said != own_version():
+                raise UsageError(
+                    f"worker {worker} has no oocpr {own_version()} but answers {said!r}.",
+                    "Install the same version on all workers.",
+                )
         self.workers: int = sum(threads.values()) + len(threads)
 
     def sort(self, keys: NDArray[np.uint64]) -> None:
@@ -108,7 +125,7 @@ class ClusterHands:
                 try:
                     return self._called(worker, function, arrays)
                 except (_Lost, CancelledError, KilledWorker, OSError):
-                    # What the call is about is still here. An OSError is of a connection: calls open no files.
+                    # What it was given is still here. An OSError is of a connection: calls open no files.
                     continue
         raise LostWorkerError(
             f"{ATTEMPTS} workers were lost, one after another, with the same piece of the import.",
@@ -116,29 +133,31 @@ class ClusterHands:
         )
 
     def _called(self, worker: str, function: Any, arrays: tuple[NDArray[Any], ...]) -> Any:
-        from distributed import TimeoutError as NotYet
-        from distributed import wait
+        call = self._call(worker, function, arrays)
+        called = asyncio.run_coroutine_threadsafe(call, self._client.loop.asyncio_loop)
+        while not wait([called], PATIENCE).done:
+            # Connections to a worker that has gone are tried for long.
+            if worker not in self._client.nthreads():
+                raise _Lost
+        return called.result()
 
+    async def _call(self, worker: str, function: Any, arrays: tuple[NDArray[Any], ...]) -> Any:
         client = self._client
-        given = client.scatter(list(arrays), workers=[worker], direct=True, hash=False)
-        future = client.submit(
+        try:
+            given = await client.scatter(
+                list(arrays), workers=[worker], direct=True, hash=False, asynchronous=True
+            )
+        except KeyError:  # the scheduler's word for a worker that has just gone
+            raise _Lost from None
+        result = client.submit(
             function, *given, workers=[worker], allow_other_workers=True, pure=False, retries=0
         )
-        while True:
-            try:
-                wait(future, timeout=PATIENCE)
-            except NotYet:
-                if worker not in client.nthreads():
-                    raise _Lost from None
-            else:
-                return client.gather(future, direct=True)
+        return await client.gather(result, direct=True, asynchronous=True)
 
     @contextmanager
     def _worker(self) -> Iterator[str]:
         """Choose the worker with the fewest calls a thread."""
-        threads = self._client.nthreads()
-        if not threads:
-            raise LostWorkerError("all workers were lost.", "Start the import again.")
+        threads = self._living()
         with self._lock:
             worker = min(sorted(threads), key=lambda name: self._calls[name] / threads[name])
             self._calls[worker] += 1
@@ -147,6 +166,19 @@ class ClusterHands:
         finally:
             with self._lock:
                 self._calls[worker] -= 1
+
+    def _living(self) -> dict[str, int]:
+        """Give the threads of each worker, of one at least."""
+        end = time.monotonic() + RETURN
+        try:
+            while not (threads := self._client.nthreads()):
+                if time.monotonic() > end:
+                    raise LostWorkerError("all workers were lost.", "Start the import again.")
+                time.sleep(0.1)
+        except OSError as error:
+            raise LostWorkerError(f"the scheduler was lost: {error}.", "Start the import again.") from error
+        living: dict[str, int] = threads
+        return living
 
 
 class _Lost(Exception):  # noqa: N818 - never leaves this module
