@@ -79,7 +79,7 @@ def take_tiles(writer: GraphWriter, tiles: Sequence[tuple[int, int]], tally: Tal
         found = writer.take_tile(size, checksum)
         if found is None:
             break
-        columns, lengths = found
+        columns, lengths, _ = found
         keys = np.empty(columns.size, np.uint64)
         local = _keys(columns, lengths, taken.row, keys)
         last = int(keys[-1]) if keys.size else taken.key

@@ -1,23 +1,25 @@
-"""The Zarr face of packing: codec ``oocpr.packed_ints``.
+"""The Zarr faces of packing and of segments: codecs ``oocpr.packed_ints`` and ``oocpr.segments``.
 
-It sees the values of a chunk and nothing else. Chunks of 32-bit columns that oocpr writes itself carry the
+They see the values of a chunk and nothing else. Chunks of 32-bit columns that oocpr writes itself carry the
 rows of the matrix; written through Zarr, ascending runs stand in for rows. Both are read.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
 
 from oocpr.errors import DamagedError
-from oocpr.store.format import CODEC_NAME, REMEDY
+from oocpr.store.format import CODEC_NAME, REMEDY, SEGMENTS_NAME
 from oocpr.store.layout import KIND_OFFSETS, KIND_RAW, KIND_TILE, kind_of, new_header
 from oocpr.store.offsets import decode_offsets, encode_offsets
 from oocpr.store.packing import decode_tile, encode_runs
+from oocpr.store.segments import encode_segments, join_segments
 
 if TYPE_CHECKING:
     from typing import Self
@@ -30,31 +32,30 @@ if TYPE_CHECKING:
 _RAW_HEADER = 16
 
 
-@dataclass(frozen=True)
-class PackedInts(ArrayBytesCodec):
-    """Codec of sorted integers: uint32 in ascending runs, int64 that never decrease; others are kept raw.
-
-    Examples
-    --------
-    >>> import zarr
-    >>> array = zarr.create_array({}, shape=(4,), dtype="int64", serializer=PackedInts(), compressors=None)
-    >>> array[:] = [0, 2, 2, 5]
-    >>> array[1:3].tolist()
-    [2, 2]
-    """
+class _ChunkCodec(ArrayBytesCodec):
+    """A codec without configuration of chunks that may have fewer values than their array's chunks."""
 
     is_fixed_size = False
+    name: ClassVar[str]
+
+    @abstractmethod
+    def _values(self, coded: NDArray[np.uint8]) -> NDArray[Any]:
+        """Decode the bytes of a chunk to its values."""
+
+    @abstractmethod
+    def _bytes(self, values: NDArray[Any]) -> bytes:
+        """Encode the values of a chunk."""
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
         """Make the codec of a metadata document; it has no configuration."""
-        if data.get("name") != CODEC_NAME or data.get("configuration"):
-            raise ValueError(f"codec {data!r}: expected {CODEC_NAME!r} without configuration")
+        if data.get("name") != cls.name or data.get("configuration"):
+            raise ValueError(f"codec {data!r}: expected {cls.name!r} without configuration")
         return cls()
 
     def to_dict(self) -> dict[str, JSON]:
         """Describe the codec for a metadata document."""
-        return {"name": CODEC_NAME}
+        return {"name": self.name}
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Refuse: the size depends on the values."""
@@ -62,7 +63,7 @@ class PackedInts(ArrayBytesCodec):
 
     async def _decode_single(self, chunk_data: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         coded = np.asarray(chunk_data.as_numpy_array()).view(np.uint8)
-        values = await asyncio.to_thread(decode_chunk, coded)
+        values = await asyncio.to_thread(self._values, coded)
         dtype = chunk_spec.dtype.to_native_dtype()
         size = int(np.prod(chunk_spec.shape))
         if values.dtype != dtype or values.size > size:
@@ -79,8 +80,55 @@ class PackedInts(ArrayBytesCodec):
         # Zarr fills the last chunk up; behind offsets the fill values would be a step down.
         kept = np.flatnonzero(values != chunk_spec.fill_value)
         values = values[: kept[-1] + 1 if kept.size else 0]
-        coded = await asyncio.to_thread(encode_chunk, values)
+        coded = await asyncio.to_thread(self._bytes, values)
         return chunk_spec.prototype.buffer.from_bytes(coded)
+
+
+@dataclass(frozen=True)
+class PackedInts(_ChunkCodec):
+    """Codec of sorted integers: uint32 in ascending runs, int64 that never decrease; others are kept raw.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> array = zarr.create_array({}, shape=(4,), dtype="int64", serializer=PackedInts(), compressors=None)
+    >>> array[:] = [0, 2, 2, 5]
+    >>> array[1:3].tolist()
+    [2, 2]
+    """
+
+    name: ClassVar[str] = CODEC_NAME
+
+    def _values(self, coded: NDArray[np.uint8]) -> NDArray[Any]:
+        return decode_chunk(coded)
+
+    def _bytes(self, values: NDArray[Any]) -> bytes:
+        return encode_chunk(values)
+
+
+@dataclass(frozen=True)
+class MantissaSegments(_ChunkCodec):
+    """Codec of float64 values as segments of 16 bits, the heads of all values first.
+
+    Examples
+    --------
+    >>> import zarr
+    >>> codec = MantissaSegments()
+    >>> array = zarr.create_array({}, shape=(4,), dtype="float64", serializer=codec, compressors=None)
+    >>> array[:] = [0.1, 2, 3, 0]
+    >>> array[:2].tolist()
+    [0.1, 2.0]
+    """
+
+    name: ClassVar[str] = SEGMENTS_NAME
+
+    def _values(self, coded: NDArray[np.uint8]) -> NDArray[Any]:
+        return join_segments(coded)
+
+    def _bytes(self, values: NDArray[Any]) -> bytes:
+        if values.dtype != np.float64:
+            raise TypeError(f"codec {SEGMENTS_NAME!r}: expected float64, not {values.dtype}")
+        return encode_segments(values.astype(np.float64, copy=False)).tobytes()
 
 
 def encode_chunk(values: NDArray[Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Encoded bytes of a tile, straight from the store into a caller's buffer."""
+"""Encoded bytes of a tile and of its weights, straight from the store into a caller's buffer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from zarr.storage import LocalStore
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.arrays import read_key
 from oocpr.store.checksum import crc32c
-from oocpr.store.format import CODEC_NAME, REMEDY
+from oocpr.store.format import CODEC_NAME, REMEDY, SEGMENTS_NAME
 from oocpr.store.layout import FLAG_RUNS, KIND_TILE, kind_of
 from oocpr.store.packing import encode_tile
+from oocpr.store.segments import are_weights, encode_segments, join_segments, most_bytes, parse_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,83 @@ if TYPE_CHECKING:
 _CRC_BYTES = 4
 
 
-class EncodedTiles:
+class _EncodedChunks:
+    """Chunks of an array of the edges, one a tile; any number of threads may read at once.
+
+    Parameters
+    ----------
+    array
+        The array.
+    attributes
+        What the store says about its graph.
+    codec
+        Name of the codec whose bytes a decoder takes.
+    """
+
+    max_bytes: int
+
+    def __init__(self, array: StoredArray, attributes: Attributes, codec: str) -> None:
+        self._array = array
+        self._edges = attributes.edges
+        self._tile_edges = attributes.tile_edges
+        # Files are read past Zarr, into the caller's buffer at once.
+        self._folder = array.store.root if isinstance(array.store, LocalStore) else None
+        listed: Any = array.array.metadata.to_dict()["codecs"]
+        codecs = [found["name"] for found in listed]
+        self._own = codecs == [codec, "crc32c"] and array.chunk == attributes.tile_edges
+
+    def _span(self, tile: int) -> tuple[int, int]:
+        """First edge of a tile, and the one behind its last."""
+        lo = tile * self._tile_edges
+        return lo, min(self._edges, lo + self._tile_edges)
+
+    def _read_chunk(self, tile: int, out: NDArray[np.uint8]) -> int:
+        """Read the bytes of a chunk, checked against their checksum and without it."""
+        read = self._read_key if self._folder is None else self._read_file
+        size, stored = read(tile, out)
+        if crc32c(out[:size]).to_bytes(_CRC_BYTES, "little") != stored:
+            raise self._damaged(tile, "has another checksum than was written")
+        return size
+
+    def _read_file(self, tile: int, out: NDArray[np.uint8]) -> tuple[int, bytes]:
+        try:
+            descriptor = os.open(f"{self._folder}/{self._array.key(tile)}", os.O_RDONLY)
+        except FileNotFoundError:
+            raise self._damaged(tile, "is missing") from None
+        try:
+            size = self._checked_size(tile, os.fstat(descriptor).st_size, out)
+            done = 0
+            while done < size:
+                # One call may return less than was asked for, always so past 2 GiB.
+                got = os.preadv(descriptor, [out[done:size].data], done)
+                if not got:
+                    raise self._damaged(tile, f"ends after {done} bytes")
+                done += got
+            return size, os.pread(descriptor, _CRC_BYTES, size)
+        finally:
+            os.close(descriptor)
+
+    def _read_key(self, tile: int, out: NDArray[np.uint8]) -> tuple[int, bytes]:
+        data = read_key(self._array.store, self._array.key(tile))
+        if data is None:
+            raise self._damaged(tile, "is missing")
+        size = self._checked_size(tile, len(data), out)
+        out[:size] = np.frombuffer(data, np.uint8, size)
+        return size, data[size:]
+
+    def _checked_size(self, tile: int, stored: int, out: NDArray[np.uint8]) -> int:
+        size = stored - _CRC_BYTES
+        if not 0 <= size <= self.max_bytes:
+            raise self._damaged(tile, f"has {stored} bytes")
+        if size > out.size:
+            raise ValueError(f"a buffer of {out.size} bytes for a tile of {size}")
+        return size
+
+    def _damaged(self, tile: int, what: str) -> DamagedError:
+        return DamagedError(f"{self._array.origin}: tile {tile} ({self._array.key(tile)}) {what}.", REMEDY)
+
+
+class EncodedTiles(_EncodedChunks):
     """The tiles of a store, as bytes that a decoder takes; any number of threads may read at once.
 
     Parameters
@@ -53,14 +130,10 @@ class EncodedTiles:
         tile_rows: NDArray[np.int64],
         indptr: Callable[[int, int], NDArray[np.int64]],
     ) -> None:
-        self._indices = indices
-        self._edges = attributes.edges
-        self._tile_edges = attributes.tile_edges
+        super().__init__(indices, attributes, CODEC_NAME)
         self._tile_rows = tile_rows
         self._indptr = indptr
-        # Files are read past Zarr, into the caller's buffer at once.
-        self._folder = indices.store.root if isinstance(indices.store, LocalStore) else None
-        self._packed = self._holds_tiles()
+        self._packed = self._own and self._knows_rows()
         self.max_bytes = attributes.max_tile_bytes if self._packed else self._bound()
 
     def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
@@ -85,22 +158,14 @@ class EncodedTiles:
         """
         if not self._packed:
             return self._encode(tile, out)
-        read = self._read_key if self._folder is None else self._read_file
-        size, stored = read(tile, out)
-        if crc32c(out[:size]).to_bytes(_CRC_BYTES, "little") != stored:
-            raise self._damaged(tile, "has another checksum than was written")
+        size = self._read_chunk(tile, out)
         if _made_without_rows(out[:size]):
             raise self._damaged(tile, "does not know the rows of its columns")
         return size
 
-    def _holds_tiles(self) -> bool:
-        """Whether the chunks are tiles with the rows of the matrix, as oocpr writes them."""
-        listed: Any = self._indices.array.metadata.to_dict()["codecs"]
-        codecs = [codec["name"] for codec in listed]
-        if codecs != [CODEC_NAME, "crc32c"] or self._indices.chunk != self._tile_edges:
-            return False
+    def _knows_rows(self) -> bool:
         # Zarr writes chunks of the same codec, but knows no rows; then the first one tells.
-        start = read_key(self._indices.store, self._indices.key(0), size=8)
+        start = read_key(self._array.store, self._array.key(0), size=8)
         return start is None or not _made_without_rows(np.frombuffer(start, np.uint8))
 
     def _bound(self) -> int:
@@ -108,47 +173,12 @@ class EncodedTiles:
         rows = int(np.diff(self._tile_rows).max()) + 1
         return 4 * min(self._tile_edges, max(1, self._edges)) + 5 * rows + 1024
 
-    def _read_file(self, tile: int, out: NDArray[np.uint8]) -> tuple[int, bytes]:
-        try:
-            descriptor = os.open(f"{self._folder}/{self._indices.key(tile)}", os.O_RDONLY)
-        except FileNotFoundError:
-            raise self._damaged(tile, "is missing") from None
-        try:
-            size = self._checked_size(tile, os.fstat(descriptor).st_size, out)
-            done = 0
-            while done < size:
-                # One call may return less than was asked for, always so past 2 GiB.
-                got = os.preadv(descriptor, [out[done:size].data], done)
-                if not got:
-                    raise self._damaged(tile, f"ends after {done} bytes")
-                done += got
-            return size, os.pread(descriptor, _CRC_BYTES, size)
-        finally:
-            os.close(descriptor)
-
-    def _read_key(self, tile: int, out: NDArray[np.uint8]) -> tuple[int, bytes]:
-        data = read_key(self._indices.store, self._indices.key(tile))
-        if data is None:
-            raise self._damaged(tile, "is missing")
-        size = self._checked_size(tile, len(data), out)
-        out[:size] = np.frombuffer(data, np.uint8, size)
-        return size, data[size:]
-
-    def _checked_size(self, tile: int, stored: int, out: NDArray[np.uint8]) -> int:
-        size = stored - _CRC_BYTES
-        if not 0 <= size <= self.max_bytes:
-            raise self._damaged(tile, f"has {stored} bytes")
-        if size > out.size:
-            raise ValueError(f"a buffer of {out.size} bytes for a tile of {size}")
-        return size
-
     def _encode(self, tile: int, out: NDArray[np.uint8]) -> int:
-        lo = tile * self._tile_edges
-        hi = min(self._edges, lo + self._tile_edges)
+        lo, hi = self._span(tile)
         first, last = int(self._tile_rows[tile]), int(self._tile_rows[tile + 1])
         # The row offsets of the owned rows and of the tail, cut to the tile.
         offsets = np.append(self._indptr(first, last + 1), hi).clip(lo, hi)
-        columns = self._indices.read(lo, hi).astype(np.uint32, copy=False)
+        columns = self._array.read(lo, hi).astype(np.uint32, copy=False)
         try:
             coded = encode_tile(columns, np.diff(offsets))
         except UsageError as error:
@@ -156,10 +186,87 @@ class EncodedTiles:
         out[: len(coded)] = np.frombuffer(coded, np.uint8)
         return len(coded)
 
-    def _damaged(self, tile: int, what: str) -> DamagedError:
-        return DamagedError(
-            f"{self._indices.origin}: tile {tile} ({self._indices.key(tile)}) {what}.", REMEDY
-        )
+
+class EncodedWeights(_EncodedChunks):
+    """The weights of the tiles of a store, as segments; any number of threads may read at once.
+
+    Parameters
+    ----------
+    data
+        The array of the weights.
+    attributes
+        What the store says about its graph.
+
+    Attributes
+    ----------
+    max_bytes
+        Bytes that a buffer must have.
+    """
+
+    def __init__(self, data: StoredArray, attributes: Attributes) -> None:
+        super().__init__(data, attributes, SEGMENTS_NAME)
+        most = most_bytes(min(attributes.tile_edges, attributes.edges))
+        self.max_bytes = min(most, attributes.max_data_bytes) if self._own else most
+
+    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+        """Read the segments of the weights of a tile, checked against their checksum and without it.
+
+        Parameters
+        ----------
+        tile
+            Number of the tile.
+        out
+            uint8, shape (>= max_bytes,): receives what `oocpr.store.segments.parse_segments` takes.
+
+        Returns
+        -------
+        int
+            How many bytes there are.
+
+        Raises
+        ------
+        DamagedError
+            If the weights are missing, their bytes are not what was written, or they are not such of links.
+        """
+        if self._own:
+            size = self._read_chunk(tile, out)
+        else:
+            coded = encode_segments(self._array.read(*self._span(tile)).astype(np.float64, copy=False))
+            size = coded.size
+            out[:size] = coded
+        lo, hi = self._span(tile)
+        found = parse_segments(out[:size])
+        if found.size > hi - lo:
+            raise self._damaged(tile, f"has {found.size} weights for {hi - lo} edges")
+        if not are_weights(found.parts[0]):
+            raise self._damaged(tile, "has weights that are negative or not finite")
+        return size
+
+    def read(self, tile: int, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Read the weights of a tile.
+
+        Parameters
+        ----------
+        tile
+            Number of the tile.
+        out
+            float64, shape (>= edges of the tile,), contiguous; fresh memory by default.
+
+        Returns
+        -------
+        ndarray
+            float64, shape (edges of the tile,): the front of `out`.
+
+        Raises
+        ------
+        DamagedError
+            As for `read_into`.
+        """
+        lo, hi = self._span(tile)
+        coded = np.empty(self.max_bytes, np.uint8)
+        size = self.read_into(tile, coded)
+        values = np.empty(hi - lo) if out is None else out[: hi - lo]
+        return join_segments(coded[:size], values)
 
 
 def _made_without_rows(buf: NDArray[np.uint8]) -> bool:

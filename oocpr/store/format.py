@@ -11,8 +11,11 @@ number of edges, all arrays have one dimension and every chunk is written, also 
                          "csr_matrix", encoding-version, shape)
         indptr           int64, n + 1       codecs oocpr.packed_ints, crc32c
         indices          uint32, m          codecs oocpr.packed_ints, crc32c; a chunk is a tile
+        data             float64, m         codecs oocpr.segments, crc32c; where weighted: the weights of the
+                                            links, finite and not below 0, in the same chunks as indices
     tile_rows            int64, tiles + 1   codecs bytes, zstd, crc32c, as all that follow
     out_degree           uint32, n
+    out_weight           float64, n: of a weighted graph only, the sums of the weights that leave the nodes
     node_ids             uint32 or int64, n: the source's id of row v; missing where that is v
     labels/offsets       int64, n + 1       codecs oocpr.packed_ints, crc32c
     labels/utf8          uint8: the label of row v is bytes offsets[v] to offsets[v + 1] - 1
@@ -110,18 +113,21 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 CODEC_NAME = "oocpr.packed_ints"
+SEGMENTS_NAME = "oocpr.segments"
 ATTRIBUTES_KEY = "oocpr"
 CHECKSUM_KEY = "metadata_crc32c"
 UNFINISHED_KEY = "unfinished"
 
-INDPTR, INDICES = "in_edges/indptr", "in_edges/indices"
-TILE_ROWS, OUT_DEGREE, NODE_IDS = "tile_rows", "out_degree", "node_ids"
+INDPTR, INDICES, DATA = "in_edges/indptr", "in_edges/indices", "in_edges/data"
+TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS = "tile_rows", "out_degree", "out_weight", "node_ids"
 LABEL_OFFSETS, LABEL_BYTES = "labels/offsets", "labels/utf8"
 NODES = (
-    "", "in_edges", INDPTR, INDICES, TILE_ROWS, OUT_DEGREE, NODE_IDS, "labels", LABEL_OFFSETS, LABEL_BYTES,
+    "", "in_edges", INDPTR, INDICES, DATA, TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS,
+    "labels", LABEL_OFFSETS, LABEL_BYTES,
 )  # fmt: skip
 """Every group and array that a store may have; the root is ""."""
 
+_OF_WEIGHTS = ("data_bytes", "max_data_bytes")
 REMEDY = "Import the graph again, or restore the store from a copy."
 
 
@@ -134,7 +140,7 @@ class Attributes:
     nodes, edges
         Numbers of nodes, and of edges after duplicates were merged.
     weighted
-        Whether edges have weights; format 1 has none yet.
+        Whether edges have weights.
     order
         ``"keep"``: rows in the order of the source's ids; ``"degree"``: by falling out-degree; ``"host"``: by
         name with the host reversed; ``"bfs"``: as a breadth-first search meets them.
@@ -145,7 +151,7 @@ class Attributes:
     duplicates
         Edges of the source that repeated another one and were merged into it.
     self_loops, dangling
-        Edges from a node to itself; nodes without out-edges.
+        Edges from a node to itself; nodes without out-edges, or whose out-edges have no weight.
     local_edges
         Edges whose column is a row owned by their own tile.
     column_bytes
@@ -154,6 +160,9 @@ class Attributes:
         Bytes of the largest encoded tile.
     format
         Number of the format.
+    data_bytes, max_data_bytes
+        Bytes of all encoded weights, without their checksums, and of those of the tile that has most; 0, and
+        missing in the JSON object, where the graph is not weighted.
     """
 
     nodes: int
@@ -169,6 +178,8 @@ class Attributes:
     column_bytes: int
     max_tile_bytes: int
     format: int = FORMAT
+    data_bytes: int = 0
+    max_data_bytes: int = 0
 
     @property
     def tiles(self) -> int:
@@ -177,7 +188,13 @@ class Attributes:
 
     def to_json(self) -> dict[str, Any]:
         """Give the attributes as a JSON object."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        return values if self.weighted else {k: v for k, v in values.items() if k not in _OF_WEIGHTS}
+
+    @property
+    def encoded_bytes(self) -> int:
+        """Bytes of all encoded tiles with their weights."""
+        return self.column_bytes + self.data_bytes
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Attributes:
@@ -205,12 +222,14 @@ class Attributes:
         kinds = {"int": int, "bool": bool, "str": str}
         values: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
+            if field.name in _OF_WEIGHTS and data.get("weighted") is False:
+                continue
             value = data.get(field.name)
             # The type itself, not isinstance: True is an int to Python.
             if type(value) is not kinds[str(field.type)] or (type(value) is int and value < 0):
                 raise DamagedError(f"Attribute {field.name!r} of the store is {value!r}.", REMEDY)
             values[field.name] = value
-        if values["format"] != FORMAT or values["tile_edges"] < 1 or values["weighted"]:
+        if values["format"] != FORMAT or values["tile_edges"] < 1:
             raise DamagedError("The attributes of the store contradict format 1.", REMEDY)
         return cls(**values)
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from oocpr.errors import DamagedError, NotAStoreError
 from oocpr.store.arrays import StoredArray, open_zarr_store, read_documents, total_bytes
-from oocpr.store.encoded import EncodedTiles
+from oocpr.store.encoded import EncodedTiles, EncodedWeights
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
     CHECKSUM_KEY,
     CODEC_NAME,
+    DATA,
     INDICES,
     INDPTR,
     LABEL_BYTES,
@@ -24,6 +25,7 @@ from oocpr.store.format import (
     NODE_IDS,
     NODES,
     OUT_DEGREE,
+    OUT_WEIGHT,
     REMEDY,
     TILE_ROWS,
     UNFINISHED_KEY,
@@ -59,6 +61,8 @@ class GraphStore:
         int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to ``tile_rows[t + 1] - 1``.
     encoded
         The encoded bytes of the tiles.
+    weights
+        The weights of their edges; None where the graph is not weighted.
     """
 
     def __init__(self, path: str, store: Store, attributes: Attributes, paths: Iterable[str]) -> None:
@@ -75,6 +79,8 @@ class GraphStore:
         if rows[0] != 0 or rows[-1] != self.nodes or (np.diff(rows) < 0).any():
             raise DamagedError(f"{path}: the rows of the tiles are out of order.", REMEDY)
         self.encoded = EncodedTiles(self._array(INDICES), attributes, rows, self.indptr)
+        weighted = attributes.weighted
+        self.weights = EncodedWeights(self._array(DATA), attributes) if weighted else None
 
     def _array(self, name: str) -> StoredArray:
         if name not in self._arrays:
@@ -97,6 +103,21 @@ class GraphStore:
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
         """Out-degrees of rows lo to hi - 1; raises DamagedError."""
         return self._read(OUT_DEGREE, lo, hi, np.uint32)
+
+    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
+        """Sums of the weights that leave rows lo to hi - 1, of a graph without weights the out-degrees.
+
+        Raises
+        ------
+        DamagedError
+            If the bytes are not what was written, or not such sums.
+        """
+        if not self.attributes.weighted:
+            return self._read(OUT_DEGREE, lo, hi, np.float64)
+        sums: NDArray[np.float64] = self._read(OUT_WEIGHT, lo, hi, np.float64)
+        if not (np.isfinite(sums) & (sums >= 0)).all():
+            raise DamagedError(f"{self.path}: {OUT_WEIGHT} has numbers that are no sums of weights.", REMEDY)
+        return sums
 
     def node_ids(self) -> NDArray[np.integer[Any]] | None:
         """Ids that the source gave to the rows, shape (nodes,), or None where row v is node v."""

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import shutil
 import zlib
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import zarr
@@ -15,21 +15,24 @@ from zarr.codecs import Crc32cCodec
 from oocpr.errors import UsageError
 from oocpr.store.arrays import Appender, write_attributes
 from oocpr.store.atomic import NewFolder, naming_failures, refuse_existing, remove, replaced_name
-from oocpr.store.checksum import crc32c
-from oocpr.store.codec import PackedInts
+from oocpr.store.chunks import Chunk, ChunkSizes, read_back, write_chunk
+from oocpr.store.codec import MantissaSegments, PackedInts
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
+    DATA,
     INDICES,
     INDPTR,
     NODE_IDS,
     NODES,
     OUT_DEGREE,
+    OUT_WEIGHT,
     TILE_ROWS,
     UNFINISHED_KEY,
     Attributes,
 )
 from oocpr.store.labels import write_labels
 from oocpr.store.packing import TileCoder, decode_tile
+from oocpr.store.segments import encode_segments, join_segments
 
 if TYPE_CHECKING:
     import os
@@ -41,9 +44,15 @@ if TYPE_CHECKING:
 
     from oocpr.store.labels import TextPiece
 
-_CRC_BYTES = 4
 _ROWS_CHUNK = 1 << 18
 """Entries of a chunk of the arrays that have one for each row: 2 MiB of offsets in memory."""
+
+
+class _Put(NamedTuple):
+    """A tile whose bytes are written, and those of its weights."""
+
+    columns: Chunk
+    data: Chunk | None
 
 
 def root_checksum(path: Path) -> int | None:
@@ -65,6 +74,8 @@ def remove_replaced(path: Path) -> None:
 class GraphWriter:
     """Writes a graph store under a temporary name; leaving it without finish removes what was written.
 
+    A graph is weighted if its tiles come with weights; then all do, and `finish` is given `out_weight`.
+
     Parameters
     ----------
     path
@@ -75,7 +86,8 @@ class GraphWriter:
         Folder to write in, on the same disk, which stays if the store is not finished; the tiles that another
         writer has left there can be taken over. None for one of its own.
     note
-        Told ``{"tile", "bytes", "crc"}`` when a tile is written, and ``{"whole"}``, a checksum of the root's
+        Told ``{"tile", "bytes", "crc"}`` when a tile is written, with ``"data"``, bytes and checksum of its
+        weights, where it has some, and ``{"whole"}``, a checksum of the root's
         metadata, when all is and before the store gets its name.
 
     Raises
@@ -111,15 +123,16 @@ class GraphWriter:
         self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY, kept=kept)
         self._note = note
         self._tile_rows = [0]
-        self._checksums: dict[int, int] = {}
+        self._put: dict[int, _Put] = {}
         self._edges = 0
         self._tile_sizes: set[int] = set()
         self._last_size = 0
-        self._column_bytes = 0
-        self._max_tile_bytes = 0
+        self._sizes = ChunkSizes()
+        self._data_sizes = ChunkSizes()
         self._chunks = self._new.temporary / INDICES / "c"
+        self._data_chunks = self._new.temporary / DATA / "c"
         with self._writing():
-            _drop_all_but(self._new.temporary, self._chunks)
+            _drop_all_but(self._new.temporary, [self._chunks, self._data_chunks])
             self._root = zarr.create_group(str(self._new.temporary), zarr_format=3)
             self._root.attrs[ATTRIBUTES_KEY] = {UNFINISHED_KEY: True}
             self._root.create_group("in_edges")
@@ -135,7 +148,12 @@ class GraphWriter:
     ) -> None:
         self.abort()
 
-    def add_tile(self, columns: NDArray[np.uint32], lengths: NDArray[np.integer[Any]]) -> None:
+    def add_tile(
+        self,
+        columns: NDArray[np.uint32],
+        lengths: NDArray[np.integer[Any]],
+        weights: NDArray[np.float64] | None = None,
+    ) -> None:
         """Append the next tile.
 
         Parameters
@@ -146,18 +164,25 @@ class GraphWriter:
         lengths
             Shape (owned rows + 1,): edges of each owned row that lie in the tile, then those of the row
             behind them.
+        weights
+            float64, shape (k,): the weight of each edge, finite and not below 0; None where the graph is not
+            weighted.
 
         Raises
         ------
         UsageError
-            If the lengths do not add up to k or a row is not strictly ascending.
+            If the lengths do not add up to k, a row is not strictly ascending, or there are not k weights.
         """
         with self._writing():
+            if weights is not None and weights.shape != columns.shape:
+                raise UsageError(
+                    f"{weights.size} weights for {columns.size} edges.", "Give every edge one weight."
+                )
             coded = TileCoder().encode(columns, lengths)
-            self.put_tile(self.tiles, coded)
+            self.put_tile(self.tiles, coded, None if weights is None else encode_segments(weights))
         self.enter_tile(coded.size, columns.size, lengths)
 
-    def put_tile(self, tile: int, coded: NDArray[np.uint8]) -> None:
+    def put_tile(self, tile: int, coded: NDArray[np.uint8], data: NDArray[np.uint8] | None = None) -> None:
         """Write the bytes of a tile; any tile at any time from any thread.
 
         Parameters
@@ -166,13 +191,18 @@ class GraphWriter:
             Its number, from 0.
         coded
             What `oocpr.store.packing.TileCoder` makes of it, uint8, shape (bytes,).
+        data
+            What `oocpr.store.segments.encode_segments` makes of its weights, uint8, shape (bytes,); None
+            where the graph is not weighted. The caller sees to it that weights are finite and neither below 0
+            nor -0.
         """
-        with naming_failures(self._new.path), (self._chunks / str(tile)).open("wb", buffering=0) as file:
-            checksum = crc32c(coded)
-            for part in (coded.data, memoryview(checksum.to_bytes(_CRC_BYTES, "little"))):
-                while part:
-                    part = part[file.write(part) :]
-        self._checksums[tile] = checksum
+        with naming_failures(self._new.path):
+            columns, weights = write_chunk(self._chunks / str(tile), coded), None
+            if data is not None:
+                # Made when needed: a graph without weights has no such folder.
+                self._data_chunks.mkdir(parents=True, exist_ok=True)
+                weights = write_chunk(self._data_chunks / str(tile), data)
+        self._put[tile] = _Put(columns, weights)
 
     def enter_tile(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
         """Append the next tile, whose bytes are written.
@@ -180,19 +210,28 @@ class GraphWriter:
         Parameters
         ----------
         size
-            Bytes of it.
+            Bytes of it, without those of the weights.
         edges
             Edges of it.
         lengths
             As for `add_tile`.
         """
-        checksum = self._checksums.pop(self.tiles)
+        put = self._put.pop(self.tiles)
         if self._note is not None:
+            told: dict[str, Any] = {"tile": self.tiles, "bytes": size, "crc": put.columns.crc}
+            if put.data is not None:
+                told["data"] = list(put.data)
             with self._writing():
-                self._note({"tile": self.tiles, "bytes": size, "crc": checksum})
-        self._count(size, edges, self._ends(lengths))
+                self._note(told)
+        self._count(size, edges, self._ends(lengths), put.data)
 
-    def copy_tile(self, coded: NDArray[np.uint8], edges: int, ends: NDArray[np.int64]) -> None:
+    def copy_tile(
+        self,
+        coded: NDArray[np.uint8],
+        edges: int,
+        ends: NDArray[np.int64],
+        data: NDArray[np.uint8] | None = None,
+    ) -> None:
         """Append the next tile, which another store has as well.
 
         Parameters
@@ -203,34 +242,41 @@ class GraphWriter:
             Edges of it.
         ends
             Where each owned row ends among all edges, int64, shape (owned rows,).
+        data
+            Bytes of its weights, as for `put_tile`.
         """
         with self._writing():
-            self.put_tile(self.tiles, coded)
-        del self._checksums[self.tiles]
-        self._count(coded.size, edges, ends)
+            self.put_tile(self.tiles, coded, data)
+        self._count(coded.size, edges, ends, self._put.pop(self.tiles).data)
 
-    def take_tile(self, size: int, checksum: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]] | None:
+    def take_tile(
+        self, size: int, checksum: int, data: tuple[int, int] | None = None
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64] | None] | None:
         """Append the next tile as it lies in the kept folder.
 
         Parameters
         ----------
-        size, checksum
+        size, checksum, data
             What `note` was told of it.
 
         Returns
         -------
-        columns, lengths
+        columns, lengths, weights
             As `add_tile` takes them; None where the tile is not there, or not what was written.
         """
-        path = self._chunks / str(self.tiles)
-        stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
-        coded = stored[:-_CRC_BYTES]
-        told = checksum.to_bytes(_CRC_BYTES, "little")
-        if coded.size != size or stored[size:].tobytes() != told or crc32c(coded) != checksum:
+        coded = read_back(self._chunks / str(self.tiles), Chunk(size, checksum))
+        if coded is None:
             return None
         columns, lengths = decode_tile(coded)
-        self._count(size, columns.size, self._ends(lengths))
-        return columns, lengths
+        weights, chunk = None, None
+        if data is not None:
+            chunk = Chunk(*data)
+            coded_weights = read_back(self._data_chunks / str(self.tiles), chunk)
+            if coded_weights is None:
+                return None
+            weights = join_segments(coded_weights, np.empty(columns.size))
+        self._count(size, columns.size, self._ends(lengths), chunk)
+        return columns, lengths, weights
 
     @property
     def tiles(self) -> int:
@@ -248,8 +294,8 @@ class GraphWriter:
         ends += self._edges
         return ends
 
-    def _count(self, size: int, edges: int, ends: NDArray[np.int64]) -> None:
-        """Take note of a tile of `size` encoded bytes."""
+    def _count(self, size: int, edges: int, ends: NDArray[np.int64], data: Chunk | None) -> None:
+        """Take note of a tile of `size` encoded bytes, and of its weights."""
         with self._writing():
             self._indptr.append(ends)
         if self.tiles:
@@ -257,8 +303,9 @@ class GraphWriter:
         self._last_size = edges
         self._edges += edges
         self._tile_rows.append(self._tile_rows[-1] + len(ends))
-        self._column_bytes += size
-        self._max_tile_bytes = max(self._max_tile_bytes, size)
+        self._sizes.add(size)
+        if data is not None:
+            self._data_sizes.add(data.size)
 
     def finish(
         self,
@@ -272,6 +319,7 @@ class GraphWriter:
         out_degree: Iterable[NDArray[np.integer[Any]]],
         node_ids: NDArray[np.integer[Any]] | Iterable[NDArray[np.integer[Any]]] | None = None,
         labels: Iterable[str] | Iterable[TextPiece] | None = None,
+        out_weight: Iterable[NDArray[np.float64]] | None = None,
     ) -> Attributes:
         """Write what belongs to the rows and give the store its name.
 
@@ -286,6 +334,9 @@ class GraphWriter:
             is node v.
         labels
             The label of each row, one by one, or in pieces of UTF-8 end to end with the lengths; or None.
+        out_weight
+            Sums of the weights that leave each row, in order, in pieces, float64; None where the graph is not
+            weighted.
 
         Returns
         -------
@@ -294,7 +345,8 @@ class GraphWriter:
         Raises
         ------
         UsageError
-            If the pieces are too many or too few for the rows of the tiles, or the tiles are not equal.
+            If the pieces are too many or too few for the rows of the tiles, the tiles are not equal, or not
+            all of them have weights where `out_weight` is given and none where it is not.
         """
         nodes = self._tile_rows[-1]
         with self._writing():
@@ -303,22 +355,24 @@ class GraphWriter:
                     f"The tiles do not all have {tile_edges} edges.",
                     "Cut the edges into tiles of equal size.",
                 )
+            if self._data_sizes.count != (0 if out_weight is None else self.tiles):
+                raise UsageError(
+                    f"{self._data_sizes.count} of {self.tiles} tiles have weights, and out_weight is "
+                    f"{'missing' if out_weight is None else 'given'}.",
+                    "Give weights with every tile and out_weight, or none.",
+                )
             self._indptr.close()
             in_edges = self._root["in_edges"]
             in_edges.attrs.update(
                 {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [nodes, nodes]}
             )
-            self._root.create_array(
-                INDICES,
-                shape=(self._edges,),
-                dtype="uint32",
-                chunks=(tile_edges,),
-                serializer=PackedInts(),
-                compressors=[Crc32cCodec()],
-                fill_value=0,
-            )
+            self._describe(INDICES, "uint32", tile_edges, PackedInts())
+            if out_weight is not None:
+                self._describe(DATA, "float64", tile_edges, MantissaSegments())
             self._append(TILE_ROWS, "int64", [np.array(self._tile_rows)], len(self._tile_rows))
             dangling = self._append(OUT_DEGREE, "uint32", out_degree, nodes)
+            if out_weight is not None:
+                dangling = self._append(OUT_WEIGHT, "float64", out_weight, nodes)
             if node_ids is not None:
                 pieces = iter([node_ids] if isinstance(node_ids, np.ndarray) else node_ids)
                 first = next(pieces, np.empty(0, np.uint32))
@@ -328,7 +382,7 @@ class GraphWriter:
             attributes = Attributes(
                 nodes=nodes,
                 edges=self._edges,
-                weighted=False,
+                weighted=out_weight is not None,
                 order=order,
                 tile_edges=tile_edges,
                 source=source,
@@ -336,8 +390,10 @@ class GraphWriter:
                 self_loops=self_loops,
                 dangling=dangling,
                 local_edges=local_edges,
-                column_bytes=self._column_bytes,
-                max_tile_bytes=self._max_tile_bytes,
+                column_bytes=self._sizes.total,
+                max_tile_bytes=self._sizes.most,
+                data_bytes=self._data_sizes.total,
+                max_data_bytes=self._data_sizes.most,
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
             write_attributes(self._root, ATTRIBUTES_KEY, attributes.to_json(), NODES)
@@ -350,7 +406,19 @@ class GraphWriter:
         """Remove what was written; does nothing once the store is finished."""
         self._new.discard()
 
-    def _append(self, name: str, dtype: str, pieces: Iterable[NDArray[np.integer[Any]]], size: int) -> int:
+    def _describe(self, name: str, dtype: str, tile_edges: int, serializer: Any) -> None:
+        """Enter an array of the edges, whose chunks are written."""
+        self._root.create_array(
+            name,
+            shape=(self._edges,),
+            dtype=dtype,
+            chunks=(tile_edges,),
+            serializer=serializer,
+            compressors=[Crc32cCodec()],
+            fill_value=0,
+        )
+
+    def _append(self, name: str, dtype: str, pieces: Iterable[NDArray[Any]], size: int) -> int:
         """Write an array of `size` entries; returns how many of them are 0."""
         array = Appender(self._root, name, dtype, _ROWS_CHUNK)
         zeros = 0
@@ -372,11 +440,13 @@ class GraphWriter:
             raise
 
 
-def _drop_all_but(folder: Path, chunks: Path) -> None:
-    """Remove what a folder holds, the tiles excepted."""
-    for path in folder.iterdir() if folder != chunks else ():
-        if chunks.is_relative_to(path):
-            _drop_all_but(path, chunks)
+def _drop_all_but(folder: Path, kept: list[Path]) -> None:
+    """Remove what a folder holds, some folders in it excepted."""
+    for path in folder.iterdir():
+        if path in kept:
+            continue
+        if any(other.is_relative_to(path) for other in kept):
+            _drop_all_but(path, kept)
         elif path.is_dir():
             shutil.rmtree(path)
         else:

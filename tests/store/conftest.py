@@ -21,6 +21,7 @@ class Csr(NamedTuple):
 
     indptr: NDArray[np.int64]
     columns: NDArray[np.uint32]
+    weights: NDArray[np.float64] | None = None
 
     @property
     def nodes(self) -> int:
@@ -48,9 +49,13 @@ class Csr(NamedTuple):
             "local_edges": 0,
             "out_degree": [np.bincount(self.columns, minlength=self.nodes).astype(np.uint32)],
         }
+        if self.weights is not None:
+            fields["out_weight"] = [np.bincount(self.columns, self.weights, self.nodes)]
         with GraphWriter(path, overwrite=more.pop("overwrite", False)) as writer:
             for t in range(len(rows) - 1):
-                writer.add_tile(*self.tile(t, tile_edges, rows))
+                part = slice(t * tile_edges, (t + 1) * tile_edges)
+                weights = None if self.weights is None else self.weights[part]
+                writer.add_tile(*self.tile(t, tile_edges, rows), weights)
             writer.finish(tile_edges=tile_edges, **{**fields, **more})
         return path
 

@@ -1,0 +1,75 @@
+"""Chunks of the edges that a writer makes, as files with their checksum behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from oocpr.store.checksum import crc32c
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+_CRC_BYTES = 4
+
+
+class Chunk(NamedTuple):
+    """A chunk that was written: its bytes without the checksum, and that."""
+
+    size: int
+    crc: int
+
+
+class ChunkSizes:
+    """Counts chunks.
+
+    Attributes
+    ----------
+    count
+        How many.
+    total, most
+        Bytes of all, and of the largest.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.total = self.most = 0
+
+    def add(self, size: int) -> None:
+        """Count a chunk of so many bytes."""
+        self.count += 1
+        self.total += size
+        self.most = max(self.most, size)
+
+
+def write_chunk(path: Path, coded: NDArray[np.uint8]) -> Chunk:
+    """Write bytes, shape (bytes,), and their checksum behind them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     chunk = write_chunk(Path(folder, "0"), np.arange(5, dtype=np.uint8))
+    ...     back = read_back(Path(folder, "0"), chunk)
+    >>> chunk.size, back.tolist()
+    (5, [0, 1, 2, 3, 4])
+    """
+    with path.open("wb", buffering=0) as file:
+        checksum = crc32c(coded)
+        for part in (coded.data, memoryview(checksum.to_bytes(_CRC_BYTES, "little"))):
+            while part:
+                part = part[file.write(part) :]
+    return Chunk(coded.size, checksum)
+
+
+def read_back(path: Path, chunk: Chunk) -> NDArray[np.uint8] | None:
+    """Read a chunk that was written; None where the file does not hold it."""
+    stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
+    coded = stored[:-_CRC_BYTES]
+    told = chunk.crc.to_bytes(_CRC_BYTES, "little")
+    if coded.size != chunk.size or stored[chunk.size :].tobytes() != told or crc32c(coded) != chunk.crc:
+        return None
+    return coded

@@ -1,0 +1,223 @@
+"""Weights as mantissa segments: all heads of a tile first, then all second parts, and so on.
+
+The layout is specified in :mod:`oocpr.store.format`; the idea is from Grützmacher, Anzt, Scheidegger and
+Quintana-Ortí, High-Performance GPU Implementation of PageRank with Reduced Precision Based on Mantissa
+Segmentation, IA3 2018.
+"""
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numba import uint16, uint64
+
+from oocpr.errors import DamagedError
+from oocpr.jit import entry
+from oocpr.store.format import REMEDY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SEGMENTS = 4
+"""Segments of a value: 16 bits each, the head with the sign, the exponent and four bits of the mantissa."""
+
+SEGMENTS_MAGIC = b"ocs1"
+HEADER_BYTES = 16
+_ALIGNMENT = 16
+
+
+class Segments(NamedTuple):
+    """Segments of the values of a chunk; views into its bytes.
+
+    Attributes
+    ----------
+    size
+        Number of values.
+    parts
+        uint16, shape (size,) each, the heads first; one of shape (0,) stands for zeros.
+    """
+
+    size: int
+    parts: tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]
+
+
+def segment_bytes(count: int) -> int:
+    """Bytes that one segment of `count` values takes in a chunk.
+
+    Examples
+    --------
+    >>> segment_bytes(8), segment_bytes(9)
+    (16, 32)
+    """
+    return -(-2 * count // _ALIGNMENT) * _ALIGNMENT
+
+
+def most_bytes(count: int) -> int:
+    """Bytes that a chunk of `count` values takes at most."""
+    return HEADER_BYTES + SEGMENTS * segment_bytes(count)
+
+
+@entry()
+def _union(bits):
+    union = uint64(0)
+    for i in range(bits.size):
+        union |= bits[i]
+    return union
+
+
+@entry()
+def _split(bits, shift, out):
+    for i in range(bits.size):
+        out[i] = uint16(bits[i] >> uint64(shift))
+
+
+@entry()
+def _join(head, second, third, fourth, out):
+    """Put the bits of values together, of those segments that are there."""
+    for i in range(out.size):
+        out[i] = 0
+    if head.size:
+        for i in range(head.size):
+            out[i] = uint64(head[i]) << uint64(48)
+    if second.size:
+        for i in range(second.size):
+            out[i] |= uint64(second[i]) << uint64(32)
+    if third.size:
+        for i in range(third.size):
+            out[i] |= uint64(third[i]) << uint64(16)
+    if fourth.size:
+        for i in range(fourth.size):
+            out[i] |= uint64(fourth[i])
+
+
+@entry()
+def are_weights(heads):
+    """Whether heads are those of weights: finite and not below 0.
+
+    Examples
+    --------
+    >>> heads = lambda *values: np.array(values, np.float64).view(np.uint16)[3::4].copy()
+    >>> are_weights(heads(0, 1, 1e308)), are_weights(heads(-1)), are_weights(heads(np.nan))
+    (True, False, False)
+    """
+    worst = uint16(0)
+    for i in range(heads.size):
+        worst = max(worst, heads[i])
+    return worst < uint16(0x7FF0)
+
+
+def encode_segments(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Split values into segments; those that are all zero are left out.
+
+    Parameters
+    ----------
+    values
+        float64, shape (k,), contiguous, any bits.
+
+    Returns
+    -------
+    ndarray
+        The bytes of the chunk, uint8.
+
+    Examples
+    --------
+    >>> coded = encode_segments(np.array([1.0, 2.0, 0.1]))
+    >>> join_segments(coded).tolist(), join_segments(coded, segments=1).tolist()
+    ([1.0, 2.0, 0.1], [1.0, 2.0, 0.09765625])
+    >>> encode_segments(np.array([1.0, 2.0, 3.0])).size, coded.size
+    (32, 80)
+    """
+    bits = values.view(np.uint64)
+    union = int(_union(bits))
+    shifts = [48 - 16 * k for k in range(SEGMENTS)]
+    mask = sum(1 << k for k, shift in enumerate(shifts) if union >> shift & 0xFFFF)
+    size = segment_bytes(values.size)
+    out = np.empty(HEADER_BYTES + mask.bit_count() * size, np.uint8)
+    header = out[:HEADER_BYTES].view("<u4")
+    header[:] = int.from_bytes(SEGMENTS_MAGIC, "little"), mask, values.size, 0
+    at = HEADER_BYTES
+    for k, shift in enumerate(shifts):
+        if mask >> k & 1:
+            words = out[at : at + size].view("<u2")
+            _split(bits, shift, words[: values.size])
+            words[values.size :] = 0
+            at += size
+    return out
+
+
+def parse_segments(coded: NDArray[np.uint8], segments: int = SEGMENTS) -> Segments:
+    """Find the segments of a chunk.
+
+    Parameters
+    ----------
+    coded
+        uint8, shape (bytes,): what `encode_segments` returned, or as much of it as the wanted segments need.
+    segments
+        How many of the four are wanted, the heads first.
+
+    Raises
+    ------
+    DamagedError
+        If the bytes are not those of a chunk.
+
+    Examples
+    --------
+    >>> found = parse_segments(encode_segments(np.array([1.0, 0.5])))
+    >>> found.size, [part.tolist() for part in found.parts]
+    (2, [[16368, 16352], [], [], []])
+    """
+    if coded.size < HEADER_BYTES or coded[:4].tobytes() != SEGMENTS_MAGIC:
+        raise DamagedError("A chunk of weights does not begin as one.", REMEDY)
+    mask, count, zero = np.frombuffer(coded[4:HEADER_BYTES].tobytes(), "<u4").tolist()
+    size = segment_bytes(count)
+    if mask >> SEGMENTS or zero:
+        raise DamagedError("A chunk of weights has unknown segments.", REMEDY)
+    wanted = mask & (1 << segments) - 1
+    needed = HEADER_BYTES + wanted.bit_count() * size
+    if coded.size < needed or coded.size > HEADER_BYTES + mask.bit_count() * size:
+        raise DamagedError(f"A chunk of {count} weights has {coded.size} bytes.", REMEDY)
+    parts = []
+    at = HEADER_BYTES
+    for k in range(SEGMENTS):
+        there = wanted >> k & 1
+        parts.append(coded[at : at + 2 * count * there].view("<u2"))
+        at += size * there
+    return Segments(count, (parts[0], parts[1], parts[2], parts[3]))
+
+
+def join_segments(
+    coded: NDArray[np.uint8], out: NDArray[np.float64] | None = None, segments: int = SEGMENTS
+) -> NDArray[np.float64]:
+    """Put values together again from their first segments.
+
+    Parameters
+    ----------
+    coded
+        uint8, shape (bytes,), as for `parse_segments`.
+    out
+        float64, shape (k,): receives the values; those that the chunk does not have are 0. A fresh array of
+        as many as the chunk has by default.
+    segments
+        How many of the four are used; the bits of the others are 0, so a value becomes the nearest one
+        towards 0.
+
+    Returns
+    -------
+    ndarray
+        `out`.
+
+    Raises
+    ------
+    DamagedError
+        If the bytes are not those of a chunk, or it has more values than `out`.
+    """
+    found = parse_segments(coded, segments)
+    values = np.empty(found.size) if out is None else out
+    if found.size > values.size:
+        raise DamagedError(f"A chunk has {found.size} weights where {values.size} belong.", REMEDY)
+    _join(*found.parts, values.view(np.uint64))
+    return values
