@@ -18,6 +18,15 @@ from oocpr.units import format_bytes
 SORTED_BYTES = 16
 """Bytes of an edge while it is sorted: row and column in one uint64, and a row with its first edge."""
 
+WEIGHED_BYTES = 8
+"""More bytes of an edge with a weight, wherever edges wait."""
+
+CODED_WEIGHT_BYTES = 8
+"""A weight of a tile on its way out, encoded."""
+
+SUM_BYTES = 8
+"""What the weights that leave a node add up to."""
+
 SLACK_BYTES = 16 << 20
 """Kept free in every stage: what allocators and libraries hold beyond what was asked of them."""
 
@@ -134,7 +143,7 @@ def block_edges(spare: int) -> int:
     return min(max(wanted, LEAST_BLOCK_EDGES), MOST_BLOCK_EDGES)
 
 
-def kept_bytes(spare: int, block_edges: int, cores: int) -> int:
+def kept_bytes(spare: int, block_edges: int, cores: int, *, weighted: bool = False) -> int:
     """Bytes of temporary files that stay in memory.
 
     The rest is for blocks on their way, and for writing when reading is over; what tells the nodes may take
@@ -148,6 +157,8 @@ def kept_bytes(spare: int, block_edges: int, cores: int) -> int:
         Edges of a block.
     cores
         Threads that will write.
+    weighted
+        Whether the store has weights.
 
     Examples
     --------
@@ -155,11 +166,16 @@ def kept_bytes(spare: int, block_edges: int, cores: int) -> int:
     (880, 56, 0)
     """
     spare = max(0, spare - SLACK_BYTES)
-    writing = (cores + 1) * WRITER_BYTES_PER_EDGE * MOST_TILE_EDGES
+    writing = (cores + 1) * _written_bytes(weighted=weighted) * MOST_TILE_EDGES
     return spare - min(spare // 3, max(WAITING_BYTES_PER_EDGE * block_edges, writing))
 
 
-def least_bytes(tile_edges: int | None) -> int:
+def _written_bytes(*, weighted: bool) -> int:
+    """Bytes of an edge of a tile on its way out."""
+    return WRITER_BYTES_PER_EDGE + (WEIGHED_BYTES + CODED_WEIGHT_BYTES) * weighted
+
+
+def least_bytes(tile_edges: int | None, *, weighted: bool = False) -> int:
     """Bytes that an import needs beside what the process holds already, however small the graph is.
 
     Examples
@@ -168,7 +184,8 @@ def least_bytes(tile_edges: int | None) -> int:
     True
     """
     reading = LEAST_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
-    return SLACK_BYTES + reading + Share(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES).writing(0)
+    share = Share(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES, weighted=weighted)
+    return SLACK_BYTES + reading + share.writing(0)
 
 
 def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
@@ -205,6 +222,8 @@ class Share:
         Size of the graph, repeats included; every node has counters of its links.
     tile_edges
         Edges of a tile.
+    weighted
+        Whether the store has weights.
 
     Examples
     --------
@@ -215,21 +234,23 @@ class Share:
     (0, 4)
     """
 
-    def __init__(self, nodes: int, edges: int, tile_edges: int) -> None:
+    def __init__(self, nodes: int, edges: int, tile_edges: int, *, weighted: bool = False) -> None:
         self._nodes = nodes
         self._edges = edges
         self._tile = WRITER_BYTES_PER_ROW * usual_rows(nodes, edges, tile_edges)
-        self._tile += WRITER_BYTES_PER_EDGE * min(tile_edges, edges)
-        self._filling = TILE_BYTES_PER_EDGE * min(tile_edges, edges)
+        self._tile += _written_bytes(weighted=weighted) * min(tile_edges, edges)
+        self._filling = (TILE_BYTES_PER_EDGE + WEIGHED_BYTES * weighted) * min(tile_edges, edges)
+        self._sorted = SORTED_BYTES + WEIGHED_BYTES * weighted
+        self._counters = (4 + SUM_BYTES * weighted) * nodes
 
     def writing(self, workers: int) -> int:
         """Bytes that counting and writing hold beside the keys that are sorted."""
         tiles = self._tile * max(1, workers) + (self._filling if workers else 0)
-        return 4 * self._nodes + self._nodes * (workers + 1) + tiles
+        return self._counters + self._nodes * (workers + 1) + tiles
 
     def least(self) -> int:
         """Bytes without which nothing goes."""
-        return self.writing(0) + SORTED_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
+        return self.writing(0) + self._sorted * min(self._edges, LEAST_BUCKET_EDGES)
 
     def workers(self, spare: int, cores: int) -> int:
         """Threads that sort and encode beside the caller's own; none where there is no memory for a second.
@@ -242,18 +263,18 @@ class Share:
             Most threads.
         """
         for workers in range(cores, 0, -1):
-            buckets = (workers + 1) * SORTED_BYTES * min(self._edges, LEAST_BUCKET_EDGES)
+            buckets = (workers + 1) * self._sorted * min(self._edges, LEAST_BUCKET_EDGES)
             if self.writing(workers) + buckets <= spare:
                 return workers
         return 0
 
     def wanted(self, workers: int, largest: int) -> int:
         """Bytes that so many threads use if they get them; `largest` is the number of edges of a bucket."""
-        return self.writing(workers) + SORTED_BYTES * self._useful(workers, largest)
+        return self.writing(workers) + self._sorted * self._useful(workers, largest)
 
     def bucket_edges(self, spare: int, workers: int, largest: int) -> int:
         """Most edges that are in memory to be sorted, of all threads together; never more than are useful."""
-        return min((spare - self.writing(workers)) // SORTED_BYTES, self._useful(workers, largest))
+        return min((spare - self.writing(workers)) // self._sorted, self._useful(workers, largest))
 
     def _useful(self, workers: int, largest: int) -> int:
         return (workers + 1) * min(max(largest, USUAL_BUCKET_EDGES), max(self._edges, 1))

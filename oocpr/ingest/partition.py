@@ -87,7 +87,11 @@ def _deal(keys, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-de
         ends[bucket] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(
+    "void(uint64[::1], uint64[::1], uint64, uint64, uint32[::1], int64[::1], uint64[::1])",
+    cache=True,
+    nogil=True,
+)
 def _deal_weighted(keys, weights, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-def]
     """Deal keys as `_deal` does, each with its weight behind it."""
     ends[:] = 0

@@ -229,9 +229,7 @@ class Run:
             self._fill(pieces, keys, weights)
             yield keys, weights
 
-    def _fill(
-        self, pieces: Pieces, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None
-    ) -> None:
+    def _fill(self, pieces: Pieces, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> None:
         in_memory = pieces.places + pieces.sizes <= self.scratch.kept
         held = pieces.chosen(np.flatnonzero(in_memory))
         count = int(held.counts.sum())
@@ -240,9 +238,7 @@ class Run:
             others = pieces.chosen(np.flatnonzero(~in_memory))
             self._read(others, keys[count:], _part(weights, count, keys.size))
 
-    def _read(
-        self, pieces: Pieces, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None
-    ) -> None:
+    def _read(self, pieces: Pieces, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> None:
         """Unpack pieces that are not in memory, or not wholly."""
         step = _READ_BYTES // record_bytes(weighted=pieces.weighted)
         data = np.empty(_READ_BYTES + _PAD, np.uint8)
