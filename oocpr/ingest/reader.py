@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.errors import InputError
+from oocpr.errors import InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require, resident
 from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
@@ -132,7 +132,11 @@ class Reader:
         if isinstance(block, NodeBlock):
             self._take_nodes(block)
             return
-        assert (block.weight is not None) == self._weighted, "all blocks have weights, or none"
+        if (block.weight is not None) != self._weighted:
+            raise UsageError(
+                f"{self._source.name} has blocks with weights and blocks without, or says that it has others.",
+                "Give every link a weight, or none.",
+            )
         if isinstance(block, NameBlock):
             records = self._recording(named=True)
             first = records.count

@@ -253,9 +253,10 @@ class LineReader:
         shown = repr(line if len(line) <= 60 else line[:57] + "...")
         last = form.first + form.nodes - 1
         lead = f"the letter {form.lead!r} and " if form.lead else ""
-        shape = f"Each line needs {lead}two node ids, apart by tabs or spaces" + (
-            ", and a value." if form.valued else "."
-        )
+        more = ", and a value" if form.valued else ""
+        if form.weight:
+            more = f", and a weight in column {form.weight}"
+        shape = f"Each line needs {lead}two node ids, apart by tabs or spaces{more}."
         if form.signed and status == tokens.BEYOND_LAST:
             remedy = "Give ids from -2^63 to 2^63 - 1, or name the nodes: --format names."
         elif status == tokens.BEYOND_LAST and form.nodes < MAX_NODES:
