@@ -32,7 +32,9 @@ class Arrays:
             if self.event is not None and start >= self.src.size // 2:
                 self.event()
             part = slice(start, start + max_edges)
-            yield EdgeBlock(self.src[part], self.dst[part], None if self.weight is None else self.weight[part])
+            yield EdgeBlock(
+                self.src[part], self.dst[part], None if self.weight is None else self.weight[part]
+            )
 
 
 class Named(Arrays):
