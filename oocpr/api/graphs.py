@@ -91,9 +91,9 @@ class Graph:
         -------
         dict
             ``nodes``, ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (merged at import),
-            ``weighted``, ``order``, ``names``, ``source``, ``tiles``, ``tile_edges``, ``local_share`` (of
-            edges inside their tile), ``bytes_per_edge`` (columns and weights), ``store_bytes``, ``arrays``
-            (bytes of each).
+            ``weighted``, ``weight_bytes_per_edge``, ``order``, ``names``, ``source``, ``tiles``,
+            ``tile_edges``, ``local_share`` (of edges inside their tile), ``bytes_per_edge`` (columns and
+            weights), ``store_bytes``, ``arrays`` (bytes of each).
         """
         facts = self.store.attributes
         unnamed = "row numbers" if self.store.node_ids() is None else "ids of the source"
@@ -104,6 +104,7 @@ class Graph:
             "self_loops": facts.self_loops,
             "duplicates": facts.duplicates,
             "weighted": facts.weighted,
+            "weight_bytes_per_edge": facts.data_bytes / max(facts.edges, 1),
             "order": facts.order,
             "names": "labels" if self.store.has_labels else unnamed,
             "source": facts.source,
@@ -127,6 +128,8 @@ def import_graph(
     undirected: bool = False,
     source_column: str | None = None,
     target_column: str | None = None,
+    weight: str | int | None = None,
+    duplicates: str = "merge",
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -159,6 +162,14 @@ def import_graph(
         Take each edge in both directions.
     source_column, target_column
         Columns that edges run from and to, of tables and Parquet files; the usual names by default.
+    weight
+        Where the weights of edges are: the name of a column (Parquet, tables) or of an attribute of edges
+        (NetworkX), the number of a column counted from 1 (text: 3 as a rule), or ``"values"`` (Matrix Market,
+        .npz, SciPy). A node's rank is then divided among its edges by their weights, which are finite and not
+        negative. None for edges that all count the same.
+    duplicates
+        What an edge that the source repeats becomes: ``"merge"``: it counts once, with its greatest weight;
+        ``"sum"``: its weights are added; ``"count"``: its weight is how often it comes.
     tmp
         Folder to sort in; beside `path` by default.
     overwrite
@@ -211,6 +222,7 @@ def import_graph(
         undirected=undirected,
         source_column=source_column,
         target_column=target_column,
+        weight=weight,
     )
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     reasons: list[str] = []
@@ -223,6 +235,7 @@ def import_graph(
         tmp=tmp,
         overwrite=overwrite,
         resume=resume,
+        duplicates=duplicates,
         progress=progress,
         tell=left.append if tell is None else tell,
         explain=reasons.append,
@@ -263,6 +276,8 @@ def as_graph(
     undirected: bool = False,
     source_column: str | None = None,
     target_column: str | None = None,
+    weight: str | int | None = None,
+    duplicates: str = "merge",
     tmp: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Graph:
@@ -273,7 +288,7 @@ def as_graph(
     graph
         A `Graph`, the path of a store (a folder, a name ending in ``.zarr`` or a URL), or a source, which is
         imported to a temporary store that lives as long as the graph and its ranks.
-    memory, labels, format, undirected, source_column, target_column, progress
+    memory, labels, format, undirected, source_column, target_column, weight, duplicates, progress
         See `import_graph`; for sources only.
     tmp
         Folder of the temporary store; the system's by default.
@@ -286,9 +301,10 @@ def as_graph(
     if isinstance(graph, Graph):
         return graph
     if isinstance(graph, str | os.PathLike) and _looks_like_a_store(os.fspath(graph)):
-        if (labels, format, source_column, target_column, undirected) != (None, None, None, None, False):
+        asked = (labels, format, source_column, target_column, weight, undirected, duplicates)
+        if asked != (None, None, None, None, None, False, "merge"):
             raise UsageError(
-                f"{graph} is a store: labels, format, columns and direction were settled when it was made.",
+                f"{graph} is a store: labels, format, columns, weights and direction were settled with it.",
                 "Leave them out, or name the source.",
             )
         return open_graph(graph)
@@ -303,6 +319,8 @@ def as_graph(
             undirected=undirected,
             source_column=source_column,
             target_column=target_column,
+            weight=weight,
+            duplicates=duplicates,
             progress=progress,
         )
     except BaseException:

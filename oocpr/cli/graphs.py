@@ -43,7 +43,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Names of the nodes: line i (from 0) belongs to node i; may be packed like the source.  "
         "[default: NAME.labels.txt or .tsv beside NAME.txt]",
     )
-    return labels(edge_options(function))
+    return labels(edge_options(_WEIGHT(_DUPLICATES(function))))
 
 
 def edge_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,6 +95,20 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+_WEIGHT = click.option(
+    "--weight",
+    metavar="COLUMN",
+    help="Where links have weights: the name of a Parquet column, the number of a column of text (3 as a "
+    "rule), or `values` for those of a matrix.  [default: all links count the same]",
+)
+_DUPLICATES = click.option(
+    "--duplicates",
+    default="merge",
+    show_default=True,
+    metavar="merge|sum|count",
+    help="What a repeated link becomes: one link, with its greatest weight; one with the sum of its weights; "
+    "or one whose weight is how often it comes.",
+)
 _OUTPUT = click.option(
     "-o",
     "--output",
@@ -136,6 +150,7 @@ _OVERWRITE = click.option(
     oocpr import deps.txt.gz --labels names.txt.gz -o deps.zarr
     oocpr import parts/ --source-column citing --target-column cited -o papers.zarr
     oocpr import from.npy to.npy -o pairs.zarr
+    oocpr import trips.txt --weight 3 --duplicates sum -o trips.zarr
     oocpr import - -o both.zarr < both.txt
     oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
     oocpr import parts/ -o web.zarr --scheduler tcp://10.0.0.1:8786
@@ -152,8 +167,8 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
     SOURCE is an edge list (from, to; tabs or spaces; # and % comments), Matrix Market, gr0 or hollins file,
     plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or BVGraph file; a folder
     of Parquet files; a URL such as s3://bucket/links.parquet; or - for standard input. Several files, or a
-    pattern in quotes, are read as one graph. Repeated edges are counted once, self-loops are kept. The store
-    appears under its name only when it is whole.
+    pattern in quotes, are read as one graph. Repeated edges are counted once unless --duplicates says
+    otherwise, self-loops are kept. The store appears under its name only when it is whole.
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
     options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,
@@ -165,7 +180,7 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
     with session.progress() as progress:
         graph = import_graph(source, output, progress=progress, tell=progress.tell, **parameters)
     tell_notices(graph.notices)
-    emit(_imported(graph, time.monotonic() - began))
+    emit(_imported(graph, time.monotonic() - began, parameters["duplicates"]))
 
 
 @click.command(
@@ -225,6 +240,7 @@ def generate() -> None:
     help="Shuffle the nodes, or leave the high degrees at the low ids.",
 )
 @build_options
+@_DUPLICATES
 @cluster_options
 @click.pass_obj
 def rmat(
@@ -249,7 +265,7 @@ def rmat(
     with session.progress() as progress:
         graph = import_graph(source, output, progress=progress, tell=progress.tell, **parameters)
     tell_notices(graph.notices)
-    emit(_imported(graph, time.monotonic() - began))
+    emit(_imported(graph, time.monotonic() - began, parameters["duplicates"]))
 
 
 @click.command(cls=Command, examples="oocpr info web.zarr\noocpr info web.zarr --json -")
@@ -306,15 +322,20 @@ def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
     made.validate()
 
 
-def _imported(graph: Graph, seconds: float) -> str:
+_BECAME = {"merge": "merged", "sum": "added up", "count": "counted"}
+
+
+def _imported(graph: Graph, seconds: float, duplicates: str = "merge") -> str:
     facts = graph.info()
     edges, repeats = facts["edges"], facts["duplicates"]
     speed = float(f"{(edges + repeats) / max(seconds, 1e-9):.3g}")
+    weights = f"{facts['weight_bytes_per_edge']:.2f} of them weights, " if facts["weighted"] else ""
     return (
         f"{graph.path}: {format_count(graph.nodes)} nodes, {format_count(edges)} edges, "
-        f"{format_count(repeats)} duplicates merged, {format_count(facts['self_loops'])} self-loops, "
+        f"{format_count(repeats)} duplicates {_BECAME[duplicates]}, "
+        f"{format_count(facts['self_loops'])} self-loops, "
         f"{format_count(facts['dangling'])} dangling; "
-        f"{facts['bytes_per_edge']:.2f} B/edge, {format_bytes(facts['store_bytes'])} in all; "
+        f"{facts['bytes_per_edge']:.2f} B/edge, {weights}{format_bytes(facts['store_bytes'])} in all; "
         f"{format_seconds(seconds)}, {format_count(speed)} edges/s"
         f"{f'; {graph.reason}' if graph.reason else ''}\n"
     )
@@ -322,17 +343,20 @@ def _imported(graph: Graph, seconds: float) -> str:
 
 def _described(facts: dict[str, Any]) -> str:
     edges = max(facts["edges"], 1)
+    columns = facts["bytes_per_edge"] - facts["weight_bytes_per_edge"]
+    weights = f"{facts['weight_bytes_per_edge']:.3f} B/edge" if facts["weighted"] else "none"
     rows = [
         ("nodes", f"{facts['nodes']:,}"),
         ("edges", f"{facts['edges']:,}"),
         ("dangling", f"{facts['dangling']:,} nodes without out-links"),
         ("self-loops", f"{facts['self_loops']:,}"),
         ("duplicates", f"{facts['duplicates']:,} merged at import"),
+        ("weights", weights),
         ("order", facts["order"]),
         ("names", facts["names"]),
         ("source", facts["source"]),
         ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
-        ("columns", f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
+        ("columns", f"{columns:.3f} B/edge, all that is needed to decode them included"),
         ("whole store", f"{format_bytes(facts['store_bytes'])}, {facts['store_bytes'] / edges:.3f} B/edge"),
     ]
     arrays = [

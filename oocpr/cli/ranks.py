@@ -159,6 +159,8 @@ def rank(
     undirected: bool,
     source_column: str | None,
     target_column: str | None,
+    weight: str | None,
+    duplicates: str,
     **parameters: Any,
 ) -> int:
     """Rank the nodes of a graph.
@@ -182,6 +184,8 @@ def rank(
             undirected=undirected,
             source_column=source_column,
             target_column=target_column,
+            weight=weight,
+            duplicates=duplicates,
             tmp=tmp,
             progress=progress,
         )

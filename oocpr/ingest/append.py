@@ -90,7 +90,8 @@ def append_store(
     InputError
         Where the source cannot be read, contradicts itself, or calls its nodes otherwise than the store does.
     UsageError
-        Where the store has another order, `tmp` cannot be, or something stands at `path`.
+        Where the store has another order, it or the source has weights, `tmp` cannot be, or something stands
+        at `path`.
 
     Examples
     --------
@@ -108,6 +109,12 @@ def append_store(
     (3, 3)
     """
     facts = store.attributes
+    if facts.weighted or source.weighted:
+        whose = str(store.path) if facts.weighted else source.name
+        raise UsageError(
+            f"{whose} has weights, and links with weights cannot be added to a graph.",
+            "Import all sources together.",
+        )
     if facts.order != "keep":
         raise UsageError(
             f"{store.path} has its nodes in the order {facts.order!r}, in which new ones have no place.",

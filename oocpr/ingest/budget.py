@@ -19,6 +19,15 @@ from oocpr.units import format_bytes
 SORTED_BYTES = 16
 """Bytes of an edge while it is sorted: row and column in one uint64, and a row with its first edge."""
 
+WEIGHED_BYTES = 8
+"""More bytes of an edge with a weight, wherever edges wait."""
+
+CODED_WEIGHT_BYTES = 8
+"""A weight of a tile on its way out, encoded."""
+
+SUM_BYTES = 8
+"""What the weights that leave a node add up to."""
+
 SLACK_BYTES = 16 << 20
 """Kept free in every stage: what allocators and libraries hold beyond what was asked of them."""
 
@@ -146,7 +155,7 @@ def block_edges(spare: int) -> int:
     return min(max(wanted, LEAST_BLOCK_EDGES), MOST_BLOCK_EDGES)
 
 
-def kept_bytes(spare: int, block_edges: int, cores: int) -> int:
+def kept_bytes(spare: int, block_edges: int, cores: int, *, weighted: bool = False) -> int:
     """Bytes of temporary files that stay in memory.
 
     The rest is for blocks on their way, and for writing when reading is over; what tells the nodes may take
@@ -160,6 +169,8 @@ def kept_bytes(spare: int, block_edges: int, cores: int) -> int:
         Edges of a block.
     cores
         Threads that will write.
+    weighted
+        Whether the store has weights.
 
     Examples
     --------
@@ -167,11 +178,16 @@ def kept_bytes(spare: int, block_edges: int, cores: int) -> int:
     (880, 56, 0)
     """
     spare = max(0, spare - SLACK_BYTES)
-    writing = (cores + 1) * WRITER_BYTES_PER_EDGE * MOST_TILE_EDGES
+    writing = (cores + 1) * _written_bytes(OWN_NEEDS, weighted=weighted) * MOST_TILE_EDGES
     return spare - min(spare // 3, max(WAITING_BYTES_PER_EDGE * block_edges, writing))
 
 
-def least_bytes(tile_edges: int | None, needs: Needs = OWN_NEEDS) -> int:
+def _written_bytes(needs: Needs, *, weighted: bool) -> int:
+    """Bytes of an edge of a tile on its way out."""
+    return TILE_BYTES_PER_EDGE + needs.edge_bytes + (WEIGHED_BYTES + CODED_WEIGHT_BYTES) * weighted
+
+
+def least_bytes(tile_edges: int | None, needs: Needs = OWN_NEEDS, *, weighted: bool = False) -> int:
     """Bytes that an import needs beside what the process holds already, however small the graph is.
 
     Examples
@@ -180,7 +196,7 @@ def least_bytes(tile_edges: int | None, needs: Needs = OWN_NEEDS) -> int:
     True
     """
     reading = LEAST_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
-    share = Share(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES, needs)
+    share = Share(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES, needs, weighted=weighted)
     return SLACK_BYTES + reading + share.writing(0)
 
 
@@ -220,6 +236,8 @@ class Share:
         Edges of a tile.
     needs
         What sorting and packing take.
+    weighted
+        Whether the store has weights.
 
     Examples
     --------
@@ -230,19 +248,22 @@ class Share:
     (0, 4)
     """
 
-    def __init__(self, nodes: int, edges: int, tile_edges: int, needs: Needs = OWN_NEEDS) -> None:
+    def __init__(
+        self, nodes: int, edges: int, tile_edges: int, needs: Needs = OWN_NEEDS, *, weighted: bool = False
+    ) -> None:
         self._nodes = nodes
         self._edges = edges
-        self._key = SORTED_BYTES + needs.key_bytes
+        self._key = SORTED_BYTES + needs.key_bytes + WEIGHED_BYTES * weighted
         self._usual = max(USUAL_BUCKET_EDGES, needs.usual_keys)
         self._tile = (ENTERED_BYTES_PER_ROW + needs.row_bytes) * usual_rows(nodes, edges, tile_edges)
-        self._tile += (TILE_BYTES_PER_EDGE + needs.edge_bytes) * min(tile_edges, edges)
-        self._filling = TILE_BYTES_PER_EDGE * min(tile_edges, edges)
+        self._tile += _written_bytes(needs, weighted=weighted) * min(tile_edges, edges)
+        self._filling = (TILE_BYTES_PER_EDGE + WEIGHED_BYTES * weighted) * min(tile_edges, edges)
+        self._counters = (4 + SUM_BYTES * weighted) * nodes
 
     def writing(self, workers: int) -> int:
         """Bytes that counting and writing hold beside the keys that are sorted."""
         tiles = self._tile * max(1, workers) + (self._filling if workers else 0)
-        return 4 * self._nodes + self._nodes * (workers + 1) + tiles
+        return self._counters + self._nodes * (workers + 1) + tiles
 
     def least(self) -> int:
         """Bytes without which nothing goes."""

@@ -23,7 +23,8 @@ from oocpr.ingest.sort import Sorter
 from oocpr.ingest.spill import spill
 from oocpr.ingest.stages import dealt, shared, threads_of
 from oocpr.ingest.tiles import TileCutter
-from oocpr.ingest.warm import load_compiled
+from oocpr.ingest.warm import load_compiled, load_weighing
+from oocpr.ingest.weigh import OutWeights, weighing
 from oocpr.progress import silent
 from oocpr.store.graph import open_store
 
@@ -46,6 +47,7 @@ def build_store(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
+    duplicates: str = "merge",
     progress: Progress = silent,
     tell: Callable[[str], None] = lambda _: None,
     explain: Callable[[str], None] = lambda _: None,
@@ -53,11 +55,12 @@ def build_store(
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
-    """Write the graph of `source` as a store; its bytes depend on the source, `order` and `tile_edges` only.
+    """Write the graph of `source` as a store.
 
-    Links that the source repeats count once, links from a node to itself are kept. Beside the store, 4 to 8
-    bytes an edge that do not fit in memory are needed for temporary files, as many again for orders other
-    than "keep", and 8 more an edge for nodes with names or ids of 64 bits.
+    Its bytes depend on the source, `order`, `tile_edges` and `duplicates` only. Links from a node to itself
+    are kept. Beside the store, 4 to 8 bytes an edge that do not fit in memory, and 8 for its weight, are
+    needed for temporary files, as many again for orders other than "keep", and 8 more an edge for nodes with
+    names or ids of 64 bits.
 
     Parameters
     ----------
@@ -81,6 +84,10 @@ def build_store(
         Whether to replace a store that stands at `path`.
     resume
         Whether to keep on the disk all that is finished, and to go on with what another import has kept.
+    duplicates
+        What a link that the source repeats becomes: with "merge" it counts once, with its greatest weight;
+        with "sum" its weights are added, smaller ones first; with "count" its weight is how often it comes,
+        and the source has none of its own.
     progress
         Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
         that there are.
@@ -103,10 +110,10 @@ def build_store(
     DoesNotFitError
         Where `memory` or the disk is too small; before any work where that can be known.
     InputError
-        Where the source cannot be read or contradicts itself.
+        Where the source cannot be read or contradicts itself, or weights add up to more than float64 holds.
     UsageError
-        Where `order`, `tile_edges` or `tmp` cannot be, something stands at `path`, or what was left cannot be
-        resumed: it is of another source or of other options.
+        Where `order`, `tile_edges`, `duplicates` or `tmp` cannot be, something stands at `path`, or what was
+        left cannot be resumed: it is of another source or of other options.
 
     Examples
     --------
@@ -125,6 +132,8 @@ def build_store(
         raise UsageError(
             f"A tile of {tile_edges} edges cannot be.", f"Choose from 1 to {budget.LARGEST_TILE_EDGES}."
         )
+    how = weighing(duplicates, weighted=source.weighted)
+    weighted = how is not None
     cores = len(os.sched_getaffinity(0))
     hands = OwnHands(cores) if hands is None else hands
     path = Path(path)
@@ -134,7 +143,7 @@ def build_store(
     with ExitStack() as stack:
         kept: NothingKept | Kept = NothingKept(path, tmp, overwrite=overwrite)
         if resume:
-            options = {"order": order, "tile_edges": tile_edges}
+            options = {"order": order, "tile_edges": tile_edges, "duplicates": duplicates}
             kept = stack.enter_context(
                 Kept(source, path, tmp, overwrite=overwrite, options=options, tell=tell)
             )
@@ -143,7 +152,10 @@ def build_store(
         writer = stack.enter_context(kept.writer())
         workspace = stack.enter_context(kept.workspace())
         load_compiled(workspace)
-        require(resident() + budget.least_bytes(tile_edges, hands.needs), memory, "An import")
+        if how is not None:
+            load_weighing(workspace, how)
+        least = budget.least_bytes(tile_edges, hands.needs, weighted=weighted)
+        require(resident() + least, memory, "An import")
         block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
         passes = 1 if order == "keep" else 2
         with threads_of(cores) as pool:
@@ -159,22 +171,25 @@ def build_store(
                 explain(ordered.reason)
 
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
-        share = budget.Share(spilled.nodes, spilled.edges, tile_edges, hands.needs)
+        share = budget.Share(spilled.nodes, spilled.edges, tile_edges, hands.needs, weighted=weighted)
         workers, space = shared(share, spilled, memory, hands.workers)
         callers = stack.enter_context(threads_of(workers)) if workers else None
         usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
         tally = Tally(spilled.nodes)
-        taken = kept.take_tiles(writer, tally)
-        encoder = TileEncoder(hands, writer, callers, workers, tile_edges, usual, memory, taken.tiles)
+        sums = OutWeights(spilled.nodes) if weighted else None
+        taken = kept.take_tiles(writer, tally, sums)
+        encoder = TileEncoder(
+            hands, writer, callers, workers, tile_edges, usual, memory, taken.tiles, weighted=weighted
+        )
         if taken.row < spilled.nodes:
-            cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, taken.row)
+            cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, taken.row, weighted=weighted)
             by_id = spilled.ids if ordered.relabel is None else None
             ranks = NO_RANKS if by_id is None else by_id.ranks
             left = runs_behind(spilled.runs, in_ids(taken.key, ordered.node_ids) if by_id else taken.key)
-            sorter = Sorter(hands, callers, workers, bucket_edges or space, ranks, tally)
+            sorter = Sorter(hands, callers, workers, bucket_edges or space, ranks, tally, how)
             done = writer.edges
             for edges in rows_behind(sorter.pieces(left), taken.key, tally):
-                cutter.add(edges)
+                cutter.add(edges if sums is None else sums.take(edges))
                 done += edges.given
                 progress("writing", min(done, spilled.edges), spilled.edges, "edges")
             cutter.finish()
@@ -187,6 +202,7 @@ def build_store(
             self_loops=tally.self_loops,
             local_edges=taken.local_edges + encoder.local_edges,
             out_degree=[tally.out_degree()],
+            out_weight=None if sums is None else [sums.to_numpy()],
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(source, spilled.dictionary, ordered, workspace, memory),
         )

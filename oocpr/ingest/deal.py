@@ -19,7 +19,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.ingest.partition import bin_shift
-from oocpr.ingest.run import KEY_BYTES, Pieces, Run
+from oocpr.ingest.run import KEY_BYTES, WEIGHT_BYTES, Pieces, Run
 from oocpr.ingest.words import store_word
 from oocpr.jit import entry
 from oocpr.store.space import Space
@@ -57,6 +57,18 @@ def _deal(rows, columns, numbers, first_rows, column_bits, width, places, out):
         places[bucket] = at + width
 
 
+@entry()
+def _deal_weighted(rows, columns, weights, numbers, first_rows, column_bits, width, places, out):
+    """Write each key with its weight at the place of its bucket."""
+    for i in range(uint64(rows.size)):
+        bucket = uint64(numbers[i])
+        at = places[bucket]
+        row = uint64(rows[i]) - first_rows[bucket]
+        store_word(out, at, row << column_bits | uint64(columns[i]))
+        store_word(out, at + width, weights[i])
+        places[bucket] = at + width + uint64(WEIGHT_BYTES)
+
+
 class Edges(NamedTuple):
     """Edges of the one type that compiled functions take: contiguous, and not to be written to.
 
@@ -66,24 +78,28 @@ class Edges(NamedTuple):
         Edge k runs from ``src[k]`` to ``dst[k]``; uint32, shape (k,).
     largest_src, largest_dst
         The largest of each, 0 where there are no edges.
+    weight
+        float64, shape (k,), or None.
     """
 
     src: NDArray[np.uint32]
     dst: NDArray[np.uint32]
     largest_src: int
     largest_dst: int
+    weight: NDArray[np.float64] | None = None
 
     @classmethod
-    def of(cls, src: NDArray[Any], dst: NDArray[Any]) -> Edges:
-        """Take ids below 2^32, integers of any type.
+    def of(cls, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64] | None = None) -> Edges:
+        """Take ids below 2^32, integers of any type, and weights.
 
         Examples
         --------
-        >>> Edges.of(np.array([[1, 2], [3, 4]])[:, 0], np.array([5, 0]))
-        Edges(src=array([1, 3], dtype=uint32), dst=array([5, 0], dtype=uint32), largest_src=3, largest_dst=5)
+        >>> edges = Edges.of(np.array([[1, 2], [3, 4]])[:, 0], np.array([5, 0]))
+        >>> edges.src, edges.largest_src, edges.largest_dst
+        (array([1, 3], dtype=uint32), 3, 5)
         """
         src, dst = _fixed(src), _fixed(dst)
-        return cls(src, dst, int(src.max(initial=0)), int(dst.max(initial=0)))
+        return cls(src, dst, int(src.max(initial=0)), int(dst.max(initial=0)), weight)
 
 
 def _fixed(ids: NDArray[Any]) -> NDArray[np.uint32]:
@@ -112,6 +128,8 @@ class Dealer:
         Most edges of a block.
     rows
         Rows there are; None where that is not known.
+    weighted
+        Whether edges have weights.
 
     Attributes
     ----------
@@ -134,8 +152,12 @@ class Dealer:
     [(1, 9), (7, 12)]
     """
 
-    def __init__(self, scratch: Scratch, block_edges: int, rows: int | None) -> None:
+    def __init__(
+        self, scratch: Scratch, block_edges: int, rows: int | None, *, weighted: bool = False
+    ) -> None:
         self.count = 0
+        self._weighted = weighted
+        self._beside = WEIGHT_BYTES * weighted
         self._scratch = scratch
         self._buckets = max(2, min(MOST_BUCKETS, block_edges // _KEYS_PER_PIECE))
         self._rows = rows
@@ -176,7 +198,7 @@ class Dealer:
 
     def add(self, edges: Edges) -> None:
         """Write some edges; several threads may do so at once."""
-        src, dst, largest_src, largest_dst = edges
+        src, dst, largest_src, largest_dst, weight = edges
         if not src.size:
             return
         space = self._space()
@@ -188,14 +210,17 @@ class Dealer:
         tops = np.minimum(self._last_rows, np.uint64(largest_dst))[counts > 0]
         row_bits = int((tops - self._first_rows[counts > 0]).max()).bit_length()
         width = max(1, -(-(row_bits + column_bits) // 8))
-        places = _places(counts, width)
+        places = _places(counts, width, self._beside)
         size = int(places[-1])
 
         at, out = self._scratch.reserve(size)
         dealt = space.array("dealt", size, np.uint8) if out is None else out
-        _deal(
-            dst, src, numbers, self._first_rows, np.uint64(column_bits), np.uint64(width), places[:-1], dealt
-        )
+        how = (self._first_rows, np.uint64(column_bits), np.uint64(width), places[:-1], dealt)
+        if self._weighted:
+            assert weight is not None
+            _deal_weighted(dst, src, weight.view(np.uint64), numbers, *how)
+        else:
+            _deal(dst, src, numbers, *how)
         if out is None:
             self._scratch.write(at, dealt)
         with self._lock:
@@ -217,10 +242,12 @@ class Dealer:
             if counts.any():
                 here = np.flatnonzero(counts)
                 first = int(self._first_rows[bucket])
-                pieces = Pieces(at[here], counts[here], widths[here], column_bits[here], first)
+                pieces = Pieces(
+                    at[here], counts[here], widths[here], column_bits[here], first, self._weighted
+                )
                 high = min(end, (int(self._last_rows[bucket]) + 1) << 32)
                 yield Run(self._scratch, int(counts.sum()), first << 32, high, pieces)
-            at = at + counts * widths + (KEY_BYTES - widths)
+            at = at + counts * (widths + np.int64(self._beside)) + (KEY_BYTES - widths)
 
     def state(self, first: int = 0) -> dict[str, Any]:
         """Describe the buckets, and the blocks from number `first` on, as JSON; nobody is adding any."""
@@ -252,7 +279,7 @@ class Dealer:
             return Space()
 
 
-def _places(counts: NDArray[np.uint32], width: int) -> NDArray[np.uint64]:
+def _places(counts: NDArray[np.uint32], width: int, beside: int) -> NDArray[np.uint64]:
     """First byte of each bucket in its block, and the bytes of all: between buckets whole words may end."""
-    sizes = counts.astype(np.uint64) * np.uint64(width) + np.uint64(KEY_BYTES - width)
+    sizes = counts.astype(np.uint64) * np.uint64(width + beside) + np.uint64(KEY_BYTES - width)
     return np.concatenate([np.zeros(1, np.uint64), np.cumsum(sizes)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oocpr.ingest.budget import ENTERED_BYTES_PER_ROW, require, resident
 from oocpr.ingest.tiles import Tile
+from oocpr.store.segments import encode_segments
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class TileEncoder:
         Most bytes that the process may hold.
     first
         Number of the first tile.
+    weighted
+        Whether edges have weights.
 
     Attributes
     ----------
@@ -66,6 +69,8 @@ class TileEncoder:
         usual_rows: int,
         memory: int,
         first: int = 0,
+        *,
+        weighted: bool = False,
     ) -> None:
         self.local_edges = 0
         self._hands = hands
@@ -76,6 +81,7 @@ class TileEncoder:
         self._usual_rows = usual_rows
         self._memory = memory
         self._number = first
+        self._weighted = weighted
         self._waiting: deque[Future[_Written]] = deque()
         # Fresh memory costs more than much of what is done with it here.
         self._tiles: list[Tile] = []
@@ -99,7 +105,7 @@ class TileEncoder:
             self._enter(self._write(number, tile))
         else:
             self._waiting.append(self._pool.submit(self._write, number, tile))
-        return self._tiles.pop() if self._tiles else Tile(self._tile_edges)
+        return self._tiles.pop() if self._tiles else Tile(self._tile_edges, weighted=self._weighted)
 
     def finish(self) -> None:
         """Enter what is in work."""
@@ -109,7 +115,8 @@ class TileEncoder:
     def _write(self, number: int, tile: Tile) -> _Written:
         lengths = tile.lengths()
         coded = self._hands.encode(tile.columns, lengths)
-        self._writer.put_tile(number, coded)
+        weights = tile.weights
+        self._writer.put_tile(number, coded, None if weights is None else encode_segments(weights))
         return _Written(tile, coded.size, lengths, tile.local_edges())
 
     def _enter(self, written: _Written) -> None:

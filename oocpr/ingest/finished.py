@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     Event = dict[str, Any]
     Files = dict[str, tuple[int, int]]
+    WrittenTile = tuple[int, int, tuple[int, int] | None]
 
-VERSION = 1
+VERSION = 2
 """Changes with the events, with the files, and with the bytes to which tiles are encoded."""
 
 
@@ -86,7 +87,7 @@ class Finished:
     numbered, dealt
         The events of these names, if any.
     tiles
-        Bytes and checksum of each.
+        Bytes and checksum of each, and both of its weights, None where it has none.
     whole
         Checksum of the store's root metadata, once all of it was written.
     """
@@ -95,7 +96,7 @@ class Finished:
     known: dict[str, Any] | None = None
     numbered: Event | None = None
     dealt: Event | None = None
-    tiles: list[tuple[int, int]] = field(default_factory=list)
+    tiles: list[WrittenTile] = field(default_factory=list)
     whole: int | None = None
 
     def __str__(self) -> str:
@@ -129,7 +130,7 @@ def finished(events: Sequence[Event]) -> Finished:
     Examples
     --------
     >>> finished([{"import": {}}, {"tile": 0, "bytes": 9, "crc": 7}]).tiles
-    [(9, 7)]
+    [(9, 7, None)]
     """
     result = Finished()
     for event in events[1:]:
@@ -141,7 +142,8 @@ def finished(events: Sequence[Event]) -> Finished:
         elif "dealt" in event:
             result.dealt = event
         elif "tile" in event:
-            result.tiles.append((event["bytes"], event["crc"]))
+            size, checksum = event.get("data", (0, 0))
+            result.tiles.append((event["bytes"], event["crc"], (size, checksum) if "data" in event else None))
         elif "whole" in event:
             result.whole = event["whole"]
     return result

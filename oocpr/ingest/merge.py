@@ -159,12 +159,15 @@ class Rows(NamedTuple):
         First edge of each row, then the number of edges; uint32, shape (rows + 1,).
     given
         Edges of the source that these stand for.
+    weights
+        float64, shape (edges,); None where there are none.
     """
 
     columns: NDArray[np.uint32]
     rows: NDArray[np.uint32]
     starts: NDArray[np.uint32]
     given: int
+    weights: NDArray[np.float64] | None = None
 
 
 NO_RANKS = Ranks(np.empty(0, np.uint64), np.empty(0, np.uint32))

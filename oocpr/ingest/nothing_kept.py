@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from oocpr.ingest.order import Order
     from oocpr.ingest.reader import Reader
     from oocpr.ingest.spill import Spilled
+    from oocpr.ingest.weigh import OutWeights
     from oocpr.sources.block import Source
 
 
@@ -75,6 +76,11 @@ class NothingKept:
     def dealt(self, spilled: Spilled, order: Order, dealer: Dealer) -> None:
         """Forget that edges lie in buckets, in the order of the rows."""
 
-    def take_tiles(self, writer: GraphWriter, tally: Tally) -> Taken:  # noqa: ARG002
+    def take_tiles(
+        self,
+        writer: GraphWriter,  # noqa: ARG002
+        tally: Tally,  # noqa: ARG002
+        out_weights: OutWeights | None,  # noqa: ARG002
+    ) -> Taken:
         """Nothing was written before."""
         return Taken()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
-from oocpr.ingest.run import KEY_BYTES, Run
+from oocpr.ingest.run import KEY_BYTES, Run, record_bytes
 from oocpr.ingest.scratch import require_disk
 
 if TYPE_CHECKING:
@@ -87,7 +87,30 @@ def _deal(keys, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-de
         ends[bucket] += 1
 
 
-def partition(run: Run, out: Scratch, space: NDArray[np.uint64]) -> list[Run]:
+@numba.njit(
+    "void(uint64[::1], uint64[::1], uint64, uint64, uint32[::1], int64[::1], uint64[::1])",
+    cache=True,
+    nogil=True,
+)
+def _deal_weighted(keys, weights, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-def]
+    """Deal keys as `_deal` does, each with its weight behind it."""
+    ends[:] = 0
+    for key in keys:
+        bucket = bucket_of[(key - low) >> shift]
+        if bucket + 1 < ends.size:
+            ends[bucket + 1] += 1
+    for bucket in range(1, ends.size):
+        ends[bucket] += ends[bucket - 1]
+    for i in range(keys.size):
+        bucket = bucket_of[(keys[i] - low) >> shift]
+        out[2 * ends[bucket]] = keys[i]
+        out[2 * ends[bucket] + 1] = weights[i]
+        ends[bucket] += 1
+
+
+def partition(
+    run: Run, out: Scratch, space: NDArray[np.uint64], beside: NDArray[np.float64] | None = None
+) -> list[Run]:
     """Deal the keys of `run` to buckets, which lie in `out` one after the other in ascending order.
 
     Parameters
@@ -95,9 +118,12 @@ def partition(run: Run, out: Scratch, space: NDArray[np.uint64]) -> list[Run]:
     run
         What to deal; it has more keys than `space` holds, and they are not all the same.
     out
-        Receives 8 bytes a key from byte 0 on.
+        Receives 8 bytes a key, and 8 for its weight, from byte 0 on.
     space
-        Memory to work in, two keys or more. A bucket of more keys than this is one bin.
+        Memory to work in, two keys or more, three where they have weights. A bucket of more keys than this is
+        one bin.
+    beside
+        As much memory for weights; None where there are none.
 
     Returns
     -------
@@ -109,7 +135,9 @@ def partition(run: Run, out: Scratch, space: NDArray[np.uint64]) -> list[Run]:
     DoesNotFitError
         Where the disk has no room.
     """
-    require_disk(out.folder, run.count * KEY_BYTES)
+    weighted = beside is not None
+    size = record_bytes(weighted=weighted)
+    require_disk(out.folder, run.count * size)
     shift = bin_shift(run.high - run.low)
     counts = np.zeros(((run.high - run.low - 1) >> shift) + 1, np.int64)
     for keys in run.blocks(space[: space.size // 2]):
@@ -123,20 +151,27 @@ def partition(run: Run, out: Scratch, space: NDArray[np.uint64]) -> list[Run]:
         Run.of_words(
             out,
             int(first),
-            int(size),
+            int(count),
             run.low + (start << shift),
             min(run.high, run.low + (end << shift)),
+            weighted=weighted,
         )
-        for start, end, first, size in zip(starts, [*starts[1:], counts.size], filled, sizes, strict=True)
+        for start, end, first, count in zip(starts, [*starts[1:], counts.size], filled, sizes, strict=True)
     ]
 
     ends = np.empty(len(starts), np.int64)
-    dealt = space[space.size // 2 :]
-    for keys in run.blocks(space[: space.size // 2]):
-        _deal(keys, run.low, shift, bucket_of, ends, dealt)
+    words = size // KEY_BYTES
+    block = space.size // (1 + words)
+    dealt = space[block:]
+    low, drop = np.uint64(run.low), np.uint64(shift)
+    for keys, weights in run.records(space[:block], beside):
+        if weights is None:
+            _deal(keys, low, drop, bucket_of, ends, dealt)
+        else:
+            _deal_weighted(keys, weights.view(np.uint64), low, drop, bucket_of, ends, dealt)
         here = np.diff(ends, prepend=0)
         for bucket in np.flatnonzero(here):
             end = ends[bucket]
-            out.write(int(filled[bucket]) * KEY_BYTES, dealt[end - here[bucket] : end])
+            out.write(int(filled[bucket]) * size, dealt[words * (end - here[bucket]) : words * end])
         filled += here
     return [bucket for bucket in buckets if bucket.count]

@@ -11,7 +11,7 @@ from oocpr.ingest.budget import SLACK_BYTES, require, resident
 from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.records import Records
-from oocpr.ingest.run import KEY_BYTES
+from oocpr.ingest.run import record_bytes, words_of
 from oocpr.ingest.settle import Segment, keys_of
 from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
 
@@ -67,6 +67,8 @@ class Reader:
         self.listed = 0
         self.segments: list[Segment] = []
         self._source = source
+        self._weighted = source.weighted
+        self._record_bytes = record_bytes(weighted=source.weighted)
         self._workspace = workspace
         self._memory = memory
         self._crew = crew
@@ -93,7 +95,7 @@ class Reader:
             self.file.close()
             self.file = self._workspace.file(name=KEYS)
         if at.dealt is not None:
-            self.dealer = Dealer(self.file, at.block_edges, at.nodes)
+            self.dealer = Dealer(self.file, at.block_edges, at.nodes, weighted=self._weighted)
             self.dealer.restore(at.dealt, blocks)
         if at.records is not None:
             self.records = Records(
@@ -129,19 +131,22 @@ class Reader:
             require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
         if isinstance(block, NodeBlock):
             self._take_nodes(block)
-        elif block.weight is not None:
+            return
+        if (block.weight is not None) != self._weighted:
             raise UsageError(
-                f"{self._source.name} has weights, which the store cannot hold yet.", "Leave the weights out."
+                f"{self._source.name} has blocks with weights and blocks without, or says otherwise.",
+                "Give every link a weight, or none.",
             )
-        elif isinstance(block, NameBlock):
+        if isinstance(block, NameBlock):
             records = self._recording(named=True)
             first = records.count
-            self._write_numbers(records.number_names(block.src, block.dst), first)
+            self._write_numbers(records.number_names(block.src, block.dst), first, block.weight)
         else:
             # A source may not know how to cut what it holds.
             for start in range(0, len(block.src), self.block_edges):
                 piece = slice(start, start + self.block_edges)
-                self._take_edges(block.src[piece], block.dst[piece])
+                weight = None if block.weight is None else block.weight[piece]
+                self._take_edges(block.src[piece], block.dst[piece], weight)
 
     def _take_nodes(self, block: NodeBlock) -> None:
         nodes = block.nodes
@@ -151,14 +156,14 @@ class Reader:
         self.listed += numbers.size
         self.segments.append(Segment(self.edges, 0, first, records.count - first))
 
-    def _take_edges(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
+    def _take_edges(self, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
         small = src.dtype == np.uint32
         if not small:
             least, most = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
             small = least >= 0 and most < MAX_NODES
             if not small and self._source.nodes is not None:
                 raise beyond(self._source, most if most >= MAX_NODES else least)
-        edges = Edges.of(src, dst) if small else None
+        edges = Edges.of(src, dst, weight) if small else None
         largest = max(edges.largest_src, edges.largest_dst) if edges else 0
         if edges and self._source.nodes is not None:
             self.largest = max(self.largest, largest)
@@ -171,7 +176,7 @@ class Reader:
             ends[0::2], ends[1::2] = src, dst
             records = self._recording(named=False)
             first = records.count
-            self._write_numbers(records.number_ids(ends), first)
+            self._write_numbers(records.number_ids(ends), first, weight)
 
     def _fits(self, ids: IdSet, largest: int) -> bool:
         if resident() + ids.growth(largest) + SLACK_BYTES > self._memory:
@@ -201,7 +206,7 @@ class Reader:
     def _deal(self, edges: Edges, ids: IdSet | None) -> None:
         """Write keys of ids, and add them to `ids`."""
         if self.dealer is None:
-            self.dealer = Dealer(self.file, self.block_edges, self._source.nodes)
+            self.dealer = Dealer(self.file, self.block_edges, self._source.nodes, weighted=self._weighted)
             self.dealer.plan(edges.dst)
         self._crew.do(_deal, self.dealer, edges, ids)
         self.edges += edges.src.size
@@ -211,19 +216,22 @@ class Reader:
         self._crew.finish()
         self.file.shed()
         words, buffer, done = self._workspace.file(name=KEYS), np.empty(_BLOCK_KEYS, np.uint64), 0
+        beside = np.empty(_BLOCK_KEYS) if self._weighted else None
         for run in dealer.runs():
-            for keys in run.blocks(buffer):
-                words.write(done * KEY_BYTES, keys)
+            for keys, weights in run.records(buffer, beside):
+                words.write(done * self._record_bytes, words_of(keys, weights))
                 done += keys.size
         self.file.close()
         self.file, self.dealer = words, None
 
-    def _write_numbers(self, numbers: NDArray[np.uint32], first: int) -> None:
+    def _write_numbers(
+        self, numbers: NDArray[np.uint32], first: int, weight: NDArray[np.float64] | None
+    ) -> None:
         """Write a block of edges with numbers of the records from `first` on."""
         assert self.records is not None
         edge = self.edges
         keys = keys_of(numbers[0::2], numbers[1::2])
-        self.file.write(edge * KEY_BYTES, keys)
+        self.file.write(edge * self._record_bytes, words_of(keys, weight))
         self.edges += keys.size
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
 

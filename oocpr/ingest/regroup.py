@@ -62,20 +62,23 @@ def deal_again(
     count = sum(run.count for run in runs)
     written = sum(int(run.pieces.sizes.sum()) for run in runs)
     require_disk(out.folder, max(0, written - out.room))
+    weighted = any(run.pieces.weighted for run in runs)
     buffer = np.empty(max(1, min(block_edges, count)), np.uint64)
+    beside = np.empty(buffer.size) if weighted else None
 
-    def renamed(keys: NDArray[np.uint64]) -> Edges:
+    def renamed(keys: NDArray[np.uint64], weights: NDArray[np.float64] | None = None) -> Edges:
         if relabel is not None:
             relabel(keys)
-        return Edges.of(keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32))
+        tails, heads = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+        return Edges.of(tails, heads, None if weights is None else weights.copy())
 
-    dealer = Dealer(out, block_edges, rows)
+    dealer = Dealer(out, block_edges, rows, weighted=weighted)
     samples = [renamed(next(run.blocks(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
     dealer.plan(np.concatenate(samples or [np.empty(0, np.uint32)]))
     done = 0
     for run in runs:
-        for keys in run.blocks(buffer):
-            crew.do(dealer.add, renamed(keys))
+        for keys, weights in run.records(buffer, beside):
+            crew.do(dealer.add, renamed(keys, weights))
             done += keys.size
             told(done)
     crew.finish()

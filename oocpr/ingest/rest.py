@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from oocpr.ingest.finished import WrittenTile
     from oocpr.ingest.merge import Rows, Tally
     from oocpr.ingest.run import Run
+    from oocpr.ingest.weigh import OutWeights
     from oocpr.store.graph import GraphWriter
 
 
@@ -62,7 +64,9 @@ def _keys(columns, lengths, first, keys):  # type: ignore[no-untyped-def]
     return local
 
 
-def take_tiles(writer: GraphWriter, tiles: Sequence[tuple[int, int]], tally: Tally) -> Taken:
+def take_tiles(
+    writer: GraphWriter, tiles: Sequence[WrittenTile], tally: Tally, out_weights: OutWeights | None
+) -> Taken:
     """Take over the tiles of a writer that was interrupted, up to the first that is not what it wrote.
 
     Parameters
@@ -70,16 +74,20 @@ def take_tiles(writer: GraphWriter, tiles: Sequence[tuple[int, int]], tally: Tal
     writer
         Has no tiles yet.
     tiles
-        Bytes and checksum of each.
+        Bytes and checksum of each, and of its weights.
     tally
         Counts their keys.
+    out_weights
+        Adds up their weights; None where there are none.
     """
     taken = Taken()
-    for size, checksum in tiles:
-        found = writer.take_tile(size, checksum)
+    for size, checksum, data in tiles:
+        found = writer.take_tile(size, checksum, data)
         if found is None:
             break
-        columns, lengths, _ = found
+        columns, lengths, weights = found
+        if out_weights is not None and weights is not None:
+            out_weights.add(columns, weights)
         keys = np.empty(columns.size, np.uint64)
         local = _keys(columns, lengths, taken.row, keys)
         last = int(keys[-1]) if keys.size else taken.key
@@ -155,4 +163,7 @@ def part_of(edges: Rows, start: int, stop: int) -> Rows:
     first = int(np.searchsorted(edges.starts, start, side="right")) - 1
     end = int(np.searchsorted(edges.starts, stop, side="left"))
     bounds = edges.starts[first : end + 1].clip(start, stop) - np.uint32(start)
-    return edges._replace(columns=edges.columns[start:stop], rows=edges.rows[first:end], starts=bounds)
+    weights = None if edges.weights is None else edges.weights[start:stop]
+    return edges._replace(
+        columns=edges.columns[start:stop], rows=edges.rows[first:end], starts=bounds, weights=weights
+    )

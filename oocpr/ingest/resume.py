@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from oocpr.ingest.merge import Tally
     from oocpr.ingest.reader import Reader
     from oocpr.ingest.scratch import Workspace
+    from oocpr.ingest.weigh import OutWeights
     from oocpr.sources.block import Block, Source
 
 EACH_SECONDS = 2.0
@@ -86,6 +87,7 @@ class Kept:
         wanted = {"version": VERSION, "output": str(path.absolute()), **options, "source": known}
         self._path = path
         self._overwrite = overwrite
+        self._weighted = source.weighted
         self._folder, self._partial = folder_of(path, tmp), partial_of(path, tmp)
         if not (self._folder / JOURNAL).is_file():
             # Whoever ended behind its last step but one has left an empty folder.
@@ -276,10 +278,10 @@ class Kept:
             dictionary = Dictionary(nodes, space.file(), space.file(name="ids"), None, nodes, None)
         if done.dealt is None:
             file = space.file(name=KEYS if KEYS in done.files else EDGES)
-            runs = parts(file, about["edges"], nodes)
+            runs = parts(file, about["edges"], nodes, weighted=self._weighted)
         else:
             file = space.file(name="dealt")
-            dealer = Dealer(file, 1, nodes)
+            dealer = Dealer(file, 1, nodes, weighted=self._weighted)
             dealer.restore(done.dealt["dealt"], done.dealt["dealt"]["blocks"])
             runs = list(dealer.runs())
         space.freeze()
@@ -295,9 +297,9 @@ class Kept:
         ordered = self._done.dealt["order"]
         return Order(ordered["name"], None, rows if rows.size else None, ordered["reason"])
 
-    def take_tiles(self, writer: GraphWriter, tally: Tally) -> Taken:
+    def take_tiles(self, writer: GraphWriter, tally: Tally, out_weights: OutWeights | None) -> Taken:
         """Take over the tiles that were written before."""
-        taken = take_tiles(writer, self._done.tiles, tally)
+        taken = take_tiles(writer, self._done.tiles, tally, out_weights)
         others = [event for event in self._journal.events if "tile" not in event and "whole" not in event]
         self._journal.cut(len(others) + taken.tiles)
         return taken

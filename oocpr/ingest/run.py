@@ -5,6 +5,8 @@ as few bits as its neighbours need, in whole bytes: 5 of them where a graph has 
 
     key          row << 32                              | column
     in the file  (row - first row) << bits of a column  | column      in the lowest `width` bytes
+
+Where links have weights, each key is followed by its weight, a float64.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 KEY_BYTES = 8
 """Bytes of a key in memory, and most bytes of one in a file."""
 
+WEIGHT_BYTES = 8
+"""Bytes of a weight, anywhere."""
+
 _READ_BYTES = 1 << 18
 """Read from the disk at once."""
 
@@ -39,7 +44,7 @@ _PAD = KEY_BYTES
 
 
 @entry()
-def _unpack(data, places, counts, widths, column_bits, first_row, keys):
+def _unpack(data, places, counts, widths, column_bits, beside, first_row, keys):
     k = uint64(0)
     for p in range(uint64(places.size)):
         at = uint64(places[p])
@@ -50,8 +55,40 @@ def _unpack(data, places, counts, widths, column_bits, first_row, keys):
         for _ in range(uint64(counts[p])):
             key = load_word(data, at) & key_mask
             keys[k] = ((key >> bits) + first_row) << uint64(32) | (key & column_mask)
-            at += width
+            at += width + beside
             k += uint64(1)
+
+
+@entry()
+def _unpack_weights(data, places, counts, widths, weights):
+    k = uint64(0)
+    for p in range(uint64(places.size)):
+        width = uint64(widths[p])
+        at = uint64(places[p]) + width
+        for _ in range(uint64(counts[p])):
+            weights[k] = load_word(data, at)
+            at += width + uint64(WEIGHT_BYTES)
+            k += uint64(1)
+
+
+def record_bytes(*, weighted: bool) -> int:
+    """Bytes of a whole key in a file, and of its weight where there are weights."""
+    return KEY_BYTES + WEIGHT_BYTES * weighted
+
+
+def words_of(keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> NDArray[np.uint64]:
+    """Join keys and weights, shape (k,) each, to what lies in a file of whole keys.
+
+    Examples
+    --------
+    >>> words_of(np.array([7, 5], np.uint64), np.zeros(2)).tolist()
+    [7, 0, 5, 0]
+    """
+    if weights is None:
+        return keys
+    words = np.empty((keys.size, 2), np.uint64)
+    words[:, 0], words[:, 1] = keys, weights.view(np.uint64)
+    return words.reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -66,6 +103,8 @@ class Pieces:
         Bytes of a key, 1 to 8, and of these the bits of its column; uint8, shape (pieces,).
     first_row
         What rows are counted from.
+    weighted
+        Whether a weight follows each key.
     """
 
     places: NDArray[np.int64]
@@ -73,6 +112,7 @@ class Pieces:
     widths: NDArray[np.uint8]
     column_bits: NDArray[np.uint8]
     first_row: int
+    weighted: bool = False
 
     def between(self, start: int, stop: int) -> Pieces:
         """Give those of the keys number `start` to `stop` - 1."""
@@ -82,24 +122,48 @@ class Pieces:
         skipped = np.maximum(start - begins[here], 0)
         counts = np.minimum(ends[here], stop) - begins[here] - skipped
         chosen = self.chosen(here)
-        return replace(chosen, places=chosen.places + skipped * chosen.widths, counts=counts)
+        return replace(chosen, places=chosen.places + skipped * chosen.record_sizes, counts=counts)
 
     def chosen(self, here: NDArray[np.intp]) -> Pieces:
         """Give some of them."""
         return Pieces(
-            self.places[here], self.counts[here], self.widths[here], self.column_bits[here], self.first_row
+            self.places[here],
+            self.counts[here],
+            self.widths[here],
+            self.column_bits[here],
+            self.first_row,
+            self.weighted,
         )
+
+    @property
+    def record_sizes(self) -> NDArray[np.int64]:
+        """Bytes of a key of each, and of its weight."""
+        return self.widths.astype(np.int64) + WEIGHT_BYTES * self.weighted
 
     @property
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each."""
-        return self.counts * self.widths
+        return self.counts * self.record_sizes
 
-    def unpack(self, data: NDArray[np.uint8], keys: NDArray[np.uint64]) -> None:
-        """Write all keys; places are those in `data`, where a whole word may be read from the last key on."""
+    def unpack(
+        self, data: NDArray[np.uint8], keys: NDArray[np.uint64], weights: NDArray[np.float64] | None
+    ) -> None:
+        """Write all keys, and their weights where these are wanted.
+
+        Places are those in `data`, where a whole word may be read from the last key on.
+        """
         _unpack(
-            data, self.places, self.counts, self.widths, self.column_bits, np.uint64(self.first_row), keys
+            data,
+            self.places,
+            self.counts,
+            self.widths,
+            self.column_bits,
+            np.uint64(WEIGHT_BYTES * self.weighted),
+            np.uint64(self.first_row),
+            keys,
         )
+        if weights is not None:
+            _unpack_weights(data, self.places, self.counts, self.widths, weights.view(np.uint64))
 
 
 @dataclass(frozen=True)
@@ -125,8 +189,12 @@ class Run:
     pieces: Pieces
 
     @classmethod
-    def of_words(cls, scratch: Scratch, start: int, count: int, low: int, high: int) -> Run:
+    def of_words(
+        cls, scratch: Scratch, start: int, count: int, low: int, high: int, *, weighted: bool = False
+    ) -> Run:
         """Describe keys that are written as they are, uint64, from key number `start` of the file on.
+
+        A weight may follow each of them.
 
         Examples
         --------
@@ -140,32 +208,48 @@ class Run:
         """
         one = np.ones(1, np.int64)
         width = np.full(1, KEY_BYTES, np.uint8)
-        pieces = Pieces(start * KEY_BYTES * one, count * one, width, 4 * width, 0)
+        pieces = Pieces(
+            start * record_bytes(weighted=weighted) * one, count * one, width, 4 * width, 0, weighted
+        )
         return cls(scratch, count, low, high, pieces)
 
     def blocks(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
         """Yield all keys, as many at a time as `buffer` holds, which every block overwrites."""
-        for done in range(0, self.count, buffer.size):
-            keys = buffer[: min(buffer.size, self.count - done)]
-            pieces = self.pieces.between(done, done + keys.size) if self.count > buffer.size else self.pieces
-            self._fill(pieces, keys)
+        for keys, _ in self.records(buffer, None):
             yield keys
 
-    def _fill(self, pieces: Pieces, keys: NDArray[np.uint64]) -> None:
+    def records(
+        self, buffer: NDArray[np.uint64], beside: NDArray[np.float64] | None
+    ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64] | None]]:
+        """Yield all keys and, where there is a buffer of the same size for them, their weights."""
+        for done in range(0, self.count, buffer.size):
+            keys = buffer[: min(buffer.size, self.count - done)]
+            weights = _part(beside, 0, keys.size)
+            pieces = self.pieces.between(done, done + keys.size) if self.count > buffer.size else self.pieces
+            self._fill(pieces, keys, weights)
+            yield keys, weights
+
+    def _fill(self, pieces: Pieces, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> None:
         in_memory = pieces.places + pieces.sizes <= self.scratch.kept
         held = pieces.chosen(np.flatnonzero(in_memory))
         count = int(held.counts.sum())
-        held.unpack(self.scratch.memory, keys[:count])
+        held.unpack(self.scratch.memory, keys[:count], _part(weights, 0, count))
         if count < keys.size:
-            self._read(pieces.chosen(np.flatnonzero(~in_memory)), keys[count:])
+            others = pieces.chosen(np.flatnonzero(~in_memory))
+            self._read(others, keys[count:], _part(weights, count, keys.size))
 
-    def _read(self, pieces: Pieces, keys: NDArray[np.uint64]) -> None:
+    def _read(self, pieces: Pieces, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> None:
         """Unpack pieces that are not in memory, or not wholly."""
-        step = _READ_BYTES // KEY_BYTES
+        step = _READ_BYTES // record_bytes(weighted=pieces.weighted)
         data = np.empty(_READ_BYTES + _PAD, np.uint8)
         for done in range(0, keys.size, step):
             part = pieces.between(done, done + step)
             ends = np.cumsum(part.sizes)
             for place, start, end in zip(part.places, ends - part.sizes, ends, strict=True):
                 self.scratch.read(int(place), data[start:end])
-            replace(part, places=ends - part.sizes).unpack(data, keys[done : done + step])
+            here = replace(part, places=ends - part.sizes)
+            here.unpack(data, keys[done : done + step], _part(weights, done, done + step))
+
+
+def _part(weights: NDArray[np.float64] | None, start: int, stop: int) -> NDArray[np.float64] | None:
+    return None if weights is None else weights[start:stop]

@@ -11,7 +11,7 @@ import numpy as np
 from oocpr.errors import InputError
 from oocpr.ingest.dictionary import look_up
 from oocpr.ingest.names import INT64S, UINT32S
-from oocpr.ingest.run import KEY_BYTES
+from oocpr.ingest.run import KEY_BYTES, record_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -54,6 +54,8 @@ def settle(
     workspace: Workspace,
     memory: int,
     progress: Progress,
+    *,
+    weighted: bool = False,
 ) -> Dictionary:
     """Replace the keys of a file by those of nodes.
 
@@ -75,6 +77,8 @@ def settle(
         Most bytes that the process may hold.
     progress
         Told the stages "looking up" and "numbering".
+    weighted
+        Whether a weight follows each key.
 
     Raises
     ------
@@ -84,7 +88,8 @@ def settle(
         Where there are too many nodes, or one that the source cannot have.
     """
     given = sum(segment.records for segment in segments if not segment.edges)
-    segments = list(_recorded(file, segments, records))
+    size = record_bytes(weighted=weighted)
+    segments = list(_recorded(file, size, segments, records))
     unit = "names" if records.named else "ids"
     dictionary = look_up(
         records,
@@ -95,37 +100,44 @@ def settle(
         lambda done, total: progress("looking up", done, total, unit),
     )
     if source.closed is not None:
-        _check_closed(source, file, segments, dictionary, listed)
+        _check_closed(source, file, size, segments, dictionary, listed)
     total = segments[-1].edge + segments[-1].edges
     for segment in segments:
         numbers = dictionary.numbers_of(segment.record, segment.records)
-        for at, keys in _blocks(file, segment):
+        for at, words in _blocks(file, size, segment):
+            keys = np.ascontiguousarray(words[:, 0])
             _translate(keys, numbers)
-            file.write(at * KEY_BYTES, keys)
+            words[:, 0] = keys
+            file.write(at * size, words.reshape(-1))
             progress("numbering", at + keys.size, total, "edges")
     dictionary.numbers.close()
     return dictionary
 
 
-def _blocks(file: Scratch, segment: Segment) -> Iterator[tuple[int, NDArray[np.uint64]]]:
-    """Yield the keys of a segment, some at a time, with the place of the first of them."""
+def _blocks(file: Scratch, size: int, segment: Segment) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """Yield the edges of a segment, some at a time, with the place of the first of them.
+
+    They are words: keys in the first column and, where there are any, the bits of weights in the second.
+    """
     for at in range(segment.edge, segment.edge + segment.edges, _BLOCK_EDGES):
-        keys = np.empty(min(_BLOCK_EDGES, segment.edge + segment.edges - at), np.uint64)
-        file.read(at * KEY_BYTES, keys)
-        yield at, keys
+        count = min(_BLOCK_EDGES, segment.edge + segment.edges - at)
+        words = np.empty((count, size // KEY_BYTES), np.uint64)
+        file.read(at * size, words.reshape(-1))
+        yield at, words
 
 
-def _recorded(file: Scratch, segments: Sequence[Segment], records: Records) -> Iterator[Segment]:
+def _recorded(file: Scratch, size: int, segments: Sequence[Segment], records: Records) -> Iterator[Segment]:
     """Replace segments whose keys have ids by segments whose keys have numbers of records."""
     for segment in segments:
         if segment.records:
             yield segment
             continue
-        for at, keys in _blocks(file, segment):
-            first = records.count
+        for at, words in _blocks(file, size, segment):
+            first, keys = records.count, words[:, 0]
             tails, heads = keys & np.uint64(0xFFFFFFFF), keys >> np.uint64(32)
             numbers = records.number_ids(np.concatenate([tails, heads]).view(np.int64))
-            file.write(at * KEY_BYTES, keys_of(numbers[: keys.size], numbers[keys.size :]))
+            words[:, 0] = keys_of(numbers[: keys.size], numbers[keys.size :])
+            file.write(at * size, words.reshape(-1))
             yield Segment(at, keys.size, first, records.count - first)
 
 
@@ -160,7 +172,12 @@ def _translate(keys, numbers):  # type: ignore[no-untyped-def]
 
 
 def _check_closed(
-    source: Source, file: Scratch, segments: Sequence[Segment], dictionary: Dictionary, listed: int
+    source: Source,
+    file: Scratch,
+    size: int,
+    segments: Sequence[Segment],
+    dictionary: Dictionary,
+    listed: int,
 ) -> None:
     """Refuse nodes that are listed twice, and links with nodes that are not listed."""
     if dictionary.given < listed:
@@ -172,7 +189,8 @@ def _check_closed(
         return
     [segment] = [s for s in segments if s.record <= dictionary.stranger < s.record + s.records]
     number = np.uint64(dictionary.stranger - segment.record)
-    for at, keys in _blocks(file, segment):
+    for at, words in _blocks(file, size, segment):
+        keys = words[:, 0]
         found = np.flatnonzero((keys >> np.uint64(32) == number) | (keys & np.uint64(0xFFFFFFFF) == number))
         if found.size:
             name = dictionary.name_of(dictionary.given)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.ingest.merge import sorted_pieces
+from oocpr.ingest.weigh import weighed_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
     Job = Run | list[Run]
 
 
+_LEAST = 3
+"""Keys that a piece of work has memory for, at least."""
+
+
 class _Bench:
     """Memory for one piece of work, of a number of keys."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, weighted: bool) -> None:
         # Pages that are never written never become resident, and rows are fewer than keys as a rule.
         self.keys = np.empty(size, np.uint64)
         self.rows, self.starts = np.empty(size, np.uint32), np.empty(size + 1, np.uint32)
+        self.weights = np.empty(size if weighted else 0)
 
 
 class Sorter:
@@ -49,16 +55,26 @@ class Sorter:
         The row of each id that occurs; `NO_RANKS` where keys are of rows.
     tally
         Counts.
+    how
+        How links get their weights, one of `oocpr.ingest.weigh.DUPLICATES`; None where they have none.
     """
 
     def __init__(
-        self, hands: Hands, pool: Executor | None, workers: int, space: int, ranks: Ranks, tally: Tally
+        self,
+        hands: Hands,
+        pool: Executor | None,
+        workers: int,
+        space: int,
+        ranks: Ranks,
+        tally: Tally,
+        how: str | None = None,
     ) -> None:
         self._hands = hands
         self._pool = pool
         slots = workers + 1 if pool is not None else 1
-        self._size = max(2, space // slots)
-        self._free = [_Bench(self._size) for _ in range(slots)]
+        self._size = max(_LEAST, space // slots)
+        self._free = [_Bench(self._size, weighted=how is not None) for _ in range(slots)]
+        self._how = how
         self._ranks = ranks
         self._tally = tally
 
@@ -96,6 +112,9 @@ class Sorter:
                 yield future.result()
             elif isinstance(job, list):
                 yield self._sorted(job, bench)
+            elif self._how is not None:
+                for keys, weights, count in weighed_pieces(job, bench.keys, bench.weights, self._how):
+                    yield self._rows(keys, count, bench)._replace(weights=weights)
             else:
                 for keys, count in sorted_pieces(job, bench.keys, self._hands.sort):
                     yield self._rows(keys, count, bench)
@@ -119,6 +138,8 @@ class Sorter:
 
     def _sorted(self, runs: list[Run], bench: _Bench) -> Rows:
         """Sort runs that fit in memory together."""
+        if self._how is not None:
+            return self._weighed(runs, bench, self._how)
         sorted_to = filled = 0
         for run in runs:
             for _ in run.blocks(bench.keys[filled : filled + run.count]):
@@ -130,6 +151,16 @@ class Sorter:
         if sorted_to < filled:
             self._hands.sort(bench.keys[sorted_to:filled])
         return self._rows(bench.keys[:filled], filled, bench)
+
+    def _weighed(self, runs: list[Run], bench: _Bench, how: str) -> Rows:
+        """Sort runs that fit in memory together, and weigh their links."""
+        filled = given = 0
+        for run in runs:
+            here = slice(filled, filled + run.count)
+            for keys, _, count in weighed_pieces(run, bench.keys[here], bench.weights[here], how):
+                filled += keys.size
+                given += count
+        return self._rows(bench.keys[:filled], given, bench)._replace(weights=bench.weights[:filled])
 
     def _rows(self, keys: NDArray[np.uint64], count: int, bench: _Bench) -> Rows:
         return self._tally.rows_of(keys, count, self._ranks, bench.rows, bench.starts)

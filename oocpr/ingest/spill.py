@@ -107,8 +107,8 @@ def spill(
     source
         What to read.
     workspace
-        Gives temporary files: 8 bytes an edge or less, and for ids and names that are no numbers below 2^32
-        those that each block meets.
+        Gives temporary files: 8 bytes an edge or less, 8 for its weight, and for ids and names that are no
+        numbers below 2^32 those that each block meets.
     block_edges
         Most edges of a block.
     memory
@@ -128,10 +128,8 @@ def spill(
         Where the source outgrows `memory`, or the disk is full.
     InputError
         Where the source has no nodes, too many, or one that it cannot have.
-    UsageError
-        Where the source has weights.
     """
-    kept = kept_bytes(memory - resident(), block_edges, workers)
+    kept = kept_bytes(memory - resident(), block_edges, workers, weighted=source.weighted)
     reader = Reader(source, workspace, block_edges, memory, Crew(pool, workers), kept)
     if keeper.begin(source, reader):
         with ahead(_marked(source, block_edges)) as blocks:
@@ -150,19 +148,30 @@ def spill(
         return _numbered(source, reader)
     reader.file.shed()
     dictionary = settle(
-        source, reader.file, reader.segments, reader.records, reader.listed, workspace, memory, progress
+        source,
+        reader.file,
+        reader.segments,
+        reader.records,
+        reader.listed,
+        workspace,
+        memory,
+        progress,
+        weighted=source.weighted,
     )
-    runs = parts(reader.file, reader.edges, dictionary.nodes)
+    runs = parts(reader.file, reader.edges, dictionary.nodes, weighted=source.weighted)
     spilled = Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs)
     keeper.numbered(spilled)
     return spilled
 
 
-def parts(file: Scratch, edges: int, nodes: int) -> list[Run]:
-    """Divide the keys of a file, uint64, into runs of like sizes."""
+def parts(file: Scratch, edges: int, nodes: int, *, weighted: bool) -> list[Run]:
+    """Divide the keys of a file, uint64, each with a weight behind it or not, into runs of like sizes."""
     step = max(1, -(-edges // _PARTS))
     starts = range(0, edges, step)
-    return [Run.of_words(file, start, min(step, edges - start), 0, nodes << 32) for start in starts]
+    return [
+        Run.of_words(file, start, min(step, edges - start), 0, nodes << 32, weighted=weighted)
+        for start in starts
+    ]
 
 
 def _marked(source: Source, block_edges: int) -> Iterator[tuple[Block, dict[str, Any] | None]]:

@@ -56,6 +56,8 @@ class Tile:
     ----------
     size
         Most edges.
+    weighted
+        Whether they have weights.
 
     Attributes
     ----------
@@ -63,9 +65,10 @@ class Tile:
         The tile owns the rows from `first_row` to `next_row` - 1.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, weighted: bool = False) -> None:
         self.first_row = self.next_row = 0
         self._columns, self._rows, self._counts = (np.empty(size, np.uint32) for _ in range(3))
+        self._weights = np.empty(size) if weighted else None
         self.clear()
 
     def clear(self) -> None:
@@ -81,6 +84,8 @@ class Tile:
         """Add edges from number `start` on, as many as fit; returns the number of the first that did not."""
         stop = min(edges.columns.size, start + self._columns.size - self._edges)
         self._columns[self._edges : self._edges + stop - start] = edges.columns[start:stop]
+        if self._weights is not None and edges.weights is not None:
+            self._weights[self._edges : self._edges + stop - start] = edges.weights[start:stop]
         self._edges += stop - start
         first = int(np.searchsorted(edges.starts, start, side="right")) - 1
         end = int(np.searchsorted(edges.starts, stop, side="left"))
@@ -95,6 +100,11 @@ class Tile:
     def columns(self) -> NDArray[np.uint32]:
         """Columns of the edges: uint32, shape (edges,)."""
         return self._columns[: self._edges]
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        """Weights of the edges: float64, shape (edges,); None where they have none."""
+        return None if self._weights is None else self._weights[: self._edges]
 
     def lengths(self) -> NDArray[np.uint32]:
         """Edges of each owned row in the tile, and of the row behind them: uint32, shape (rows + 1,)."""
@@ -120,6 +130,8 @@ class TileCutter:
         Called with every tile in order. What it returns is filled next; None where the tile may be.
     first_row
         The row with which the first tile begins.
+    weighted
+        Whether edges have weights.
 
     Examples
     --------
@@ -134,10 +146,18 @@ class TileCutter:
     [1 2] [1 0 1 0 0] 2
     """
 
-    def __init__(self, tile_edges: int, nodes: int, add_tile: AddTile, first_row: int = 0) -> None:
+    def __init__(
+        self,
+        tile_edges: int,
+        nodes: int,
+        add_tile: AddTile,
+        first_row: int = 0,
+        *,
+        weighted: bool = False,
+    ) -> None:
         self._nodes = nodes
         self._add_tile = add_tile
-        self._tile = Tile(tile_edges)
+        self._tile = Tile(tile_edges, weighted=weighted)
         self._tile.first_row = first_row
 
     def add(self, edges: Rows) -> None:

@@ -16,9 +16,11 @@ from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
 from oocpr.ingest.order import by_degree, ordered
 from oocpr.ingest.scan import Scan, count_links
 from oocpr.ingest.tiles import Tile
+from oocpr.ingest.weigh import OutWeights, weighed_pieces
 from oocpr.store.checksum import crc32c
 from oocpr.store.codec import encode_chunk
 from oocpr.store.packing import TileCoder
+from oocpr.store.segments import encode_segments
 
 if TYPE_CHECKING:
     from oocpr.ingest.scratch import Workspace
@@ -57,3 +59,25 @@ def load_compiled(workspace: Workspace) -> None:
     crc32c(TileCoder().encode(tile.columns, tile.lengths()))
     tile.local_edges()
     encode_chunk(np.zeros(1, np.int64))
+
+
+def load_weighing(workspace: Workspace, how: str) -> None:
+    """Weigh one link, as an import does.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from oocpr.ingest.scratch import Workspace
+    >>> with Workspace(Path(".")) as workspace:
+    ...     load_weighing(workspace, "sum")
+    """
+    weighted = how != "count"
+    edge = Edges.of(np.ones(3), np.zeros(3), np.ones(3) if weighted else None)
+    dealer = Dealer(workspace.file(), 1, None, weighted=weighted)
+    dealer.plan(edge.dst)
+    dealer.add(edge)
+    [run] = dealer.runs()
+    [(_, weights, _)] = weighed_pieces(run, np.empty(3, np.uint64), np.empty(3), how)
+    sums = OutWeights(2)
+    sums.add(np.ones(1, np.uint32), weights)
+    encode_segments(weights)

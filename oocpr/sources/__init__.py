@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import UsageError
 from oocpr.sources.formats import FORMATS, open_files
+from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
     from oocpr.sources.block import Source
@@ -22,6 +23,7 @@ def open_source(
     undirected: bool = False,
     source_column: str | None = None,
     target_column: str | None = None,
+    weight: str | int | None = None,
 ) -> Source:
     """Open a graph wherever it is.
 
@@ -43,11 +45,15 @@ def open_source(
     source_column, target_column
         Columns that edges run from and to, of tables and Parquet files; None takes the usual names, or the
         first and the second of two.
+    weight
+        Where the weights of links are: the name of a column (Parquet, tables) or of an attribute of edges
+        (NetworkX), the number of a column counted from 1 (text: 3 as a rule), or ``"values"`` (Matrix Market,
+        .npz, SciPy). None reads none.
 
     Raises
     ------
     UsageError
-        An unknown format, something that is no graph, or labels or columns where there can be none.
+        An unknown format, something that is no graph, or labels, columns or weights where there can be none.
     InputError
         A file that cannot be opened; what is wrong inside it comes up while its blocks are read.
 
@@ -61,13 +67,13 @@ def open_source(
     columns = (source_column, target_column)
     paths = _paths(spec)
     if paths:
-        source = open_files(paths, format, labels, columns)
+        source = open_files(paths, format, labels, columns, weight)
     elif format is not None:
         raise UsageError(
             f"The format {format!r} is given for something that is no file.", "Leave the format out."
         )
     else:
-        source = _in_memory(spec, labels, columns)
+        source = _in_memory(spec, labels, columns, weight)
     if undirected:
         from oocpr.sources.undirected import Undirected
 
@@ -85,32 +91,41 @@ def _paths(spec: Any) -> list[str | os.PathLike[str]]:
 
 
 def _in_memory(
-    spec: Any, labels: str | os.PathLike[str] | None, columns: tuple[str | None, str | None]
+    spec: Any,
+    labels: str | os.PathLike[str] | None,
+    columns: tuple[str | None, str | None],
+    weight: str | int | None,
 ) -> Source:
     if hasattr(spec, "blocks") and hasattr(spec, "position"):
         if labels is not None:
             raise UsageError(
                 "A labels file is given for a source that is open.", "Give it where the source is made."
             )
+        if weight is not None:
+            raise UsageError(
+                "Weights are asked for of a source that is open.", "Ask for them where the source is made."
+            )
         return cast("Source", spec)
     if hasattr(spec, "__arrow_c_stream__") or hasattr(spec, "to_arrow"):
         from oocpr.sources.arrow import ArrowTable
 
-        return ArrowTable(spec, labels, *columns)
+        return ArrowTable(spec, labels, *columns, weight=weight)
     if hasattr(spec, "npartitions") and hasattr(spec, "columns"):
         from oocpr.sources.arrow import DaskTable
 
-        return DaskTable(spec, labels, *columns)
+        return DaskTable(spec, labels, *columns, weight=weight)
     if columns != (None, None):
         raise UsageError(f"A {type(spec).__name__} has no names of columns.", "Leave the columns out.")
     if hasattr(spec, "tocoo") and hasattr(spec, "shape"):
         from oocpr.sources.memory import SparseMatrix
 
-        return SparseMatrix(spec, labels)
+        return SparseMatrix(spec, labels, weight=weight)
     if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
         from oocpr.sources.digraph import NetworkGraph
 
-        return NetworkGraph(spec, labels)
+        return NetworkGraph(spec, labels, weight=weight)
+    if weight is not None and hasattr(spec, "__len__"):
+        raise no_weights("Arrays of the ends of links")
     if isinstance(spec, tuple | list) and len(spec) == 2:
         from oocpr.sources.memory import EdgeArrays
 

@@ -11,11 +11,13 @@ from oocpr.sources.base import BaseSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.sources.columns import id_block
 from oocpr.sources.name_lines import listed_names
+from oocpr.sources.weights import REMEDY, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
+    from numpy.typing import NDArray
 
     from oocpr.sources.base import AnyPath
     from oocpr.sources.block import Block
@@ -25,9 +27,9 @@ TARGETS = ("dst", "target", "to", "head", "v")
 
 
 def chosen_columns(
-    names: Sequence[str], source: str | None, target: str | None, title: str
-) -> tuple[str, str]:
-    """Find the columns of both ends of the links.
+    names: Sequence[str], source: str | None, target: str | None, title: str, weight: str | None = None
+) -> list[str]:
+    """Find the columns of both ends of the links, and of weights where there are some.
 
     Parameters
     ----------
@@ -38,6 +40,8 @@ def chosen_columns(
         the first and second of two columns.
     title
         What has the columns, for messages.
+    weight
+        The column of weights; None for none. It is not among those of which there may be two.
 
     Raises
     ------
@@ -47,9 +51,17 @@ def chosen_columns(
     Examples
     --------
     >>> chosen_columns(["weight", "To", "From"], None, None, "the table")
-    ('From', 'To')
+    ['From', 'To']
+    >>> chosen_columns(["a", "b", "kg"], None, None, "the table", "kg")
+    ['a', 'b', 'kg']
     """
     found = []
+    all_names, names = names, [name for name in names if name != weight]
+    if weight is not None and weight not in all_names:
+        raise UsageError(
+            f"{title} has no column {weight!r}; its columns are {', '.join(map(repr, names)) or 'none'}.",
+            "Name the column of weights: --weight.",
+        )
     for given, usual, place, option in (
         (source, SOURCES, 0, "source"),
         (target, TARGETS, 1, "target"),
@@ -68,7 +80,7 @@ def chosen_columns(
         found += known
     if found[0] == found[1]:
         raise UsageError(f"{found[0]!r} is given for both ends of the links.", "Name two columns.")
-    return found[0], found[1]
+    return found if weight is None else [*found, weight]
 
 
 class TableSource(BaseSource):
@@ -82,6 +94,8 @@ class TableSource(BaseSource):
         A file with the label of each node, or, where nodes have names, with all names; or None.
     source, target
         Names of the columns; see `chosen_columns`.
+    weight
+        Name of a column of weights, or None.
     """
 
     def __init__(
@@ -91,12 +105,24 @@ class TableSource(BaseSource):
         labels: AnyPath | None = None,
         source: str | None = None,
         target: str | None = None,
+        *,
+        weight: str | int | None = None,
     ) -> None:
         super().__init__(name, title, labels)
+        self._take_columns(source, target, weight)
+
+    def _take_columns(self, source: str | None, target: str | None, weight: str | int | None) -> None:
+        """Take what the columns are called."""
         self._columns = (source, target)
+        self._weight = None if weight is None else str(weight)
+        self.weighted = weight is not None
+
+    def _chosen(self, names: Sequence[str], title: str) -> list[str]:
+        """Find the columns to be read."""
+        return chosen_columns(names, *self._columns, title, self._weight)
 
     def _blocks(self, batches: Iterable[pa.RecordBatch], max_edges: int) -> Iterator[Block]:
-        """Make blocks of batches of two columns, the first of which are the first behind the mark."""
+        """Make blocks of batches of the columns, the first of which are the first behind the mark."""
         named: bool | None = None
         first = 0
         if self._begun is not None:
@@ -104,7 +130,9 @@ class TableSource(BaseSource):
             self._settle(named)
         for batch in batches:
             for start in range(0, batch.num_rows, max_edges):
-                ends = [self._values(column.slice(start, max_edges), first) for column in batch.columns]
+                columns = [column.slice(start, max_edges) for column in batch.columns]
+                ends = [self._values(column, first) for column in columns[:2]]
+                weight = self._weights(columns[2], first) if self.weighted else None
                 if named is None:
                     named = isinstance(ends[0], Strings)
                     self._settle(named)
@@ -118,10 +146,10 @@ class TableSource(BaseSource):
                         )
                 src, dst = ends
                 if isinstance(src, Strings) and isinstance(dst, Strings):
-                    block: Block = NameBlock(src, dst)
+                    block: Block = NameBlock(src, dst, weight)
                     first += src.starts.size
                 else:
-                    block = id_block(src, dst, self.nodes, self.title, first)  # type: ignore[arg-type]
+                    block = id_block(src, dst, self.nodes, self.title, first, weight)  # type: ignore[arg-type]
                     first += len(src)  # type: ignore[arg-type]
                 self.mark = {"edges": first, "named": named}
                 yield block
@@ -137,23 +165,52 @@ class TableSource(BaseSource):
         """Take a column as numbers or names; `first` is the number of its first row."""
         import pyarrow as pa
 
-        kind = column.type
         if column.null_count:
-            row = first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise InputError(f"{self.title}: row {row:,} lacks an end.", "Drop rows without both ends.")
-        if pa.types.is_dictionary(kind):
+            raise InputError(
+                f"{self.title}: row {_first_null(column, first):,} lacks an end.",
+                "Drop rows without both ends.",
+            )
+        if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-            kind = column.type
+        kind = column.type
         if pa.types.is_integer(kind):
-            # Arrow's own way to NumPy loads pandas.
-            width = np.dtype(str(kind))
-            return np.frombuffer(column.buffers()[1], width, len(column), width.itemsize * column.offset)
+            return _numbers(column)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
             return _strings(column.cast(pa.large_string()))
         raise InputError(
             f"{self.title}: a column of {kind} holds no nodes.",
             "Give the nodes as whole numbers or as text.",
         )
+
+    def _weights(self, column: Any, first: int) -> NDArray[np.float64]:
+        """Take a column as weights; `first` is the number of its first row."""
+        import pyarrow as pa
+
+        if column.null_count:
+            raise InputError(f"{self.title}: row {_first_null(column, first):,} lacks a weight.", REMEDY)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        kind = column.type
+        if pa.types.is_decimal(kind) or pa.types.is_boolean(kind):
+            column = column.cast(pa.float64() if pa.types.is_decimal(kind) else pa.uint8())
+        elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise InputError(
+                f"{self.title}: the column {self._weight!r} of {kind} holds no weights.",
+                "Give the weights as numbers.",
+            )
+        return weights_of(_numbers(column), self.title, "row", first)
+
+
+def _first_null(column: Any, first: int) -> int:
+    """Give the number of the first row that has nothing, where that of the first row is `first`."""
+    return first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+
+
+def _numbers(column: Any) -> np.ndarray[Any, Any]:
+    """Look at the numbers of a column; Arrow's own way to NumPy loads pandas."""
+    names = {"halffloat": "float16", "float": "float32", "double": "float64"}
+    width = np.dtype(names.get(str(column.type), str(column.type)))
+    return np.frombuffer(column.buffers()[1], width, len(column), width.itemsize * column.offset)
 
 
 def _strings(column: Any) -> Strings:
@@ -170,7 +227,7 @@ class ArrowTable(TableSource):
     ----------
     table
         Has ``__arrow_c_stream__``, or ``to_arrow`` as cuDF's data frames do.
-    labels, source, target
+    labels, source, target, weight
         See `TableSource`.
 
     Raises
@@ -194,8 +251,10 @@ class ArrowTable(TableSource):
         labels: AnyPath | None = None,
         source: str | None = None,
         target: str | None = None,
+        *,
+        weight: str | int | None = None,
     ) -> None:
-        super().__init__("table", "the table", labels, source, target)
+        super().__init__("table", "the table", labels, source, target, weight=weight)
         self._table = table
 
     def _read(self, max_edges: int) -> Iterator[Block]:
@@ -205,7 +264,7 @@ class ArrowTable(TableSource):
         if not hasattr(table, "__arrow_c_stream__"):
             table = table.to_arrow()
         reader = pa.RecordBatchReader.from_stream(table)
-        columns = list(chosen_columns(reader.schema.names, *self._columns, self.title))
+        columns = self._chosen(reader.schema.names, self.title)
         yield from self._blocks((batch.select(columns) for batch in reader), max_edges)
 
 
@@ -216,7 +275,7 @@ class DaskTable(TableSource):
     ----------
     frame
         Has ``partitions``, ``npartitions`` and ``columns``.
-    labels, source, target
+    labels, source, target, weight
         See `TableSource`.
 
     Raises
@@ -231,12 +290,14 @@ class DaskTable(TableSource):
         labels: AnyPath | None = None,
         source: str | None = None,
         target: str | None = None,
+        *,
+        weight: str | int | None = None,
     ) -> None:
-        super().__init__("table", "the data frame", labels, source, target)
+        super().__init__("table", "the data frame", labels, source, target, weight=weight)
         self._frame = frame
 
     def _read(self, max_edges: int) -> Iterator[Block]:
-        columns = list(chosen_columns(list(self._frame.columns), *self._columns, self.title))
+        columns = self._chosen(list(self._frame.columns), self.title)
         yield from self._blocks(self._batches(columns), max_edges)
 
     def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ class BaseSource:
 
     Attributes
     ----------
-    name, size, position, nodes, labels, notices, closed, readable
+    name, size, position, nodes, labels, notices, closed, weighted, readable
         See `oocpr.sources.block.Source`.
     mark
         See `oocpr.sources.block.ResumableSource`.
@@ -54,6 +54,7 @@ class BaseSource:
         self.labels: Labels | None = None
         self.notices: list[str] = []
         self.closed: str | None = None
+        self.weighted = False
         self.readable: Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names] | None = None
         self.mark: dict[str, Any] | None = None
         self._labels_path = labels
@@ -141,6 +142,11 @@ class FileSource(BaseSource):
             return None
         return {"reader": type(self).__name__, "name": self.name, "files": files, "labels": named}
 
+    @staticmethod
+    def _with_weight(known: dict[str, Any] | None, weight: str | int | None) -> dict[str, Any] | None:
+        """Add to an identity what the weights are called, where there are some."""
+        return known if known is None or weight is None else {**known, "weight": weight}
+
     def _all_places(self) -> Sequence[Place]:
         """All files that decide what the blocks are, labels aside."""
         return self.places
@@ -173,7 +179,8 @@ class FileSource(BaseSource):
             done += len(block.src)
             if done > first:
                 self.mark = {"edges": done}
-                yield EdgeBlock(block.src[fresh:], block.dst[fresh:], block.weight)
+                weight = None if block.weight is None else block.weight[fresh:]
+                yield EdgeBlock(block.src[fresh:], block.dst[fresh:], weight)
 
     def _advance(self, stream: ByteStream) -> None:
         """Take over how far the stream is."""

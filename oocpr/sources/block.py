@@ -43,7 +43,7 @@ class EdgeBlock:
     src, dst
         Edge k runs from ``src[k]`` to ``dst[k]``; shape (k,), both uint32 below `MAX_NODES`, or both int64.
     weight
-        float64, shape (k,), or None where the source has no weights.
+        float64, finite and not negative, shape (k,); None where the source has no weights.
     """
 
     src: NDArray[np.uint32 | np.int64]
@@ -113,6 +113,8 @@ class Source(Protocol):
     closed
         What lists all nodes, as words for a message, where its `NodeBlock` come before all links and no link
         may name another node; else None.
+    weighted
+        Whether links have weights; then all of them have.
     readable
         Makes names of the source, UTF-8 end to end and their lengths (uint32), readable in the same form;
         None where they are as they are. Valid once ``blocks`` is exhausted.
@@ -125,6 +127,7 @@ class Source(Protocol):
     labels: Labels | None
     notices: list[str]
     closed: str | None
+    weighted: bool
     readable: Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names] | None
 
     def blocks(self, max_edges: int) -> Iterator[Block]:

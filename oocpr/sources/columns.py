@@ -40,7 +40,14 @@ def two_ends(shape: tuple[int, ...], title: str) -> bool:
     return shape[0] == 2
 
 
-def id_block(src: NDArray[Any], dst: NDArray[Any], nodes: int | None, title: str, first: int) -> EdgeBlock:
+def id_block(
+    src: NDArray[Any],
+    dst: NDArray[Any],
+    nodes: int | None,
+    title: str,
+    first: int,
+    weight: NDArray[np.float64] | None = None,
+) -> EdgeBlock:
     """Make a block of two columns of ids.
 
     Parameters
@@ -53,6 +60,8 @@ def id_block(src: NDArray[Any], dst: NDArray[Any], nodes: int | None, title: str
         What holds the columns, for messages.
     first
         Number of the first edge there, counted from 0.
+    weight
+        As for `EdgeBlock`.
 
     Returns
     -------
@@ -83,4 +92,4 @@ def id_block(src: NDArray[Any], dst: NDArray[Any], nodes: int | None, title: str
                     f"Give each node an id from {low:,} to {high:,}.",
                 )
     kind: type[np.uint32 | np.int64] = np.uint32 if least >= 0 and most < MAX_NODES else np.int64
-    return EdgeBlock(src.astype(kind, copy=False), dst.astype(kind, copy=False))
+    return EdgeBlock(src.astype(kind, copy=False), dst.astype(kind, copy=False), weight)

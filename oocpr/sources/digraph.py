@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from oocpr.errors import InputError
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.sources.columns import id_block
+from oocpr.sources.weights import REMEDY, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from oocpr.sources.base import AnyPath
     from oocpr.sources.block import Block
@@ -29,14 +33,16 @@ class NetworkGraph(BaseSource):
     Parameters
     ----------
     graph
-        Has ``is_directed()``, ``nodes`` and ``edges``. Parallel edges count once. Weights are not read.
+        Has ``is_directed()``, ``nodes`` and ``edges``.
     labels
         None; the nodes are their own names.
+    weight
+        Name of an attribute of edges that is their weight, 1 for those without it, as in NetworkX; or None.
 
     Raises
     ------
     InputError
-        While blocks are read: nodes that are neither, or a labels file.
+        While blocks are read: nodes that are neither, a weight that cannot be, or a labels file.
 
     Examples
     --------
@@ -46,9 +52,11 @@ class NetworkGraph(BaseSource):
     ['NodeBlock', 'NameBlock']
     """
 
-    def __init__(self, graph: Any, labels: AnyPath | None = None) -> None:
+    def __init__(self, graph: Any, labels: AnyPath | None = None, *, weight: str | int | None = None) -> None:
         super().__init__("graph", "the graph", labels)
         self._graph = graph
+        self._weight = weight
+        self.weighted = weight is not None
         if labels is not None:
             raise InputError("The nodes of a graph in memory are their own names.", "Leave the labels out.")
 
@@ -59,23 +67,42 @@ class NetworkGraph(BaseSource):
             if not named:
                 _numbers(some)
             yield NodeBlock(_strings(some) if named else np.array(some, np.int64))
-        edges = iter(self._graph.edges())
+        edges = iter(
+            self._graph.edges(data=self._weight, default=1) if self.weighted else self._graph.edges()
+        )
         first = 0
         each = max_edges if self._graph.is_directed() else max(1, max_edges // 2)
         while links := list(itertools.islice(edges, each)):
             if not self._graph.is_directed():
-                links += [(v, u) for u, v in links if u != v]
-            heads, tails = [v for _, v in links], [u for u, _ in links]
+                links += [(v, u, *weight) for u, v, *weight in links if u != v]
+            heads, tails = [link[1] for link in links], [link[0] for link in links]
+            weight = self._weights(links, first) if self.weighted else None
             if named:
-                yield NameBlock(_strings(tails), _strings(heads))
+                yield NameBlock(_strings(tails), _strings(heads), weight)
             else:
                 src, dst = (np.array(ends, np.int64) for ends in (tails, heads))
-                yield id_block(src, dst, None, self.title, first)
+                yield id_block(src, dst, None, self.title, first, weight)
             first += len(links)
+        if self.weighted:
+            return
         if any(True for _, _, weight in self._graph.edges(data="weight", default=1) if weight != 1):
             self.notices.append(
                 "The weights of the graph were not read: it is ranked as an unweighted graph."
             )
+
+    def _weights(self, links: list[Any], first: int) -> NDArray[np.float64]:
+        """Take the third of each link as weights; `first` is the number of the first link."""
+        found = np.empty(len(links))
+        for k, (tail, head, weight) in enumerate(links):
+            try:
+                found[k] = weight if isinstance(weight, Real) else np.nan
+            except OverflowError:
+                found[k] = np.inf
+            if not 0 <= found[k] < np.inf:
+                raise InputError(
+                    f"{self.title}: the edge from {tail!r} to {head!r} has the weight {weight!r}.", REMEDY
+                )
+        return weights_of(found, self.title, "edge", first)
 
 
 def _numbers(nodes: list[Any]) -> None:

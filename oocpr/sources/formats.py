@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.compressed import ByteStream, unpacked_name
 from oocpr.sources.places import LocalFile, StandardInput, place_of, places_of
+from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
     import os
@@ -47,6 +48,8 @@ class Format:
         Whether the files have columns with names.
     folders
         Whether a folder can be a graph.
+    weights
+        Whether links can have weights.
     """
 
     summary: str
@@ -57,16 +60,22 @@ class Format:
     streamed: bool = True
     columns: bool = False
     folders: bool = False
+    weights: bool = False
 
     def open(
-        self, places: Sequence[Place], labels: Place | None, columns: tuple[str | None, str | None]
+        self,
+        places: Sequence[Place],
+        labels: Place | None,
+        columns: tuple[str | None, str | None],
+        weight: str | int | None,
     ) -> Source:
         """Source of files of this format."""
         module, name = self.reader.split(":")
         reader = getattr(importlib.import_module(f"oocpr.sources.{module}"), name)
         if self.own_labels:
             return cast("Source", reader(places))
-        return cast("Source", reader(places, labels, *(columns if self.columns else ())))
+        weights = {"weight": weight} if self.weights else {}
+        return cast("Source", reader(places, labels, *(columns if self.columns else ()), **weights))
 
 
 FORMATS = {
@@ -75,12 +84,20 @@ FORMATS = {
         "text:TextFile",
         labels_beside=True,
         many=True,
+        weights=True,
     ),
     "matrixmarket": Format(
-        "Matrix Market coordinates (.mtx), ids from 1", "matrixmarket:MatrixMarketFile", labels_beside=True
+        "Matrix Market coordinates (.mtx), ids from 1",
+        "matrixmarket:MatrixMarketFile",
+        labels_beside=True,
+        weights=True,
     ),
     "npz": Format(
-        "SciPy sparse matrix of save_npz (.npz)", "npz:NpzFile", labels_beside=True, streamed=False
+        "SciPy sparse matrix of save_npz (.npz)",
+        "npz:NpzFile",
+        labels_beside=True,
+        streamed=False,
+        weights=True,
     ),
     "npy": Format(
         "NumPy arrays (.npy): two of one dimension, from and to, or one or more of shape (2, m) or (m, 2)",
@@ -97,6 +114,7 @@ FORMATS = {
         streamed=False,
         columns=True,
         folders=True,
+        weights=True,
     ),
     "bvgraph": Format(
         "WebGraph's BVGraph: .graph with .properties beside it",
@@ -209,13 +227,15 @@ def open_files(
     format: str | None,  # noqa: A002
     labels: str | os.PathLike[str] | None,
     columns: tuple[str | None, str | None] = (None, None),
+    weight: str | int | None = None,
 ) -> Source:
     """Source of one or more files, of the named format or of the one that the first shows.
 
     Raises
     ------
     UsageError
-        No such format, or something that the format does not know: a labels file, columns, several files.
+        No such format, or something that the format does not know: a labels file, columns, several files,
+        weights.
     InputError
         A file that cannot be opened or unpacked.
     """
@@ -234,12 +254,14 @@ def open_files(
         raise UsageError(f"Files of the format {name} hold their own labels.", "Leave the labels file out.")
     if not chosen.columns and columns != (None, None):
         raise UsageError(f"Files of the format {name} have no names of columns.", "Leave the columns out.")
+    if not chosen.weights and weight is not None:
+        raise no_weights(f"Files of the format {name}")
     labels_place = None if labels is None else place_of(labels)
     if chosen.labels_beside and labels is None and len(places) == 1:
         from oocpr.sources.labels import find_labels
 
         labels_place = find_labels(places[0])
-    return chosen.open(places, labels_place, columns)
+    return chosen.open(places, labels_place, columns, weight)
 
 
 def _guess(place: Place) -> str:

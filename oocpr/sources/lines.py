@@ -10,9 +10,13 @@ import numpy as np
 from oocpr.errors import InputError
 from oocpr.sources import tokens
 from oocpr.sources.block import MAX_NODES, EdgeBlock
+from oocpr.sources.decimals import parsed
+from oocpr.sources.weights import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
 
     from oocpr.sources.compressed import ByteStream
 
@@ -37,6 +41,8 @@ class EdgeLines:
         Whether a third column holds a value; an edge whose value is zero is left out.
     signed
         Whether ids may be any of 64 bits with a sign; `first` is 0 then.
+    weight
+        Number of the column with weights, counted from 1, or 0 for none. All other columns are skipped then.
     """
 
     first: int = 0
@@ -44,6 +50,7 @@ class EdgeLines:
     lead: str = ""
     valued: bool = False
     signed: bool = False
+    weight: int = 0
 
 
 class LineReader:
@@ -145,22 +152,31 @@ class LineReader:
         """
         kind: type[np.uint32] | type[np.int64] = np.uint32
         src, dst, count = np.empty(max_edges, kind), np.empty(max_edges, kind), 0
+        weighted = max_edges if form.weight else 0
+        begins, ends = (np.empty(weighted, np.uint32) for _ in range(2))
+        weights = np.empty(weighted)
         while self._start < self._whole or self._fill():
-            before = count
+            before, line = count, self.line
             status, start, self.line, count, zeros = tokens.scan_edges(
                 np.frombuffer(self._bytes, np.uint8),
                 np.uint64(self._start),
                 np.uint64(self._whole),
-                self.line,
+                line,
                 np.uint8(ord(form.lead) if form.lead else 0),
                 np.uint64(form.first),
                 np.uint64(form.nodes),
                 form.valued,
                 kind is np.int64,
+                form.weight,
                 src,
                 dst,
+                begins,
+                ends,
                 count,
             )
+            if form.weight and count > before:
+                here = slice(before, count)
+                weights[here] = self._weights(begins[here], ends[here], line, form.weight)
             self._start = int(start)
             self.zeros += zeros
             self.entries += count - before + zeros
@@ -168,13 +184,28 @@ class LineReader:
             if status != tokens.FINE and not widen:
                 raise self._unreadable(status, form)
             if count == max_edges or (count and widen):
-                yield EdgeBlock(src[:count], dst[:count])
+                yield EdgeBlock(src[:count], dst[:count], weights[:count] if form.weight else None)
             if widen:
                 kind = np.int64
             if count == max_edges or widen:
                 src, dst, count = np.empty(max_edges, kind), np.empty(max_edges, kind), 0
+                weights = np.empty(weighted)
         if count:
-            yield EdgeBlock(src[:count], dst[:count])
+            yield EdgeBlock(src[:count], dst[:count], weights[:count] if form.weight else None)
+
+    def _weights(
+        self, begins: NDArray[np.uint32], ends: NDArray[np.uint32], line: int, column: int
+    ) -> NDArray[np.float64]:
+        """Read the weights of edges that were found in the lines from number `line` on."""
+        start = self._start
+
+        def refuse(k: int, why: str) -> InputError:
+            begin, end = int(begins[k]), int(ends[k])
+            shown = repr(self._bytes[begin : min(end, begin + 40)].decode(errors="replace"))
+            self.line = line + self._bytes.count(b"\n", start, begin)
+            return self.error(f"the weight {shown} in column {column} is {why}.", REMEDY)
+
+        return parsed(np.frombuffer(self._bytes, np.uint8), begins, ends, refuse)
 
     def error(self, cause: str, remedy: str) -> InputError:
         """Build the error for the line that comes next."""
@@ -222,9 +253,10 @@ class LineReader:
         shown = repr(line if len(line) <= 60 else line[:57] + "...")
         last = form.first + form.nodes - 1
         lead = f"the letter {form.lead!r} and " if form.lead else ""
-        shape = f"Each line needs {lead}two node ids, apart by tabs or spaces" + (
-            ", and a value." if form.valued else "."
-        )
+        more = ", and a value" if form.valued else ""
+        if form.weight:
+            more = f", and a weight in column {form.weight}"
+        shape = f"Each line needs {lead}two node ids, apart by tabs or spaces{more}."
         if form.signed and status == tokens.BEYOND_LAST:
             remedy = "Give ids from -2^63 to 2^63 - 1, or name the nodes: --format names."
         elif status == tokens.BEYOND_LAST and form.nodes < MAX_NODES:
@@ -232,7 +264,9 @@ class LineReader:
         elif status in (tokens.NEGATIVE, tokens.BELOW_FIRST, tokens.BEYOND_LAST):
             remedy = f"Give each node an id from {form.first} to {last:,}."
         elif status == tokens.EXTRA_COLUMN:
-            remedy = "Keep the first two columns only; weights cannot be read from this format."
+            remedy = "Keep the first two columns only."
+            if not form.lead and form.first == 0:
+                remedy = "Keep the first two columns only, or name the one with weights: --weight 3."
         else:
             remedy = shape
         cause = {
@@ -244,6 +278,8 @@ class LineReader:
             tokens.BEYOND_LAST: f"{shown} holds a node id "
             + ("of more than 64 bits." if form.signed else f"above {last}."),
             tokens.WRONG_LEAD: f"{shown} does not begin with the letter {form.lead!r}.",
-            tokens.NO_VALUE: f"{shown} holds no number in its third column.",
+            tokens.NO_VALUE: f"{shown} holds no weight in column {form.weight}."
+            if form.weight
+            else f"{shown} holds no number in its third column.",
         }[status]
         return self.error(cause, remedy)

@@ -9,6 +9,7 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.sources.block import MAX_NODES, EdgeBlock
+from oocpr.sources.weights import weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,13 +60,28 @@ def square(shape: tuple[int, ...], title: str) -> int:
     return shape[0]
 
 
-def matrix_blocks(parts: MatrixParts, max_edges: int, title: str, notices: list[str]) -> Iterator[EdgeBlock]:
-    """Yield the entries that are not zero as edges row -> column, in blocks of at most `max_edges`.
+def matrix_blocks(
+    parts: MatrixParts, max_edges: int, title: str, notices: list[str], *, weighted: bool = False
+) -> Iterator[EdgeBlock]:
+    """Yield the entries as edges row -> column, in blocks of at most `max_edges`.
+
+    Parameters
+    ----------
+    parts
+        The matrix.
+    max_edges
+        Edges of a block.
+    title
+        What the matrix is called in messages.
+    notices
+        Receives what a person should know.
+    weighted
+        Whether values are weights; else entries that are stored but zero are no edges.
 
     Raises
     ------
     InputError
-        Row starts that fall, or a row or column that is not in the matrix.
+        Row starts that fall, a row or column that is not in the matrix, or a value that is no weight.
 
     Examples
     --------
@@ -77,7 +93,7 @@ def matrix_blocks(parts: MatrixParts, max_edges: int, title: str, notices: list[
     compressed = parts.layout != "coo"
     if compressed:
         _check_starts(parts, title)
-    zeros, weighted = 0, False
+    zeros, unread = 0, False
     for start in range(0, parts.entries, max_edges):
         stop = min(parts.entries, start + max_edges)
         major = _owners(parts.major, start, stop) if compressed else parts.major[start:stop]
@@ -89,16 +105,17 @@ def matrix_blocks(parts: MatrixParts, max_edges: int, title: str, notices: list[
                     f"{title}: entry {start + wrong[0]:,} is in row or column {ids[wrong[0]]:,}.",
                     f"Rows and columns go from 0 to {parts.nodes - 1:,}: build the matrix again.",
                 )
-        keep = np.flatnonzero(values)
+        weights = weights_of(values, title, "entry", start) if weighted else None
+        keep = np.arange(len(values)) if weighted else np.flatnonzero(values)
         zeros += len(values) - len(keep)
-        weighted = weighted or bool((values[keep] != 1).any())
+        unread = unread or (not weighted and bool((values[keep] != 1).any()))
         if len(keep) < len(values):
             major, minor = major[keep], minor[keep]
         if parts.layout == "csc":
             major, minor = minor, major
         if len(keep):
-            yield EdgeBlock(major.astype(np.uint32), minor.astype(np.uint32))
-    if weighted:
+            yield EdgeBlock(major.astype(np.uint32), minor.astype(np.uint32), weights)
+    if unread:
         notices.append("The values of the matrix were not read: it is ranked as an unweighted graph.")
     if zeros:
         notices.append(f"{zeros:,} entries are stored as zero and were left out.")

@@ -1,25 +1,29 @@
 """Matrix Market coordinate files: entry (i, j) is the edge i -> j, ids from 1.
 
-Values are not read, but an entry that is stored as zero is no edge.
+Values are weights where that is asked for; else they are not read, but an entry that is stored as zero is no
+edge.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from oocpr.errors import InputError
+from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import FileSource
 from oocpr.sources.block import MAX_NODES
 from oocpr.sources.compressed import ByteStream
 from oocpr.sources.lines import EdgeLines, LineReader
 from oocpr.sources.undirected import both_ways
+from oocpr.sources.weights import VALUES, check_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import EdgeBlock
 
 _FIELDS = ("pattern", "real", "integer")
+_VALUE_COLUMN = 3
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
@@ -32,12 +36,16 @@ class MatrixMarketFile(FileSource):
         The file, packed or not.
     labels
         A file with one label a row, or None.
+    weight
+        ``"values"`` where these are weights, else None.
 
     Raises
     ------
     InputError
         While blocks are read: no coordinate matrix of a known kind, not square, another number of entries
         than stated, or a line that cannot be read.
+    UsageError
+        Weights that are called otherwise; while blocks are read, those of a matrix without values.
 
     Examples
     --------
@@ -50,13 +58,33 @@ class MatrixMarketFile(FileSource):
     ([([0, 2], [2, 1])], 3)
     """
 
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        *,
+        weight: str | int | None = None,
+    ) -> None:
+        super().__init__(path, labels)
+        check_values(weight, self.title)
+        self.weighted = weight is not None
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the file, when it was changed, and whether values are weights."""
+        return self._with_weight(super().identity(), VALUES if self.weighted else None)
+
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ByteStream(self.places[0]) as stream:
             lines = LineReader(stream)
             field, symmetry = self._kind(lines)
             self.nodes, stated = self._sizes(lines)
             self._read_labels()
-            form = EdgeLines(first=1, nodes=self.nodes, valued=field != "pattern")
+            form = EdgeLines(
+                first=1,
+                nodes=self.nodes,
+                valued=field != "pattern" and not self.weighted,
+                weight=_VALUE_COLUMN if self.weighted else 0,
+            )
             for block in self._unread(lines.edges(max_edges, form)):
                 self.position = stream.position
                 both = [block] if symmetry == "general" else list(both_ways([block]))
@@ -73,8 +101,7 @@ class MatrixMarketFile(FileSource):
         if lines.zeros:
             self.notices.append(f"{lines.zeros:,} entries are stored as zero and were left out.")
 
-    @staticmethod
-    def _kind(lines: LineReader) -> tuple[str, str]:
+    def _kind(self, lines: LineReader) -> tuple[str, str]:
         words = (lines.peek() or "").lower().split()
         if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
             raise lines.error(
@@ -89,6 +116,12 @@ class MatrixMarketFile(FileSource):
         if symmetry not in _SYMMETRIES:
             raise lines.error(
                 f"the symmetry is {symmetry!r}.", f"Write it as one of: {', '.join(_SYMMETRIES)}."
+            )
+        if self.weighted and field == "pattern":
+            raise UsageError(f"{self.title} is a pattern without values.", "Leave the weight out.")
+        if self.weighted and symmetry == "skew-symmetric":
+            raise lines.error(
+                "one half of a skew-symmetric matrix is negative.", "Give a matrix whose values are weights."
             )
         lines.drop()
         return field, symmetry

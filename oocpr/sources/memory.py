@@ -10,6 +10,7 @@ from oocpr.errors import InputError
 from oocpr.sources.base import BaseSource
 from oocpr.sources.columns import id_block, two_ends
 from oocpr.sources.matrix import MatrixParts, matrix_blocks, square
+from oocpr.sources.weights import check_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +29,15 @@ class SparseMatrix(BaseSource):
         that are stored but zero are no edges.
     labels
         A file with one label a row, or None.
+    weight
+        ``"values"`` where these are weights, those that are zero among them; else None.
 
     Raises
     ------
     InputError
-        Not square, or more than 2^32 - 1 rows.
+        Not square, or more than 2^32 - 1 rows; while blocks are read, a value that is no weight.
+    UsageError
+        Weights that are called otherwise.
 
     Examples
     --------
@@ -42,8 +47,12 @@ class SparseMatrix(BaseSource):
     ([([0], [1])], 2)
     """
 
-    def __init__(self, matrix: Any, labels: AnyPath | None = None) -> None:
+    def __init__(
+        self, matrix: Any, labels: AnyPath | None = None, *, weight: str | int | None = None
+    ) -> None:
         super().__init__("matrix", "the matrix", labels)
+        check_values(weight, self.title)
+        self.weighted = weight is not None
         self.nodes = square(matrix.shape, self.title)
         self._matrix = matrix if matrix.format in ("csr", "csc", "coo") else matrix.tocoo()
 
@@ -57,7 +66,7 @@ class SparseMatrix(BaseSource):
             parts = MatrixParts(
                 matrix.format, matrix.shape[0], entries, matrix.indptr, matrix.indices, matrix.data
             )
-        yield from matrix_blocks(parts, max_edges, self.title, self.notices)
+        yield from matrix_blocks(parts, max_edges, self.title, self.notices, weighted=self.weighted)
 
 
 class EdgeArrays(BaseSource):

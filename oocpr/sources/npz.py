@@ -16,12 +16,14 @@ from numpy.lib import format as npy
 from oocpr.errors import InputError
 from oocpr.sources.base import FileSource
 from oocpr.sources.matrix import MatrixParts, matrix_blocks, square
+from oocpr.sources.weights import VALUES, check_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import EdgeBlock
 
 _LAYOUTS = {"csr": ("indptr", "indices"), "csc": ("indptr", "indices"), "coo": ("row", "col")}
@@ -58,11 +60,16 @@ class NpzFile(FileSource):
         A file of ``scipy.sparse.save_npz`` in CSR, CSC or COO. Entries that are stored but zero are no edges.
     labels
         A file with one label a row, or None.
+    weight
+        ``"values"`` where these are weights, those that are zero among them; else None.
 
     Raises
     ------
     InputError
-        While blocks are read: not such a file, damaged or cut, another layout, not square.
+        While blocks are read: not such a file, damaged or cut, another layout, not square, or a value that is
+        no weight.
+    UsageError
+        Weights that are called otherwise.
 
     Examples
     --------
@@ -75,6 +82,21 @@ class NpzFile(FileSource):
     [([0], [1])]
     """
 
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        *,
+        weight: str | int | None = None,
+    ) -> None:
+        super().__init__(path, labels)
+        check_values(weight, self.title)
+        self.weighted = weight is not None
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the file, when it was changed, and whether values are weights."""
+        return self._with_weight(super().identity(), VALUES if self.weighted else None)
+
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ExitStack() as opened:
             file = opened.enter_context(self.places[0].open())
@@ -82,7 +104,8 @@ class NpzFile(FileSource):
                 archive = opened.enter_context(zipfile.ZipFile(file))
                 parts = self._parts(archive, opened)
                 self._read_labels()
-                for block in self._unread(matrix_blocks(parts, max_edges, self.title, self.notices)):
+                blocks = matrix_blocks(parts, max_edges, self.title, self.notices, weighted=self.weighted)
+                for block in self._unread(blocks):
                     yield block
                     done = 0 if self.mark is None else int(self.mark["edges"])
                     self.position = (self.size or 0) * done // parts.entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import InputError
-from oocpr.sources.arrow import TableSource, chosen_columns
+from oocpr.sources.arrow import TableSource
 from oocpr.sources.base import FileSource
 from oocpr.sources.places import LocalFile, RemoteFile
 
@@ -28,7 +28,7 @@ class ParquetFiles(FileSource, TableSource):
     ----------
     path
         A file, a folder (all files below it that end in .parquet or .pq, ordered by path), or several.
-    labels, source, target
+    labels, source, target, weight
         See `oocpr.sources.arrow.TableSource`.
 
     Raises
@@ -37,7 +37,7 @@ class ParquetFiles(FileSource, TableSource):
         While blocks are read: columns that there are not.
     InputError
         While blocks are read: no such file, a damaged one, a missing end, or one that is neither a whole
-        number nor text.
+        number nor text; a missing weight, or one that cannot be.
 
     Examples
     --------
@@ -56,18 +56,21 @@ class ParquetFiles(FileSource, TableSource):
         labels: AnyPath | None = None,
         source: str | None = None,
         target: str | None = None,
+        *,
+        weight: str | int | None = None,
     ) -> None:
         FileSource.__init__(self, path, labels)
         name, title = self.name, self.title
         self.places = [file for place in self.places for file in _files(place)]
         FileSource.__init__(self, self.places, labels)
         self.name, self.title = name, title
-        self._columns = (source, target)
+        self._take_columns(source, target, weight)
 
     def identity(self) -> dict[str, Any] | None:
         """Tell the files, when they were changed, and which columns are read."""
         known = super().identity()
-        return None if known is None else {**known, "columns": list(self._columns)}
+        known = None if known is None else {**known, "columns": list(self._columns)}
+        return self._with_weight(known, self._weight)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         yield from self._blocks(self._batches(max_edges), max_edges)
@@ -82,7 +85,7 @@ class ParquetFiles(FileSource, TableSource):
                 try:
                     file = pq.ParquetFile(_handed(place, opened), buffer_size=_BUFFER_BYTES, pre_buffer=False)
                     names = file.schema_arrow.names
-                    columns = list(chosen_columns(names, *self._columns, str(place)))
+                    columns = self._chosen(names, str(place))
                     groups, done = _groups_behind(file.metadata, passed)
                     for batch in file.iter_batches(max_edges, row_groups=groups, columns=columns):
                         fresh = max(0, passed - done)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oocpr.sources.base import FileSource
 from oocpr.sources.lines import EdgeLines
+from oocpr.sources.weights import column_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import EdgeBlock
 
 
@@ -25,11 +27,16 @@ class TextFile(FileSource):
         The file, packed or not, or several.
     labels
         A file with one label a line, or None.
+    weight
+        Number of the column with weights, counted from 1, other columns being skipped; None where there are
+        none, and no more than two columns.
 
     Raises
     ------
     InputError
-        While blocks are read: a line without two node ids, a third column, an id that cannot be.
+        While blocks are read: a line without two node ids, a third column, an id or a weight that cannot be.
+    UsageError
+        A column that can have no weights.
 
     Examples
     --------
@@ -41,10 +48,27 @@ class TextFile(FileSource):
     [([3, 7], [7, 3])]
     """
 
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        *,
+        weight: str | int | None = None,
+    ) -> None:
+        super().__init__(path, labels)
+        self._weight = 0 if weight is None else column_number(weight)
+        self.weighted = weight is not None
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the files, when they were changed, and the column of weights."""
+        return self._with_weight(super().identity(), self._weight or None)
+
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
-        nodes = self.nodes
-        form = EdgeLines(signed=True) if nodes is None else EdgeLines(nodes=nodes)
+        nodes, weight = self.nodes, self._weight
+        form = (
+            EdgeLines(signed=True, weight=weight) if nodes is None else EdgeLines(nodes=nodes, weight=weight)
+        )
         for number, stream, lines in self._lines():
             for block in lines.edges(max_edges, form):
                 self._advance(stream)

@@ -92,7 +92,7 @@ class Undirected(BaseSource):
         self._follow()
 
     def _follow(self) -> None:
-        for name in ("size", "position", "nodes", "labels", "notices", "closed", "readable"):
+        for name in ("size", "position", "nodes", "labels", "notices", "closed", "weighted", "readable"):
             setattr(self, name, getattr(self._source, name))
 
     def identity(self) -> dict[str, Any] | None:

@@ -23,6 +23,7 @@ class Arrays:
         self.notices = []
         self.event = event
         self.weight = weight
+        self.weighted = weight is not None
         self.reads = 0
 
     def blocks(self, max_edges):
@@ -31,14 +32,16 @@ class Arrays:
             if self.event is not None and start >= self.src.size // 2:
                 self.event()
             part = slice(start, start + max_edges)
-            yield EdgeBlock(self.src[part], self.dst[part], self.weight)
+            yield EdgeBlock(
+                self.src[part], self.dst[part], None if self.weight is None else self.weight[part]
+            )
 
 
 class Named(Arrays):
     """A source of pairs of names, and of nodes that are given as such."""
 
-    def __init__(self, pairs, nodes=(), closed=None, readable=None):
-        super().__init__([], [])
+    def __init__(self, pairs, nodes=(), closed=None, readable=None, weight=None):
+        super().__init__([], [], weight=weight)
         self.name = "names"
         self.pairs, self.given = pairs, nodes
         self.closed = closed
@@ -49,7 +52,8 @@ class Named(Arrays):
             yield NodeBlock(strings(self.given))
         for start in range(0, len(self.pairs), max_edges):
             src, dst = zip(*self.pairs[start : start + max_edges], strict=True)
-            yield NameBlock(strings(src), strings(dst))
+            weight = None if self.weight is None else self.weight[start : start + max_edges]
+            yield NameBlock(strings(src), strings(dst), weight)
 
     def place(self, edge):
         return f"edge {edge}"

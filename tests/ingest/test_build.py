@@ -256,8 +256,10 @@ def test_a_source_without_nodes(tmp_path, arrays):
 
 
 def test_weights_are_not_dropped_silently(tmp_path, arrays):
+    source = arrays([0], [1], weight=np.ones(1))
+    source.weighted = False
     with pytest.raises(UsageError, match="weights"):
-        build_store(arrays([0], [1], weight=np.ones(1)), tmp_path / "g.zarr", memory=PLENTY)
+        build_store(source, tmp_path / "g.zarr", memory=PLENTY)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class TestFinished:
         ]
         done = finished(events)
         assert done.files == {"dealt": (1, 56)}
-        assert done.tiles == [(30, 8), (20, 9)]
+        assert done.tiles == [(30, 8, None), (20, 9, None)]
         assert (
             str(done) == "all 7 edges were read and numbered, and sorted into buckets, 2 tiles were written"
         )

@@ -1,0 +1,111 @@
+"""Weights of links: any numbers that are finite and not negative, as float64."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VALUES = "values"
+"""What the weights of a matrix are called."""
+
+REMEDY = "Give each link a finite weight of 0 or more."
+
+
+def first_wrong(weights: NDArray[np.float64]) -> tuple[int, str] | None:
+    """Find the first weight that cannot be, and say what it is; None where all can.
+
+    Examples
+    --------
+    >>> first_wrong(np.array([1.0, 0.0, -2.0])), first_wrong(np.array([np.inf])), first_wrong(np.zeros(1))
+    ((2, 'negative'), (0, 'not finite'), None)
+    """
+    fine = (weights >= 0) & (weights < np.inf)
+    if fine.all():
+        return None
+    place = int(np.argmin(fine))
+    return place, "negative" if -np.inf < weights[place] < 0 else "not finite"
+
+
+def weights_of(values: NDArray[Any], title: str, unit: str, first: int) -> NDArray[np.float64]:
+    """Take numbers as weights.
+
+    Parameters
+    ----------
+    values
+        Integers, truth values or floats of any width, shape (k,); rounded where float64 does not have them.
+    title, unit
+        What holds the values, and what one of its parts is called, such as "row"; for messages.
+    first
+        Number of the part with the first value.
+
+    Returns
+    -------
+    float64, shape (k,)
+        None of them is -0.0.
+
+    Raises
+    ------
+    InputError
+        A value that is no weight; names its place.
+
+    Examples
+    --------
+    >>> weights_of(np.array([1, 0], np.int8), "the table", "row", 0)
+    array([1., 0.])
+    """
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{title}: values of the type {values.dtype} are no weights.", REMEDY)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+        weights = values.astype(np.float64)
+    wrong = first_wrong(weights)
+    if wrong is not None:
+        place, why = wrong
+        raise InputError(
+            f"{title}: {unit} {first + place:,} has the weight {values[place]}, which is {why}.", REMEDY
+        )
+    weights += 0.0  # -0.0 + 0.0 is 0.0
+    return weights
+
+
+def column_number(weight: str | int) -> int:
+    """Take what a caller calls the column of weights of a text as its number, counted from 1.
+
+    Raises
+    ------
+    UsageError
+        No number, or that of a column that has an end of the links.
+
+    Examples
+    --------
+    >>> column_number("3")
+    3
+    """
+    text = str(weight)
+    if not text.isdecimal() or int(text) < 3:
+        raise UsageError(
+            f"{text!r} is no column of weights in lines of text, whose first two have the ends.",
+            "Give the number of the column, counted from 1: 3 as a rule.",
+        )
+    return int(text)
+
+
+def check_values(weight: str | int | None, title: str) -> None:
+    """Raise UsageError where the weights of a matrix are called anything but `VALUES`."""
+    if weight is not None and weight != VALUES:
+        raise UsageError(
+            f"{title} has values and no column {str(weight)!r}.", f"Call them {VALUES}: --weight {VALUES}."
+        )
+
+
+def no_weights(title: str) -> UsageError:
+    """Build the error for weights that are asked for where there are none."""
+    return UsageError(
+        f"{title} have no weights.",
+        "Leave the weight out, or give a source with a value beside each link: text, a table or a matrix.",
+    )
