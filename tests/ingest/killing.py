@@ -8,6 +8,7 @@ change names and files.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import resource
@@ -55,17 +56,15 @@ def kill_at(event: int, moment: str) -> None:
 def count_calls(last: int | None, folder: str) -> list[int]:
     """Count what changes names and files in a folder; let the process die before the call number `last`."""
     count = [0]
-    global LOG
-    LOG = os.open(str(Path(folder).parent / "calls.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    numbers = itertools.count(1)
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
         writes = (
             event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
         )
         if (writes or event in CALLS) and str(arguments[0]).startswith(folder):
-            count[0] += 1
-            os.write(LOG, f"{event} {arguments[0]}\n".encode())
-            if count[0] == last:
+            count[0] = number = next(numbers)  # whichever thread asks, each number comes once
+            if number == last:
                 kill()
 
     sys.addaudithook(watch)
