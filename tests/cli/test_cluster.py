@@ -47,6 +47,17 @@ def test_workers_import_and_add_to_the_same_store(oocpr_command: Run, links: Pat
     assert contents(tmp_path / "started.zarr") == contents(tmp_path / "found.zarr") == own
 
 
+def test_workers_rank_to_the_same_bits(oocpr_command: Run, links: Path, tmp_path: Path) -> None:
+    store = tmp_path / "g.zarr"
+    assert oocpr_command("import", links, "-o", store).code == 0
+    own, theirs = (
+        oocpr_command("rank", store, "--method", "mixed", "--stripes", 2, "-o", "-", *words)
+        for words in ((), ("--workers", 2))
+    )
+    assert (theirs.code, theirs.out) == (own.code, own.out) == (0, own.out)
+    assert theirs.out.count("\n") == 901
+
+
 @pytest.mark.slow
 def test_workers_generate_and_add_to_the_same_store(oocpr_command: Run, links: Path, tmp_path: Path) -> None:
     for name, words in (("own", ()), ("theirs", ("--workers", 2))):
