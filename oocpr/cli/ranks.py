@@ -13,6 +13,7 @@ from oocpr.cli.graphs import source_options
 from oocpr.cli.options import (
     Command,
     check_output,
+    cluster_options,
     device_options,
     emit,
     emit_json,
@@ -143,6 +144,7 @@ _WORTH_SAYING = 0.1
 @click.option(
     "--tmp", metavar="DIR", help="Where a SOURCE is imported to meanwhile.  [default: the system's]"
 )
+@cluster_options
 @click.pass_obj
 def rank(
     session: Session,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+import signal
+import threading
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import UsageError
@@ -52,11 +55,12 @@ def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             f"Workers cannot be used: {error}.", "Install what they need: pip install 'oocpr[cluster]'."
         ) from error
     if workers is not None:
-        threads = max(1, len(os.sched_getaffinity(0)) // workers)
-        with (
-            LocalCluster(n_workers=workers, threads_per_worker=threads, dashboard_address=":0") as cluster,
-            Client(cluster) as client,
-        ):
+        cores = max(1, len(os.sched_getaffinity(0)) // workers)
+        with ExitStack() as stack:
+            with _uninterrupted():
+                cluster = LocalCluster(n_workers=workers, threads_per_worker=cores, dashboard_address=":0")
+                stack.enter_context(cluster)
+                client = stack.enter_context(Client(cluster))
             yield client
         return
     try:
@@ -68,3 +72,23 @@ def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
         ) from error
     with client:
         yield client
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off meanwhile, and for good in processes begun meanwhile, as they end with this one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    # Processes take over what the thread blocks that begins them; the first one would unblock it.
+    resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if asked:
+        signal.raise_signal(signal.SIGINT)
