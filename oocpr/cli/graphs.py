@@ -309,17 +309,20 @@ def _imported(graph: Graph, seconds: float) -> str:
 
 def _described(facts: dict[str, Any]) -> str:
     edges = max(facts["edges"], 1)
+    weighted = facts["weighted"]
+    tiles = "columns, weights" if weighted else "columns"
     rows = [
         ("nodes", f"{facts['nodes']:,}"),
         ("edges", f"{facts['edges']:,}"),
-        ("dangling", f"{facts['dangling']:,} nodes without out-links"),
+        ("weighted", "yes" if weighted else "no"),
+        ("dangling", f"{facts['dangling']:,} nodes without out-links{' of any weight' * weighted}"),
         ("self-loops", f"{facts['self_loops']:,}"),
         ("duplicates", f"{facts['duplicates']:,} merged at import"),
         ("order", facts["order"]),
         ("names", facts["names"]),
         ("source", facts["source"]),
         ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
-        ("columns", f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
+        (tiles, f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
         ("whole store", f"{format_bytes(facts['store_bytes'])}, {facts['store_bytes'] / edges:.3f} B/edge"),
     ]
     arrays = [
