@@ -348,7 +348,7 @@ def _described(facts: dict[str, Any]) -> str:
     rows = [
         ("nodes", f"{facts['nodes']:,}"),
         ("edges", f"{facts['edges']:,}"),
-        ("dangling", f"{facts['dangling']:,} nodes without out-links"),
+        ("dangling", f"{facts['dangling']:,} nodes without out-links{' of any weight' * facts['weighted']}"),
         ("self-loops", f"{facts['self_loops']:,}"),
         ("duplicates", f"{facts['duplicates']:,} merged at import"),
         ("weights", weights),

@@ -220,7 +220,7 @@ def _room_for_piece(weights, items):  # noqa: ARG001
 def _join_piece(weights, first, count, out):  # noqa: ARG001
     if _none(weights):
         return lambda weights, first, count, out: None  # noqa: ARG005
-    return _join_into
+    return lambda weights, first, count, out: _join_into(weights, first, count, out)
 
 
 @inner()
