@@ -134,7 +134,7 @@ class Reader:
             return
         if (block.weight is not None) != self._weighted:
             raise UsageError(
-                f"{self._source.name} has blocks with weights and blocks without, or says that it has others.",
+                f"{self._source.name} says that it has {'' if self._weighted else 'no '}weights, and gives others.",
                 "Give every link a weight, or none.",
             )
         if isinstance(block, NameBlock):

@@ -62,7 +62,7 @@ def load_compiled(workspace: Workspace) -> None:
 
 
 def load_weighing(workspace: Workspace, how: str) -> None:
-    """Weigh one link, as an import does.
+    """Weigh a link that comes four times, with memory for all of them and without.
 
     Examples
     --------
@@ -72,12 +72,13 @@ def load_weighing(workspace: Workspace, how: str) -> None:
     ...     load_weighing(workspace, "sum")
     """
     weighted = how != "count"
-    edge = Edges.of(np.ones(3), np.zeros(3), np.ones(3) if weighted else None)
+    edge = Edges.of(np.ones(4), np.zeros(4), np.ones(4) if weighted else None)
     dealer = Dealer(workspace.file(), 1, None, weighted=weighted)
     dealer.plan(edge.dst)
     dealer.add(edge)
     [run] = dealer.runs()
-    [(_, weights, _)] = weighed_pieces(run, np.empty(3, np.uint64), np.empty(3), how)
     sums = OutWeights(2)
-    sums.add(np.ones(1, np.uint32), weights)
-    encode_segments(weights)
+    for space in (3, 4):
+        for _, weights, _ in weighed_pieces(run, np.empty(space, np.uint64), np.empty(space), how):
+            sums.add(np.ones(1, np.uint32), weights)
+            encode_segments(weights)
