@@ -76,8 +76,14 @@ def plan_run(
         Most bytes of a CUDA device; None for what it has free.
     rates
         Measured rates, to predict the time.
+
+    Raises
+    ------
+    UsageError
+        For what the graph, the method and the device do not go with.
     """
     from oocpr.engine.backends.cuda_device import is_cuda
+    from oocpr.engine.weighing import check_weighted
     from oocpr.plan.plan import choose_method, make_plan
 
     on_device = is_cuda(device)
@@ -88,6 +94,8 @@ def plan_run(
         )
     given = available_memory() if memory is None else parse_bytes(memory)
     facts = facts_of(graph.store)
+    if facts.weighted:
+        check_weighted(settings.method, device)
     if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
         settings = replace(settings, method="components", reads=USUAL_READS["components"])
 
@@ -142,16 +150,19 @@ def takes_tuned(asked: bool | None) -> bool:
 
 def facts_of(store: GraphStore) -> GraphFacts:
     """What a plan has to know of a stored graph."""
+    from oocpr.plan.memory import weighted_tile_bytes
     from oocpr.plan.plan import GraphFacts
 
     facts = store.attributes
+    most = facts.max_tile_bytes
     return GraphFacts(
         nodes=facts.nodes,
         edges=facts.edges,
         tiles=facts.tiles,
         tile_edges=facts.tile_edges,
-        column_bytes=facts.column_bytes,
-        most_tile_bytes=facts.max_tile_bytes,
+        column_bytes=facts.encoded_bytes,
+        most_tile_bytes=weighted_tile_bytes(most, facts.max_data_bytes) if facts.weighted else most,
         most_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
         local_share=facts.local_edges / max(facts.edges, 1),
+        weighted=facts.weighted,
     )

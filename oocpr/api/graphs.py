@@ -92,8 +92,8 @@ class Graph:
         dict
             ``nodes``, ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (merged at import),
             ``weighted``, ``weight_bytes_per_edge``, ``order``, ``names``, ``source``, ``tiles``,
-            ``tile_edges``, ``local_share`` (of edges inside their tile), ``bytes_per_edge`` (columns),
-            ``store_bytes``, ``arrays`` (bytes of each).
+            ``tile_edges``, ``local_share`` (of edges inside their tile), ``bytes_per_edge`` (columns and
+            weights), ``store_bytes``, ``arrays`` (bytes of each).
         """
         facts = self.store.attributes
         unnamed = "row numbers" if self.store.node_ids() is None else "ids of the source"
@@ -111,7 +111,7 @@ class Graph:
             "tiles": facts.tiles,
             "tile_edges": facts.tile_edges,
             "local_share": facts.local_edges / max(facts.edges, 1),
-            "bytes_per_edge": facts.column_bytes / max(facts.edges, 1),
+            "bytes_per_edge": facts.encoded_bytes / max(facts.edges, 1),
             "store_bytes": self.store.store_bytes(),
             "arrays": _array_sizes(Path(self.path)),
         }

@@ -73,9 +73,9 @@ def plan(
     from oocpr.engine.job import chosen_device
     from oocpr.engine.probe import measure_rates
 
-    device = chosen_device(device, kernel)
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
+    device = chosen_device(device, kernel, weighted=opened.store.attributes.weighted)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
     # The probe's own memory is none of the run's.
     base = process_bytes(opened)
@@ -222,7 +222,7 @@ def pagerank(
     opened = as_graph(graph, memory=memory, progress=progress)
     store = opened.store
     if client is None:
-        device = chosen_device(device, kernel)
+        device = chosen_device(device, kernel, weighted=store.attributes.weighted)
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
     begun = None  # once there, it is part of the process that the plan begins with

@@ -316,7 +316,7 @@ def _imported(graph: Graph, seconds: float, duplicates: str = "merge") -> str:
     facts = graph.info()
     edges, repeats = facts["edges"], facts["duplicates"]
     speed = float(f"{(edges + repeats) / max(seconds, 1e-9):.3g}")
-    weights = f"weights {facts['weight_bytes_per_edge']:.2f} B/edge, " if facts["weighted"] else ""
+    weights = f"{facts['weight_bytes_per_edge']:.2f} of them weights, " if facts["weighted"] else ""
     return (
         f"{graph.path}: {format_count(graph.nodes)} nodes, {format_count(edges)} edges, "
         f"{format_count(repeats)} duplicates {_BECAME[duplicates]}, "
@@ -331,6 +331,7 @@ def _imported(graph: Graph, seconds: float, duplicates: str = "merge") -> str:
 def _described(facts: dict[str, Any]) -> str:
     edges = max(facts["edges"], 1)
     weights = f"{facts['weight_bytes_per_edge']:.3f} B/edge" if facts["weighted"] else "none"
+    columns = facts["bytes_per_edge"] - facts["weight_bytes_per_edge"]
     rows = [
         ("nodes", f"{facts['nodes']:,}"),
         ("edges", f"{facts['edges']:,}"),
@@ -342,7 +343,7 @@ def _described(facts: dict[str, Any]) -> str:
         ("names", facts["names"]),
         ("source", facts["source"]),
         ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
-        ("columns", f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
+        ("columns", f"{columns:.3f} B/edge, all that is needed to decode them included"),
         ("whole store", f"{format_bytes(facts['store_bytes'])}, {facts['store_bytes'] / edges:.3f} B/edge"),
     ]
     arrays = [

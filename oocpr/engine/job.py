@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_baselines import Cut, Gather
     from oocpr.engine.settings import Settings
     from oocpr.engine.stream import TileBytes
+    from oocpr.engine.weighing import Unit
     from oocpr.plan.device import DeviceTiers
     from oocpr.plan.plan import GraphFacts, Plan
 
@@ -45,8 +46,15 @@ class RankedStore(Protocol):
     def encoded(self) -> TileBytes:
         """Encoded tiles."""
 
+    @property
+    def weights(self) -> TileBytes | None:
+        """Encoded weights of the tiles; None where the graph is not weighted."""
+
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
         """Out-degrees of the nodes lo .. hi - 1."""
+
+    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
+        """Weights that leave the nodes lo .. hi - 1."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,8 @@ class Job:
         Whether it takes the fastest shape that tuning has kept on the device.
     start
         What the run begins from, float64, shape (nodes,); None for the teleport vector.
+    unit
+        What weights are multiplied by; None where the graph is not weighted.
     token
         Names the run inside a process.
     """
@@ -84,6 +94,7 @@ class Job:
     kernel: str | None = None
     tuned: bool = False
     start: NDArray[np.float64] | None = None
+    unit: Unit | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -99,7 +110,10 @@ class Job:
     def make_backend(self) -> Backend:
         """Return what computes the run in this process."""
         facts = self.plan.facts if self.tuned else None
-        return make_backend(self.backend, self.threads, self.kernel, facts, self.plan.device)
+        name = self.backend
+        if isinstance(name, str):
+            name = chosen_device(name, self.kernel, weighted=self.unit is not None)
+        return make_backend(name, self.threads, self.kernel, facts, self.plan.device)
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
         """Rows and tiles of one stripe."""
@@ -164,16 +178,20 @@ def make_backend(
     raise UsageError(f"device {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}, or cuda:1.")
 
 
-def chosen_device(name: str, kernel: str | None) -> str:
+def chosen_device(name: str, kernel: str | None, *, weighted: bool = False) -> str:
     """Settle what ``"auto"`` stands for on this machine: a CUDA device where one can be used.
 
     Parameters
     ----------
     name, kernel
         As for `make_backend`; a kernel is only for a CUDA device.
+    weighted
+        Whether the graph has weights, which CUDA devices do not take yet.
     """
     if name != "auto":
         return name
+    if weighted:
+        return "cpu"
     try:
         open_device("cuda")
     except UsageError as error:

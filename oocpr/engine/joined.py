@@ -37,10 +37,16 @@ class JoinedStore:
         self.nodes = store.nodes
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
         self.encoded = JoinedTiles(store, tile_edges, cuts)
+        assert store.weights is None, "only CUDA devices take joined tiles, and they take no weights"
+        self.weights = None
 
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
         """See RankedStore."""
         return self._store.out_degree(lo, hi)
+
+    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
+        """See RankedStore."""
+        return self._store.out_weight(lo, hi)
 
 
 class JoinedTiles:

@@ -10,6 +10,7 @@ import numpy as np
 
 from oocpr.engine import method
 from oocpr.engine.job import Job
+from oocpr.engine.weighing import per_link, prepare_tile, tiles_of, unit_of
 from oocpr.plan.model import Rates
 
 if TYPE_CHECKING:
@@ -53,31 +54,33 @@ def measure_rates(
         When a tile's bytes are not what was written.
     """
     tiles = len(store.tile_rows) - 1
-    buffer = np.empty(store.encoded.max_bytes, np.uint8)
+    source = tiles_of(store)
+    buffer = np.empty(source.max_bytes, np.uint8)
     sizes: list[int] = []
 
     def read(turn: int) -> None:
         # Spread over the store, so that a cached beginning does not pass for the whole.
-        sizes.append(store.encoded.read_into(turn * 7919 % tiles, buffer))
+        sizes.append(source.read_into(turn * 7919 % tiles, buffer))
 
     turns, seconds = _repeat(read)
     store_bytes = sum(sizes[-turns:]) / seconds
 
     tile = tiles // 2
-    encoded = buffer[: store.encoded.read_into(tile, buffer)]
+    encoded = buffer[: source.read_into(tile, buffer)]
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     alone = replace(plan, stripes=((tile, tile + 1),))
-    job = Job("", settings, alone, backend, threads, kernel=kernel, tuned=tuned)
+    unit = unit_of(store, settings.reads)
+    job = Job("", settings, alone, backend, threads, kernel=kernel, tuned=tuned, unit=unit)
     worker = job.make_backend()
     spec = job.spec(store, 0)
-    state = worker.allocate(spec, store.out_degree(spec.row_begin, spec.row_end), None)
+    state = worker.allocate(spec, per_link(store, unit, spec), None)
     reads = worker.allocate_reads(store.nodes, spec.reads, spec.proposals)
-    begin = method.begin(settings, 1, 1 / store.nodes)
+    begin = method.begin(settings, 1, 1 / store.nodes if unit is None else 1 / store.nodes / unit.least)
     publish = method.publish_step(settings, begin, 0)
     stored, pushed = worker.publish(state, publish)
     worker.load(reads, spec.row_begin, stored)
     step = method.sweep_step(settings, begin, store.nodes, [pushed])
-    prepared = worker.prepare(encoded, store.nodes, plan.decoded)
+    prepared = prepare_tile(worker, encoded, unit, store.nodes, plan.decoded)
     rows = (spec.row_begin, spec.row_end)
 
     def sweep(_: int) -> None:

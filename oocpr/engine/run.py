@@ -10,6 +10,7 @@ from oocpr.engine import method
 from oocpr.engine.crew import Crew, LocalCrew
 from oocpr.engine.job import Job
 from oocpr.engine.solution import PassRecord, Solution
+from oocpr.engine.weighing import check_weighted, unit_of
 from oocpr.errors import UsageError
 from oocpr.progress import silent
 from oocpr.units import format_bytes
@@ -83,12 +84,17 @@ def solve(
         When the plan does not fit its memory.
     DamagedError
         When a tile's bytes are not what was written.
+    UsageError
+        When the graph is weighted and the method, the reads or the backend cannot have that.
     """
     plan.validate()
+    if store.weights is not None:
+        check_weighted(settings.method, backend)
     if settings.method == "components":
         return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start)
+    unit = unit_of(store, settings.reads)
+    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start, unit)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:
@@ -181,7 +187,8 @@ def _iterate(
 def _largest_push(job: Job, store: RankedStore) -> float:
     """Largest first push per out-link; an upper bound is enough."""
     begun = job.teleport if job.start is None else job.start
-    return 1 / store.nodes if begun is None else float(begun.max())
+    most = 1 / store.nodes if begun is None else float(begun.max())
+    return most if job.unit is None else most / job.unit.least
 
 
 def _note(record: PassRecord, edges: int) -> str:

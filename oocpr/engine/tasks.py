@@ -19,6 +19,7 @@ from oocpr.engine.backends.base import Streams
 from oocpr.engine.exchange import exchange
 from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
+from oocpr.engine.weighing import per_link, prepare_tile, tiles_of
 from oocpr.plan.tiers import RING_SLOTS
 from oocpr.progress import silent
 
@@ -78,7 +79,7 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
         settings.reads,
         spec.proposals,
     ).backend
-    degree = store.out_degree(spec.row_begin, spec.row_end)
+    degree = per_link(store, job.unit, spec)
     rows = slice(spec.row_begin, spec.row_end)
     teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
 
@@ -105,9 +106,10 @@ def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpe
         )
 
     def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
-        return backend.prepare(encoded.copy() if stays else encoded, spec.nodes, stays and plan.decoded)
+        kept = encoded.copy() if stays else encoded
+        return prepare_tile(backend, kept, job.unit, spec.nodes, stays and plan.decoded)
 
-    return TileStream(store.encoded, tiles, plan.resident(index), RING_SLOTS, job.readers, prepare)
+    return TileStream(tiles_of(store), tiles, plan.resident(index), RING_SLOTS, job.readers, prepare)
 
 
 def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:

@@ -14,6 +14,24 @@ PADDING = 3 * 2**17
 """Bytes that fill up the slices of sixteen rows in which a tile's columns are kept decoded."""
 
 
+WEIGHED_EDGE = 20
+"""Bytes of an edge of one weighted tile, beside its column: its weight as it is decoded and as it is laid
+out (8 each), and for sweeps inside the tile (4)."""
+
+_FRAME = 16
+
+
+def weighted_tile_bytes(columns: int, weights: int) -> int:
+    """Most bytes of a tile with its weights behind it, by the most of both.
+
+    Examples
+    --------
+    >>> weighted_tile_bytes(100, 50)
+    178
+    """
+    return _FRAME + -(-columns // _FRAME) * _FRAME + weights
+
+
 @dataclass(frozen=True)
 class Need:
     """Bytes that a run keeps at its peak, by what they are.
@@ -23,15 +41,15 @@ class Need:
     base
         The process before the run: interpreter, libraries, compiled kernels.
     vectors
-        Ranks and residual (8 each), out-degree (4) and, when mixing, the proposal (4), a row;
-        8 more where the teleport vector is not uniform.
+        Ranks and residual (8 each), out-degree (4, or the weight that leaves, 8) and, when mixing, the
+        proposal (4), a row; 8 more where the teleport vector is not uniform.
     history
         Change and step of each remembered pass, 4 bytes each, a row.
     reads
         The last push as it was made and, with the proposal, as other rows read it, for all nodes.
     scratch
-        Of one tile: columns (4 an edge), when mixing those inside the tile twice more (8 an edge); sums (36)
-        and places (28) a row.
+        Of one tile: columns (4 an edge), when mixing those inside the tile twice more (8 an edge), and
+        weights (WEIGHED_EDGE); sums (36) and places (28) a row.
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -61,6 +79,7 @@ def run_need(
     mixed: bool,
     mixing: int,
     personalized: bool,
+    weighted: bool = False,
 ) -> Need:
     """Bytes of a run in one process.
 
@@ -71,12 +90,13 @@ def run_need(
     >>> need.vectors, need.history, need.reads, need.ring
     (24000, 40000, 6000, 400)
     """
+    scratch = tile_edges * (12 if mixed else 4) + (most_tile_rows + 1) * 64 + (PADDING if mixed else 0)
     return Need(
         base=base,
-        vectors=nodes * (8 + 8 + 4 + (4 if mixed else 0) + (8 if personalized else 0)),
+        vectors=nodes * (8 + 8 + (8 if weighted else 4) + (4 if mixed else 0) + (8 if personalized else 0)),
         history=nodes * 8 * mixing if mixed else 0,
         reads=nodes * READ_BYTES[reads] * (3 if mixed else 2),
-        scratch=tile_edges * (12 if mixed else 4) + (most_tile_rows + 1) * 64 + (PADDING if mixed else 0),
+        scratch=scratch + (tile_edges * WEIGHED_EDGE + 3 * PADDING if weighted else 0),
         ring=ring_slots * most_tile_bytes,
     )
 
@@ -105,12 +125,15 @@ def whole_need(*, base: int, nodes: int, edges: int, most_tile_bytes: int, perso
     )
 
 
-def decoded_bytes(nodes: int, edges: int, tiles: int, mixed: bool) -> int:
+def decoded_bytes(nodes: int, edges: int, tiles: int, mixed: bool, weighted: bool = False) -> int:
     """Bytes of a graph's tiles that are kept decoded; when mixing, the columns inside tiles twice more.
+
+    Weights take 8 an edge, and when mixing 4 more for those inside tiles.
 
     Examples
     --------
     >>> decoded_bytes(10, 100, 0, True), decoded_bytes(10, 100, 0, False)
     (1520, 720)
     """
-    return edges * (12 if mixed else 4) + nodes * 32 + tiles * PADDING
+    weights = edges * (12 if mixed else 8) + tiles * 2 * PADDING if weighted else 0
+    return edges * (12 if mixed else 4) + nodes * 32 + tiles * PADDING + weights

@@ -35,11 +35,13 @@ class GraphFacts:
     nodes, edges, tiles, tile_edges
         As stored.
     column_bytes
-        Encoded bytes of all tiles.
+        Encoded bytes of all tiles, their weights included.
     most_tile_bytes, most_tile_rows
         Of the largest tile.
     local_share
         Share of edges that stay inside the rows of their tile, in [0, 1].
+    weighted
+        Whether edges have weights.
     """
 
     nodes: int
@@ -50,6 +52,7 @@ class GraphFacts:
     most_tile_bytes: int
     most_tile_rows: int
     local_share: float
+    weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class Plan:
         kept = self.cached_tiles * facts.most_tile_bytes
         if not self.decoded:
             return kept
-        return kept + decoded_bytes(facts.nodes, facts.edges, facts.tiles, self.method == "mixed")
+        return kept + _decoded(facts, self.method == "mixed")
 
     @property
     def streamed_bytes(self) -> int:
@@ -165,6 +168,7 @@ class Plan:
                 "store": self.streamed_bytes,
                 **({} if self.device is None else self.device.to_json()),
             },
+            "weighted": self.facts.weighted,
             "memory": self.memory,
             "needed": self.need.total,
             "fits": self.fits,
@@ -188,9 +192,11 @@ class Plan:
         method = f"{self.method}, reads {self.reads}"
         if self.method == "mixed":
             method += f", mixing {self.mixing}, sweeps a tile {self.sweeps}"
+        graph = f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"
+        graph += ", weighted" * facts.weighted
         cache = f"{self.cached_tiles} tiles{', decoded' * self.decoded}, {format_bytes(self.cache_bytes)}"
         rows = [
-            ("graph", f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"),
+            ("graph", graph),
             ("tiles", tiles),
             ("method", method),
             ("process", format_bytes(need.base)),
@@ -270,6 +276,7 @@ def make_plan(
             mixed=mixed,
             mixing=remembered,
             personalized=personalized,
+            weighted=facts.weighted,
         )
 
     remembered = (min(mixing, DEVICE_MIXING) if on_device else mixing) if mixed else 0
@@ -281,7 +288,7 @@ def make_plan(
     chosen = (sweeps or usual) if mixed else 1
     cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
     left = memory - needed.total - cached * facts.most_tile_bytes
-    decoded = cached == facts.tiles and decoded_bytes(facts.nodes, facts.edges, facts.tiles, mixed) <= left
+    decoded = cached == facts.tiles and _decoded(facts, mixed) <= left
     passes = predicted_passes(damping, tol, method)
     seconds = None
     if rates is not None:
@@ -313,10 +320,14 @@ def choose_method(facts: GraphFacts, *, memory: int, base: int, personalized: bo
     >>> choose_method(small, memory=2**25, base=0, personalized=False)
     'mixed'
     """
-    if facts.edges > MOST_WHOLE_EDGES:
+    if facts.weighted or facts.edges > MOST_WHOLE_EDGES:
         return "mixed"
     whole = _whole_plan(facts, 0.85, 1e-10, memory, base, personalized, None)
     return "components" if whole.fits else "mixed"
+
+
+def _decoded(facts: GraphFacts, mixed: bool) -> int:
+    return decoded_bytes(facts.nodes, facts.edges, facts.tiles, mixed, facts.weighted)
 
 
 def _whole_plan(

@@ -40,7 +40,7 @@ class Report:
     gteps
         edges x passes / (seconds - compile_seconds) / 1e9.
     bytes_per_edge
-        Encoded column bytes of an edge, that is, what one pass moves for it.
+        Encoded bytes of an edge, its weight included, that is, what one pass moves for it.
     bytes_read
         Encoded bytes that came from the store in the whole run; less than passes x edges x bytes_per_edge
         where memory held a part of them.
@@ -151,7 +151,7 @@ def report_of(
         seconds=solution.seconds,
         compile_seconds=compile_seconds,
         gteps=store.edges * solution.passes / (solution.seconds - compile_seconds) / 1e9,
-        bytes_per_edge=store.attributes.column_bytes / max(store.edges, 1),
+        bytes_per_edge=store.attributes.encoded_bytes / max(store.edges, 1),
         bytes_read=solution.bytes_read,
         peak_memory=solution.peak_memory,
         peak_device_memory=solution.peak_device_memory,

@@ -87,7 +87,7 @@ def plan_of(
     plan = decide(memory=PLENTY)
     if kept != "decoded":
         tiles = {"packed": store.tiles, "some": store.tiles // 3, "none": 0}[kept]
-        plan = decide(memory=plan.need.total + tiles * store.attributes.max_tile_bytes)
+        plan = decide(memory=plan.need.total + tiles * plan.facts.most_tile_bytes)
         assert plan.cached_tiles == tiles
     assert plan.decoded == (kept == "decoded")
     return plan
@@ -152,9 +152,11 @@ class Passed:
 def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
     """Do `count` passes with the functions that a run is made of, and look at all rows after each."""
     stripes = [tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
-    degree = np.maximum(store.out_degree(0, store.nodes), 1)
+    factor, least = (1.0, 1.0) if job.unit is None else job.unit
+    degree = store.out_weight(0, store.nodes) * factor
+    degree[degree == 0] = 1
     uniform = job.teleport is None and job.start is None
-    state = method.begin(job.settings, len(stripes), 1 / store.nodes if uniform else 1.0)
+    state = method.begin(job.settings, len(stripes), (1 / store.nodes if uniform else 1.0) / least)
     p = np.zeros(store.nodes)
     try:
         for _ in range(count):

@@ -185,7 +185,7 @@ class Backend(Protocol):
     def allocate(
         self,
         spec: StripeSpec,
-        degree: NDArray[np.uint32],
+        degree: NDArray[Any],
         teleport: NDArray[np.float64] | None,
         start: NDArray[np.float64] | None = None,
     ) -> Any:
@@ -194,7 +194,8 @@ class Backend(Protocol):
         Parameters
         ----------
         degree
-            uint32, shape (rows,).
+            Out-degrees, uint32, shape (rows,); or the weight that leaves each row, float64, in the unit in
+            which its links' weights are, whose array the state may keep.
         teleport
             float64, shape (rows,); None where uniform.
         start
@@ -261,6 +262,31 @@ class Backend(Protocol):
 
     def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
         """Sum of p and r of the stripe's rows; float64, shape (rows,)."""
+
+
+@runtime_checkable
+class Weighs(Protocol):
+    """A backend that takes weighted graphs."""
+
+    def prepare_weighted(
+        self,
+        encoded: NDArray[np.uint8],
+        weights: NDArray[np.uint8],
+        factor: float,
+        nodes: int,
+        decode: bool,
+    ) -> Any:
+        """Do what `prepare` does for a tile with weights.
+
+        Parameters
+        ----------
+        encoded, nodes, decode
+            As for `prepare`.
+        weights
+            The segments of the weights of its links.
+        factor
+            Power of two by which they are multiplied.
+        """
 
 
 @runtime_checkable

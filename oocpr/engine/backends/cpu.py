@@ -24,11 +24,13 @@ from oocpr.engine.backends.cpu_tile import (
     sweep_decoded,
     sweep_packed,
 )
+from oocpr.engine.backends.cpu_weights import Weights, divisors, joined_weights, weights_of
 from oocpr.engine.backends.team import Team, usable_cores
 from oocpr.engine.reads import READS
 from oocpr.errors import DamagedError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import PackedTile, parse_tile
+from oocpr.store.segments import parse_segments
 from oocpr.store.unpacking import decode_columns, expand_segments
 
 if TYPE_CHECKING:
@@ -78,12 +80,15 @@ class CpuTile:
         Its links decoded, where they are kept.
     inside
         The links that stay inside the tile, once they have been picked out and are kept.
+    weights
+        Weights of its links as they are stored; None where the graph has none.
     """
 
     packed: PackedTile
     links: Links | None = None
     slices: Slices | None = None
     inside: Inside | None = None
+    weights: Weights | None = None
 
 
 class CpuBackend:
@@ -104,7 +109,7 @@ class CpuBackend:
     def allocate(
         self,
         spec: StripeSpec,
-        degree: NDArray[np.uint32],
+        degree: NDArray[Any],
         teleport: NDArray[np.float64] | None,
         start: NDArray[np.float64] | None = None,
     ) -> CpuState:
@@ -116,7 +121,7 @@ class CpuBackend:
             Rows(
                 np.zeros(rows),
                 np.zeros(rows),
-                degree,
+                divisors(degree),
                 teleport,
                 np.zeros(rows if spec.proposals else 0, np.float32),
                 np.zeros((slots, rows), np.float32),
@@ -164,14 +169,24 @@ class CpuBackend:
 
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CpuTile:
         """See Backend."""
-        packed = parse_tile(encoded)
+        return self._prepared(parse_tile(encoded), None, nodes, decode)
+
+    def prepare_weighted(
+        self, encoded: NDArray[np.uint8], weights: NDArray[np.uint8], factor: float, nodes: int, decode: bool
+    ) -> CpuTile:
+        """See Weighs."""
+        packed, segments = parse_tile(encoded), parse_segments(weights)
+        return self._prepared(packed, weights_of(segments, packed.edges, factor), nodes, decode)
+
+    def _prepared(self, packed: PackedTile, weights: Weights | None, nodes: int, decode: bool) -> CpuTile:
         if not decode:
-            return CpuTile(packed)
+            return CpuTile(packed, weights=weights)
         links, starts = Scratch().links(packed, packed.edges)
         expand_segments(packed, links.positions, starts, links.segments)
         decode_columns(packed, links.positions, starts, links.columns)
         _check_column(int(links.columns.max(initial=0)), nodes)
-        return CpuTile(packed, links, slice_tile(packed, links, nodes))
+        joined = None if weights is None else joined_weights(weights, packed.edges)
+        return CpuTile(packed, links, slice_tile(packed, links, nodes, joined), weights=weights)
 
     def sweep_tile(
         self,
@@ -205,12 +220,13 @@ class CpuBackend:
         )
         picking = scratch.picking(owned, local and not picked)
         if tile.links is None or tile.slices is None:
-            self._sweep_packed(scratch, packed, local, shape, (picking, *rest))
+            self._sweep_packed(scratch, tile, local, shape, (picking, *rest))
         else:
+            weights = tile.weights
             if local and not picked:
-                tile.inside = Scratch().inside(packed, owned, local)
-            inside = tile.inside or scratch.inside(packed, owned, False)
-            self._team.run(sweep_decoded, tile.slices, shape, tile.links, inside, picking, *rest)
+                tile.inside = Scratch().inside(packed, owned, local, weights is not None)
+            inside = tile.inside or scratch.inside(packed, owned, False, weights is not None)
+            self._team.run(sweep_decoded, tile.slices, shape, tile.links, weights, inside, picking, *rest)
             # From here on the slices hold them.
             tile.links = tile.links._replace(columns=NOTHING)
         self._scratch.append(scratch)
@@ -223,15 +239,14 @@ class CpuBackend:
         except IndexError:
             return Scratch()
 
-    def _sweep_packed(
-        self, scratch: Scratch, packed: PackedTile, local: bool, shape: Shape, rest: Any
-    ) -> None:
+    def _sweep_packed(self, scratch: Scratch, tile: CpuTile, local: bool, shape: Shape, rest: Any) -> None:
+        packed, weights = tile.packed, tile.weights
         team = self._team.size
         links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024)
         expand_segments(packed, links.positions, starts, links.segments)
         most = np.zeros(team, np.uint32)
-        inside = scratch.inside(packed, shape.owned, local)
-        self._team.run(sweep_packed, packed, starts, local, most, shape, links, inside, *rest)
+        inside = scratch.inside(packed, shape.owned, local, weights is not None)
+        self._team.run(sweep_packed, packed, starts, local, most, shape, links, weights, inside, *rest)
         _check_column(int(most.max()), shape.nodes)
 
     def sums(self, state: CpuState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:  # noqa: ARG002

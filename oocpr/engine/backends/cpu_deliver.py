@@ -13,6 +13,7 @@ from __future__ import annotations
 from numba import uint32, uint64
 
 from oocpr.engine.backends.cpu_numbers import widen
+from oocpr.engine.backends.cpu_weights import weighed
 from oocpr.jit import entry, inner
 from oocpr.store.unpacking import decode_block
 
@@ -61,24 +62,24 @@ def decode_piece(tile, piece, positions, starts, columns, at, block, scratch):
 
 
 @inner(inline="always")
-def _sum_pushes(reads, table, columns, begin, end):
+def _sum_pushes(reads, table, columns, weights, at, begin, end):
     # One plain chain of additions: the processor overlaps the chains of several rows, and two accumulators
     # a row, or an unrolled loop, made short rows two to four times slower.
     pushed = 0.0
     for i in range(begin, end):
-        pushed += widen(reads[uint64(columns[i])], table)
+        pushed += weighed(widen(reads[uint64(columns[i])], table), weights, i - at)
     return pushed
 
 
 @inner(inline="always")
-def _sum_both(reads, table, columns, begin, end, low, span, nothing):
+def _sum_both(reads, table, columns, weights, at, begin, end, low, span, nothing):
     pushed = 0.0
     proposed = 0.0
     for i in range(begin, end):
         node = uint64(columns[i])
-        pushed += widen(reads[uint64(2) * node], table)
+        pushed += weighed(widen(reads[uint64(2) * node], table), weights, i - at)
         earlier = node if node - low < span else nothing
-        proposed += widen(reads[uint64(2) * earlier + uint64(1)], table)
+        proposed += weighed(widen(reads[uint64(2) * earlier + uint64(1)], table), weights, i - at)
     return pushed, proposed
 
 
@@ -90,6 +91,7 @@ def deliver_piece(
     positions,
     segments,
     columns,
+    weights,
     at,
     reads,
     table,
@@ -104,8 +106,8 @@ def deliver_piece(
 
     Parameters
     ----------
-    columns, at
-        The piece's columns are ``columns[at:]``.
+    columns, weights, at
+        The piece's columns are ``columns[at:]``, its weights all of `weights`, which may be None.
     both
         Whether proposals are gathered too, those of nodes low .. low + span - 1; `reads` then holds push and
         proposal of each node side by side, and zeros after the last.
@@ -121,20 +123,24 @@ def deliver_piece(
     nothing = uint64(reads.size // 2 - 1)
     if both:
         pushes[heads + piece], proposals[heads + piece] = _sum_both(
-            reads, table, columns, base + offset, head + offset, low, span, nothing
+            reads, table, columns, weights, uint64(at), base + offset, head + offset, low, span, nothing
         )
     else:
-        pushes[heads + piece] = _sum_pushes(reads, table, columns, base + offset, head + offset)
+        pushes[heads + piece] = _sum_pushes(
+            reads, table, columns, weights, uint64(at), base + offset, head + offset
+        )
     begin = head
     while begin < stop:
         end = min(uint64(positions[k + uint64(1)]), stop)
         row = uint64(segments[k])
         if both:
             pushes[row], proposals[row] = _sum_both(
-                reads, table, columns, begin + offset, end + offset, low, span, nothing
+                reads, table, columns, weights, uint64(at), begin + offset, end + offset, low, span, nothing
             )
         else:
-            pushes[row] = _sum_pushes(reads, table, columns, begin + offset, end + offset)
+            pushes[row] = _sum_pushes(
+                reads, table, columns, weights, uint64(at), begin + offset, end + offset
+            )
         begin = end
         k += uint64(1)
 

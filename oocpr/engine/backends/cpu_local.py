@@ -19,6 +19,7 @@ from numba import float32, uint64
 
 from oocpr.engine.backends.cpu_seats import first_base, first_long, first_row, first_seat, region_begin
 from oocpr.engine.backends.cpu_slices import ABREAST
+from oocpr.engine.backends.cpu_weights import weighed
 from oocpr.jit import inner
 
 
@@ -72,10 +73,10 @@ def _sweep_long(low, at, many, inside, start, value, sends):
         # Sixteen chains of additions: one chain would wait for each to end.
         while i + uint64(ABREAST) <= end:
             for lane in range(uint64(ABREAST)):
-                lanes[lane] += sends[uint64(inside.columns[i + lane])]
+                lanes[lane] += weighed(sends[uint64(inside.columns[i + lane])], inside.shares, i + lane)
             i += uint64(ABREAST)
         for lane in range(end - i):
-            lanes[lane] += sends[uint64(inside.columns[i + lane])]
+            lanes[lane] += weighed(sends[uint64(inside.columns[i + lane])], inside.shares, i + lane)
         total = float32(0.0)
         for lane in range(uint64(ABREAST)):
             total += lanes[lane]
@@ -103,7 +104,7 @@ def sweep_region(region, edges, nonempty, positions, segments, owned, inside, st
         end = uint64(inside.bases[at + s + uint64(1)])
         while i < end:
             for lane in range(uint64(ABREAST)):
-                lanes[lane] += sends[uint64(inside.columns[i + lane])]
+                lanes[lane] += weighed(sends[uint64(inside.columns[i + lane])], inside.shares, i + lane)
             i += uint64(ABREAST)
         seat = low + s * uint64(ABREAST)
         for lane in range(uint64(ABREAST)):

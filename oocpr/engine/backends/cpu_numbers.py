@@ -41,7 +41,7 @@ def _bitcast(result: Any, source: Any, llvm: Any) -> Any:
 _float_of = _bitcast(types.float32, types.uint32, ir.FloatType())
 _bits_of = _bitcast(types.uint32, types.float32, ir.IntType(32))
 _bits_of_double = _bitcast(types.uint64, types.float64, ir.IntType(64))
-_double_of = _bitcast(types.float64, types.uint64, ir.DoubleType())
+double_of = _bitcast(types.float64, types.uint64, ir.DoubleType())
 
 
 def widen(stored: Any, table: Any) -> float:
@@ -85,7 +85,7 @@ def _to_bits8(reads, value, scale):  # noqa: ARG001
         return uint8(0)
     bits = _bits_of_double(size)
     octave = int64(bits >> uint64(52)) - int64(1023)
-    mantissa = _double_of((bits & uint64(0xFFFFFFFFFFFFF)) | uint64(0x3FF0000000000000))
+    mantissa = double_of((bits & uint64(0xFFFFFFFFFFFFF)) | uint64(0x3FF0000000000000))
     step = int64(mantissa >= _M0)
     step += int64(mantissa >= _M1)
     step += int64(mantissa >= _M2)

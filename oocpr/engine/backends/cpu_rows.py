@@ -11,10 +11,11 @@ apart. The blocks' sums are added in order, so they do not depend on the number 
 
 from __future__ import annotations
 
-from numba import float32, float64, uint32, uint64
+from numba import float32, float64, uint64
 
 from oocpr.engine.backends.cpu_numbers import narrowed, widen
 from oocpr.engine.backends.cpu_sums import add_up, dot, norm
+from oocpr.engine.backends.cpu_weights import dangles, divisor
 from oocpr.jit import inner
 
 BLOCK = 1024
@@ -83,15 +84,15 @@ def publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, tabl
     stored = pushed[begin:end]
     _first_push(kind, count, p, r, rows.push, start, uniform, rows.steps, slots, thetas, begin, out)
     for i in range(count):
-        stored[i] = narrowed(pushed, out[i] / float64(max(degree[i], uint32(1))), scale)
+        stored[i] = narrowed(pushed, out[i] / divisor(degree[i]), scale)
     for i in range(count):
-        out[i] = widen(stored[i], table) * float64(max(degree[i], uint32(1)))
+        out[i] = widen(stored[i], table) * divisor(degree[i])
     for i in range(count):
         p[i] += out[i]
     sums[block, 1] = add_up(out, count)
     sums[block, 2] = add_up(p, count)
     for i in range(count):
-        out[i] = out[i] if degree[i] == uint32(0) else 0.0
+        out[i] = out[i] if dangles(degree[i]) else 0.0
     sums[block, 0] = add_up(out, count)
 
 
@@ -121,7 +122,7 @@ def update_block(
     stored = pushed[begin + offset : end + offset]
     delivered = pushes[begin:end]
     for i in range(count):
-        out[i] = widen(stored[i], table) * float64(max(degree[i], uint32(1)))
+        out[i] = widen(stored[i], table) * divisor(degree[i])
     if rows.teleport.size:
         teleport = rows.teleport[begin + offset : end + offset]
         for i in range(count):
@@ -178,14 +179,14 @@ def end_sweeps(begin, end, first, offset, rows, pushed, reads, table, scale, tot
         stored = pushed[begin + offset : end + offset]
         step = rows.steps[slot, begin + offset : end + offset]
         for i in range(count):
-            out[i] = widen(stored[i], table) * float64(max(degree[i], uint32(1)))
+            out[i] = widen(stored[i], table) * divisor(degree[i])
         for i in range(count):
             step[i] = float32(out[i] + (float64(proposal[i]) - float64(push[i])))
     for i in range(count):
         push[i] = proposal[i]
     place = uint64(2) * (begin + first) + uint64(1)
     for i in range(count):
-        value = float64(proposal[i]) / float64(max(degree[i], uint32(1)))
+        value = float64(proposal[i]) / divisor(degree[i])
         reads[place + uint64(2) * i] = narrowed(reads, value, scale)
 
 
@@ -195,5 +196,5 @@ def peak_block(begin, end, offset, values, degree):
     most = 0.0
     for t in range(begin, end):
         i = t + offset
-        most = max(most, abs(float64(values[i])) / float64(max(degree[i], uint32(1))))
+        most = max(most, abs(float64(values[i])) / divisor(degree[i]))
     return most

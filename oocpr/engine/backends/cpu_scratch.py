@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 NOTHING = np.empty(0, np.uint32)
 
 
-def slice_tile(tile: PackedTile, links: Links, nodes: int) -> Slices:
+def slice_tile(
+    tile: PackedTile, links: Links, nodes: int, weights: NDArray[np.float64] | None = None
+) -> Slices:
     """Lay all links of a decoded tile out in slices.
 
     Parameters
@@ -31,6 +33,8 @@ def slice_tile(tile: PackedTile, links: Links, nodes: int) -> Slices:
         Decoded, with all columns.
     nodes
         Nodes of the graph; the number past the last reads zero.
+    weights
+        Of the links, float64, shape (edges,); kept as float32 where that is exact.
     """
     pieces = int(pieces_of(tile.edges))
     parts = tile.nonempty + pieces
@@ -42,11 +46,18 @@ def slice_tile(tile: PackedTile, links: Links, nodes: int) -> Slices:
     bases = np.empty(slices + 1, np.uint32)
     places = np.empty(slices * ABREAST, np.uint32)
     columns = np.empty(tile.edges + ABREAST * longest, np.uint32)
+    exact: NDArray[Any] | None = weights
+    laid = None
+    if weights is not None:
+        half = weights.astype(np.float32)
+        exact = half if np.array_equal(half, weights) else weights
+        laid = np.empty(columns.size, exact.dtype)
     used = slice_rows(
         begins, ends, targets, count, longest, links.columns, np.uint32(nodes), np.uint32(heads + pieces),
-        np.empty(longest + 2, np.uint32), bases, places, 0, columns,
+        np.empty(longest + 2, np.uint32), bases, places, 0, columns, exact, laid,
     )  # fmt: skip
-    return Slices(bases, places, columns[: int(used)].copy())
+    kept = None if laid is None else laid[: int(used)].copy()
+    return Slices(bases, places, columns[: int(used)].copy(), kept)
 
 
 class Scratch:
@@ -79,9 +90,10 @@ class Scratch:
         )
         return links, self._take("starts", tile.nonempty, np.uint32)
 
-    def inside(self, tile: PackedTile, owned: int, wanted: bool) -> Inside:
+    def inside(self, tile: PackedTile, owned: int, wanted: bool, weighted: bool) -> Inside:
         """Arrays of the links that stay inside a tile; empty where they are not `wanted`."""
         edges, rows, sitting = (tile.edges, tile.nonempty, seats(owned)) if wanted else (0, 0, 0)
+        places = edges + REGIONS * PADDING if wanted else 0
         return Inside(
             self._take("row_of", sitting, np.uint32),
             self._take("seat_of", owned + 1 if wanted else 0, np.uint32),
@@ -89,8 +101,9 @@ class Scratch:
             self._take("gains", sitting, np.float32),
             self._take("bases", slots(rows), np.uint32),
             self._take("long_bases", long_slots(edges), np.uint32),
-            self._take("listed", edges + REGIONS * PADDING if wanted else 0, np.uint32),
+            self._take("listed", places, np.uint32),
             self._take("heads", REGIONS * 2, np.uint32).reshape(REGIONS, 2),
+            self._take("shares", places, np.float32) if weighted else None,
         )
 
     def picking(self, owned: int, wanted: bool) -> Picking:

@@ -19,6 +19,7 @@ from numba import float32, uint32, uint64
 
 from oocpr.engine.backends.cpu_deliver import first_at
 from oocpr.engine.backends.cpu_slices import ABREAST
+from oocpr.engine.backends.cpu_weights import factor_of, keep_nothing, keep_share, own_share
 from oocpr.jit import inner
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class Inside(NamedTuple):
     seat_of
         uint32, shape (owned + 1,): seat of each row.
     factors, gains
-        float32, shape (seats,): damping over out-degree; what the link of a row to itself multiplies
-        it by.
+        float32, shape (seats,): damping over out-degree, or 1 where links have shares; what the link of a
+        row to itself multiplies it by.
     bases
         uint32: first column of each slice, and where a region's slices end.
     long_bases
@@ -57,6 +58,9 @@ class Inside(NamedTuple):
         uint32: seats that links read; of the row's own region, counted from `seats` on.
     heads
         uint32, shape (REGIONS, 2): slices and long rows of each region.
+    shares
+        float32, beside `columns`: damping times the share that a link has of the weight that leaves its node;
+        None where the graph is not weighted.
     """
 
     row_of: NDArray[np.uint32]
@@ -67,6 +71,7 @@ class Inside(NamedTuple):
     long_bases: NDArray[np.uint32]
     columns: NDArray[np.uint32]
     heads: NDArray[np.uint32]
+    shares: NDArray[np.float32] | None
 
 
 def seats(owned: int) -> int:
@@ -123,8 +128,8 @@ def first_long(region, edge):
 
 @inner()
 def seat_region(
-    region, edges, nonempty, positions, segments, columns, first, owned, degree, damping, counts, places,
-    tally, inside,
+    region, edges, nonempty, positions, segments, columns, weights, first, owned, degree, damping, counts,
+    places, tally, inside,
 ):  # fmt: skip
     """Give each row of a region its seat.
 
@@ -132,8 +137,10 @@ def seat_region(
     ----------
     first, owned
         First owned row of the tile, and their number.
+    weights
+        Of the tile's links, or None.
     degree
-        uint32, shape (owned,): out-links of the tile's rows.
+        Shape (owned,): out-links of the tile's rows, or the weights that leave them; see `divisor`.
     counts, places
         uint32, shape (owned + 1,): receive the links of each row that stay inside, and its segment.
     tally
@@ -196,10 +203,14 @@ def seat_region(
             idle_seat += uint64(1)
         inside.row_of[seat] = t
         inside.seat_of[t] = seat
-        factor = float32(damping) / float32(max(degree[t], uint32(1)))
-        inside.factors[seat] = factor
+        inside.factors[seat] = factor_of(weights, degree[t], damping)
         if counts[t] & uint32(_SELF):
-            inside.gains[seat] = float32(1.0) / (float32(1.0) - factor)
+            k = uint64(places[t])
+            returned = own_share(
+                weights, columns, uint64(positions[k]), uint64(positions[k + uint64(1)]), start + uint32(t),
+                degree[t], damping,
+            )  # fmt: skip
+            inside.gains[seat] = float32(1.0) / (float32(1.0) - returned)
     base = uint64(positions[low]) + uint64(region) * uint64(PADDING)
     at = first_base(region, low)
     for s in range(slices):
@@ -218,7 +229,10 @@ def seat_region(
 
 
 @inner()
-def _list_row(to, step, row, segment, positions, columns, first, owned, row_low, row_high, total, inside):
+def _list_row(
+    to, step, row, segment, positions, columns, weights, first, owned, degree, damping, row_low, row_high,
+    total, inside,
+):  # fmt: skip
     """Write the seats that a row reads to every `step`-th column from `to` on; returns where it stopped."""
     room = uint32(owned)
     low = uint32(row_low)
@@ -229,18 +243,22 @@ def _list_row(to, step, row, segment, positions, columns, first, owned, row_low,
         if column < room and column != uint32(row):
             live = own if uint32(column - low) < span else uint32(0)
             inside.columns[to] = inside.seat_of[uint64(column)] + live
+            keep_share(inside.shares, to, weights, i, degree[uint64(column)], damping)
             to += step
     return to
 
 
 @inner()
 def list_region(
-    region, edges, nonempty, positions, segments, columns, first, owned, total, places, inside
+    region, edges, nonempty, positions, segments, columns, weights, first, owned, degree, damping, total,
+    places, inside,
 ):  # fmt: skip
     """List the links of a region that stay inside the tile, once all rows have their seats.
 
     Parameters
     ----------
+    weights, degree
+        As for `seat_region`.
     total
         Seats of the tile.
     places
@@ -259,18 +277,19 @@ def list_region(
             to = base + lane
             if row < uint32(owned):
                 to = _list_row(
-                    to, uint64(ABREAST), row, uint64(places[row]), positions, columns, first, owned, row_low,
-                    row_high, total, inside,
+                    to, uint64(ABREAST), row, uint64(places[row]), positions, columns, weights, first,
+                    owned, degree, damping, row_low, row_high, total, inside,
                 )  # fmt: skip
             while to < end:
                 inside.columns[to] = uint32(total - 1)
+                keep_nothing(inside.shares, to)
                 to += uint64(ABREAST)
             seat += uint64(1)
     at = first_long(region, positions[low])
     for q in range(uint64(inside.heads[region, 1])):
         row = inside.row_of[seat]
         _list_row(
-            uint64(inside.long_bases[at + q]), uint64(1), row, uint64(places[row]), positions, columns, first,
-            owned, row_low, row_high, total, inside,
+            uint64(inside.long_bases[at + q]), uint64(1), row, uint64(places[row]), positions, columns,
+            weights, first, owned, degree, damping, row_low, row_high, total, inside,
         )  # fmt: skip
         seat += uint64(1)

@@ -16,6 +16,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.engine.backends.cpu_numbers import widen
+from oocpr.engine.backends.cpu_weights import keep_nothing, keep_weight, weighed
 from oocpr.jit import entry, inner
 
 ABREAST = 16
@@ -24,7 +25,21 @@ ABREAST = 16
 
 @entry()
 def slice_rows(
-    begins, ends, targets, count, longest, columns, nothing, nobody, counts, bases, out_targets, at, out
+    begins,
+    ends,
+    targets,
+    count,
+    longest,
+    columns,
+    nothing,
+    nobody,
+    counts,
+    bases,
+    out_targets,
+    at,
+    out,
+    weights,
+    out_weights,
 ):
     """Lay rows out in slices, longest first, equally long ones in their order.
 
@@ -44,6 +59,8 @@ def slice_rows(
         uint32, shape (16 slices,).
     at, out
         Columns are written to ``out[at:]``, at most 16 * longest more than there are.
+    weights, out_weights
+        Of the columns: read there and written as they are, zero for the padding; or None.
     """
     for length in range(longest + 2):
         counts[length] = 0
@@ -76,9 +93,11 @@ def slice_rows(
             to = base + lane
             for i in range(begin, begin + length):
                 out[to] = columns[i]
+                keep_weight(out_weights, to, weights, i)
                 to += uint64(ABREAST)
             for _ in range(length, width):
                 out[to] = nothing
+                keep_nothing(out_weights, to)
                 to += uint64(ABREAST)
         base += width * uint64(ABREAST)
     bases[slices] = base
@@ -86,7 +105,7 @@ def slice_rows(
 
 
 @inner()
-def deliver_pushes(low, high, bases, targets, columns, reads, table, shift, pushes):
+def deliver_pushes(low, high, bases, targets, columns, weights, reads, table, shift, pushes):
     """Sum the pushes to the rows of the slices low .. high - 1; that of node i is ``reads[i << shift]``."""
     # Made here, where the compiler sees that nothing else is written to.
     lanes = np.empty(ABREAST, np.float64)
@@ -97,7 +116,8 @@ def deliver_pushes(low, high, bases, targets, columns, reads, table, shift, push
         end = uint64(bases[s + uint64(1)])
         while i < end:
             for lane in range(uint64(ABREAST)):
-                lanes[lane] += widen(reads[uint64(columns[i + lane]) << shift], table)
+                number = widen(reads[uint64(columns[i + lane]) << shift], table)
+                lanes[lane] += weighed(number, weights, i + lane)
             i += uint64(ABREAST)
         for lane in range(uint64(ABREAST)):
             pushes[uint64(targets[s * uint64(ABREAST) + lane])] = lanes[lane]
@@ -105,7 +125,19 @@ def deliver_pushes(low, high, bases, targets, columns, reads, table, shift, push
 
 @inner()
 def deliver_both(
-    slices_low, slices_high, bases, targets, columns, reads, table, low, span, nothing, pushes, proposals
+    slices_low,
+    slices_high,
+    bases,
+    targets,
+    columns,
+    weights,
+    reads,
+    table,
+    low,
+    span,
+    nothing,
+    pushes,
+    proposals,
 ):
     """Sum pushes, and proposals of the nodes low .. low + span - 1."""
     lanes = np.empty(ABREAST, np.float64)
@@ -119,9 +151,10 @@ def deliver_both(
         while i < end:
             for lane in range(uint64(ABREAST)):
                 node = uint64(columns[i + lane])
-                lanes[lane] += widen(reads[uint64(2) * node], table)
+                lanes[lane] += weighed(widen(reads[uint64(2) * node], table), weights, i + lane)
                 earlier = node if node - low < span else nothing
-                more[lane] += widen(reads[uint64(2) * earlier + uint64(1)], table)
+                number = widen(reads[uint64(2) * earlier + uint64(1)], table)
+                more[lane] += weighed(number, weights, i + lane)
             i += uint64(ABREAST)
         for lane in range(uint64(ABREAST)):
             target = uint64(targets[s * uint64(ABREAST) + lane])

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import float32, uint64
@@ -30,6 +30,7 @@ from oocpr.engine.backends.cpu_rows import (
 )
 from oocpr.engine.backends.cpu_seats import REGIONS, list_region, seat_region
 from oocpr.engine.backends.cpu_slices import deliver_both, deliver_pushes
+from oocpr.engine.backends.cpu_weights import join_piece, room_for_piece
 from oocpr.engine.backends.team import meet
 from oocpr.jit import entry, inner
 from oocpr.store.unpacking import SCRATCH
@@ -46,7 +47,7 @@ class Rows(NamedTuple):
     p, r
         float64, shape (rows,).
     degree
-        uint32, shape (rows,).
+        Shape (rows,): uint32, or float64 as `oocpr.engine.backends.cpu_weights.divisors` makes them.
     teleport
         float64, shape (rows,), or (0,) where uniform.
     push
@@ -57,7 +58,7 @@ class Rows(NamedTuple):
 
     p: NDArray[np.float64]
     r: NDArray[np.float64]
-    degree: NDArray[np.uint32]
+    degree: NDArray[Any]
     teleport: NDArray[np.float64]
     push: NDArray[np.float32]
     changes: NDArray[np.float32]
@@ -81,11 +82,12 @@ class Links(NamedTuple):
 
 
 class Slices(NamedTuple):
-    """All links of a decoded tile, sixteen rows abreast; see slice_rows."""
+    """All links of a decoded tile, sixteen rows abreast, with their weights if any; see slice_rows."""
 
     bases: NDArray[np.uint32]
     targets: NDArray[np.uint32]
     columns: NDArray[np.uint32]
+    weights: NDArray[Any] | None
 
 
 class Picking(NamedTuple):
@@ -173,7 +175,7 @@ def publish(me, team, counter, rows, start, uniform, slots, thetas, kind, pushed
 
 @entry()
 def sweep_packed(
-    me, team, counter, tile, starts, keep, most, shape, links, inside, picking, sums, rows, pushed,
+    me, team, counter, tile, starts, keep, most, shape, links, weights, inside, picking, sums, rows, pushed,
     reads, table, orders, live, carry, carry_proposed,
 ):  # fmt: skip
     """Everything a pass does to a tile that is still packed, the part of one thread.
@@ -186,6 +188,8 @@ def sweep_packed(
         Whether the columns are written to their places in the tile rather than used once.
     most
         uint32, shape (team,): receives the largest column that a thread decoded.
+    weights
+        Of the links, as they are stored; or None.
     """
     _clear(me, team, sums)
     meet(counter, team, 1)
@@ -193,27 +197,30 @@ def sweep_packed(
     block = np.empty(SCRATCH, np.uint32)
     scratch = np.empty(SCRATCH, np.uint32)
     size = uint64(1024 * PIECE)
+    of_piece = room_for_piece(weights, 1024 * PIECE)
     for piece in range(pieces * me // team, pieces * (me + 1) // team):
         at = uint64(piece) * size if keep else uint64(me) * size
         top = decode_piece(tile, piece, links.positions, starts, links.columns, at, block, scratch)
         most[me] = max(most[me], top)
         if top >= shape.nodes:
             break
+        first = uint64(piece) * size
+        join_piece(weights, first, min(size, uint64(shape.edges) - first), of_piece)
         deliver_piece(
-            piece, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, at, reads,
-            table, orders.both, uint64(shape.stripe_first), uint64(shape.first - shape.stripe_first),
+            piece, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, of_piece, at,
+            reads, table, orders.both, uint64(shape.stripe_first), uint64(shape.first - shape.stripe_first),
             sums.pushes, sums.proposals, shape.owned + 1,
         )  # fmt: skip
     _after_delivery(
-        me, team, counter, shape, links, inside, picking, sums, rows, pushed, reads, table, orders, live,
-        carry, carry_proposed,
+        me, team, counter, shape, links, weights, inside, picking, sums, rows, pushed, reads, table, orders,
+        live, carry, carry_proposed,
     )  # fmt: skip
 
 
 @entry()
 def sweep_decoded(
-    me, team, counter, slices, shape, links, inside, picking, sums, rows, pushed, reads, table, orders, live,
-    carry, carry_proposed,
+    me, team, counter, slices, shape, links, weights, inside, picking, sums, rows, pushed, reads, table,
+    orders, live, carry, carry_proposed,
 ):  # fmt: skip
     """Everything a pass does to a tile whose links lie in slices, the part of one thread."""
     _clear(me, team, sums)
@@ -224,18 +231,18 @@ def sweep_decoded(
     high = first_at(slices.bases, count, columns * uint64(me + 1) // uint64(team))
     if orders.both and shape.first > shape.stripe_first:
         deliver_both(
-            low, high, slices.bases, slices.targets, slices.columns, reads, table, uint64(shape.stripe_first),
-            uint64(shape.first - shape.stripe_first), uint64(shape.nodes), sums.pushes,
-            sums.proposals,
+            low, high, slices.bases, slices.targets, slices.columns, slices.weights, reads, table,
+            uint64(shape.stripe_first), uint64(shape.first - shape.stripe_first), uint64(shape.nodes),
+            sums.pushes, sums.proposals,
         )  # fmt: skip
     else:
         deliver_pushes(
-            low, high, slices.bases, slices.targets, slices.columns, reads, table, uint64(orders.both),
-            sums.pushes,
+            low, high, slices.bases, slices.targets, slices.columns, slices.weights, reads, table,
+            uint64(orders.both), sums.pushes,
         )  # fmt: skip
     _after_delivery(
-        me, team, counter, shape, links, inside, picking, sums, rows, pushed, reads, table, orders, live,
-        carry, carry_proposed,
+        me, team, counter, shape, links, weights, inside, picking, sums, rows, pushed, reads, table, orders,
+        live, carry, carry_proposed,
     )  # fmt: skip
 
 
@@ -255,6 +262,7 @@ def _after_delivery(
     counter,
     shape,
     links,
+    weights,
     inside,
     picking,
     sums,
@@ -279,7 +287,7 @@ def _after_delivery(
     meet(counter, team, 3)
     met = 3
     if local and not shape.picked:
-        _pick(me, team, counter, shape, links, inside, picking, rows, orders.damping)
+        _pick(me, team, counter, shape, links, weights, inside, picking, rows, orders.damping)
         met = 4
     out = np.empty(BLOCK, np.float64)
     blocks = sums.blocks.shape[0]
@@ -308,20 +316,21 @@ def _after_delivery(
 
 
 @inner()
-def _pick(me, team, counter, shape, links, inside, picking, rows, damping):
+def _pick(me, team, counter, shape, links, weights, inside, picking, rows, damping):
     """Seat the tile's rows and list the links that stay inside it."""
     mine = range(REGIONS * me // team, REGIONS * (me + 1) // team)
     degree = rows.degree[uint64(shape.offset) : uint64(shape.offset + shape.owned)]
     for region in mine:
         seat_region(
-            region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, shape.first,
-            shape.owned, degree, damping, picking.counts, picking.places, picking.tally[region], inside,
+            region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, weights,
+            shape.first, shape.owned, degree, damping, picking.counts, picking.places, picking.tally[region],
+            inside,
         )  # fmt: skip
     meet(counter, team, 4)
     for region in mine:
         list_region(
-            region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, shape.first,
-            shape.owned, inside.row_of.size, picking.places, inside,
+            region, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, weights,
+            shape.first, shape.owned, degree, damping, inside.row_of.size, picking.places, inside,
         )  # fmt: skip
 
 

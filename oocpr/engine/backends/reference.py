@@ -6,13 +6,14 @@ One statement a step of the method; no narrow arithmetic beyond the rounding of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from oocpr.engine.backends.base import Pushed, TileSums, join_sums
 from oocpr.engine.backends.reference_local import local_sweeps
 from oocpr.engine.reads import READS, narrow, widen
+from oocpr.store.segments import join_segments
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ class ReferenceState:
     steps: NDArray[np.float64]
 
 
+class ReferenceTile(NamedTuple):
+    """Links of a tile: columns uint32, lengths of its segments uint32, weights float64."""
+
+    columns: NDArray[np.uint32]
+    lengths: NDArray[np.uint32]
+    weights: NDArray[np.float64]
+
+
 class ReferenceBackend:
     """NumPy, float64 throughout."""
 
@@ -48,7 +57,7 @@ class ReferenceBackend:
     def allocate(
         self,
         spec: StripeSpec,
-        degree: NDArray[np.uint32],
+        degree: NDArray[Any],
         teleport: NDArray[np.float64] | None,
         start: NDArray[np.float64] | None = None,
     ) -> ReferenceState:
@@ -57,7 +66,7 @@ class ReferenceBackend:
             teleport = np.full(spec.rows, 1 / spec.nodes)
         return ReferenceState(
             spec,
-            np.maximum(degree, 1).astype(np.float64),
+            np.where(degree > 0, degree, 1).astype(np.float64),
             degree == 0,
             teleport,
             teleport if start is None else start,
@@ -109,15 +118,23 @@ class ReferenceBackend:
         encoded: NDArray[np.uint8],
         nodes: int,  # noqa: ARG002
         decode: bool,  # noqa: ARG002
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    ) -> ReferenceTile:
         """See Backend."""
-        return decode_tile(encoded)
+        columns, lengths = decode_tile(encoded)
+        return ReferenceTile(columns, lengths, np.ones(len(columns)))
+
+    def prepare_weighted(
+        self, encoded: NDArray[np.uint8], weights: NDArray[np.uint8], factor: float, nodes: int, decode: bool
+    ) -> ReferenceTile:
+        """See Weighs."""
+        tile = self.prepare(encoded, nodes, decode)
+        return tile._replace(weights=join_segments(weights, np.empty(len(tile.columns))) * factor)
 
     def sweep_tile(
         self,
         state: ReferenceState,
         reads: NDArray[np.generic],
-        tile: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+        tile: ReferenceTile,
         rows: tuple[int, int],
         step: SweepStep,
         before: TileSums | None,
@@ -126,9 +143,9 @@ class ReferenceBackend:
         carry = before.carry if before else (0.0, 0.0)
         spec = state.spec
         begin, end = rows
-        columns, lengths = tile
+        columns, lengths, weights = tile
         row = np.repeat(np.arange(len(lengths)), lengths)
-        pushed = widen(reads[columns, 0], spec.reads, step.scale)
+        pushed = widen(reads[columns, 0], spec.reads, step.scale) * weights
         delivered = np.bincount(row, pushed, minlength=len(lengths))
         delivered[0] += carry[0]
         proposed = np.zeros(len(lengths))
@@ -140,7 +157,7 @@ class ReferenceBackend:
         )
         state.r[owned] += change
         if spec.proposals:
-            proposed = self._propose(state, reads, columns, row, rows, step, carry[1])
+            proposed = self._propose(state, reads, tile, row, rows, step, carry[1])
         if step.slot >= 0:
             state.changes[step.slot, owned] = change
         live = list(step.live)
@@ -157,7 +174,7 @@ class ReferenceBackend:
         self,
         state: ReferenceState,
         reads: NDArray[np.generic],
-        columns: NDArray[np.uint32],
+        tile: ReferenceTile,
         row: NDArray[np.int64],
         rows: tuple[int, int],
         step: SweepStep,
@@ -166,9 +183,10 @@ class ReferenceBackend:
         """Propose for a tile's rows; returns what earlier tiles proposed to each segment."""
         spec = state.spec
         begin, end = rows
+        columns, _, weights = tile
         owned = slice(begin - spec.row_begin, end - spec.row_begin)
         earlier = (columns >= spec.row_begin) & (columns < begin)
-        numbers = widen(reads[columns[earlier], 1], spec.reads, step.scale)
+        numbers = widen(reads[columns[earlier], 1], spec.reads, step.scale) * weights[earlier]
         proposed = np.zeros(end - begin + 1)
         np.add.at(proposed, row[earlier], numbers)
         proposed[0] += carry
@@ -179,6 +197,7 @@ class ReferenceBackend:
             start,
             step.damping / state.degree[owned],
             step.sweeps,
+            weights,
         )
         if step.slot >= 0:
             state.steps[step.slot, owned] = state.pushed[owned] + proposal - state.proposal[owned]

@@ -20,6 +20,7 @@ def local_sweeps(
     start: NDArray[np.float64],
     factors: NDArray[np.float64],
     sweeps: int,
+    weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Sweep a tile's rows over the links that stay inside it; a row's link to itself is solved for.
 
@@ -30,9 +31,11 @@ def local_sweeps(
     lengths
         Links of each segment: owned rows, then the tail.
     start, factors
-        What rows have from outside, and damping over out-degree; float64, shape (rows,).
+        What rows have from outside, and damping over the weight that leaves them; float64, shape (rows,).
     sweeps
         Products, the delivering one included.
+    weights
+        Of the edges; float64, shape (edges,).
 
     Returns
     -------
@@ -42,34 +45,38 @@ def local_sweeps(
     Examples
     --------
     >>> ring = np.array([1, 0])  # two rows that link to each other
-    >>> local_sweeps(ring, np.array([1, 1, 0], np.uint32), np.ones(2), np.full(2, 0.5), 3)
+    >>> local_sweeps(ring, np.array([1, 1, 0], np.uint32), np.ones(2), np.full(2, 0.5), 3, np.ones(2))
     array([1.75, 1.75])
     """
     if sweeps == 1:
         return start.copy()
-    gains = _gains(columns, lengths, factors)
+    gains = _gains(columns, lengths, factors, weights)
     value = start * gains
     groups = [list(_groups(columns, lengths, len(start), region)) for region in range(REGIONS)]
     bounds = [_bounds(lengths, len(start), region) for region in range(REGIONS)]
     for _ in range(sweeps - 1):
         before = factors * value
         for (low, high), region in zip(bounds, groups, strict=True):
-            for rows, links, owner in region:
+            for rows, edges, owner in region:
+                links = columns[edges]
                 own = (links >= low) & (links < high)
-                sent = np.where(own, factors[links] * value[links], before[links])
+                sent = weights[edges] * np.where(own, factors[links] * value[links], before[links])
                 value[rows] = gains[rows] * (start[rows] + np.bincount(owner, sent, len(rows)))
     return value
 
 
 def _gains(
-    columns: NDArray[np.int64], lengths: NDArray[np.uint32], factors: NDArray[np.float64]
+    columns: NDArray[np.int64],
+    lengths: NDArray[np.uint32],
+    factors: NDArray[np.float64],
+    weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """By what the link of a row to itself multiplies it: 1 / (1 - damping / out-degree); else 1."""
+    """By what the link of a row to itself multiplies it: 1 / (1 - what of it the link returns); else 1."""
     owner = np.repeat(np.arange(len(lengths)), lengths)
-    own = owner[columns == owner]
+    edges = np.flatnonzero((columns == owner) & (owner < len(factors)))
+    own = owner[edges]
     gains = np.ones(len(factors))
-    own = own[own < len(factors)]
-    gains[own] = 1 / (1 - factors[own])
+    gains[own] = 1 / (1 - factors[own] * weights[edges])
     return gains
 
 
@@ -99,17 +106,18 @@ def _groups(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     """Rows that are replaced together: long ones alone, then sixteen at a time, longest first.
 
-    Yields the rows, their links inside the tile, and to which of the rows each link belongs.
+    Yields the rows, their edges inside the tile, and to which of the rows each edge belongs.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     inside: dict[int, NDArray[np.int64]] = {}
     for segment in map(int, _segments(lengths, region)):
-        links = columns[ends[segment] - lengths[segment] : ends[segment]]
-        links = links[(links >= 0) & (links < rows) & (links != segment)]
-        if segment < rows and len(links):
-            inside[segment] = links
-    long = [row for row, links in inside.items() if len(links) > LONG]
-    short = [row for row, links in inside.items() if len(links) <= LONG]
+        edges = np.arange(ends[segment] - lengths[segment], ends[segment])
+        links = columns[edges]
+        edges = edges[(links >= 0) & (links < rows) & (links != segment)]
+        if segment < rows and len(edges):
+            inside[segment] = edges
+    long = [row for row, edges in inside.items() if len(edges) > LONG]
+    short = [row for row, edges in inside.items() if len(edges) <= LONG]
     short.sort(key=lambda row: -len(inside[row]))
     chosen = [[row] for row in long]
     chosen += [short[i : i + ABREAST] for i in range(0, len(short), ABREAST)]

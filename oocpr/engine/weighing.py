@@ -1,0 +1,184 @@
+"""Weighted graphs: weights that travel with their tile, in units that suit the reads.
+
+A run computes with weights times a power of two, so that the largest sum of weights that leaves a node lies
+in (1/2, 1]. That is exact and cancels, and no number of a run then depends on the unit that the weights were
+given in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from oocpr.engine.backends.base import Weighs
+from oocpr.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.base import Backend, StripeSpec
+    from oocpr.engine.job import RankedStore
+    from oocpr.engine.stream import TileBytes
+
+_CHUNK = 1 << 20
+_FRAME = 16
+"""Bytes before a tile with weights: how many those of the columns are."""
+
+WEIGHING = ("cpu", "reference", "auto")
+"""Names of backends that take weighted graphs; ``auto`` is the processor there."""
+
+OCTAVES = {"float64": 900, "float32": 100, "bits16": 100, "bits8": 20}
+"""Powers of two between the smallest and the largest sum of weights that numbers per unit of weight may span:
+a half is left to the ranks themselves, of ``bits8`` a fifth."""
+
+
+class Unit(NamedTuple):
+    """What a run multiplies weights by.
+
+    Parameters
+    ----------
+    factor
+        A power of two.
+    least
+        Smallest product with the weight that leaves a node, those that none leaves apart.
+    """
+
+    factor: float
+    least: float
+
+
+def unit_of(store: RankedStore, reads: str) -> Unit | None:
+    """Choose the unit of a graph's weights; None for a graph without weights.
+
+    Parameters
+    ----------
+    store
+        The graph.
+    reads
+        Format of gathered numbers.
+
+    Raises
+    ------
+    UsageError
+        Where a number per unit of weight spans more than the reads can hold.
+    DamagedError
+        When the store's bytes are not what was written.
+    """
+    if store.weights is None:
+        return None
+    most, least = 0.0, math.inf
+    for lo in range(0, store.nodes, _CHUNK):
+        sums = store.out_weight(lo, min(store.nodes, lo + _CHUNK))
+        sums = sums[sums > 0]
+        if sums.size:
+            most, least = max(most, float(sums.max())), min(least, float(sums.min()))
+    if most == 0.0:
+        return Unit(1.0, 1.0)
+    octaves = math.frexp(most)[1] - math.frexp(least)[1]
+    if octaves > OCTAVES[reads]:
+        wider = [name for name, room in OCTAVES.items() if octaves <= room]
+        raise UsageError(
+            f"the weights that leave a node sum to {least:.3g} and to {most:.3g}: too far apart for reads "
+            f"{reads}.",
+            f"Use reads {' or '.join(wider)}." if wider else "Leave out links of next to no weight.",
+        )
+    fraction, exponent = math.frexp(most)
+    # 2**1074 is no number: weights that small are brought nearer to one, not to it.
+    factor = math.ldexp(1.0, min(1023, (fraction == 0.5) - exponent))
+    return Unit(factor, least * factor)
+
+
+def tiles_of(store: RankedStore) -> TileBytes:
+    """Where a run reads the tiles of a graph."""
+    return store.encoded if store.weights is None else WeightedTiles(store.encoded, store.weights)
+
+
+class WeightedTiles:
+    """Encoded tiles with their weights behind them; a `TileBytes`.
+
+    Parameters
+    ----------
+    columns, weights
+        Where both come from.
+    """
+
+    def __init__(self, columns: TileBytes, weights: TileBytes) -> None:
+        self._columns = columns
+        self._weights = weights
+        self.max_bytes = _FRAME + _aligned(columns.max_bytes) + weights.max_bytes
+
+    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+        """Read and check both; returns their number of bytes with what tells them apart.
+
+        Raises
+        ------
+        DamagedError
+            When bytes are not what was written.
+        """
+        size = self._columns.read_into(tile, out[_FRAME:])
+        out[:_FRAME].view(np.uint64)[:] = size
+        begin = _FRAME + _aligned(size)
+        return begin + self._weights.read_into(tile, out[begin:])
+
+
+def part(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Part the bytes of a tile with weights into those of its columns and of its weights."""
+    size = int(encoded[:8].view(np.uint64)[0])
+    return encoded[_FRAME : _FRAME + size], encoded[_FRAME + _aligned(size) :]
+
+
+def per_link(store: RankedStore, unit: Unit | None, spec: StripeSpec) -> NDArray[Any]:
+    """What the ranks of a stripe's rows are divided by: out-degrees, or the weights that leave them."""
+    if unit is None:
+        return store.out_degree(spec.row_begin, spec.row_end)
+    sums = store.out_weight(spec.row_begin, spec.row_end)
+    sums *= unit.factor
+    return sums
+
+
+def prepare_tile(
+    backend: Backend, encoded: NDArray[np.uint8], unit: Unit | None, nodes: int, decode: bool
+) -> Any:
+    """Prepare a tile's bytes as `tiles_of` gives them; see `Backend.prepare`."""
+    if unit is None:
+        return backend.prepare(encoded, nodes, decode)
+    assert isinstance(backend, Weighs), "weights are refused before a run begins"
+    columns, weights = part(encoded)
+    return backend.prepare_weighted(columns, weights, unit.factor, nodes, decode)
+
+
+def check_weighted(method: str, backend: str | Backend) -> None:
+    """Refuse what has no version for weighted graphs yet.
+
+    Parameters
+    ----------
+    method
+        Of the settings.
+    backend
+        A name that `make_backend` takes, or a backend itself.
+
+    Raises
+    ------
+    UsageError
+        With what to use in its place.
+
+    Examples
+    --------
+    >>> check_weighted("mixed", "cpu")
+    >>> check_weighted("mixed", "cuda:1")
+    Traceback (most recent call last):
+    ...
+    oocpr.errors.UsageError: the graph is weighted, which cuda:1 does not take yet. Use device cpu.
+    """
+    if method == "components":
+        raise UsageError(
+            "the graph is weighted, which method components does not take yet.", "Use method mixed."
+        )
+    if backend not in WEIGHING and not isinstance(backend, Weighs):
+        raise UsageError(f"the graph is weighted, which {backend} does not take yet.", "Use device cpu.")
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _FRAME) * _FRAME
