@@ -240,7 +240,11 @@ def test_killed_while_an_older_store_is_replaced(ask: Any, sources: Any, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["keep", "degree", "auto"])
 @pytest.mark.parametrize(
-    "kind", ["text", "several", "undirected", "npy", "parquet", "wide", "names", "listed", "rmat"]
+    "kind",
+    [
+        *("text", "several", "undirected", "npy", "parquet", "wide", "names", "listed", "rmat"),
+        *("weighted", "wide weighted", "named weighted", "greatest", "counted"),
+    ],
 )
 def test_killed_at_any_event_of_any_source(
     ask: Any, sources: Any, tmp_path: Path, kind: str, order: str
