@@ -330,20 +330,21 @@ def _imported(graph: Graph, seconds: float, duplicates: str = "merge") -> str:
 
 def _described(facts: dict[str, Any]) -> str:
     edges = max(facts["edges"], 1)
-    weights = f"{facts['weight_bytes_per_edge']:.3f} B/edge" if facts["weighted"] else "none"
-    columns = facts["bytes_per_edge"] - facts["weight_bytes_per_edge"]
+    weighted = facts["weighted"]
+    weights = f"yes, {facts['weight_bytes_per_edge']:.3f} B/edge" if weighted else "no"
+    tiles = "columns, weights" if weighted else "columns"
     rows = [
         ("nodes", f"{facts['nodes']:,}"),
         ("edges", f"{facts['edges']:,}"),
-        ("dangling", f"{facts['dangling']:,} nodes without out-links"),
+        ("weighted", weights),
+        ("dangling", f"{facts['dangling']:,} nodes without out-links{' of any weight' * weighted}"),
         ("self-loops", f"{facts['self_loops']:,}"),
         ("duplicates", f"{facts['duplicates']:,} merged at import"),
-        ("weights", weights),
         ("order", facts["order"]),
         ("names", facts["names"]),
         ("source", facts["source"]),
         ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
-        ("columns", f"{columns:.3f} B/edge, all that is needed to decode them included"),
+        (tiles, f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
         ("whole store", f"{format_bytes(facts['store_bytes'])}, {facts['store_bytes'] / edges:.3f} B/edge"),
     ]
     arrays = [

@@ -2,8 +2,8 @@
 
 The engine pulls narrow numbers along sorted rows and keeps a residual up to date. This pass does neither:
 every node pushes its whole float64 rank to the nodes it links to, one scattered addition an edge, with
-out-degrees counted on the way, and what comes out is compared with what went in. The two share the bytes on
-disk and their decoder, nothing else.
+out-degrees and out-weights counted on the way, and what comes out is compared with what went in. The two
+share the bytes on disk and their decoders, nothing else.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def verify(
     UsageError, InputError
         For parameters that cannot be, and ranks of another length.
     DamagedError
-        Where the tiles, the stored out-degrees and the row offsets contradict each other.
+        Where the tiles, the stored out-degrees and out-weights and the row offsets contradict each other.
     """
     if not 0 < damping < 1:
         raise UsageError(f"damping is {damping}, outside (0, 1).", "Use a value such as 0.85.")
@@ -101,9 +101,13 @@ def verify(
         )
     nodes = store.nodes
     degree = store.out_degree(0, nodes)
-    linking = degree > 0
-    share = np.divide(ranks, degree, out=np.zeros(nodes), where=linking)
-    received, counted, links = _push(store, share, progress)
+    leaving = store.out_weight(0, nodes)
+    # The unit of weights cancels; one in which their sums are near one cannot overflow.
+    octaves = 0 if store.weights is None else -math.frexp(leaving.max(initial=0.0))[1]
+    leaving = np.ldexp(leaving, octaves)
+    linking = leaving > 0
+    share = np.divide(ranks, leaving, out=np.zeros(nodes), where=linking)
+    received, counted, weighed, links = _push(store, share, octaves, progress)
     if not np.array_equal(counted, degree):
         node = int(np.flatnonzero(counted != degree)[0])
         raise DamagedError(
@@ -111,6 +115,7 @@ def verify(
             f"and out-degree {int(degree[node])}.",
             "Import the graph again.",
         )
+    _check_weights(store, degree, leaving, weighed)
     _check_offsets(store, links)
     teleport = np.full(nodes, 1 / nodes) if personalization is None else personalization
     lost = damping * _total(ranks[~linking])
@@ -169,12 +174,14 @@ def in_store_order(store: GraphStore, ranks: Ranks, origin: str) -> NDArray[np.f
 
 
 def _push(
-    store: GraphStore, share: NDArray[np.float64], progress: Progress
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    store: GraphStore, share: NDArray[np.float64], octaves: int, progress: Progress
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     from oocpr.store.packing import decode_tile
 
+    weights = store.weights
     received = np.zeros(store.nodes)
     counted = np.zeros(store.nodes, np.int64)
+    weighed = np.zeros(0 if weights is None else store.nodes)
     links = np.zeros(store.nodes, np.int64)
     buffer = np.empty(store.encoded.max_bytes, np.uint8)
     for tile in range(store.tiles):
@@ -186,10 +193,33 @@ def _push(
         owned += lengths[: len(owned)]
         # The last segment belongs to the row that goes on in the next tile.
         rows = np.repeat(np.arange(first, first + len(lengths)), lengths)
-        np.add.at(received, rows, share[columns])
+        given = share[columns]
+        if weights is not None:
+            each = np.ldexp(weights.read(tile), octaves)
+            given *= each
+            np.add.at(weighed, columns, each)
+        np.add.at(received, rows, given)
         np.add.at(counted, columns, 1)
         progress("verifying", tile + 1, store.tiles, "tiles")
-    return received, counted, links
+    return received, counted, weighed, links
+
+
+def _check_weights(
+    store: GraphStore, degree: NDArray[np.uint32], leaving: NDArray[np.float64], weighed: NDArray[np.float64]
+) -> None:
+    """Compare out-weights with the sums of the weights, both of them rounded, in one unit."""
+    if store.weights is None:
+        return
+    apart = np.abs(weighed - leaving) > 2 * _UNIT * degree * leaving
+    if apart.any():
+        node = int(np.flatnonzero(apart)[0])
+        raise DamagedError(
+            f"{store.path}: the weights of row {node}'s out-links are {weighed[node] / leaving[node]:g} "
+            "times its out-weight."
+            if leaving[node]
+            else f"{store.path}: row {node} has out-links with weights and out-weight 0.",
+            "Import the graph again.",
+        )
 
 
 def _check_offsets(store: GraphStore, links: NDArray[np.int64]) -> None:

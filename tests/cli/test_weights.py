@@ -121,6 +121,7 @@ def test_ranks_are_those_of_scipy(
         assert oocpr_command("rank", path, "--method", method, "-o", ranks).code == 0
         found = pq.read_table(ranks).sort_by("node")
         assert np.abs(found["rank"].to_numpy() - exact).sum() < 1e-10
+    assert oocpr_command("verify", path, ranks).code == 0
 
 
 def test_a_source_is_ranked_with_its_weights(
@@ -145,7 +146,8 @@ def test_info_says_what_weights_take(
     assert 2 <= facts["weight_bytes_per_edge"] < 8.1
     assert f", {facts['weight_bytes_per_edge']:.2f} of them weights, " in said
     lines = oocpr_command("info", path).out.splitlines()
-    assert f"{facts['weight_bytes_per_edge']:.3f} B/edge" in next(x for x in lines if x.startswith("weights"))
+    shown = next(line for line in lines if line.startswith("weighted"))
+    assert shown.split(maxsplit=1)[1] == f"yes, {facts['weight_bytes_per_edge']:.3f} B/edge"
 
 
 def test_links_are_counted_without_weights(oocpr_command: Run, tmp_path: Path) -> None:

@@ -113,8 +113,9 @@ def written(folder: Path, **changes: Any) -> GraphStore:
         "local_edges": 3,
         "out_degree": [np.array([2, 1, 0], np.uint32)],
     }
+    weights = changes.pop("weights", None)
     with GraphWriter(folder / "graph.zarr") as writer:
-        writer.add_tile(np.array([0, 0, 1], np.uint32), np.array([0, 1, 2, 0]))
+        writer.add_tile(np.array([0, 0, 1], np.uint32), np.array([0, 1, 2, 0]), weights)
         writer.finish(**facts | changes)
     return open_store(folder / "graph.zarr")
 
@@ -122,6 +123,31 @@ def written(folder: Path, **changes: Any) -> GraphStore:
 def test_out_degrees_that_are_not_those_of_the_tiles_are_damage(tmp_path: Path) -> None:
     store = written(tmp_path, out_degree=[np.array([1, 2, 0], np.uint32)])
     with pytest.raises(DamagedError, match="row 0 has 2 out-links in the tiles and out-degree 1"):
+        verify(store, np.full(3, 1 / 3))
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-310, 1e300])
+def test_weights_are_pushed_by_their_share(tmp_path: Path, unit: float) -> None:
+    weights, sums = unit * np.array([1.0, 3.0, 2.0]), unit * np.array([4.0, 2.0, 0.0])
+    store = written(tmp_path, weights=weights, out_weight=[sums])
+    links = np.array([[0, 0, 0], [1 / 4, 0, 0], [3 / 4, 1, 0]])
+    matrix, constant = 0.85 * (links + np.outer(np.full(3, 1 / 3), [0, 0, 1])), np.full(3, 0.05)
+    exact = exact_ranks(matrix, constant)
+    assert verify(store, exact).residual < 1e-14
+    other = np.array([0.2, 0.5, 0.3])
+    residual = np.abs(matrix @ other + constant - other).sum()
+    assert verify(store, other).residual == pytest.approx(residual, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sums", "message"),
+    [([4.0, 2.5, 0.0], "row 1's out-links are 0.8 times"), ([0.0, 2.0, 0.0], "row 0 .* out-weight 0")],
+)
+def test_out_weights_that_are_not_those_of_the_tiles_are_damage(
+    tmp_path: Path, sums: list[float], message: str
+) -> None:
+    store = written(tmp_path, weights=np.array([1.0, 3.0, 2.0]), out_weight=[np.array(sums)])
+    with pytest.raises(DamagedError, match=message):
         verify(store, np.full(3, 1 / 3))
 
 
