@@ -42,7 +42,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Names of the nodes: line i (from 0) belongs to node i; may be packed like the source.  "
         "[default: NAME.labels.txt or .tsv beside NAME.txt]",
     )
-    return labels(edge_options(_WEIGHT(_DUPLICATES(function))))
+    return labels(edge_options(function))
 
 
 def edge_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,6 +64,8 @@ def edge_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME",
             help="Parquet column that edges run to.  [default: dst, target or to; or the second of two]",
         ),
+        _WEIGHT,
+        _DUPLICATES,
     )(function)
 
 
@@ -190,7 +192,8 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
 
     A new store is made, the same as by an import of all sources together, but the old edges are not sorted
     again, and tiles before the first new edge are copied. Nodes are the same where they have the same id or,
-    if the graph has names, the same name.
+    if the graph has names, the same name. To a graph with weights come links with weights, with --duplicates
+    as the graph was imported; sums may differ in their last digits from those of one import.
     """
     from oocpr import api
 
@@ -198,7 +201,7 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
     with session.progress() as progress:
         made = api.append(graph, source, output, progress=progress, **parameters)
     tell_notices(made.notices)
-    emit(_imported(made, time.monotonic() - began))
+    emit(_imported(made, time.monotonic() - began, parameters["duplicates"]))
 
 
 @click.group()
@@ -312,7 +315,7 @@ def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
 _BECAME = {"merge": "merged", "sum": "added up", "count": "counted"}
 
 
-def _imported(graph: Graph, seconds: float, duplicates: str = "merge") -> str:
+def _imported(graph: Graph, seconds: float, duplicates: str) -> str:
     facts = graph.info()
     edges, repeats = facts["edges"], facts["duplicates"]
     speed = float(f"{(edges + repeats) / max(seconds, 1e-9):.3g}")

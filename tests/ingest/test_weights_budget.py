@@ -57,6 +57,56 @@ IMPORT = """
 """
 
 
+ADD = (
+    IMPORT[: IMPORT.index("    path, scale,")]
+    + """
+    from oocpr.ingest.append import append_store
+    from oocpr.store.graph import open_store
+
+    class Part(Skewed):
+        def __init__(self, scale, kind, part):
+            super().__init__(scale, kind, True)
+            self.part = part
+
+        def blocks(self, max_edges):
+            # Nine of ten links are old.
+            for number, block in enumerate(super().blocks(max_edges)):
+                if (number % 10 == 9) == (self.part == "new"):
+                    yield block
+
+    folder, kind, spare = sys.argv[1:]
+    ways = {"duplicates": "sum"}
+    for scale, path in ((5, "small"), (18, "old")):
+        part = Part(scale, kind, "old")
+        sizes = {"tile_edges": 1 << 14, "block_edges": 1 << scale - 4}
+        build_store(part, f"{folder}/{path}", memory=1 << 33, **sizes, **ways)
+    small = open_store(f"{folder}/small")
+    append_store(small, Skewed(5, kind, True), f"{folder}/warm", memory=1 << 33, **ways)
+    Path("/proc/self/clear_refs").write_text("5")
+    memory = resident() + int(spare)
+    store, new = open_store(f"{folder}/old"), Part(18, kind, "new")
+    facts, _ = append_store(store, new, f"{folder}/new", memory=memory, block_edges=1 << 13, **ways)
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    peak = int(status["VmHWM"].split()[0]) << 10
+    print(memory, peak, facts.edges + facts.duplicates, sep=",")
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["hub", pytest.param("ids", marks=pytest.mark.slow)])
+def test_peak_memory_stays_in_a_tight_budget_when_edges_are_added(tmp_path, kind):
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ADD), tmp_path, kind, str(52 * MIB)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "error"},
+    )
+    memory, peak, edges = map(int, run.stdout.split(","))
+    assert edges > 12 << 17
+    assert peak <= memory, (peak - memory) >> 20
+
+
 @pytest.mark.parametrize(
     ("kind", "order", "duplicates"),
     [
