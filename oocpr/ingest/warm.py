@@ -14,6 +14,7 @@ from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
 from oocpr.ingest.order import by_degree, ordered
+from oocpr.ingest.pair_sort import sort_pairs
 from oocpr.ingest.scan import Scan, count_links
 from oocpr.ingest.tiles import Tile
 from oocpr.ingest.weigh import OutWeights, weighed_pieces
@@ -72,6 +73,8 @@ def load_weighing(workspace: Workspace, how: str) -> None:
     ...     load_weighing(workspace, "sum")
     """
     weighted = how != "count"
+    if weighted:
+        sort_pairs(*np.zeros((2, 1 << 17), np.uint64))
     edge = Edges.of(np.ones(4), np.zeros(4), np.ones(4) if weighted else None)
     dealer = Dealer(workspace.file(), 1, None, weighted=weighted)
     dealer.plan(edge.dst)
