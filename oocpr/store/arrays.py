@@ -15,7 +15,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
-from oocpr.errors import DamagedError, OocprError
+from oocpr.errors import DamagedError, OocprError, UsageError
 from oocpr.store.format import CHECKSUM_KEY, REMEDY, metadata_checksum
 
 if TYPE_CHECKING:
@@ -236,3 +236,38 @@ class Appender:
         self._array.resize((self.size,))
         self._array[lo:] = self._held[: self._fill]
         self._fill = 0
+
+
+def append_pieces(
+    group: zarr.Group, name: str, dtype: str, pieces: Iterable[NDArray[Any]], size: int, *, chunk: int
+) -> int:
+    """Write an array that is given in pieces.
+
+    Parameters
+    ----------
+    group, name, dtype, chunk
+        As for `Appender`.
+    pieces
+        Its entries, in order.
+    size
+        How many there have to be.
+
+    Returns
+    -------
+    int
+        How many of them are 0.
+
+    Raises
+    ------
+    UsageError
+        If there are more or fewer than `size`.
+    """
+    array = Appender(group, name, dtype, chunk)
+    zeros = 0
+    for piece in pieces:
+        array.append(piece)
+        zeros += piece.size - int(np.count_nonzero(piece))
+    array.close()
+    if array.size != size:
+        raise UsageError(f"{array.size} entries of {name} where {size} belong.", "Give one for each row.")
+    return zeros

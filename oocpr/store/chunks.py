@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -73,3 +74,16 @@ def read_back(path: Path, chunk: Chunk) -> NDArray[np.uint8] | None:
     if coded.size != chunk.size or stored[chunk.size :].tobytes() != told or crc32c(coded) != chunk.crc:
         return None
     return coded
+
+
+def drop_all_but(folder: Path, kept: list[Path]) -> None:
+    """Remove what a folder holds, some folders in it excepted."""
+    for path in folder.iterdir():
+        if path in kept:
+            continue
+        if any(other.is_relative_to(path) for other in kept):
+            drop_all_but(path, kept)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,8 +1,8 @@
 """Weights as mantissa segments: all heads of a tile first, then all second parts, and so on.
 
 The layout is specified in :mod:`oocpr.store.format`; the idea is from Grützmacher, Anzt, Scheidegger and
-Quintana-Ortí, High-Performance GPU Implementation of PageRank with Reduced Precision Based on Mantissa
-Segmentation, IA3 2018.
+Quintana-Ortí, "High-performance GPU implementation of PageRank with reduced precision based on mantissa
+segmentation", IA3 (2018).
 """
 
 # numba compiles by the types of the arguments, not by annotations.

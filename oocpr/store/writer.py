@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-import shutil
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -13,9 +13,9 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 from oocpr.errors import UsageError
-from oocpr.store.arrays import Appender, write_attributes
+from oocpr.store.arrays import Appender, append_pieces, write_attributes
 from oocpr.store.atomic import NewFolder, naming_failures, refuse_existing, remove, replaced_name
-from oocpr.store.chunks import Chunk, ChunkSizes, read_back, write_chunk
+from oocpr.store.chunks import Chunk, ChunkSizes, drop_all_but, read_back, write_chunk
 from oocpr.store.codec import MantissaSegments, PackedInts
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
@@ -132,7 +132,7 @@ class GraphWriter:
         self._chunks = self._new.temporary / INDICES / "c"
         self._data_chunks = self._new.temporary / DATA / "c"
         with self._writing():
-            _drop_all_but(self._new.temporary, [self._chunks, self._data_chunks])
+            drop_all_but(self._new.temporary, [self._chunks, self._data_chunks])
             self._root = zarr.create_group(str(self._new.temporary), zarr_format=3)
             self._root.attrs[ATTRIBUTES_KEY] = {UNFINISHED_KEY: True}
             self._root.create_group("in_edges")
@@ -369,14 +369,15 @@ class GraphWriter:
             self._describe(INDICES, "uint32", tile_edges, PackedInts())
             if out_weight is not None:
                 self._describe(DATA, "float64", tile_edges, MantissaSegments())
-            self._append(TILE_ROWS, "int64", [np.array(self._tile_rows)], len(self._tile_rows))
-            dangling = self._append(OUT_DEGREE, "uint32", out_degree, nodes)
+            append = functools.partial(append_pieces, self._root, chunk=_ROWS_CHUNK)
+            append(TILE_ROWS, "int64", [np.array(self._tile_rows)], len(self._tile_rows))
+            dangling = append(OUT_DEGREE, "uint32", out_degree, nodes)
             if out_weight is not None:
-                dangling = self._append(OUT_WEIGHT, "float64", out_weight, nodes)
+                dangling = append(OUT_WEIGHT, "float64", out_weight, nodes)
             if node_ids is not None:
                 pieces = iter([node_ids] if isinstance(node_ids, np.ndarray) else node_ids)
                 first = next(pieces, np.empty(0, np.uint32))
-                self._append(NODE_IDS, first.dtype.name, itertools.chain([first], pieces), nodes)
+                append(NODE_IDS, first.dtype.name, itertools.chain([first], pieces), nodes)
             if labels is not None and (count := write_labels(self._root, labels)) != nodes:
                 raise UsageError(f"{count} labels for {nodes} rows.", "Give every row one label.")
             attributes = Attributes(
@@ -418,18 +419,6 @@ class GraphWriter:
             fill_value=0,
         )
 
-    def _append(self, name: str, dtype: str, pieces: Iterable[NDArray[Any]], size: int) -> int:
-        """Write an array of `size` entries; returns how many of them are 0."""
-        array = Appender(self._root, name, dtype, _ROWS_CHUNK)
-        zeros = 0
-        for piece in pieces:
-            array.append(piece)
-            zeros += piece.size - int(np.count_nonzero(piece))
-        array.close()
-        if array.size != size:
-            raise UsageError(f"{array.size} entries of {name} where {size} belong.", "Give one for each row.")
-        return zeros
-
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         try:
@@ -438,16 +427,3 @@ class GraphWriter:
         except BaseException:
             self.abort()
             raise
-
-
-def _drop_all_but(folder: Path, kept: list[Path]) -> None:
-    """Remove what a folder holds, some folders in it excepted."""
-    for path in folder.iterdir():
-        if path in kept:
-            continue
-        if any(other.is_relative_to(path) for other in kept):
-            _drop_all_but(path, kept)
-        elif path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()

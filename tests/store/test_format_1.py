@@ -54,6 +54,20 @@ def test_zarr_reads_the_columns(name):
     assert group["in_edges/indices"][:].tolist() == EXPECTED[name]["columns"]
 
 
+@pytest.mark.parametrize("name", EXPECTED)
+def test_weights_are_those_of_the_edges(name):
+    store = open_store(FIXTURES / f"{name}.zarr")
+    weights = EXPECTED[name].get("weights")
+    assert store.attributes.weighted == (weights is not None)
+    if weights is None:
+        assert store.weights is None
+        return
+    assert np.concatenate([store.weights.read(t) for t in range(store.tiles)]).tolist() == weights
+    assert zarr.open_group(store.path, mode="r")["in_edges/data"][:].tolist() == weights
+    sums = np.bincount(EXPECTED[name]["columns"], weights, store.nodes)
+    assert store.out_weight(0, store.nodes).tolist() == sums.tolist()
+
+
 def test_attributes_of_five_nodes():
     attributes = open_store(FIXTURES / "five-nodes.zarr").attributes
     assert attributes.to_json() == {
