@@ -99,7 +99,7 @@ _WEIGHT = click.option(
     "--weight",
     metavar="COLUMN",
     help="Where links have weights: the name of a Parquet column, the number of a column of text (3 as a "
-    "rule), or `values` for those of a matrix.  [default: all links count the same]",
+    "rule), or `values` for those of a matrix.  [default: nowhere, all count the same]",
 )
 _DUPLICATES = click.option(
     "--duplicates",
@@ -127,7 +127,8 @@ _MEMORY = click.option(
 _TMP = click.option(
     "--tmp",
     metavar="DIR",
-    help="Where to sort, with room for 4 to 24 bytes an edge.  [default: beside G.zarr]",
+    help="Where to sort, with room for 4 to 24 bytes an edge, 8 or 16 more with a weight.  "
+    "[default: beside G.zarr]",
 )
 _OVERWRITE = click.option(
     "--overwrite", is_flag=True, help="Replace an existing store once the new one is whole."
@@ -163,7 +164,7 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
     options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,
-    and in up to 16 for named nodes and for orders other than keep.
+    in up to 16 for named nodes and for orders other than keep, and in 8 or 16 more with weights.
     """
     from oocpr.api import import_graph
 
