@@ -28,6 +28,8 @@ def append(
     undirected: bool = False,
     source_column: str | None = None,
     target_column: str | None = None,
+    weight: str | int | None = None,
+    duplicates: str = "merge",
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     client: Any = None,
@@ -36,7 +38,8 @@ def append(
 ) -> Graph:
     """Add edges to a graph: a new store, the same that an import of all sources together makes.
 
-    The old edges are not sorted again, and tiles before the first new edge are copied as they are.
+    The old edges are not sorted again, and tiles before the first new edge are copied as they are. Only sums
+    of weights may differ from those of such an import, by rounding.
 
     Parameters
     ----------
@@ -47,7 +50,9 @@ def append(
         node has its place among the ids, or behind all names.
     path
         The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
-    memory, format, undirected, source_column, target_column, tmp, overwrite, client, device, progress
+    memory, format, undirected, source_column, target_column, weight, duplicates, tmp, overwrite
+        As for `import_graph`; give `duplicates` as it was given then.
+    client, device, progress
         As for `import_graph`.
 
     Returns
@@ -84,6 +89,7 @@ def append(
         undirected=undirected,
         source_column=source_column,
         target_column=target_column,
+        weight=weight,
     )
     budget = parse_bytes(memory)
     _LOG.info("adding %s to %s, as %s, with at most %d bytes of memory", opened.name, old.path, path, budget)
@@ -94,6 +100,7 @@ def append(
         memory=budget,
         tmp=tmp,
         overwrite=overwrite,
+        duplicates=duplicates,
         progress=progress,
         hands=import_hands(client, device),
     )

@@ -43,7 +43,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         help="Names of the nodes: line i (from 0) belongs to node i; may be packed like the source.  "
         "[default: NAME.labels.txt or .tsv beside NAME.txt]",
     )
-    return labels(edge_options(_WEIGHT(_DUPLICATES(function))))
+    return labels(edge_options(function))
 
 
 def edge_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,6 +65,8 @@ def edge_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME",
             help="Parquet column that edges run to.  [default: dst, target or to; or the second of two]",
         ),
+        _WEIGHT,
+        _DUPLICATES,
     )(function)
 
 
@@ -99,7 +101,7 @@ _WEIGHT = click.option(
     "--weight",
     metavar="COLUMN",
     help="Where links have weights: the name of a Parquet column, the number of a column of text (3 as a "
-    "rule), or `values` for those of a matrix.  [default: all links count the same]",
+    "rule), or `values` for those of a matrix.  [default: nowhere, all count the same]",
 )
 _DUPLICATES = click.option(
     "--duplicates",
@@ -127,7 +129,8 @@ _MEMORY = click.option(
 _TMP = click.option(
     "--tmp",
     metavar="DIR",
-    help="Where to sort, with room for 4 to 24 bytes an edge.  [default: beside G.zarr]",
+    help="Where to sort, with room for 4 to 24 bytes an edge, 8 or 16 more with a weight.  "
+    "[default: beside G.zarr]",
 )
 _DEVICE = click.option(
     "--device",
@@ -172,7 +175,7 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
     options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,
-    and in up to 16 for named nodes and for orders other than keep.
+    in up to 16 for named nodes and for orders other than keep, and in 8 or 16 more with weights.
     """
     from oocpr.api import import_graph
 
@@ -202,7 +205,8 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
 
     A new store is made, the same as by an import of all sources together, but the old edges are not sorted
     again, and tiles before the first new edge are copied. Nodes are the same where they have the same id or,
-    if the graph has names, the same name.
+    if the graph has names, the same name. To a graph with weights come links with weights, with --duplicates
+    as the graph was imported; sums may differ in their last digits from those of one import.
     """
     from oocpr import api
 
@@ -210,7 +214,7 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
     with session.progress() as progress:
         made = api.append(graph, source, output, progress=progress, **parameters)
     tell_notices(made.notices)
-    emit(_imported(made, time.monotonic() - began))
+    emit(_imported(made, time.monotonic() - began, parameters["duplicates"]))
 
 
 @click.group()
@@ -325,7 +329,7 @@ def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
 _BECAME = {"merge": "merged", "sum": "added up", "count": "counted"}
 
 
-def _imported(graph: Graph, seconds: float, duplicates: str = "merge") -> str:
+def _imported(graph: Graph, seconds: float, duplicates: str) -> str:
     facts = graph.info()
     edges, repeats = facts["edges"], facts["duplicates"]
     speed = float(f"{(edges + repeats) / max(seconds, 1e-9):.3g}")
@@ -343,20 +347,21 @@ def _imported(graph: Graph, seconds: float, duplicates: str = "merge") -> str:
 
 def _described(facts: dict[str, Any]) -> str:
     edges = max(facts["edges"], 1)
-    columns = facts["bytes_per_edge"] - facts["weight_bytes_per_edge"]
-    weights = f"{facts['weight_bytes_per_edge']:.3f} B/edge" if facts["weighted"] else "none"
+    weighted = facts["weighted"]
+    weights = f"yes, {facts['weight_bytes_per_edge']:.3f} B/edge" if weighted else "no"
+    tiles = "columns, weights" if weighted else "columns"
     rows = [
         ("nodes", f"{facts['nodes']:,}"),
         ("edges", f"{facts['edges']:,}"),
-        ("dangling", f"{facts['dangling']:,} nodes without out-links{' of any weight' * facts['weighted']}"),
+        ("weighted", weights),
+        ("dangling", f"{facts['dangling']:,} nodes without out-links{' of any weight' * weighted}"),
         ("self-loops", f"{facts['self_loops']:,}"),
         ("duplicates", f"{facts['duplicates']:,} merged at import"),
-        ("weights", weights),
         ("order", facts["order"]),
         ("names", facts["names"]),
         ("source", facts["source"]),
         ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
-        ("columns", f"{columns:.3f} B/edge, all that is needed to decode them included"),
+        (tiles, f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
         ("whole store", f"{format_bytes(facts['store_bytes'])}, {facts['store_bytes'] / edges:.3f} B/edge"),
     ]
     arrays = [

@@ -10,6 +10,7 @@
                 or the cheapest of these (scan, sample, worth, choice)
     stages      keys that have changed -> buckets again (regroup)
     sort        buckets -> sorted rows without repeats, in threads (merge; partition, where one is too large)
+    weigh       of links with weights also: weights sorted, too (pair_sort), and made one for each link
     tiles       sorted rows -> tiles of equal edges with their row lengths
     encode      tiles -> the store, in threads
     called      what the rows are called

@@ -29,7 +29,8 @@ from oocpr.ingest.sort import Sorter
 from oocpr.ingest.spill import spill
 from oocpr.ingest.stages import dealt, shared, threads_of
 from oocpr.ingest.tiles import TileCutter
-from oocpr.ingest.warm import load_compiled
+from oocpr.ingest.warm import load_compiled, load_weighing
+from oocpr.ingest.weigh import OutWeights, weighing
 from oocpr.progress import silent
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def append_store(
     memory: int,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    duplicates: str = "merge",
     progress: Progress = silent,
     hands: Hands | None = None,
     block_edges: int | None = None,
@@ -61,7 +63,8 @@ def append_store(
     """Write a stored graph with the edges of `source` added as a new store.
 
     Its bytes are those of an import of all sources together: edges that are there already count once, nodes
-    are in the order of their ids or, if they have names, new ones behind the old ones.
+    are in the order of their ids or, if they have names, new ones behind the old ones. Only sums of weights
+    may differ, by rounding: what the old ones are sums of is not known any more.
 
     Parameters
     ----------
@@ -71,7 +74,7 @@ def append_store(
         The new edges. Its nodes have ids, or names where the stored graph has labels.
     path
         The store to make. It appears when it is whole; what does not finish leaves nothing.
-    memory, tmp, overwrite, progress, hands, block_edges, bucket_edges
+    memory, tmp, overwrite, duplicates, progress, hands, block_edges, bucket_edges
         As for `oocpr.ingest.build.build_store`.
 
     Returns
@@ -90,8 +93,8 @@ def append_store(
     InputError
         Where the source cannot be read, contradicts itself, or calls its nodes otherwise than the store does.
     UsageError
-        Where the store has another order, it or the source has weights, `tmp` cannot be, or something stands
-        at `path`.
+        Where the store has another order, only one of store and source has weights, `tmp` cannot be, or
+        something stands at `path`.
 
     Examples
     --------
@@ -109,11 +112,14 @@ def append_store(
     (3, 3)
     """
     facts = store.attributes
-    if facts.weighted or source.weighted:
-        whose = str(store.path) if facts.weighted else source.name
+    how = weighing(duplicates, weighted=source.weighted)
+    if (how is not None) != facts.weighted:
+        have = ("has weights", "has none") if facts.weighted else ("has no weights", "has some")
         raise UsageError(
-            f"{whose} has weights, and links with weights cannot be added to a graph.",
-            "Import all sources together.",
+            f"{store.path} {have[0]}, and what is to be added {have[1]}.",
+            "Say where weights are, or that links are to be counted."
+            if facts.weighted
+            else "Leave the weights out, or import all sources together.",
         )
     if facts.order != "keep":
         raise UsageError(
@@ -128,7 +134,10 @@ def append_store(
         writer = stack.enter_context(kept.writer())
         workspace = stack.enter_context(kept.workspace())
         load_compiled(workspace)
-        require(resident() + budget.least_bytes(facts.tile_edges, hands.needs), memory, "Adding edges")
+        if how is not None:
+            load_weighing(workspace, how)
+        needed = budget.least_bytes(facts.tile_edges, hands.needs, weighted=facts.weighted)
+        require(resident() + needed, memory, "Adding edges")
         block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
         with threads_of(cores) as pool:
             spilled = spill(joined, workspace, block_edges, memory, progress, kept, 2, pool, cores)
@@ -140,25 +149,30 @@ def append_store(
         given = facts.edges + facts.duplicates
         tile_edges = _tile_edges(facts, given, spilled.edges)
         most_rows = int(np.diff(store.tile_rows).max())
-        old_bytes = budget.old_tile_bytes(facts.tile_edges, most_rows)
-        share = budget.Share(spilled.nodes, facts.edges + spilled.edges, tile_edges, hands.needs)
+        weighted = facts.weighted
+        old_bytes = budget.old_tile_bytes(facts.tile_edges, most_rows, weighted=weighted)
+        together = facts.edges + spilled.edges
+        share = budget.Share(spilled.nodes, together, tile_edges, hands.needs, weighted=weighted)
         workers, space = shared(share, spilled, memory - old_bytes, hands.workers)
         callers = stack.enter_context(threads_of(workers)) if workers else None
         tally = Tally(spilled.nodes)
-        sorter = Sorter(hands, callers, workers, bucket_edges or space, NO_RANKS, tally)
-        new = NewEdges(sorter.pieces(spilled.runs), tally)
+        sums = OutWeights(spilled.nodes) if weighted else None
+        sorter = Sorter(hands, callers, workers, bucket_edges or space, NO_RANKS, tally, how)
+        new = NewEdges(sorter.pieces(spilled.runs), tally, how)
         old = OldTiles(store, rows)
         copied = 0
         if rows is None and tile_edges == facts.tile_edges:
-            copied = old.copy(writer, new, grown=spilled.nodes > store.nodes)
+            copied = old.copy(writer, new, grown=spilled.nodes > store.nodes, sums=sums)
         usual = budget.usual_rows(spilled.nodes, facts.edges + spilled.edges, tile_edges)
-        encoder = TileEncoder(hands, writer, callers, workers, tile_edges, usual, memory, copied)
+        encoder = TileEncoder(
+            hands, writer, callers, workers, tile_edges, usual, memory, copied, weighted=weighted
+        )
         if copied < store.tiles:
             first_row = int(store.tile_rows[copied])
-            cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, first_row)
+            cutter = TileCutter(tile_edges, spilled.nodes, encoder.add, first_row, weighted=weighted)
             done = writer.edges
             for edges in new.blended(old.edges(copied)):
-                cutter.add(edges)
+                cutter.add(edges if sums is None else sums.take(edges))
                 done += edges.given
                 progress("writing", min(done, given + spilled.edges), given + spilled.edges, "edges")
             cutter.finish()
@@ -171,6 +185,7 @@ def append_store(
             self_loops=facts.self_loops + tally.self_loops,
             local_edges=encoder.local_edges + (facts.local_edges - old.local_edges if copied else 0),
             out_degree=[_out_degree(store, tally, rows)],
+            out_weight=None if sums is None else [sums.to_numpy()],
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(joined, spilled.dictionary, ordered, workspace, memory),
         )

@@ -12,6 +12,7 @@ from numba import uint32, uint64
 
 from oocpr.ingest.merge import Rows
 from oocpr.ingest.rest import part_of, place_behind
+from oocpr.ingest.weigh import finite
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
@@ -100,6 +101,25 @@ def _merge(old, new, columns, rows, starts, both):
     return edges, found, twice
 
 
+@entry()
+def _merge_weights(old, new, old_weights, new_weights, greatest, weights):
+    """Merge weights by their ascending keys; of a key on both sides, keep the greatest or the sum."""
+    i, j, k = uint64(0), uint64(0), uint64(0)
+    while i < uint64(old.size) or j < uint64(new.size):
+        if j == uint64(new.size) or (i < uint64(old.size) and old[i] < new[j]):
+            weights[k] = old_weights[i]
+            i += uint64(1)
+        elif i == uint64(old.size) or new[j] < old[i]:
+            weights[k] = new_weights[j]
+            j += uint64(1)
+        else:
+            both = old_weights[i] + new_weights[j]
+            weights[k] = max(old_weights[i], new_weights[j]) if greatest else both
+            i += uint64(1)
+            j += uint64(1)
+        k += uint64(1)
+
+
 def keys_of_rows(edges: Rows) -> NDArray[np.uint64]:
     """Give the keys of edges: uint64, shape (edges,)."""
     keys = np.empty(edges.columns.size, np.uint64)
@@ -121,8 +141,16 @@ def rows_of_keys(keys: NDArray[np.uint64]) -> Rows:
     return Rows(columns, rows[:found], starts[: found + 1], keys.size)
 
 
-def merged(old: Rows, new: Rows) -> tuple[Rows, NDArray[np.uint64]]:
+def merged(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[np.uint64]]:
     """Merge edges.
+
+    Parameters
+    ----------
+    old, new
+        Edges, each once.
+    how
+        What the weight of an edge becomes that both have, one of `oocpr.ingest.weigh.DUPLICATES`; None where
+        there are no weights.
 
     Returns
     -------
@@ -130,6 +158,11 @@ def merged(old: Rows, new: Rows) -> tuple[Rows, NDArray[np.uint64]]:
         All of them, each once.
     both : uint64, shape (k,)
         Keys of those that both have, ascending.
+
+    Raises
+    ------
+    InputError
+        A sum that float64 does not hold.
 
     Examples
     --------
@@ -141,8 +174,17 @@ def merged(old: Rows, new: Rows) -> tuple[Rows, NDArray[np.uint64]]:
     rows = np.empty(old.rows.size + new.rows.size, np.uint32)
     starts = np.empty(rows.size + 1, np.uint32)
     both = np.empty(min(old.columns.size, new.columns.size) + 1, np.uint64)
-    edges, found, twice = _merge(old, new, columns, rows, starts, both)
-    return Rows(columns[:edges], rows[:found], starts[: found + 1], int(edges)), both[:twice]
+    bare = (edges._replace(weights=None) for edges in (old, new))
+    edges, found, twice = _merge(*bare, columns, rows, starts, both)
+    weights = None
+    if how is not None:
+        assert old.weights is not None
+        assert new.weights is not None
+        weights = np.empty(int(edges))
+        keys = keys_of_rows(old), keys_of_rows(new)
+        _merge_weights(*keys, old.weights, new.weights, how == "merge", weights)
+        finite(weights)
+    return Rows(columns[:edges], rows[:found], starts[: found + 1], int(edges), weights), both[:twice]
 
 
 def last_key(edges: Rows) -> int:
@@ -159,6 +201,8 @@ class NewEdges:
         The edges.
     tally
         Has counted all of them; those that are there already are taken back.
+    how
+        As for `merged`.
 
     Examples
     --------
@@ -169,7 +213,8 @@ class NewEdges:
     (1, 7)
     """
 
-    def __init__(self, pieces: Iterable[Rows], tally: Tally) -> None:
+    def __init__(self, pieces: Iterable[Rows], tally: Tally, how: str | None = None) -> None:
+        self._how = how
         self._pieces = iter(pieces)
         self._tally = tally
         self._held: Rows | None = None
@@ -208,7 +253,7 @@ class NewEdges:
                 continue
             last = last_key(edges)
             while (nearest := self.next) is not None and nearest <= last:
-                edges, both = merged(edges, self._upto(last))
+                edges, both = merged(edges, self._upto(last), self._how)
                 if both.size:
                     self._tally.take_back(rows_of_keys(both))
             yield edges

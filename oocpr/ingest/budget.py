@@ -211,18 +211,19 @@ def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
     return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
 
 
-def old_tile_bytes(tile_edges: int, rows: int) -> int:
+def old_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> int:
     """Bytes that a tile of a stored graph takes while new edges are merged with it.
 
     Its encoded bytes (5 an edge and a row), what it is decoded to (8 an edge, 16 a row), its keys or what it
-    is merged to (8 an edge, 8 a row), and what is there of new edges (16 an edge).
+    is merged to (8 an edge, 8 a row), and what is there of new edges (16 an edge). Weights are there encoded,
+    decoded, merged and new, and so are keys of both (48 an edge).
 
     Examples
     --------
     >>> old_tile_bytes(1000, 10)
     41290
     """
-    return 37 * tile_edges + 29 * rows + 4000
+    return (37 + 48 * weighted) * tile_edges + 29 * rows + 4000
 
 
 class Share:

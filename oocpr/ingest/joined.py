@@ -69,6 +69,7 @@ class Joined(BaseSource):
         super().__init__(joined_name(store.attributes.source, source.name), source.name)
         self.notices = source.notices
         self.size = source.size
+        self.weighted = source.weighted
         self._store = store
         self._source = source
         self._encoded = False

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.blend import NewEdges
     from oocpr.ingest.dictionary import Dictionary
+    from oocpr.ingest.weigh import OutWeights
     from oocpr.store.graph import GraphStore, GraphWriter
 
 _CHUNK = 1 << 18
@@ -73,8 +74,9 @@ class OldTiles:
         self._store = store
         self._rows = rows
         self._buffer = np.empty(store.encoded.max_bytes, np.uint8)
+        self._segments = np.empty(0 if store.weights is None else store.weights.max_bytes, np.uint8)
 
-    def copy(self, writer: GraphWriter, new: NewEdges, *, grown: bool) -> int:
+    def copy(self, writer: GraphWriter, new: NewEdges, *, grown: bool, sums: OutWeights | None) -> int:
         """Copy tiles up to the first that changes; returns how many.
 
         Parameters
@@ -82,9 +84,11 @@ class OldTiles:
         writer
             Has no tiles yet.
         new
-            New edges; those that are in the tiles already are dropped.
+            New edges; those that are in the tiles already are dropped, unless edges have weights.
         grown
             Whether there are new rows.
+        sums
+            Adds up the weights of the edges that are copied; None where they have none.
         """
         store = self._store
         for tile in range(store.tiles):
@@ -93,15 +97,21 @@ class OldTiles:
             last = tile == store.tiles - 1
             nearest = new.next
             if nearest is not None and (last or nearest >> 32 <= next_row):
-                edges = self._decoded(size, first_row)
-                new.pass_by(edges)
+                edges = self._decoded(tile, size, first_row)
+                if sums is None:
+                    new.pass_by(edges)
                 nearest = new.next
                 if nearest is not None and edges.columns.size and nearest <= last_key(edges):
                     return tile
             if not stays(nearest, next_row, last=last, grown=grown):
                 return tile
             count = min(store.attributes.tile_edges, store.edges - tile * store.attributes.tile_edges)
-            writer.copy_tile(self._buffer[:size], count, store.indptr(first_row + 1, next_row + 1))
+            ends = store.indptr(first_row + 1, next_row + 1)
+            data = None
+            if sums is not None and store.weights is not None:
+                sums.take(self._decoded(tile, size, first_row))
+                data = self._segments[: store.weights.read_into(tile, self._segments)]
+            writer.copy_tile(self._buffer[:size], count, ends, data)
         return store.tiles
 
     def edges(self, first: int) -> Iterator[Rows]:
@@ -110,7 +120,7 @@ class OldTiles:
         for tile in range(first, store.tiles):
             size = store.encoded.read_into(tile, self._buffer)
             first_row, next_row = int(store.tile_rows[tile]), int(store.tile_rows[tile + 1])
-            edges = self._decoded(size, first_row)
+            edges = self._decoded(tile, size, first_row)
             if self._rows is None:
                 inside = edges.columns - np.uint32(first_row) < next_row - first_row
                 self.local_edges += int(np.count_nonzero(inside))
@@ -118,14 +128,15 @@ class OldTiles:
                 edges = edges._replace(columns=self._rows[edges.columns], rows=self._rows[edges.rows])
             yield edges
 
-    def _decoded(self, size: int, first_row: int) -> Rows:
-        """Decode the tile that lies in the buffer."""
+    def _decoded(self, number: int, size: int, first_row: int) -> Rows:
+        """Decode the tile that lies in the buffer, and its weights."""
+        weights = None if self._store.weights is None else self._store.weights.read(number)
         tile = parse_tile(self._buffer[:size])
         positions, segments = np.empty(tile.nonempty + 1, np.uint32), np.empty(tile.nonempty + 1, np.uint32)
         starts, columns = np.empty(tile.nonempty, np.uint32), np.empty(tile.edges, np.uint32)
         expand_segments(tile, positions, starts, segments)
         decode_columns(tile, positions, starts, columns)
-        return Rows(columns, segments[:-1] + np.uint32(first_row), positions, tile.edges)
+        return Rows(columns, segments[:-1] + np.uint32(first_row), positions, tile.edges, weights)
 
 
 def new_rows(store: GraphStore, dictionary: Dictionary) -> NDArray[np.uint32]:

@@ -1,8 +1,8 @@
 """Keys with their weights sorted in place: by key, and by weight where keys are equal.
 
-NumPy sorts one array, or returns places that take as much memory again. This is quicksort with Hoare's
-partition (C. A. R. Hoare, "Quicksort", The Computer Journal 5, 1962), which copes with equal entries; pivots
-are medians of three entries at places that no order of the entries foresees.
+NumPy sorts one array, or returns places that take as much memory again, which is fine for a few. For more,
+this is quicksort with Hoare's partition (C. A. R. Hoare, "Quicksort", The Computer Journal 5, 1962), which
+copes with equal entries; pivots are medians of three entries at places that no order of the entries foresees.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -10,13 +10,21 @@ are medians of three entries at places that no order of the entries foresees.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numba import int64, uint64
 
 from oocpr.jit import BORROWING, entry, inner
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 _FEW = 24
 """Entries that are sorted by insertion."""
+
+_PLACED = 1 << 16
+"""Entries that are sorted by their places: these and the entries, moved, take 1 MiB."""
 
 _DEPTH = 64
 """Parts that wait, each at most half of what the one before it was cut from."""
@@ -80,23 +88,12 @@ def _divide(keys, words, first, last):
         _swap(keys, words, i, j)
 
 
-@entry()
-def sort_pairs(keys, words):
-    """Sort by key and, where keys are equal, by word; both uint64, shape (k,).
-
-    The bits of floats that are not negative are words of the same order.
-
-    Examples
-    --------
-    >>> keys, words = np.array([5, 1, 5], np.uint64), np.array([9, 8, 7], np.uint64)
-    >>> sort_pairs(keys, words)
-    >>> keys.tolist(), words.tolist()
-    ([1, 5, 5], [8, 7, 9])
-    """
+@inner()
+def _sort(keys, words, first, last):
+    """Sort the entries `first` to `last`."""
     firsts, lasts = np.empty(_DEPTH, np.int64), np.empty(_DEPTH, np.int64)
     waiting = 0
     draw = uint64(0x9E3779B97F4A7C15)
-    first, last = int64(0), int64(keys.size - 1)
     while True:
         while last - first >= _FEW:
             draw = draw * uint64(6364136223846793005) + uint64(1442695040888963407)
@@ -115,3 +112,40 @@ def sort_pairs(keys, words):
             return
         waiting -= 1
         first, last = firsts[waiting], lasts[waiting]
+
+
+@entry()
+def _sort_all(keys, words):
+    _sort(keys, words, int64(0), int64(keys.size - 1))
+
+
+@entry()
+def _sort_equal(keys, words):
+    """Sort the words of equal keys, which are side by side."""
+    first = int64(0)
+    for last in range(keys.size):
+        if last + 1 == keys.size or keys[last + 1] != keys[first]:
+            if last > first:
+                _sort(keys, words, first, int64(last))
+            first = int64(last + 1)
+
+
+def sort_pairs(keys: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
+    """Sort by key and, where keys are equal, by word; both uint64, shape (k,).
+
+    The bits of floats that are not negative are words of the same order.
+
+    Examples
+    --------
+    >>> keys, words = np.array([5, 1, 5], np.uint64), np.array([9, 8, 7], np.uint64)
+    >>> sort_pairs(keys, words)
+    >>> keys.tolist(), words.tolist()
+    ([1, 5, 5], [8, 7, 9])
+    """
+    if keys.size > _PLACED:
+        _sort_all(keys, words)
+        return
+    places = np.argsort(keys)
+    keys[:] = keys[places]
+    words[:] = words[places]
+    _sort_equal(keys, words)

@@ -134,7 +134,7 @@ class Reader:
             return
         if (block.weight is not None) != self._weighted:
             raise UsageError(
-                f"{self._source.name} has blocks with weights and blocks without, or says otherwise.",
+                f"{self._source.name} has weights where it says that it has none, or none where it has.",
                 "Give every link a weight, or none.",
             )
         if isinstance(block, NameBlock):

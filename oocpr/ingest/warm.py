@@ -14,6 +14,7 @@ from oocpr.ingest.deal import Dealer, Edges
 from oocpr.ingest.ids import IdSet
 from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
 from oocpr.ingest.order import by_degree, ordered
+from oocpr.ingest.pair_sort import sort_pairs
 from oocpr.ingest.scan import Scan, count_links
 from oocpr.ingest.tiles import Tile
 from oocpr.ingest.weigh import OutWeights, weighed_pieces
@@ -62,7 +63,7 @@ def load_compiled(workspace: Workspace) -> None:
 
 
 def load_weighing(workspace: Workspace, how: str) -> None:
-    """Weigh one link, as an import does.
+    """Weigh a link that comes four times, with memory for all of them and without.
 
     Examples
     --------
@@ -72,12 +73,15 @@ def load_weighing(workspace: Workspace, how: str) -> None:
     ...     load_weighing(workspace, "sum")
     """
     weighted = how != "count"
-    edge = Edges.of(np.ones(3), np.zeros(3), np.ones(3) if weighted else None)
+    if weighted:
+        sort_pairs(*np.zeros((2, 1 << 17), np.uint64))
+    edge = Edges.of(np.ones(4), np.zeros(4), np.ones(4) if weighted else None)
     dealer = Dealer(workspace.file(), 1, None, weighted=weighted)
     dealer.plan(edge.dst)
     dealer.add(edge)
     [run] = dealer.runs()
-    [(_, weights, _)] = weighed_pieces(run, np.empty(3, np.uint64), np.empty(3), how)
     sums = OutWeights(2)
-    sums.add(np.ones(1, np.uint32), weights)
-    encode_segments(weights)
+    for space in (3, 4):
+        for _, weights, _ in weighed_pieces(run, np.empty(space, np.uint64), np.empty(space), how):
+            sums.add(np.ones(1, np.uint32), weights)
+            encode_segments(weights)

@@ -174,11 +174,11 @@ def weighed_pieces(
             assert weights is not None
             sort_pairs(some, weights.view(np.uint64))
             kept = _COMBINED[how](some, weights)
-            yield some[:kept], _finite(weights[:kept]), run.count
+            yield some[:kept], finite(weights[:kept]), run.count
     elif run.high - run.low == 1:
         weight = _of_one(run, keys, beside, how)
         keys[0], beside[0] = run.low, weight
-        yield keys[:1], _finite(beside[:1]), run.count
+        yield keys[:1], finite(beside[:1]), run.count
     else:
         with Scratch(run.scratch.folder) as scratch:
             for bucket in partition(run, scratch, keys, beside):
@@ -203,7 +203,14 @@ def _of_one(run: Run, keys: NDArray[np.uint64], beside: NDArray[np.float64], how
     return total
 
 
-def _finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give weights back; InputError where one of them has grown beyond what float64 holds.
+
+    Examples
+    --------
+    >>> finite(np.ones(1))
+    array([1.])
+    """
     if not np.isfinite(weights).all():
         raise InputError(
             "The weights of a repeated link add up to more than float64 holds.",

@@ -126,7 +126,7 @@ FORMATS = {
     "hollins": Format(
         "`nodes edges`, then `id label`, then `from to`", "hollins:HollinsFile", own_labels=True
     ),
-    "names": Format("two names a line, apart by a tab (.tsv)", "names:NamesFile", many=True),
+    "names": Format("two names a line, apart by a tab (.tsv)", "names:NamesFile", many=True, weights=True),
 }
 """Formats by name; each file is guessed to be one of them where the caller names none."""
 
@@ -143,10 +143,17 @@ _SUFFIXES = {
 }
 
 
-def guess_format(path: str | os.PathLike[str] | Place) -> str:
+def guess_format(path: str | os.PathLike[str] | Place, *, weighted: bool = False) -> str:
     r"""Name of the format of a file, from its suffix and its first lines.
 
     Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read.
+
+    Parameters
+    ----------
+    path
+        The file.
+    weighted
+        Whether there are weights, so that lines may have more than two columns.
 
     Raises
     ------
@@ -185,7 +192,8 @@ def guess_format(path: str | os.PathLike[str] | Place) -> str:
     ):
         return "hollins"
     names = lines[0].split("\t")
-    if suffix == ".tsv" and len(names) == 2 and not any(re.fullmatch(r"\s*-?\d+\s*", name) for name in names):
+    columns = len(names) > 2 if weighted else len(names) == 2
+    if suffix == ".tsv" and columns and not any(re.fullmatch(r"\s*-?\d+\s*", name) for name in names[:2]):
         return "names"
     return "text"
 
@@ -242,7 +250,7 @@ def open_files(
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format {format!r}.", f"Give one of: {', '.join(FORMATS)}.")
     places = places_of(paths)
-    name = format or _guess(places[0])
+    name = format or _guess(places[0], weighted=weight is not None)
     chosen = FORMATS[name]
     for place in places:
         _check(place, name)
@@ -264,12 +272,12 @@ def open_files(
     return chosen.open(places, labels_place, columns, weight)
 
 
-def _guess(place: Place) -> str:
+def _guess(place: Place, *, weighted: bool) -> str:
     if isinstance(place, LocalFile):
         if place.path.is_dir():
             return "parquet"
         _check(place, "text")
-    return guess_format(place)
+    return guess_format(place, weighted=weighted)
 
 
 def _check(place: Place, name: str) -> None:

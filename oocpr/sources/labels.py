@@ -64,7 +64,8 @@ class FileLabels:
     def strings(self) -> Iterator[Strings]:
         """Yield the labels, some at a time."""
         with ByteStream(self._path) as stream:
-            yield from names_of(LineReader(stream), _CHUNK, pairs=False, skip=False)
+            for names, _ in names_of(LineReader(stream), _CHUNK, pairs=False, skip=False):
+                yield names
 
 
 def find_labels(path: str | os.PathLike[str] | Place) -> Place | None:

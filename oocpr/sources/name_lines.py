@@ -9,18 +9,23 @@ import numpy as np
 
 from oocpr.sources.block import Strings
 from oocpr.sources.compressed import ByteStream
+from oocpr.sources.decimals import parsed
 from oocpr.sources.lines import LineReader
+from oocpr.sources.weights import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
+    from oocpr.errors import InputError
     from oocpr.sources.base import AnyPath
 
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH = (np.uint8(ord(c)) for c in " \t\r\n#")
 
 
 @numba.njit(cache=True, nogil=True)
-def _scan(text, pos, pairs, skip, starts, ends):  # type: ignore[no-untyped-def]
+def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type: ignore[no-untyped-def]
     """Find the names of whole lines until the text ends or the arrays are full.
 
     Parameters
@@ -33,8 +38,12 @@ def _scan(text, pos, pairs, skip, starts, ends):  # type: ignore[no-untyped-def]
         Whether lines have two names, apart by a tab; otherwise the first column is a name.
     skip
         Whether lines that are blank or begin with ``#`` are skipped.
+    weight
+        Number of the column of weights beside pairs, from 3 on, 0 for none. Other columns are skipped then.
     starts, ends
         int64, shape (names,), a number of names divisible by two; receive where names begin and end.
+    begins, stops
+        uint32, shape (names / 2,); receive where weights begin and end. Empty where there are none.
 
     Returns
     -------
@@ -47,13 +56,22 @@ def _scan(text, pos, pairs, skip, starts, ends):  # type: ignore[no-untyped-def]
         begin = pos
         tabs = 0
         tab = -1
+        second = -1
+        column = -1
+        behind = -1
         blank = True
         while text[pos] != _NEWLINE:
             char = text[pos]
             if char == _TAB:
                 if tabs == 0:
                     tab = pos
+                elif tabs == 1:
+                    second = pos
                 tabs += 1
+                if tabs == weight - 1:
+                    column = pos + 1
+                elif tabs == weight:
+                    behind = pos
             elif char != _SPACE and char != _RETURN:
                 blank = False
             pos += 1
@@ -63,7 +81,20 @@ def _scan(text, pos, pairs, skip, starts, ends):  # type: ignore[no-untyped-def]
             continue
         while end > begin and text[end - 1] == _RETURN:
             end -= 1
-        if pairs:
+        if weight:
+            if behind < 0:
+                behind = end
+            while 0 <= column < behind and (text[column] == _SPACE or text[column] == _RETURN):
+                column += 1
+            while behind > column and (text[behind - 1] == _SPACE or text[behind - 1] == _RETURN):
+                behind -= 1
+            if column < 0 or column == behind or tab == begin or tab + 1 == second:
+                return False, begin, count
+            begins[count // 2], stops[count // 2] = column, behind
+            starts[count], ends[count] = begin, tab
+            starts[count + 1], ends[count + 1] = tab + 1, second
+            count += 2
+        elif pairs:
             if tabs != 1 or tab == begin or tab + 1 == end:
                 return False, begin, count
             starts[count], ends[count] = begin, tab
@@ -93,11 +124,14 @@ def listed_names(path: AnyPath, most: int) -> Iterator[Strings]:
         A file that cannot be read, or text that is not UTF-8.
     """
     with ByteStream(path) as stream:
-        yield from names_of(LineReader(stream), most, pairs=False, skip=True)
+        for names, _ in names_of(LineReader(stream), most, pairs=False, skip=True):
+            yield names
 
 
-def names_of(lines: LineReader, most: int, *, pairs: bool, skip: bool) -> Iterator[Strings]:
-    """Yield the names of all remaining lines.
+def names_of(
+    lines: LineReader, most: int, *, pairs: bool, skip: bool, weight: int = 0
+) -> Iterator[tuple[Strings, NDArray[np.float64] | None]]:
+    """Yield the names of all remaining lines, and the weights beside pairs of them.
 
     Parameters
     ----------
@@ -109,11 +143,13 @@ def names_of(lines: LineReader, most: int, *, pairs: bool, skip: bool) -> Iterat
         Whether lines have two names, apart by a tab; otherwise the first column is a name.
     skip
         Whether lines that are blank or begin with ``#`` are skipped.
+    weight
+        Number of the column of weights, counted from 1, other columns being skipped; 0 for none.
 
     Raises
     ------
     InputError
-        A line without its names, or text that is not UTF-8.
+        A line without its names, a weight that cannot be, or text that is not UTF-8.
     """
     for piece in lines.pieces():
         text = np.frombuffer(piece, np.uint8)
@@ -121,14 +157,36 @@ def names_of(lines: LineReader, most: int, *, pairs: bool, skip: bool) -> Iterat
         while pos < text.size:
             room = min(most, text.size + text.size % 2)
             starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-            fine, pos, count = _scan(text, pos, pairs, skip, starts, ends)
+            begins, stops = (np.empty(room // 2 if weight else 0, np.uint32) for _ in range(2))
+            fine, pos, count = _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops)
+            here = slice(0, count // 2)
+            weights = _weights(lines, piece, begins[here], stops[here], weight) if weight and count else None
             if not fine:
                 lines.line += piece.count(b"\n", 0, pos)
                 shown = repr(piece[pos : piece.index(b"\n", pos)].decode()[:60])
+                if weight:
+                    raise lines.error(
+                        f"{shown} is not two names and a weight.",
+                        f"Give two names a line, and a weight in column {weight}, apart by tabs.",
+                    )
                 if pairs:
                     raise lines.error(
                         f"{shown} is not two names.", "Give two names a line, apart by one tab."
                     )
                 raise lines.error("no label.", "Give each node one line that begins with its label.")
             if count:
-                yield Strings(text, starts[:count], ends[:count])
+                yield Strings(text, starts[:count], ends[:count]), weights
+
+
+def _weights(
+    lines: LineReader, piece: bytes, begins: NDArray[np.uint32], stops: NDArray[np.uint32], column: int
+) -> NDArray[np.float64]:
+    """Read the weights of a piece of text."""
+
+    def refuse(k: int, why: str) -> InputError:
+        begin, stop = int(begins[k]), int(stops[k])
+        lines.line += piece.count(b"\n", 0, begin)
+        shown = repr(piece[begin : min(stop, begin + 40)].decode(errors="replace"))
+        return lines.error(f"the weight {shown} in column {column} is {why}.", REMEDY)
+
+    return parsed(np.frombuffer(piece, np.uint8), begins, stops, refuse)

@@ -5,17 +5,19 @@ Measured: about 0.5 GB of text a second of CPU time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oocpr.sources.base import FileSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.sources.lines import LineReader
 from oocpr.sources.name_lines import listed_names, names_of
 from oocpr.sources.spelling import Spelling, decoded
+from oocpr.sources.weights import column_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import Block
 
 _BYTES_PER_EDGE = 32
@@ -35,11 +37,16 @@ class NamesFile(FileSource):
         The file, packed or not, or several.
     labels
         A file with one name a line (blank and ``#`` lines are skipped), or None.
+    weight
+        Number of the column with weights, counted from 1, other columns being skipped; None where there are
+        none, and no more than two columns.
 
     Raises
     ------
     InputError
-        While blocks are read: a line without two names.
+        While blocks are read: a line without two names, or with a weight that cannot be.
+    UsageError
+        A column that can have no weights.
 
     Examples
     --------
@@ -51,6 +58,21 @@ class NamesFile(FileSource):
     ...     block.src.text.tobytes()[block.src.starts[0] : block.src.ends[0]]
     b'B%C3%A9la'
     """
+
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        *,
+        weight: str | int | None = None,
+    ) -> None:
+        super().__init__(path, labels)
+        self._weight = 0 if weight is None else column_number(weight)
+        self.weighted = weight is not None
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the files, when they were changed, and the column of weights."""
+        return self._with_weight(super().identity(), self._weight or None)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         begun = self._begun
@@ -65,7 +87,8 @@ class NamesFile(FileSource):
         for number, stream, lines in self._lines(size):
             # Names come out of larger pieces of text, and a mark says how many of a piece are done.
             piece, done = lines.offset, 0
-            for names in names_of(lines, 2 * max_edges, pairs=True, skip=True):
+            found = names_of(lines, 2 * max_edges, pairs=True, skip=True, weight=self._weight)
+            for names, weights in found:
                 if lines.offset > piece:
                     passed = max(0, passed - done)
                     piece, done = lines.offset, 0
@@ -80,7 +103,7 @@ class NamesFile(FileSource):
                 src, dst = (Strings(rest.text, rest.starts[k::2], rest.ends[k::2]) for k in (0, 1))
                 place = {"file": number, "byte": piece, "line": lines.line, "links": done}
                 self.mark = {**place, "spelling": spelling.seen}
-                yield NameBlock(src, dst)
+                yield NameBlock(src, dst, None if weights is None else weights[fresh // 2 :])
             passed = 0
         if spelling.encoded:
             self.readable = decoded

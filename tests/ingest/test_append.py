@@ -40,7 +40,7 @@ def write(path, pairs, between=" "):
     return path
 
 
-def appended(folder, first, others, *, tile_edges=None, ways=None, contents=None, **more):
+def appended(folder, first, others, *, tile_edges=None, ways=None, contents=None, duplicates="merge", **more):
     """Add sources to the store of the first, one after another, and compare with an import of all.
 
     Returns how many tiles of the last store but one were copied.
@@ -48,7 +48,9 @@ def appended(folder, first, others, *, tile_edges=None, ways=None, contents=None
     ways = ways or {}
     for path in folder.glob("*.zarr"):
         shutil.rmtree(path)
-    build_store(open_source(first, **ways), folder / "0.zarr", memory=PLENTY, tile_edges=tile_edges)
+    made = {"memory": PLENTY, "tile_edges": tile_edges, "duplicates": duplicates}
+    more["duplicates"] = duplicates
+    build_store(open_source(first, **ways), folder / "0.zarr", **made)
     copied = 0
     for number, other in enumerate(others, 1):
         before = open_store(folder / f"{number - 1}.zarr")
@@ -56,7 +58,7 @@ def appended(folder, first, others, *, tile_edges=None, ways=None, contents=None
         facts, copied = append_store(before, open_source(other, **ways), path, memory=PLENTY, **more)
         assert open_store(path).attributes == facts
     every = open_source([first, *others], **ways)
-    build_store(every, folder / "all.zarr", memory=PLENTY, tile_edges=tile_edges)
+    build_store(every, folder / "all.zarr", **made)
     found, expected = contents(folder / f"{len(others)}.zarr"), contents(folder / "all.zarr")
     assert found.keys() == expected.keys()
     assert [name for name in found if found[name] != expected[name]] == []
@@ -330,3 +332,71 @@ def test_the_name_says_how_many_files_there_are(before, behind):
         return name if count == 1 else f"{name} and {count - 1:,} more"
 
     assert joined_name(named("web", before), named("x", behind)) == named("web", before + behind)
+
+
+def weigh_lines(folder, parts):
+    paths = []
+    for k, part in enumerate(parts):
+        path = folder / f"{k}.txt"
+        path.write_text("".join(f"{u} {v} {w!r}\n" for u, v, w in part))
+        paths.append(path)
+    return paths
+
+
+class TestWeights:
+    @pytest.mark.parametrize("kind", IDS)
+    @settings(max_examples=30)
+    @given(data=st.data(), tile_edges=st.integers(1, 30), bucket_edges=st.sampled_from([3, 7, 1000]))
+    def test_any_edges_added_to_any_graph(
+        self, tmp_path_factory, contents, kind, data, tile_edges, bucket_edges
+    ):
+        folder = tmp_path_factory.mktemp("append")
+        duplicates = data.draw(st.sampled_from(["merge", "sum", "count"]))
+        # Sums of eighths are exact in any order.
+        eighths = st.integers(0, 99).map(lambda k: k / 8)
+        link = st.tuples(IDS[kind], IDS[kind], eighths)
+        parts = data.draw(st.lists(st.lists(link, min_size=1, max_size=60), min_size=2, max_size=3))
+        if duplicates == "count":
+            paths = [write(folder / f"{k}.txt", [(u, v) for u, v, _ in part]) for k, part in enumerate(parts)]
+        else:
+            paths = weigh_lines(folder, parts)
+        appended(
+            folder,
+            paths[0],
+            paths[1:],
+            tile_edges=tile_edges,
+            ways={} if duplicates == "count" else {"weight": 3},
+            duplicates=duplicates,
+            bucket_edges=bucket_edges,
+            block_edges=data.draw(st.sampled_from([1, 10, 1000])),
+            contents=contents,
+        )
+
+    @pytest.mark.parametrize(
+        ("more", "copied"), [([(3, 49, 9.0)], 14), ([(3, 50, 9.0)], 15), ([(50, 50, 9.0)], 15)]
+    )
+    def test_tiles_before_the_first_change_are_copied(self, tmp_path, contents, more, copied):
+        first = [((7 * row + k * k) % 100, row, 1 + k / 10) for row in range(100) for k in range(6)]
+        paths = weigh_lines(tmp_path, [first, more])
+        ways = {"tile_edges": 20, "ways": {"weight": 3}, "contents": contents}
+        assert appended(tmp_path, paths[0], [paths[1]], **ways) == copied
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_links_with_and_without_weights_do_not_mix(self, tmp_path, weighted):
+        path = weigh_lines(tmp_path, [[(0, 1, 0.5)]])[0]
+        bare = write(tmp_path / "bare.txt", [(0, 1)])
+        old, new = (path, bare) if weighted else (bare, path)
+        ways = {path: {"weight": 3}, bare: {}}
+        build_store(open_source(old, **ways[old]), tmp_path / "g.zarr", memory=PLENTY)
+        store = open_store(tmp_path / "g.zarr")
+        message = "has weights, and what is to be added has none" if weighted else "has no weights, and"
+        with pytest.raises(UsageError, match=message):
+            append_store(store, open_source(new, **ways[new]), tmp_path / "h.zarr", memory=PLENTY)
+        assert not (tmp_path / "h.zarr").exists()
+
+    def test_a_sum_that_float64_does_not_hold_is_refused(self, tmp_path):
+        path = weigh_lines(tmp_path, [[(0, 1, 1.7e308)]])[0]
+        build_store(open_source(path, weight=3), tmp_path / "g.zarr", memory=PLENTY, duplicates="sum")
+        store, source = open_store(tmp_path / "g.zarr"), open_source(path, weight=3)
+        with pytest.raises(InputError, match="add up to more"):
+            append_store(store, source, tmp_path / "h.zarr", memory=PLENTY, duplicates="sum")

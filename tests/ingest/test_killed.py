@@ -41,7 +41,27 @@ def make_sources(folder: Path) -> dict[str, dict[str, Any]]:
     links = "".join(f"{u}\t{v}\n" for u, v in zip(*names, strict=True))
     (folder / "links.tsv").write_text(links)
     (folder / "all.txt").write_text("".join(f"{name}\n" for name in sorted({*names[0], *names[1]})))
+    rng = np.random.default_rng(6)
+    # Sums of tenths depend on the order in which they are added.
+    tenths, few = rng.integers(0, 99, EDGES) / 10, ids % 300
+    np.savetxt(folder / "weighted.txt", np.stack([*few, tenths]).T, "%d %d %.1f")
+    np.savetxt(
+        folder / "wide-weighted.txt",
+        np.stack([*np.where(wide > 9000, few << 33, few), tenths]).T,
+        "%d %d %.1f",
+    )
+    called = [pa.array([f"n{i}" for i in end]) for end in few.tolist()]
+    pq.write_table(
+        pa.table([*called, tenths], names=["from", "to", "kg"]), folder / "named.parquet", row_group_size=3000
+    )
+    np.save(folder / "few.npy", few)
+    add = {"duplicates": "sum"}
     return {
+        "weighted": {"source": [f"{folder}/weighted.txt"], "ways": {"weight": 3}, "options": add},
+        "wide weighted": {"source": [f"{folder}/wide-weighted.txt"], "ways": {"weight": 3}, "options": add},
+        "named weighted": {"source": [f"{folder}/named.parquet"], "ways": {"weight": "kg"}, "options": add},
+        "greatest": {"source": [f"{folder}/weighted.txt"], "ways": {"weight": 3, "undirected": True}},
+        "counted": {"source": [f"{folder}/few.npy"], "options": {"duplicates": "count"}},
         "text": {"source": [f"{folder}/edges.txt"]},
         "several": {"source": [f"{folder}/part-{part}.txt" for part in range(3)]},
         "undirected": {"source": [f"{folder}/edges.txt"], "ways": {"undirected": True}},
@@ -60,7 +80,8 @@ class Imports:
     def __init__(self, ask: Callable[[dict[str, Any]], Any], folder: Path, source: Any, order: str) -> None:
         self.folder = folder
         self.path = folder / "g.zarr"
-        options = {"order": order, "memory": 3 << 30, "tile_edges": 1024}
+        source = dict(source)
+        options = {"order": order, "memory": 3 << 30, "tile_edges": 1024, **source.pop("options", {})}
         self.options = {**options, "block_edges": 2000, "bucket_edges": 5000, "resume": True}
         self.ask, self.source = ask, source
         undisturbed = {**source, "path": str(folder / "undisturbed.zarr")}
@@ -119,7 +140,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
 
 @pytest.mark.parametrize(
     ("kind", "order"),
-    [("text", "keep"), ("names", "keep"), ("names", "host"), ("npy", "bfs"), ("parquet", "auto")],
+    [
+        *(("text", "keep"), ("names", "keep"), ("names", "host"), ("npy", "bfs"), ("parquet", "auto")),
+        *(("weighted", "keep"), ("named weighted", "degree"), ("counted", "keep")),
+    ],
 )
 def test_killed_while_it_notes_what_is_finished(
     ask: Any, sources: Any, tmp_path: Path, kind: str, order: str
@@ -216,7 +240,11 @@ def test_killed_while_an_older_store_is_replaced(ask: Any, sources: Any, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["keep", "degree", "auto"])
 @pytest.mark.parametrize(
-    "kind", ["text", "several", "undirected", "npy", "parquet", "wide", "names", "listed", "rmat"]
+    "kind",
+    [
+        *("text", "several", "undirected", "npy", "parquet", "wide", "names", "listed", "rmat"),
+        *("weighted", "wide weighted", "named weighted", "greatest", "counted"),
+    ],
 )
 def test_killed_at_any_event_of_any_source(
     ask: Any, sources: Any, tmp_path: Path, kind: str, order: str

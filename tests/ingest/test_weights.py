@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
 from oocpr.errors import InputError, UsageError
+from oocpr.ingest import pair_sort
 from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.pair_sort import sort_pairs
@@ -262,9 +263,10 @@ def test_what_does_not_go_together_is_refused_before_any_work(tmp_path, arrays, 
 )
 def test_pairs_are_sorted_as_python_sorts_them(pairs, times):
     pairs = pairs * times
-    keys, words = (np.array([pair[k] for pair in pairs], np.uint64) for k in range(2))
-    sort_pairs(keys, words)
-    assert list(zip(keys.tolist(), words.tolist(), strict=True)) == sorted(pairs)
+    for sort in (sort_pairs, pair_sort._sort_all):
+        keys, words = (np.array([pair[k] for pair in pairs], np.uint64) for k in range(2))
+        sort(keys, words)
+        assert list(zip(keys.tolist(), words.tolist(), strict=True)) == sorted(pairs)
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending", "equal", "organ pipe", "sawtooth"])

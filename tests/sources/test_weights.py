@@ -1,3 +1,4 @@
+import re
 from decimal import Decimal
 
 import networkx as nx
@@ -284,10 +285,50 @@ def test_partitions_of_dask_have_weights():
     assert read(source) == [(1, 2, 0.5), (2, 3, 1.5), (3, 1, 0.0)]
 
 
-@pytest.mark.parametrize("name", ["g.npy", "g.gr0", "g.tsv", "g.dat"])
+names = st.text(st.characters(codec="utf-8", exclude_characters="\t\n\r#%"), min_size=1).filter(
+    lambda x: x.strip() == x
+)
+
+
+@given(
+    st.lists(st.tuples(names, names, decimals), min_size=1, max_size=20),
+    st.integers(3, 5),
+    st.sampled_from(["", "\tmore", " ", "\r", " \tmore\tthan"]),
+    st.integers(1, 20),
+)
+def test_pairs_of_names_have_weights(tmp_path_factory, links, column, tail, max_edges):
+    path = tmp_path_factory.getbasetemp() / "weighted-names.tsv"
+    between = ["skip"] * (column - 3)
+    lines = ["\t".join([u, v, *between, w]) + tail for u, v, w in links]
+    path.write_bytes(("# head\n\n" + "\n".join(lines)).encode())
+    found = read(open_source(path, format="names", weight=column), max_edges)
+    assert found == [(u, v, float(w)) for u, v, w in links]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a\tb", "line 3: 'a.tb' is not two names and a weight"),
+        ("a\tb\t", "line 3: .* is not two names and a weight"),
+        ("a\t\t1", "line 3: .* is not two names and a weight"),
+        ("\tb\t1", "line 3: .* is not two names and a weight"),
+        ("a\tb\t-1", "line 3: the weight '-1' in column 3 is negative"),
+        ("a\tb\tx", "line 3: the weight 'x' in column 3 is no number"),
+    ],
+)
+def test_wrong_lines_of_names_are_named(tmp_path, line, message):
+    path = tmp_path / "g.tsv"
+    path.write_text(f"a\tb\t1\n# none\n{line}\na\tb\t-3\n")
+    source = open_source(path, weight=3)
+    with pytest.raises(InputError) as caught:
+        read(source)
+    assert re.search(message, caught.value.cause.replace("\\", "."))
+
+
+@pytest.mark.parametrize("name", ["g.npy", "g.gr0", "g.dat"])
 def test_formats_without_weights_say_so(tmp_path, name):
     path = tmp_path / name
-    text = {"g.gr0": "n 0 a\nn 1 b\ne 0 1\n", "g.tsv": "a\tb\n", "g.dat": "2 1\n1 a\n2 b\n1 2\n"}
+    text = {"g.gr0": "n 0 a\nn 1 b\ne 0 1\n", "g.dat": "2 1\n1 a\n2 b\n1 2\n"}
     if name == "g.npy":
         np.save(path, np.array([[0, 1, 2], [1, 2, 0]]))
     else:
@@ -311,7 +352,7 @@ def test_both_directions_have_the_weight(tmp_path):
     assert sorted(read(source)) == [(0, 1, 0.5), (1, 0, 0.5), (1, 1, 2.0)]
 
 
-@pytest.mark.parametrize("way", ["text", "parquet", "mtx", "npz"])
+@pytest.mark.parametrize("way", ["text", "names", "parquet", "mtx", "npz"])
 def test_reading_goes_on_behind_a_mark(tmp_path, way):
     rng = np.random.default_rng(1)
     matrix = coo_array(
@@ -323,6 +364,10 @@ def test_reading_goes_on_behind_a_mark(tmp_path, way):
         lines = zip(matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist(), strict=True)
         path.write_text("".join(f"{u} {v} {w!r}\n" for u, v, w in lines))
         weight = "3"
+    elif way == "names":
+        lines = zip(matrix.row.tolist(), matrix.col.tolist(), matrix.data.tolist(), strict=True)
+        path.write_text("".join(f"n{u}\tn{v}\t{w!r}\n" for u, v, w in lines))
+        weight = "3"
     elif way == "parquet":
         pq.write_table(pa.table(dict(zip(NAMES, (matrix.row, matrix.col, matrix.data), strict=True))), path)
         weight = "kg"
@@ -332,13 +377,13 @@ def test_reading_goes_on_behind_a_mark(tmp_path, way):
         save_npz(path, matrix)
 
     def source():
-        return open_source(path, weight=weight, format="text" if way == "text" else None)
+        return open_source(path, weight=weight, format=way if way in ("text", "names") else None)
 
     whole = read(source(), 30)
     assert len(whole) == 200
     first = source()
     blocks = first.blocks(30)
-    seen = sum(len(next(blocks).src) for _ in range(2))
+    seen = sum(next(blocks).weight.size for _ in range(2))
     second = source()
     assert second.identity() == first.identity() != open_source(path).identity()
     second.skip_to(first.mark)
