@@ -56,7 +56,7 @@ def count_calls(last: int | None, folder: str) -> list[int]:
     """Count what changes names and files in a folder; let the process die before the call number `last`."""
     count = [0]
     global LOG
-    LOG = os.open(str(Path(folder).parent / 'calls.log'), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    LOG = os.open(str(Path(folder).parent / "calls.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
         writes = (
@@ -64,7 +64,7 @@ def count_calls(last: int | None, folder: str) -> list[int]:
         )
         if (writes or event in CALLS) and str(arguments[0]).startswith(folder):
             count[0] += 1
-            os.write(LOG, f'{event} {arguments[0]}\n'.encode())
+            os.write(LOG, f"{event} {arguments[0]}\n".encode())
             if count[0] == last:
                 kill()
 
