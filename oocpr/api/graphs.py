@@ -91,9 +91,9 @@ class Graph:
         -------
         dict
             ``nodes``, ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (merged at import),
-            ``weighted``, ``order``, ``names``, ``source``, ``tiles``, ``tile_edges``, ``local_share`` (of
-            edges inside their tile), ``bytes_per_edge`` (columns), ``store_bytes``, ``arrays`` (bytes of
-            each).
+            ``weighted``, ``order``, ``names``, ``attributes`` (of the nodes: what each holds, by name),
+            ``source``, ``tiles``, ``tile_edges``, ``local_share`` (of edges inside their tile),
+            ``bytes_per_edge`` (columns), ``store_bytes``, ``arrays`` (bytes of each).
         """
         facts = self.store.attributes
         unnamed = "row numbers" if self.store.node_ids() is None else "ids of the source"
@@ -106,6 +106,7 @@ class Graph:
             "weighted": facts.weighted,
             "order": facts.order,
             "names": "labels" if self.store.has_labels else unnamed,
+            "attributes": self.store.node_attributes.kinds,
             "source": facts.source,
             "tiles": facts.tiles,
             "tile_edges": facts.tile_edges,
@@ -127,6 +128,8 @@ def import_graph(
     undirected: bool = False,
     source_column: str | None = None,
     target_column: str | None = None,
+    nodes: str | os.PathLike[str] | None = None,
+    node_column: str | None = None,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -157,6 +160,12 @@ def import_graph(
         Take each edge in both directions.
     source_column, target_column
         Columns that edges run from and to, of tables and Parquet files; the usual names by default.
+    nodes
+        A Parquet or CSV file with a row for each node, whose columns are kept as attributes of the nodes:
+        text (dates, too), integers, floats and booleans. Nodes without a row lack them.
+    node_column
+        Column of `nodes` with the node's id or, where the graph has names and the column text, its name;
+        ``node`` or ``id`` by default.
     tmp
         Folder to sort in; beside `path` by default.
     overwrite
@@ -191,9 +200,15 @@ def import_graph(
     """
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
+    from oocpr.sources.node_table import NodeTable
     from oocpr.store.graph import open_store
 
     budget = parse_bytes(memory)
+    if nodes is None and node_column is not None:
+        raise UsageError(
+            f"{node_column!r} is given as a column of no table.", "Give the table of nodes, too."
+        )
+    table = None if nodes is None else NodeTable(nodes, node_column)
     opened = open_source(
         source,
         format=format,
@@ -216,6 +231,7 @@ def import_graph(
         progress=progress,
         tell=left.append if tell is None else tell,
         explain=reasons.append,
+        table=table,
     )
     for reason in reasons:
         _LOG.info("%s", reason)

@@ -112,7 +112,7 @@ class StoredAttributes:
     """
 
     def __init__(self, store: Store, origin: str, kinds: Mapping[str, str], paths: frozenset[str]) -> None:
-        self.kinds = dict(kinds)
+        self.kinds: Mapping[str, str] = dict(kinds)
         self._store = store
         self._origin = origin
         self._paths = paths

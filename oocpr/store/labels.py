@@ -39,7 +39,7 @@ def write_labels(group: zarr.Group, labels: Iterable[str] | Iterable[TextPiece])
     arrays = text_arrays(group, LABELS, _LABELS_CHUNK)
     end = 0
     count = 0
-    for text, lengths in _pieces(labels):
+    for text, lengths in text_pieces(labels):
         end = append_text(arrays, end, text, lengths)
         count += len(lengths)
     for array in arrays:
@@ -67,7 +67,8 @@ def append_text(
     return end + len(text)
 
 
-def _pieces(labels: Iterable[str] | Iterable[TextPiece]) -> Iterator[TextPiece]:
+def text_pieces(labels: Iterable[str] | Iterable[TextPiece]) -> Iterator[TextPiece]:
+    """Yield labels some at a time, as their bytes end to end and the length of each."""
     rest = iter(labels)
     for first in rest:
         if not isinstance(first, str):
