@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from oocpr.store.labels import TextPiece
 
 BUCKETS = 64
-LEAST_NODES = 1 << 16
-"""Nodes of a bucket, except in small graphs, and of a piece of a column."""
+LEAST_NODES = 1 << 12
+"""Nodes of a bucket, except in small graphs, and of a piece of a column that is written at once."""
 
 _ROW, _PLACE = "row", "place"
 
@@ -45,7 +45,6 @@ def join_attributes(
     writer: GraphWriter,
     workspace: Workspace,
     memory: int,
-    bucket_nodes: int | None = None,
 ) -> list[str]:
     """Write the columns of a table as attributes of a store.
 
@@ -64,8 +63,6 @@ def join_attributes(
     memory
         Most bytes that the process may hold. An index of the nodes takes 24 bytes each, or 32 by name; a 64th
         of the table must fit beside it three times.
-    bucket_nodes
-        Nodes of a bucket; None for a 64th.
 
     Returns
     -------
@@ -82,7 +79,7 @@ def join_attributes(
     numbered_only = spilled.dictionary is None or spilled.dictionary.names is None
     named = not numbered_only or (table.textual and source.labels is not None)
     index = row_index(source, spilled, order, workspace, memory, named=named)
-    step = bucket_nodes or max(LEAST_NODES, -(-spilled.nodes // BUCKETS))
+    step = max(LEAST_NODES, -(-spilled.nodes // BUCKETS))
     with _Dealt(workspace, table, step) as dealt:
         dealt.take(index, memory, named=named)
         del index

@@ -23,8 +23,10 @@ NODE_COLUMNS = ("node", "id")
 RESERVED = ("node", "rank")
 """Columns that answers have, whatever is known of the nodes."""
 
-_ROWS = 1 << 16
+_ROWS = 1 << 14
 _BLOCK_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 22
+"""Rows and, as far as the metadata tell, bytes that are read at once."""
 
 
 class NodeRows(NamedTuple):
@@ -162,7 +164,10 @@ class NodeTable:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self._path, buffer_size=_BLOCK_BYTES, pre_buffer=False) as file:
-            yield from file.iter_batches(_ROWS, use_threads=False)
+            groups = [file.metadata.row_group(k) for k in range(file.num_row_groups)]
+            widest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+            rows = max(1, min(_ROWS, _BATCH_BYTES // max(1, widest)))
+            yield from file.iter_batches(rows, use_threads=False)
 
     def _schema_of_csv(self) -> pa.Schema:
         with self._reading():
