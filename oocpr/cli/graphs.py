@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oocpr.api import Graph
     from oocpr.cli.options import Session
 
-FORMATS = "text, matrixmarket, npz, npy, parquet, bvgraph, gr0, hollins, names"
+FORMATS = "text, matrixmarket, npz, npy, parquet, graphar, bvgraph, gr0, hollins, names"
 
 
 def _store(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -151,10 +151,10 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
     """Turn a graph in any format into a store.
 
     SOURCE is an edge list (from, to; tabs or spaces; # and % comments), Matrix Market, gr0 or hollins file,
-    plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or BVGraph file; a folder
-    of Parquet files; a URL such as s3://bucket/links.parquet; or - for standard input. Several files, or a
-    pattern in quotes, are read as one graph. Repeated edges are counted once, self-loops are kept. The store
-    appears under its name only when it is whole.
+    plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or BVGraph file; the
+    .edge.yml of a GraphAr archive; a folder of Parquet files; a URL such as s3://bucket/links.parquet; or -
+    for standard input. Several files, or a pattern in quotes, are read as one graph. Repeated edges are
+    counted once, self-loops are kept. The store appears under its name only when it is whole.
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
     options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,
