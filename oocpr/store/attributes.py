@@ -63,6 +63,13 @@ class AttributeWriter:
         What it is called and, of `KINDS`, what it holds.
     gaps
         Whether rows of numbers or truth values lack one; floats that lack are NaN, texts empty.
+
+    Attributes
+    ----------
+    kind
+        As given.
+    size
+        Rows so far.
     """
 
     def __init__(self, root: zarr.Group, name: str, kind: str, *, gaps: bool) -> None:
@@ -71,6 +78,7 @@ class AttributeWriter:
         self._values = None if self._text else Appender(root, f"{path}/values", kind, _CHUNK)
         self._missing = Appender(root, f"{path}/missing", "bool", _CHUNK) if gaps else None
         self._end = 0
+        self.kind = kind
         self.size = 0
 
     def append(self, values: NDArray[Any] | TextPiece, missing: NDArray[np.bool] | None = None) -> None:
@@ -91,6 +99,15 @@ class AttributeWriter:
         for array in (*(self._text or ()), self._values, self._missing):
             if array is not None:
                 array.close()
+
+
+def closed(writers: Mapping[str, AttributeWriter], rows: int) -> dict[str, str]:
+    """End all attributes; returns the kind of each, or raises UsageError where one has not so many rows."""
+    for name, writer in writers.items():
+        writer.close()
+        if writer.size != rows:
+            raise UsageError(f"{writer.size} entries of {name} for {rows} rows.", "Give one for each row.")
+    return {name: writer.kind for name, writer in writers.items()}
 
 
 class StoredAttributes:

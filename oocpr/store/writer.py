@@ -15,7 +15,7 @@ from zarr.codecs import Crc32cCodec
 from oocpr.errors import UsageError
 from oocpr.store.arrays import Appender, write_attributes
 from oocpr.store.atomic import NewFolder, naming_failures, refuse_existing, remove, replaced_name
-from oocpr.store.attributes import AttributeWriter
+from oocpr.store.attributes import AttributeWriter, closed
 from oocpr.store.checksum import crc32c
 from oocpr.store.codec import PackedInts
 from oocpr.store.format import (
@@ -120,7 +120,7 @@ class GraphWriter:
         self._last_size = 0
         self._column_bytes = 0
         self._max_tile_bytes = 0
-        self._columns: dict[str, tuple[str, AttributeWriter]] = {}
+        self._columns: dict[str, AttributeWriter] = {}
         self._chunks = self._new.temporary / INDICES / "c"
         with self._writing():
             _drop_all_but(self._new.temporary, self._chunks)
@@ -265,17 +265,10 @@ class GraphWriter:
         self._max_tile_bytes = max(self._max_tile_bytes, size)
 
     def attribute(self, name: str, kind: str, *, gaps: bool) -> AttributeWriter:
-        """Begin an attribute of the nodes, which is written, whole, before the store is finished.
-
-        Parameters
-        ----------
-        name, kind, gaps
-            See `oocpr.store.attributes.AttributeWriter`.
-        """
+        """Begin an attribute of the nodes, all rows of which are written before the store is finished."""
         with self._writing():
-            writer = AttributeWriter(self._root, name, kind, gaps=gaps)
-        self._columns[name] = kind, writer
-        return writer
+            self._columns[name] = AttributeWriter(self._root, name, kind, gaps=gaps)
+        return self._columns[name]
 
     def finish(
         self,
@@ -342,7 +335,7 @@ class GraphWriter:
                 self._append(NODE_IDS, first.dtype.name, itertools.chain([first], pieces), nodes)
             if labels is not None and (count := write_labels(self._root, labels)) != nodes:
                 raise UsageError(f"{count} labels for {nodes} rows.", "Give every row one label.")
-            columns = self._close_columns(nodes)
+            columns = closed(self._columns, nodes)
             attributes = Attributes(
                 nodes=nodes,
                 edges=self._edges,
@@ -368,14 +361,6 @@ class GraphWriter:
     def abort(self) -> None:
         """Remove what was written; does nothing once the store is finished."""
         self._new.discard()
-
-    def _close_columns(self, nodes: int) -> dict[str, str]:
-        """End the attributes of the nodes; returns what each holds."""
-        for name, (_, column) in self._columns.items():
-            column.close()
-            if column.size != nodes:
-                raise UsageError(f"{column.size} entries of {name} for {nodes} rows.", "Give every row one.")
-        return {name: kind for name, (kind, _) in self._columns.items()}
 
     def _append(self, name: str, dtype: str, pieces: Iterable[NDArray[np.integer[Any]]], size: int) -> int:
         """Write an array of `size` entries; returns how many of them are 0."""
