@@ -196,8 +196,6 @@ class NodeTable:
         try:
             yield
         except (pa.ArrowException, OSError) as error:
-            if isinstance(error, InputError):
-                raise
             remedy = "Fetch or write the file again."
             if self._csv and isinstance(error, pa.ArrowInvalid):
                 remedy = "Correct the row, or write the table as Parquet, where columns have types."
@@ -240,16 +238,21 @@ def _kept(field: pa.Field, title: str) -> pa.Field:
             f"{title} has a column {field.name!r}, as answers have themselves.", "Rename the column."
         )
     kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    kept = kind
     if pa.types.is_float16(kind):
-        kind = pa.float32()
-    elif _is_text(kind) or pa.types.is_temporal(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        kind = pa.large_string()
+        kept = pa.float32()
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        kept = pa.large_string()
+    try:
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            raise pa.ArrowNotImplementedError(f"{kind} is no text")
+        pa.nulls(1, kind).cast(kept)
+    except pa.ArrowException as error:
         raise InputError(
             f"{title}: the column {field.name!r} is of {kind}, which cannot be kept.",
             "Leave it out, or give numbers, booleans, text or dates.",
-        )
-    return pa.field(field.name, kind)
+        ) from error
+    return pa.field(field.name, kept)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -258,4 +261,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     column = column.cast(kind)
-    return column.fill_null("") if pa.types.is_large_string(kind) else column
+    if not pa.types.is_large_string(kind):
+        return column
+    column.validate(full=True)  # what a file says is UTF-8 may be none
+    return column.fill_null("")

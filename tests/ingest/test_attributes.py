@@ -222,10 +222,21 @@ def test_a_row_without_node_is_named(tmp_path):
     source = open_source((np.array([0, 0]), np.array([1, 5])))
     with pytest.raises(InputError, match="row 2 has no node"):
         build_store(source, tmp_path / "g.zarr", memory=PLENTY, table=NodeTable(tmp_path / "nodes.parquet"))
-    lists = pa.table({"node": [5], "tags": [["a"]]})
-    pq.write_table(lists, tmp_path / "nodes.parquet")
-    with pytest.raises(InputError, match="'tags' is of list"):
-        NodeTable(tmp_path / "nodes.parquet")
+    for kind, value in (
+        (pa.list_(pa.string()), ["a"]),
+        (pa.binary(), b"a"),
+        (pa.struct([("a", "int8")]), {}),
+    ):
+        held = pa.table({"node": [5], "tags": pa.array([value], kind)})
+        pq.write_table(held, tmp_path / "nodes.parquet")
+        with pytest.raises(InputError, match="the column 'tags' is of"):
+            NodeTable(tmp_path / "nodes.parquet")
+    bad = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")]
+    )
+    pq.write_table(pa.table({"node": [5], "text": bad}), tmp_path / "nodes.parquet")
+    with pytest.raises(InputError, match="UTF8"):
+        build_store(source, tmp_path / "g.zarr", memory=PLENTY, table=NodeTable(tmp_path / "nodes.parquet"))
     pq.write_table(pa.table({"node": [5.0], "year": [1]}), tmp_path / "nodes.parquet")
     with pytest.raises(InputError, match="'node' of double holds no nodes"):
         NodeTable(tmp_path / "nodes.parquet")
