@@ -6,6 +6,7 @@ then put in order by itself.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -162,19 +163,21 @@ class _Dealt:
             self.found += known.size
             self.strangers += rows.size - known.size
             known = known[np.argsort(rows[known] // self._step, kind="stable")]
-            columns = [*values.columns, pa.array(rows), pa.array(np.arange(place, place + rows.size))]
+            columns = [*values.columns, _arrow(rows), _arrow(np.arange(place, place + rows.size))]
             place += rows.size
+            order = _arrow(known)
+            taken = [column.take(order) for column in columns]
+            self.nulls = [
+                before or column.null_count > 0 for before, column in zip(self.nulls, taken, strict=False)
+            ]
             buckets = rows[known] // self._step
-            for part in np.split(known, np.flatnonzero(np.diff(buckets)) + 1):
-                if part.size:
-                    piece = [column.take(pa.array(part)) for column in columns]
-                    self._write(
-                        int(rows[part[0]]) // self._step,
-                        pa.RecordBatch.from_arrays(piece, schema=self._schema),
-                    )
+            bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), known.size]
+            batch = pa.RecordBatch.from_arrays(taken, schema=self._schema)
+            for first, last in itertools.pairwise(bounds):
+                if first < last:
+                    self._write(int(buckets[first]), batch.slice(first, last - first))
 
     def _write(self, bucket: int, piece: pa.RecordBatch) -> None:
-        self.nulls = [before or piece.column(k).null_count > 0 for k, before in enumerate(self.nulls)]
         data = np.frombuffer(piece.serialize(), np.uint8)
         self._pieces.setdefault(bucket, []).append((self._file.size, data.size))
         self._file.write(self._file.size, data)
@@ -213,15 +216,22 @@ class _Dealt:
 
 def _write_bucket(table: pa.Table, first: int, last: int, columns: list[AttributeWriter]) -> None:
     """Write the nodes `first` to `last` - 1 of all columns."""
-    import pyarrow as pa
-
     at = np.full(last - first, -1)
     at[_column(table, _ROW) - first] = np.arange(table.num_rows)
     for start in range(0, at.size, LEAST_NODES):
         here = at[start : start + LEAST_NODES]
-        taken = table.take(pa.array(here, mask=here < 0))
+        taken = table.take(_arrow(here, here >= 0))
         for column, writer in zip(taken.columns, columns, strict=False):
             writer.append(*_entries(column.combine_chunks()))
+
+
+def _arrow(numbers: NDArray[np.int64], known: NDArray[np.bool] | None = None) -> pa.Array:
+    """Take an array as a column without a copy; where it is not `known`, it has gaps."""
+    import pyarrow as pa
+
+    # Arrow's own way from NumPy loads pandas.
+    bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
+    return pa.Array.from_buffers(pa.int64(), numbers.size, [bits, pa.py_buffer(numbers)])
 
 
 def _column(table: pa.Table, name: str) -> NDArray[np.int64]:
@@ -235,13 +245,24 @@ def _entries(column: pa.Array) -> tuple[NDArray[np.generic] | TextPiece, NDArray
 
     kind = column.type
     if pa.types.is_large_string(kind):
-        filled = column.fill_null("")
+        filled = column.fill_null(_blank(kind))
         strings = strings_of(filled)
         whole = strings.text[strings.starts[0] : strings.ends[-1]]
         return (whole, strings.ends - strings.starts), None
     if pa.types.is_floating(kind):
-        return numbers_of(column.fill_null(np.nan)), None
+        return numbers_of(column.fill_null(_blank(kind))), None
     missing = numbers_of(column.is_null().cast(pa.uint8())).view(np.bool)
     if pa.types.is_boolean(kind):
-        return numbers_of(column.fill_null(False).cast(pa.uint8())).view(np.bool), missing
-    return numbers_of(column.fill_null(0)), missing
+        return numbers_of(column.fill_null(_blank(kind)).cast(pa.uint8())).view(np.bool), missing
+    return numbers_of(column.fill_null(_blank(kind))), missing
+
+
+def _blank(kind: pa.DataType) -> pa.Scalar:
+    """What stands where a value lacks: NaN, an empty text, 0 or False."""
+    import pyarrow as pa
+
+    zeros = np.zeros(2)
+    if pa.types.is_floating(kind):
+        zeros = np.full(1, np.nan, kind.to_pandas_dtype())
+    text = [pa.py_buffer(b"")] if pa.types.is_large_string(kind) else []
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(zeros), *text])[0]

@@ -261,7 +261,6 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     column = column.cast(kind)
-    if not pa.types.is_large_string(kind):
-        return column
-    column.validate(full=True)  # what a file says is UTF-8 may be none
-    return column.fill_null("")
+    if pa.types.is_large_string(kind):
+        column.validate(full=True)  # what a file says is UTF-8 may be none
+    return column
