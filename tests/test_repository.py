@@ -130,6 +130,7 @@ def _names_for_python(node: ast.AST) -> Iterator[str]:
 def folder(tmp_path: Path) -> Path:
     """A folder with the graph that the README's examples speak of."""
     shutil.copy(ROOT / "data" / "tiny" / "site.txt.gz", tmp_path / "web.txt.gz")
+    (tmp_path / "pages.csv").write_text("node,title,year\n0,start,2001\n3,end,\n")
     (tmp_path / "monday.txt.gz").write_bytes(gzip.compress(b"0 5\n5 1\n"))
     return tmp_path
 

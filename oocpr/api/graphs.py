@@ -91,9 +91,10 @@ class Graph:
         -------
         dict
             ``nodes``, ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (merged at import),
-            ``weighted``, ``weight_bytes_per_edge``, ``order``, ``names``, ``source``, ``tiles``,
-            ``tile_edges``, ``local_share`` (of edges inside their tile), ``bytes_per_edge`` (columns and
-            weights), ``store_bytes``, ``arrays`` (bytes of each).
+            ``weighted``, ``weight_bytes_per_edge``, ``order``, ``names``, ``attributes`` (of the nodes: what
+            each holds, by name), ``source``, ``tiles``, ``tile_edges``, ``local_share`` (of edges inside
+            their tile), ``bytes_per_edge`` (columns and weights), ``store_bytes``, ``arrays`` (bytes of
+            each).
         """
         facts = self.store.attributes
         unnamed = "row numbers" if self.store.node_ids() is None else "ids of the source"
@@ -107,6 +108,7 @@ class Graph:
             "weight_bytes_per_edge": facts.data_bytes / max(facts.edges, 1),
             "order": facts.order,
             "names": "labels" if self.store.has_labels else unnamed,
+            "attributes": self.store.node_attributes.kinds,
             "source": facts.source,
             "tiles": facts.tiles,
             "tile_edges": facts.tile_edges,
@@ -130,6 +132,8 @@ def import_graph(
     target_column: str | None = None,
     weight: str | int | None = None,
     duplicates: str = "merge",
+    nodes: str | os.PathLike[str] | None = None,
+    node_column: str | None = None,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -170,6 +174,12 @@ def import_graph(
     duplicates
         What an edge that the source repeats becomes: ``"merge"``: it counts once, with its greatest weight;
         ``"sum"``: its weights are added; ``"count"``: its weight is how often it comes.
+    nodes
+        A Parquet or CSV file with a row for each node, whose columns are kept as attributes of the nodes:
+        text (dates, too), integers, floats and booleans. Nodes without a row lack them.
+    node_column
+        Column of `nodes` with the node's id or, where the graph has names and the column text, its name;
+        ``node`` or ``id`` by default.
     tmp
         Folder to sort in; beside `path` by default.
     overwrite
@@ -211,10 +221,16 @@ def import_graph(
     from oocpr.api.hands import import_hands
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
+    from oocpr.sources.node_table import NodeTable
     from oocpr.store.graph import open_store
 
     hands = import_hands(client, device)
     budget = parse_bytes(memory)
+    if nodes is None and node_column is not None:
+        raise UsageError(
+            f"{node_column!r} is given as a column of no table.", "Give the table of nodes, too."
+        )
+    table = None if nodes is None else NodeTable(nodes, node_column)
     opened = open_source(
         source,
         format=format,
@@ -240,6 +256,7 @@ def import_graph(
         tell=left.append if tell is None else tell,
         explain=reasons.append,
         hands=hands,
+        table=table,
     )
     for reason in reasons:
         _LOG.info("%s", reason)

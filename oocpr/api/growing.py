@@ -58,7 +58,7 @@ def append(
     Returns
     -------
     Graph
-        Its ``notices`` say how many tiles were copied.
+        Its ``notices`` say how many tiles were copied. It has no attributes of the nodes.
 
     Raises
     ------
@@ -105,5 +105,7 @@ def append(
         hands=import_hands(client, device),
     )
     tiles = old.store.tiles
+    lost = ", ".join(old.store.node_attributes.kinds)
+    left_out = [f"The attributes of {old.path} are not taken over: {lost}."] if lost else []
     kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
-    return Graph(open_store(path), notices=[*opened.notices, kept])
+    return Graph(open_store(path), notices=[*opened.notices, *left_out, kept])

@@ -268,7 +268,7 @@ def pagerank(
         personalized=teleport is not None,
         compile_seconds=compilation.seconds,
     )
-    return Ranks(solution.ranks, names, run=run, history=solution.history)
+    return Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)
 
 
 def verify(

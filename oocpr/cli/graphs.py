@@ -18,7 +18,7 @@ from oocpr.cli.options import (
     options,
     tell_notices,
 )
-from oocpr.cli.tables import pairs
+from oocpr.cli.tables import pairs, printable
 from oocpr.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oocpr.api import Graph
     from oocpr.cli.options import Session
 
-FORMATS = "text, matrixmarket, npz, npy, parquet, bvgraph, gr0, hollins, names"
+FORMATS = "text, matrixmarket, npz, npy, parquet, graphar, bvgraph, gr0, hollins, names"
 
 
 def _store(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -157,21 +157,34 @@ _OVERWRITE = click.option(
     oocpr import - -o both.zarr < both.txt
     oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
     oocpr import parts/ -o web.zarr --scheduler tcp://10.0.0.1:8786
+    oocpr import links.parquet --nodes pages.csv -o pages.zarr
     """,
 )
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
 @build_options
 @source_options
 @cluster_options
+@click.option(
+    "--nodes",
+    metavar="FILE",
+    help="Parquet or CSV file with a row for each node; its columns are kept as attributes of the nodes, for "
+    "`oocpr rank --attributes`.",
+)
+@click.option(
+    "--node-column",
+    metavar="NAME",
+    help="Column of --nodes with the ids, or the names, of the nodes.  [default: node or id]",
+)
 @click.pass_obj
 def import_(session: Session, /, source: tuple[str, ...], output: str, **parameters: Any) -> None:
     """Turn a graph in any format into a store.
 
     SOURCE is an edge list (from, to; tabs or spaces; # and % comments), Matrix Market, gr0 or hollins file,
-    plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or BVGraph file; a folder
-    of Parquet files; a URL such as s3://bucket/links.parquet; or - for standard input. Several files, or a
-    pattern in quotes, are read as one graph. Repeated edges are counted once unless --duplicates says
-    otherwise, self-loops are kept. The store appears under its name only when it is whole.
+    plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or BVGraph file; the
+    .edge.yml of a GraphAr archive; a folder of Parquet files; a URL such as s3://bucket/links.parquet; or -
+    for standard input. Several files, or a pattern in quotes, are read as one graph. Repeated edges are
+    counted once unless --duplicates says otherwise, self-loops are kept. The store appears under its name
+    only when it is whole.
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
     options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,
@@ -345,6 +358,12 @@ def _imported(graph: Graph, seconds: float, duplicates: str) -> str:
     )
 
 
+def _attributes(kinds: dict[str, str]) -> list[tuple[str, str]]:
+    if not kinds:
+        return []
+    return [("attributes", ", ".join(f"{printable(name)} ({kind})" for name, kind in kinds.items()))]
+
+
 def _described(facts: dict[str, Any]) -> str:
     edges = max(facts["edges"], 1)
     weighted = facts["weighted"]
@@ -359,6 +378,7 @@ def _described(facts: dict[str, Any]) -> str:
         ("duplicates", f"{facts['duplicates']:,} merged at import"),
         ("order", facts["order"]),
         ("names", facts["names"]),
+        *_attributes(facts["attributes"]),
         ("source", facts["source"]),
         ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
         (tiles, f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),

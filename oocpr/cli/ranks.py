@@ -12,6 +12,7 @@ from oocpr.cli import NOT_CONVERGED, fail
 from oocpr.cli.graphs import source_options
 from oocpr.cli.options import (
     Command,
+    attributes_option,
     check_output,
     cluster_options,
     device_options,
@@ -44,6 +45,7 @@ _WORTH_SAYING = 0.1
     oocpr rank web.zarr --damping 0.99 --reads float32 --tol 1e-8 --memory 2GiB
     oocpr rank web.zarr -o - --sort rank | head
     oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
+    oocpr rank pages.zarr --attributes all -o ranks.csv
     """,
 )
 @click.argument("graph", metavar="G.zarr|SOURCE")
@@ -136,6 +138,7 @@ _WORTH_SAYING = 0.1
     metavar="R",
     help="Write all ranks: R.parquet, R.csv, R.zarr, or - for CSV on standard output.",
 )
+@attributes_option("are printed, and get columns in R.parquet or R.csv")
 @click.option(
     "--sort", default="node", show_default=True, metavar="node|rank", help="Order of the rank file."
 )
@@ -153,6 +156,7 @@ def rank(
     top_k: int,
     output: str | None,
     sort: str,
+    attributes: list[str] | str | None,
     json_path: str | None,
     memory: str | None,
     tmp: str | None,
@@ -172,9 +176,12 @@ def rank(
     --method and --reads are.
     """
     from oocpr import api
+    from oocpr.result.names import chosen_attributes
 
     if output is not None:
         check_output(output, _SUFFIXES)
+        if attributes is not None and output.endswith(".zarr"):
+            raise UsageError(f"{output} cannot hold attributes.", "Name an R.parquet or R.csv.")
     if output == "-" and json_path == "-":
         raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
     with session.progress() as progress:
@@ -191,18 +198,20 @@ def rank(
             tmp=tmp,
             progress=progress,
         )
+        # Before hours of work rather than after them.
+        chosen_attributes(opened.store.node_attributes, attributes or ())
         ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)
     tell_notices(opened.notices)
     run = ranks.run
     assert run is not None, "pagerank always says what it did"
     if output is not None:
-        _write(ranks, output, sort)
+        _write(ranks, output, sort, attributes or ())
     if json_path is not None:
-        emit_json(ranks.report(top_k), json_path)
+        emit_json(ranks.report(top_k, attributes), json_path)
     if "-" in (output, json_path):
         sys.stderr.write(_summary(run))
     else:
-        emit(ranking(ranks.top(top_k), run.error_bound) + _summary(run))
+        emit(_ranking(ranks, top_k, attributes) + _summary(run))
     return _exit_code(run)
 
 
@@ -211,12 +220,14 @@ def rank(
     examples="""
     oocpr top ranks.parquet -k 20
     oocpr top ranks.csv --json -
+    oocpr top ranks.parquet --attributes title,year
     """,
 )
 @click.argument("ranks", metavar="R")
 @click.option("-k", type=click.IntRange(0), default=10, show_default=True, metavar="K", help="How many.")
+@attributes_option("are printed as well: columns of R")
 @json_option("the list")
-def top(ranks: str, k: int, json_path: str | None) -> None:
+def top(ranks: str, k: int, attributes: list[str] | str | None, json_path: str | None) -> None:
     """List the nodes of largest rank.
 
     R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node and rank. Equal ranks keep
@@ -226,9 +237,9 @@ def top(ranks: str, k: int, json_path: str | None) -> None:
 
     found = read_ranks(ranks)
     if json_path != "-":
-        emit(ranking(found.top(k), found.error_bound))
+        emit(_ranking(found, k, attributes))
     if json_path is not None:
-        emit_json(found.report(k), json_path)
+        emit_json(found.report(k, attributes), json_path)
 
 
 @click.command(
@@ -299,15 +310,22 @@ def verify(
     )
 
 
-def _write(ranks: Ranks, output: str, sort: str) -> None:
+def _ranking(ranks: Ranks, k: int, attributes: list[str] | str | None) -> str:
+    if attributes is None:
+        return ranking(ranks.top(k), ranks.error_bound)
+    top = ranks.top(k, attributes=attributes)
+    return ranking([(node, rank) for node, rank, _ in top], ranks.error_bound, [known for *_, known in top])
+
+
+def _write(ranks: Ranks, output: str, sort: str, attributes: list[str] | str | tuple[()]) -> None:
     if output == "-":
         with naming_stdout():
-            ranks.to_csv(sys.stdout.buffer, sort=sort)
+            ranks.to_csv(sys.stdout.buffer, sort=sort, attributes=attributes)
             sys.stdout.buffer.flush()
     elif output.endswith(".parquet"):
-        ranks.to_parquet(output, sort=sort)
+        ranks.to_parquet(output, sort=sort, attributes=attributes)
     elif output.endswith(".csv"):
-        ranks.to_csv(output, sort=sort)
+        ranks.to_csv(output, sort=sort, attributes=attributes)
     else:
         ranks.to_zarr(output)
 

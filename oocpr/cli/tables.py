@@ -7,7 +7,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from oocpr.result.names import Value
 
 _FEWEST_DECIMALS = 6
 
@@ -25,7 +27,9 @@ def pairs(rows: Sequence[tuple[str, str]]) -> str:
     return "".join(f"{name:<{width}}  {value}\n" for name, value in rows)
 
 
-def ranking(top: Sequence[tuple[int | str, float]], bound: float | None) -> str:
+def ranking(
+    top: Sequence[tuple[int | str, float]], bound: float | None, known: Sequence[Mapping[str, Value]] = ()
+) -> str:
     """List the nodes of largest rank, drawn as a table where standard output is a terminal.
 
     Parameters
@@ -34,18 +38,32 @@ def ranking(top: Sequence[tuple[int | str, float]], bound: float | None) -> str:
         Nodes and their ranks, largest first.
     bound
         Certified error: as many decimals are printed as it allows.
+    known
+        Attributes of these nodes; empty where nobody asked.
 
     Examples
     --------
     >>> print(ranking([("libc6", 0.25), ("perl", 0.125)], 1e-7), end="")
        1  0.2500000  libc6
        2  0.1250000  perl
+    >>> print(ranking([("libc6", 0.25)], 1e-7, [{"year": 1992, "by": ""}]), end="")
+       1  0.2500000  libc6  year: 1992
     """
     digits = decimals(bound)
-    rows = [(str(place), f"{rank:.{digits}f}", printable(node)) for place, (node, rank) in enumerate(top, 1)]
+    rows = [(str(k), f"{rank:.{digits}f}", printable(node)) for k, (node, rank) in enumerate(top, 1)]
+    told = [
+        {printable(key): _shown(value) for key, value in one.items()} for one in known or [{}] * len(rows)
+    ]
     if sys.stdout.isatty():
-        return _drawn(rows)
-    return "".join(f"{place:>4}  {rank}  {node}\n" for place, rank, node in rows)
+        return _drawn(rows, told)
+    more = ["".join(f"  {key}: {value}" for key, value in one.items() if value) for one in told]
+    return "".join(
+        f"{place:>4}  {rank}  {node}{one}\n" for (place, rank, node), one in zip(rows, more, strict=True)
+    )
+
+
+def _shown(value: Value) -> str:
+    return "" if value is None else printable(str(value))
 
 
 def decimals(bound: float | None) -> int:
@@ -73,15 +91,17 @@ def printable(name: int | str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def _drawn(rows: Sequence[tuple[str, str, str]]) -> str:
+def _drawn(rows: Sequence[tuple[str, str, str]], told: Sequence[Mapping[str, str]]) -> str:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table("", "rank", "node", header_style="bold")
+    for name in told[0] if told else ():
+        table.add_column(Text(name))
     table.columns[0].justify = "right"
-    for place, rank, node in rows:
-        table.add_row(place, rank, Text(node))
+    for (place, rank, node), known in zip(rows, told, strict=True):
+        table.add_row(place, rank, Text(node), *map(Text, known.values()))
     console = Console(file=sys.stdout)
     with console.capture() as capture:
         console.print(table)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
+from oocpr.ingest.attributes import join_attributes
 from oocpr.ingest.budget import require, resident
 from oocpr.ingest.called import ids_of_rows, names_of_rows
 from oocpr.ingest.encode import TileEncoder
@@ -26,6 +27,7 @@ from oocpr.ingest.tiles import TileCutter
 from oocpr.ingest.warm import load_compiled, load_weighing
 from oocpr.ingest.weigh import OutWeights, weighing
 from oocpr.progress import silent
+from oocpr.store.attributes import check_name
 from oocpr.store.graph import open_store
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from oocpr.ingest.hands import Hands
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
+    from oocpr.sources.node_table import NodeTable
     from oocpr.store.format import Attributes
 
 
@@ -52,6 +55,7 @@ def build_store(
     tell: Callable[[str], None] = lambda _: None,
     explain: Callable[[str], None] = lambda _: None,
     hands: Hands | None = None,
+    table: NodeTable | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -92,11 +96,14 @@ def build_store(
         Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
         that there are.
     tell
-        Told what a person should know at once: what was left by imports that were interrupted.
+        Told what a person should know: what was left by imports that were interrupted, and what of `table`
+        was left out.
     explain
         Called with the reason, one line, where "auto" has chosen an order.
     hands
         Sort the edges and encode the tiles; None for those of this process.
+    table
+        What is known of the nodes, to be kept with them; None for nothing.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
 
@@ -134,6 +141,8 @@ def build_store(
         )
     how = weighing(duplicates, weighted=source.weighted)
     weighted = how is not None
+    for name in () if table is None else table.schema.names:
+        check_name(name)
     cores = len(os.sched_getaffinity(0))
     hands = OwnHands(cores) if hands is None else hands
     path = Path(path)
@@ -194,6 +203,11 @@ def build_store(
                 progress("writing", min(done, spilled.edges), spilled.edges, "edges")
             cutter.finish()
             encoder.finish()
+        if table is not None:
+            if not resume:
+                spilled.file.close()
+            for notice in join_attributes(table, source, spilled, ordered, writer, workspace, memory):
+                tell(notice)
         return writer.finish(
             source=source.name,
             order=ordered.name,

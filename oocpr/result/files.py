@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,17 @@ from oocpr.result.names import ListedNames
 from oocpr.result.ranks import Ranks
 from oocpr.result.report import Report
 from oocpr.result.writers import RUN_KEY
+from oocpr.store.format import TEXT_KIND
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from oocpr.result.names import Name
+    from oocpr.result.names import Name, Value
     from oocpr.store.vectors import RankFile
 
 _ROWS = 1 << 20
@@ -29,6 +31,8 @@ _ROWS = 1 << 20
 
 def read_ranks(path: str | os.PathLike[str]) -> Ranks:
     r"""Open a file of ranks: ``.parquet`` and ``.csv`` with columns ``node`` and ``rank``, or ``.zarr``.
+
+    Other columns of text, numbers or booleans are attributes of the nodes.
 
     Parameters
     ----------
@@ -75,7 +79,9 @@ def _read_parquet(path: Path) -> Ranks:
     _check_columns(path, schema)
     note = (schema.metadata or {}).get(RUN_KEY)
     run = None if note is None else Report.from_json(note, str(path))
-    return Ranks(_ParquetVector(path, nodes), _ParquetNames(path, starts, schema), run=run)
+    column = _ParquetColumn(path, starts)
+    names = _ParquetNames(column, schema)
+    return Ranks(_ParquetVector(path, nodes), names, run=run, attributes=_ParquetAttributes(column, schema))
 
 
 def _read_csv(path: Path) -> Ranks:
@@ -89,7 +95,8 @@ def _read_csv(path: Path) -> Ranks:
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, error) from error
     _check_columns(path, table.schema)
-    return Ranks(_checked(path, table["rank"], 0), ListedNames(_integers_or_strings(table["node"])))
+    names = ListedNames(_integers_or_strings(table["node"]))
+    return Ranks(_checked(path, table["rank"], 0), names, attributes=_TableAttributes(table))
 
 
 def _read_zarr(path: Path) -> Ranks:
@@ -137,33 +144,91 @@ class _ParquetVector:
             raise _unreadable(self._path, error) from error
 
 
-class _ParquetNames:
-    """The column ``node`` of a Parquet file, read a row group at a time."""
+class _ParquetColumn:
+    """Columns of a Parquet file, read a row group at a time."""
 
-    def __init__(self, path: Path, starts: NDArray[np.int64], schema: pa.Schema) -> None:
-        import pyarrow as pa
-
+    def __init__(self, path: Path, starts: NDArray[np.int64]) -> None:
         self._path = path
         self._starts = starts
-        self.textual = not pa.types.is_integer(schema.field("node").type)
 
-    def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
+    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> list[Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         groups = np.searchsorted(self._starts, rows, side="right") - 1
-        names: list[Any] = [None] * len(rows)
+        values: list[Any] = [None] * len(rows)
         try:
             with pq.ParquetFile(self._path) as file:
                 for group in np.unique(groups).tolist():
                     places = np.flatnonzero(groups == group)
-                    column = file.read_row_group(group, columns=["node"])["node"]
+                    column = file.read_row_group(group, columns=[name])[name]
                     found = column.take(pa.array(rows[places] - self._starts[group])).to_pylist()
-                    for place, name in zip(places.tolist(), found, strict=True):
-                        names[place] = name
+                    for place, value in zip(places.tolist(), found, strict=True):
+                        values[place] = value
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self._path, error) from error
-        return names
+        return values
+
+
+class _ParquetNames:
+    """The column ``node`` of a Parquet file."""
+
+    def __init__(self, column: _ParquetColumn, schema: pa.Schema) -> None:
+        import pyarrow as pa
+
+        self._column = column
+        self.textual = not pa.types.is_integer(schema.field("node").type)
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
+        return self._column.take("node", rows)
+
+
+class _ParquetAttributes:
+    """The other columns of a Parquet file."""
+
+    def __init__(self, column: _ParquetColumn, schema: pa.Schema) -> None:
+        self._column = column
+        self.kinds: Mapping[str, str] = _kinds(schema)
+
+    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
+        return _known(self._column.take(name, rows), self.kinds[name])
+
+
+class _TableAttributes:
+    """The other columns of a table in memory."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.kinds: Mapping[str, str] = _kinds(table.schema)
+
+    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
+        import pyarrow as pa
+
+        return _known(self._table[name].take(pa.array(rows)).to_pylist(), self.kinds[name])
+
+
+def _kinds(schema: pa.Schema) -> dict[str, str]:
+    """What the columns hold beside nodes and ranks, those that can be told in an answer."""
+    import pyarrow as pa
+
+    kinds = {}
+    for field in schema:
+        if field.name in ("node", "rank"):
+            continue
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            kinds[field.name] = TEXT_KIND
+        elif pa.types.is_boolean(field.type):
+            kinds[field.name] = "bool"
+        elif pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
+            kinds[field.name] = str(np.dtype(field.type.to_pandas_dtype()))
+    return kinds
+
+
+def _known(values: list[Any], kind: str) -> list[Value]:
+    """Values as a store gives them: texts that lack are empty, and NaN is none."""
+    if kind == TEXT_KIND:
+        return [value or "" for value in values]
+    return [None if value is None or math.isnan(value) else value for value in values]
 
 
 class _ZarrNames:

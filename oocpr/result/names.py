@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from oocpr.errors import InputError
+from oocpr.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from oocpr.store.graph import GraphStore
 
 Name = int | str
+Value = int | float | bool | str | None
 
 
 class Names(Protocol):
@@ -89,6 +91,60 @@ class LabelNames:
     def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
         """Read the labels of the rows."""
         return self._store.labels(rows) or []
+
+
+class Attributes(Protocol):
+    """What is known of a graph's nodes beside their names, in store order."""
+
+    kinds: Mapping[str, str]
+    """What each attribute holds: "text", "bool", or a type of numbers."""
+
+    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
+        """Values of these rows, in the order asked for; None where a number or truth value lacks."""
+        ...
+
+
+class NoAttributes:
+    """Nodes of which nothing is known.
+
+    Examples
+    --------
+    >>> chosen_attributes(NoAttributes(), "all")
+    []
+    """
+
+    kinds: Mapping[str, str] = MappingProxyType({})
+
+    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:  # noqa: ARG002
+        """There is none."""
+        raise KeyError(name)
+
+
+def chosen_attributes(attributes: Attributes, asked: Sequence[str] | str) -> list[str]:
+    """Names of the attributes that are asked for: of some, or of ``"all"``.
+
+    Raises
+    ------
+    UsageError
+        Where there is no such attribute.
+
+    Examples
+    --------
+    >>> chosen_attributes(NoAttributes(), [])
+    []
+    """
+    if isinstance(asked, str):
+        if asked != "all":
+            raise UsageError(f"{asked!r} says not which attributes.", "Give their names, or all.")
+        return list(attributes.kinds)
+    for name in asked:
+        if name not in attributes.kinds:
+            known = ", ".join(attributes.kinds) or "none"
+            raise UsageError(
+                f"The nodes have no attribute {name!r}; there is {known}.",
+                "Keep attributes with `oocpr import --nodes`, and write them with `oocpr rank --attributes`.",
+            )
+    return list(asked)
 
 
 def names_of(store: GraphStore) -> Names:

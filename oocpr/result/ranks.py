@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
 from oocpr.errors import UsageError
+from oocpr.result.names import NoAttributes, chosen_attributes
 from oocpr.result.topk import largest
 from oocpr.result.writers import check_sort, write_csv, write_parquet, write_zarr
 from oocpr.units import format_bound
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.solution import PassRecord
-    from oocpr.result.names import Name, Names
+    from oocpr.result.names import Attributes, Name, Names, Value
     from oocpr.result.report import Report
 
 
@@ -63,6 +64,8 @@ class Ranks:
         What the caller calls the nodes.
     run
         Facts of the run that made the ranks; None for ranks from elsewhere.
+    attributes
+        What is known of the nodes beside their names; None for nothing.
     history
         A record of each pass, empty for ranks that were read from a file.
 
@@ -81,9 +84,11 @@ class Ranks:
         *,
         run: Report | None = None,
         history: Sequence[PassRecord] = (),
+        attributes: Attributes | None = None,
     ) -> None:
         self._vector: Vector = MemoryVector(values) if isinstance(values, np.ndarray) else values
         self.names = names
+        self.attributes = NoAttributes() if attributes is None else attributes
         self.run = run
         self.history = list(history)
 
@@ -116,28 +121,47 @@ class Ranks:
         """Yield the ranks in store order, in bounded pieces."""
         return self._vector.chunks()
 
-    def top(self, k: int = 10) -> list[tuple[Name, float]]:
+    @overload
+    def top(self, k: int = 10) -> list[tuple[Name, float]]: ...
+
+    @overload
+    def top(
+        self, k: int = 10, *, attributes: Sequence[str] | str
+    ) -> list[tuple[Name, float, dict[str, Value]]]: ...
+
+    def top(
+        self, k: int = 10, *, attributes: Sequence[str] | str | None = None
+    ) -> list[tuple[Name, float]] | list[tuple[Name, float, dict[str, Value]]]:
         """List the nodes of largest rank; equal ranks stay in store order.
 
         Parameters
         ----------
         k
             How many; all there are in a smaller graph.
+        attributes
+            Names of attributes to tell as well, or ``"all"``.
 
         Returns
         -------
-        list of (node, rank)
-            The caller's id or label of the node, and its rank.
+        list of (node, rank) or (node, rank, attributes)
+            The caller's id or label of the node, and its rank; and, where asked for, its attributes by name:
+            None where a number or truth value lacks, "" where a text does.
 
         Raises
         ------
         UsageError
-            Where `k` is negative.
+            Where `k` is negative, or there is no such attribute.
         """
         if k < 0:
             raise UsageError(f"A top list has no {k} places.", "Ask for 0 or more.")
+        chosen = None if attributes is None else chosen_attributes(self.attributes, attributes)
         rows, values = largest(self.chunks(), k)
-        return list(zip(self.names.take(rows), values.tolist(), strict=True))
+        names, ranks = self.names.take(rows), values.tolist()
+        if chosen is None:
+            return list(zip(names, ranks, strict=True))
+        columns = [self.attributes.take(name, rows) for name in chosen]
+        told = [dict(zip(chosen, row, strict=True)) for row in zip(*columns, strict=True)]
+        return list(zip(names, ranks, told or [{} for _ in names], strict=True))
 
     def to_numpy(self) -> NDArray[np.float64]:
         """Give all ranks in store order: float64, shape (nodes,)."""
@@ -150,8 +174,10 @@ class Ranks:
             start += len(chunk)
         return whole
 
-    def to_parquet(self, path: str | Path, *, sort: str = "node") -> None:
-        """Write a Parquet file with the columns ``node`` and ``rank``.
+    def to_parquet(
+        self, path: str | Path, *, sort: str = "node", attributes: Sequence[str] | str = ()
+    ) -> None:
+        """Write a Parquet file with the columns ``node`` and ``rank``, and one for each attribute asked for.
 
         Parameters
         ----------
@@ -159,24 +185,28 @@ class Ranks:
             The file; an existing one is replaced when the new one is whole.
         sort
             ``"node"`` for the order of the store, ``"rank"`` for the largest first.
+        attributes
+            Names of attributes, or ``"all"``.
 
         Raises
         ------
         DoesNotFitError
             Where the disk is full.
         UsageError
-            Where nothing can be written there, or `sort` is no order.
+            Where nothing can be written there, `sort` is no order, or there is no such attribute.
         """
-        write_parquet(self, Path(path), check_sort(sort))
+        write_parquet(self, Path(path), check_sort(sort), chosen_attributes(self.attributes, attributes))
 
-    def to_csv(self, target: str | Path | BinaryIO, *, sort: str = "node") -> None:
+    def to_csv(
+        self, target: str | Path | BinaryIO, *, sort: str = "node", attributes: Sequence[str] | str = ()
+    ) -> None:
         """Write a CSV file with the columns ``node`` and ``rank``; the digits give back the same float64.
 
         Parameters
         ----------
         target
             A file, or an open binary stream.
-        sort
+        sort, attributes
             See `to_parquet`.
 
         Raises
@@ -184,7 +214,8 @@ class Ranks:
         DoesNotFitError, UsageError
             See `to_parquet`.
         """
-        write_csv(self, Path(target) if isinstance(target, str) else target, check_sort(sort))
+        chosen = chosen_attributes(self.attributes, attributes)
+        write_csv(self, Path(target) if isinstance(target, str) else target, check_sort(sort), chosen)
 
     def to_zarr(self, path: str | Path) -> None:
         """Write a Zarr group with the ranks in store order and the names of the nodes.
@@ -201,13 +232,15 @@ class Ranks:
         """
         write_zarr(self, Path(path))
 
-    def report(self, top: int = 10) -> dict[str, Any]:
+    def report(self, top: int = 10, attributes: Sequence[str] | str | None = None) -> dict[str, Any]:
         """Collect what the run did, ready for JSON.
 
         Parameters
         ----------
         top
             How many of the largest ranks to list.
+        attributes
+            As for `top`.
 
         Returns
         -------
@@ -216,10 +249,13 @@ class Ranks:
             ``converged``, ``error_bound``, ``passes``, ``gathers``, ``seconds``, ``gteps``,
             ``bytes_per_edge``, ``bytes_read``, ``peak_memory`` and ``peak_device_memory`` (bytes);
             always ``top``, a list of
-            ``{"node": ..., "rank": ...}``.
+            ``{"node": ..., "rank": ...}``, with ``"attributes"`` where they are asked for.
         """
         facts = {"nodes": self.nodes} if self.run is None else self.run.to_dict()
-        return facts | {"top": [{"node": node, "rank": rank} for node, rank in self.top(top)]}
+        if attributes is None:
+            return facts | {"top": [{"node": node, "rank": rank} for node, rank in self.top(top)]}
+        rows = self.top(top, attributes=attributes)
+        return facts | {"top": [{"node": n, "rank": rank, "attributes": told} for n, rank, told in rows]}
 
 
 _CHUNK = 1 << 20

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv as python_csv
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,9 +12,10 @@ import numpy as np
 from oocpr.errors import UsageError
 from oocpr.result.names import RowNames
 from oocpr.store.atomic import replacing
+from oocpr.store.format import TEXT_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
     import pyarrow as pa
@@ -28,7 +31,7 @@ RUN_KEY = b"oocpr"
 _ROWS = 1 << 20
 
 
-def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
+def write_parquet(ranks: Ranks, path: Path, sort: Sort, attributes: Sequence[str] = ()) -> None:
     """Write columns ``node`` and ``rank`` in row groups of about a million rows.
 
     Parameters
@@ -39,6 +42,8 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
         The file; replaced when the new one is whole.
     sort
         ``"node"`` for the order of the store, ``"rank"`` for the largest first.
+    attributes
+        Those that get a column as well.
 
     Raises
     ------
@@ -47,7 +52,7 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
     """
     import pyarrow.parquet as pq
 
-    schema = _schema(ranks)
+    schema = _schema(ranks, attributes)
     if ranks.run is not None:
         schema = schema.with_metadata({RUN_KEY: ranks.run.to_json()})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
@@ -55,12 +60,12 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
             writer.write_table(table)
 
 
-def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort) -> None:
-    """Write the lines ``node,rank``; each rank with as many digits as it takes to read it back exactly.
+def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort, attributes: Sequence[str] = ()) -> None:
+    """Write the lines ``node,rank``, and attributes; the digits of a rank give back the same float64.
 
     Parameters
     ----------
-    ranks, sort
+    ranks, sort, attributes
         See `write_parquet`.
     target
         A file, replaced when the new one is whole, or an open binary stream.
@@ -72,9 +77,9 @@ def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort) -> None:
     """
     if isinstance(target, Path):
         with replacing(target) as temporary, temporary.open("wb") as stream:
-            _write_csv(ranks, stream, sort)
+            _write_csv(ranks, stream, sort, attributes)
     else:
-        _write_csv(ranks, target, sort)
+        _write_csv(ranks, target, sort, attributes)
 
 
 def write_zarr(ranks: Ranks, path: Path) -> None:
@@ -115,29 +120,46 @@ def check_sort(sort: str) -> Sort:
     return orders[sort]
 
 
-def _write_csv(ranks: Ranks, stream: BinaryIO, sort: Sort) -> None:
+def _write_csv(ranks: Ranks, stream: BinaryIO, sort: Sort, attributes: Sequence[str]) -> None:
     from pyarrow import csv
 
-    # Written here because pyarrow would put the two words in quotes.
-    stream.write(b"node,rank\n")
-    schema = _schema(ranks)
+    # Written here because pyarrow would put all words in quotes.
+    header = io.StringIO()
+    python_csv.writer(header, lineterminator="\n").writerow(["node", "rank", *attributes])
+    stream.write(header.getvalue().encode())
+    schema = _schema(ranks, attributes)
     options = csv.WriteOptions(include_header=False)
     with csv.CSVWriter(stream, schema, write_options=options) as writer:
         for table in _tables(ranks, schema, sort):
             writer.write_table(table)
 
 
-def _schema(ranks: Ranks) -> pa.Schema:
+def _schema(ranks: Ranks, attributes: Sequence[str]) -> pa.Schema:
     import pyarrow as pa
 
-    return pa.schema([("node", pa.string() if ranks.names.textual else pa.int64()), ("rank", pa.float64())])
+    kinds = ranks.attributes.kinds
+    return pa.schema(
+        [
+            ("node", pa.string() if ranks.names.textual else pa.int64()),
+            ("rank", pa.float64()),
+            *((name, _arrow_type(kinds[name])) for name in attributes),
+        ]
+    )
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.string() if kind == TEXT_KIND else pa.from_numpy_dtype(np.dtype(kind))
 
 
 def _tables(ranks: Ranks, schema: pa.Schema, sort: Sort) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     for rows, values in _pieces(ranks, sort):
-        yield pa.table([pa.array(ranks.names.take(rows), schema.field("node").type), values], schema=schema)
+        columns = [pa.array(ranks.names.take(rows), schema.field("node").type), values]
+        columns += [pa.array(ranks.attributes.take(f.name, rows), f.type) for f in list(schema)[2:]]
+        yield pa.table(columns, schema=schema)
 
 
 def _names(ranks: Ranks) -> Iterator[Any]:

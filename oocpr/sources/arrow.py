@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SOURCES = ("src", "source", "from", "tail", "u")
 TARGETS = ("dst", "target", "to", "head", "v")
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def chosen_columns(
@@ -174,9 +175,9 @@ class TableSource(BaseSource):
             column = column.dictionary_decode()
         kind = column.type
         if pa.types.is_integer(kind):
-            return _numbers(column)
+            return numbers_of(column)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            return _strings(column.cast(pa.large_string()))
+            return strings_of(column.cast(pa.large_string()))
         raise InputError(
             f"{self.title}: a column of {kind} holds no nodes.",
             "Give the nodes as whole numbers or as text.",
@@ -198,7 +199,7 @@ class TableSource(BaseSource):
                 f"{self.title}: the column {self._weight!r} of {kind} holds no weights.",
                 "Give the weights as numbers.",
             )
-        return weights_of(_numbers(column), self.title, "row", first)
+        return weights_of(numbers_of(column), self.title, "row", first)
 
 
 def _first_null(column: Any, first: int) -> int:
@@ -206,14 +207,17 @@ def _first_null(column: Any, first: int) -> int:
     return first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
 
 
-def _numbers(column: Any) -> np.ndarray[Any, Any]:
-    """Look at the numbers of a column; Arrow's own way to NumPy loads pandas."""
-    names = {"halffloat": "float16", "float": "float32", "double": "float64"}
-    width = np.dtype(names.get(str(column.type), str(column.type)))
+def numbers_of(column: Any) -> np.ndarray[Any, Any]:
+    """Take a column of numbers without gaps as an array, without a copy."""
+    # Arrow's own way to NumPy loads pandas.
+    width = np.dtype(_FLOATS.get(str(column.type), str(column.type)))
+    if not len(column):
+        return np.empty(0, width)
     return np.frombuffer(column.buffers()[1], width, len(column), width.itemsize * column.offset)
 
 
-def _strings(column: Any) -> Strings:
+def strings_of(column: Any) -> Strings:
+    """Take a column of large strings without gaps as names, without a copy."""
     _, offsets, text = column.buffers()
     bounds = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
     data = np.empty(0, np.uint8) if text is None else np.frombuffer(text, np.uint8)

@@ -122,6 +122,11 @@ FORMATS = {
         labels_beside=True,
         streamed=False,
     ),
+    "graphar": Format(
+        "GraphAr's description of links (.edge.yml), which are in Parquet files",
+        "graphar:GraphAr",
+        streamed=False,
+    ),
     "gr0": Format("lines `n id label`, then lines `e from to`", "gr0:Gr0File", own_labels=True),
     "hollins": Format(
         "`nodes edges`, then `id label`, then `from to`", "hollins:HollinsFile", own_labels=True
@@ -140,6 +145,8 @@ _SUFFIXES = {
     ".graph": "bvgraph",
     ".properties": "bvgraph",
     ".mtx": "matrixmarket",
+    ".yml": "graphar",
+    ".yaml": "graphar",
 }
 
 

@@ -73,7 +73,11 @@ class ParquetFiles(FileSource, TableSource):
         return self._with_weight(known, self._weight)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
+        import pyarrow as pa
+
         yield from self._blocks(self._batches(max_edges), max_edges)
+        # Arrow keeps freed memory for columns to come, of which there are none.
+        pa.default_memory_pool().release_unused()
 
     def _batches(self, max_edges: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

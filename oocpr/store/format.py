@@ -19,6 +19,12 @@ number of edges, all arrays have one dimension and every chunk is written, also 
     node_ids             uint32 or int64, n: the source's id of row v; missing where that is v
     labels/offsets       int64, n + 1       codecs oocpr.packed_ints, crc32c
     labels/utf8          uint8: the label of row v is bytes offsets[v] to offsets[v + 1] - 1
+    attributes/NAME/     what is known of the nodes beside their names; attribute "oocpr" of the root has the
+                         key "columns", an object with the kind of each: "text", "bool", or a type of numbers
+        values           bool, int8 to int64, uint8 to uint64, float32 or float64, n; unless it is text
+        missing          bool, n: rows without a value, which have a 0; missing where no row lacks one, and
+                         for float32 and float64, which have NaN
+        offsets, utf8    as for labels, where it is text; "" where there is none
 
 ``metadata_crc32c`` is the checksum of all ``zarr.json`` files, see metadata_checksum; it may be missing.
 While a store is being written the attribute "oocpr" is ``{"unfinished": true}``.
@@ -109,7 +115,7 @@ from typing import TYPE_CHECKING, Any
 from oocpr.errors import DamagedError, NotAStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 FORMAT = 1
 CODEC_NAME = "oocpr.packed_ints"
@@ -120,15 +126,31 @@ UNFINISHED_KEY = "unfinished"
 
 INDPTR, INDICES, DATA = "in_edges/indptr", "in_edges/indices", "in_edges/data"
 TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS = "tile_rows", "out_degree", "out_weight", "node_ids"
-LABEL_OFFSETS, LABEL_BYTES = "labels/offsets", "labels/utf8"
+LABELS = "labels"
+LABEL_OFFSETS, LABEL_BYTES = f"{LABELS}/offsets", f"{LABELS}/utf8"
+COLUMNS, COLUMNS_KEY = "attributes", "columns"
+TEXT_KIND = "text"
 NODES = (
     "", "in_edges", INDPTR, INDICES, DATA, TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS,
-    "labels", LABEL_OFFSETS, LABEL_BYTES,
+    LABELS, LABEL_OFFSETS, LABEL_BYTES,
 )  # fmt: skip
-"""Every group and array that a store may have; the root is ""."""
+"""Every group and array that a store may have, attributes of nodes aside; the root is ""."""
 
 _OF_WEIGHTS = ("data_bytes", "max_data_bytes")
 REMEDY = "Import the graph again, or restore the store from a copy."
+
+
+def column_nodes(names: Iterable[str]) -> list[str]:
+    """Every group and array that a store with these attributes of nodes may have beside `NODES`.
+
+    Examples
+    --------
+    >>> column_nodes([]), column_nodes(["year"])[:3]
+    ([], ['attributes', 'attributes/year', 'attributes/year/values'])
+    """
+    parts = ("", "/values", "/missing", "/offsets", "/utf8")
+    nodes = [f"{COLUMNS}/{name}{part}" for name in names for part in parts]
+    return [COLUMNS, *nodes] if nodes else []
 
 
 @dataclass(frozen=True)

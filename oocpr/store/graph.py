@@ -12,6 +12,7 @@ import numpy as np
 
 from oocpr.errors import DamagedError, NotAStoreError
 from oocpr.store.arrays import StoredArray, open_zarr_store, read_documents, total_bytes
+from oocpr.store.attributes import StoredAttributes, stored_kinds
 from oocpr.store.encoded import EncodedTiles, EncodedWeights
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
@@ -30,13 +31,14 @@ from oocpr.store.format import (
     TILE_ROWS,
     UNFINISHED_KEY,
     Attributes,
+    column_nodes,
     metadata_checksum,
 )
 from oocpr.store.labels import StoredLabels
 from oocpr.store.writer import GraphWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
     from zarr.abc.store import Store
@@ -63,9 +65,18 @@ class GraphStore:
         The encoded bytes of the tiles.
     weights
         The weights of their edges; None where the graph is not weighted.
+    node_attributes
+        What is known of the nodes beside their names.
     """
 
-    def __init__(self, path: str, store: Store, attributes: Attributes, paths: Iterable[str]) -> None:
+    def __init__(
+        self,
+        path: str,
+        store: Store,
+        attributes: Attributes,
+        paths: Iterable[str],
+        kinds: Mapping[str, str],
+    ) -> None:
         self.path = path
         self.attributes = attributes
         self.nodes = attributes.nodes
@@ -74,6 +85,7 @@ class GraphStore:
         self._store = store
         self._paths = frozenset(paths)
         self._arrays: dict[str, StoredArray] = {}
+        self.node_attributes = StoredAttributes(store, path, kinds, self._paths)
         self.tile_rows: NDArray[np.int64] = self._read(TILE_ROWS, 0, self.tiles + 1, np.int64)
         rows = self.tile_rows
         if rows[0] != 0 or rows[-1] != self.nodes or (np.diff(rows) < 0).any():
@@ -208,15 +220,23 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
             raise NotAStoreError(f"{name} is a file, not a graph store.", _MAKE_ONE)
     store = open_zarr_store(path)
     documents = read_documents(store, NODES, name)
-    return GraphStore(name, store, _check_metadata(name, documents), documents)
+    kinds = stored_kinds(_own(documents) or {}, name)
+    documents |= read_documents(store, column_nodes(kinds), name)
+    return GraphStore(name, store, _check_metadata(name, documents), documents, kinds)
+
+
+def _own(documents: dict[str, Any]) -> dict[str, Any] | None:
+    """What the root says of the graph; None where it says nothing."""
+    attributes = documents.get("", {}).get("attributes")
+    own = attributes.get(ATTRIBUTES_KEY) if isinstance(attributes, dict) else None
+    return own if isinstance(own, dict) else None
 
 
 def _check_metadata(name: str, documents: dict[str, Any]) -> Attributes:
     if "" not in documents:
         raise NotAStoreError(f"{name} holds no Zarr group of format 3.", _MAKE_ONE)
-    attributes = documents[""].get("attributes")
-    own = attributes.get(ATTRIBUTES_KEY) if isinstance(attributes, dict) else None
-    if not isinstance(own, dict):
+    own = _own(documents)
+    if own is None:
         # Only the name of our codec tells a store with damaged attributes from somebody else's.
         if CODEC_NAME in json.dumps(documents.get(INDPTR)):
             raise DamagedError(f"{name}: the attributes of the root are gone.", REMEDY)

@@ -15,10 +15,12 @@ from zarr.codecs import Crc32cCodec
 from oocpr.errors import UsageError
 from oocpr.store.arrays import Appender, append_pieces, write_attributes
 from oocpr.store.atomic import NewFolder, naming_failures, refuse_existing, remove, replaced_name
+from oocpr.store.attributes import AttributeWriter, closed
 from oocpr.store.chunks import Chunk, ChunkSizes, drop_all_but, read_back, write_chunk
 from oocpr.store.codec import MantissaSegments, PackedInts
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
+    COLUMNS_KEY,
     DATA,
     INDICES,
     INDPTR,
@@ -29,6 +31,7 @@ from oocpr.store.format import (
     TILE_ROWS,
     UNFINISHED_KEY,
     Attributes,
+    column_nodes,
 )
 from oocpr.store.labels import write_labels
 from oocpr.store.packing import TileCoder, decode_tile
@@ -129,6 +132,7 @@ class GraphWriter:
         self._last_size = 0
         self._sizes = ChunkSizes()
         self._data_sizes = ChunkSizes()
+        self._columns: dict[str, AttributeWriter] = {}
         self._chunks = self._new.temporary / INDICES / "c"
         self._data_chunks = self._new.temporary / DATA / "c"
         with self._writing():
@@ -307,6 +311,12 @@ class GraphWriter:
         if data is not None:
             self._data_sizes.add(data.size)
 
+    def attribute(self, name: str, kind: str, *, gaps: bool) -> AttributeWriter:
+        """Begin an attribute of the nodes, all rows of which are written before the store is finished."""
+        with self._writing():
+            self._columns[name] = AttributeWriter(self._root, name, kind, gaps=gaps)
+        return self._columns[name]
+
     def finish(
         self,
         *,
@@ -380,6 +390,7 @@ class GraphWriter:
                 append(NODE_IDS, first.dtype.name, itertools.chain([first], pieces), nodes)
             if labels is not None and (count := write_labels(self._root, labels)) != nodes:
                 raise UsageError(f"{count} labels for {nodes} rows.", "Give every row one label.")
+            columns = closed(self._columns, nodes)
             attributes = Attributes(
                 nodes=nodes,
                 edges=self._edges,
@@ -397,7 +408,8 @@ class GraphWriter:
                 max_data_bytes=self._data_sizes.most,
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
-            write_attributes(self._root, ATTRIBUTES_KEY, attributes.to_json(), NODES)
+            written = attributes.to_json() | ({COLUMNS_KEY: columns} if columns else {})
+            write_attributes(self._root, ATTRIBUTES_KEY, written, [*NODES, *column_nodes(columns)])
             if self._note is not None:
                 self._note({"whole": root_checksum(self._new.temporary)})
         self._new.publish()
