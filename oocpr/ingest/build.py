@@ -149,7 +149,8 @@ def build_store(
         if how is not None:
             load_weighing(workspace, how)
         require(resident() + budget.least_bytes(tile_edges, weighted=weighted), memory, "An import")
-        block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
+        spare = memory - resident() - budget.SLACK_BYTES
+        block_edges = block_edges or budget.block_edges(spare, weighted=source.weighted)
         passes = 1 if order == "keep" else 2
         with threads_of(cores) as pool:
             spilled = kept.spilled(source)
