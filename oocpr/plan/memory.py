@@ -89,6 +89,11 @@ def run_need(
     ...                 ring_slots=4, reads="bits16", mixed=True, mixing=5, personalized=False)
     >>> need.vectors, need.history, need.reads, need.ring
     (24000, 40000, 6000, 400)
+    >>> weighted = run_need(base=0, nodes=1000, tile_edges=64, most_tile_rows=10, most_tile_bytes=200,
+    ...                     ring_slots=4, reads="bits16", mixed=True, mixing=5, personalized=False,
+    ...                     weighted=True)
+    >>> weighted.vectors, weighted.ring, weighted.scratch - need.scratch == 64 * 20 + 3 * PADDING
+    (28000, 800, True)
     """
     scratch = tile_edges * (12 if mixed else 4) + (most_tile_rows + 1) * 64 + (PADDING if mixed else 0)
     return Need(
@@ -134,6 +139,8 @@ def decoded_bytes(nodes: int, edges: int, tiles: int, mixed: bool, weighted: boo
     --------
     >>> decoded_bytes(10, 100, 0, True), decoded_bytes(10, 100, 0, False)
     (1520, 720)
+    >>> decoded_bytes(10, 100, 0, True, weighted=True), decoded_bytes(10, 100, 0, False, weighted=True)
+    (2720, 1520)
     """
     weights = edges * (12 if mixed else 8) + tiles * 2 * PADDING if weighted else 0
     return edges * (12 if mixed else 4) + nodes * 32 + tiles * PADDING + weights

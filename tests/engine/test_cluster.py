@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from oocpr.errors import DamagedError, UsageError
 
 from .digraphs import random_digraph
 from .running import Stored, rank, rank_whole
+from .weighted import WeightedGraph, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +65,17 @@ def test_any_number_of_workers_gives_the_bits_of_this_process(stored, client, wo
     assert [x.residual for x in run.history] == [x.residual for x in alone.history]
     assert [x.bytes_read for x in run.history] == [x.bytes_read for x in alone.history]
     assert run.peak_memory > 2**20
+
+
+def test_workers_rank_weighted_graphs_with_the_bits_of_this_process(client, tmp_path):
+    bare = WeightedGraph.of(GRAPH)
+    graph = replace(bare, weight=weights_of(np.random.default_rng(1), len(bare.src), "reals"))
+    store = graph.write(tmp_path / "g.zarr", 700)
+    alone = rank(store, stripes=STRIPES)
+    run = rank(store, stripes=STRIPES, client=scaled(client, 2), backend="auto")
+    assert np.array_equal(run.ranks, alone.ranks)
+    with pytest.raises(UsageError, match="weighted"):
+        rank_whole(store, client=client)
 
 
 def test_a_worker_that_has_the_graph_whole_gives_the_bits_of_this_process(stored, client):

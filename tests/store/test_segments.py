@@ -10,6 +10,7 @@ import zarr
 from hypothesis import example, given
 from hypothesis import strategies as st
 from zarr.codecs import BytesCodec, Crc32cCodec
+from zarr.storage import MemoryStore
 
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.codec import MantissaSegments
@@ -196,6 +197,18 @@ def test_weights_that_zarr_wrote_are_read(make_store, weighted):
         store = open_store(path)
         read = np.concatenate([store.weights.read(t) for t in range(store.tiles)])
         assert read.tolist() == weighted.weights.tolist()
+
+
+def test_weights_of_other_zarr_stores_than_folders_are_read(make_store, weighted):
+    path = make_store(weighted, 64)
+    files = {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    buffers = {key: zarr.core.buffer.cpu.Buffer.from_bytes(value) for key, value in files.items()}
+    store = open_store(MemoryStore(buffers))
+    read = np.concatenate([store.weights.read(t) for t in range(store.tiles)])
+    assert read.tolist() == weighted.weights.tolist()
+    del buffers["in_edges/data/c/3"]
+    with pytest.raises(DamagedError, match=r"tile 3 .* is missing"):
+        store.weights.read(3)
 
 
 @pytest.mark.parametrize("where", [0, 5, 14, 40, -1])
