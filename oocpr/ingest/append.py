@@ -138,7 +138,8 @@ def append_store(
             load_weighing(workspace, how)
         needed = budget.least_bytes(facts.tile_edges, hands.needs, weighted=facts.weighted)
         require(resident() + needed, memory, "Adding edges")
-        block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
+        spare = memory - resident() - budget.SLACK_BYTES
+        block_edges = block_edges or budget.block_edges(spare, weighted=source.weighted)
         with threads_of(cores) as pool:
             spilled = spill(joined, workspace, block_edges, memory, progress, kept, 2, pool, cores)
             ordered = keep_order(spilled.ids)

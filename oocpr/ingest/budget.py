@@ -138,20 +138,27 @@ def tile_edges_for(edges: int) -> int:
     return min(max(wanted, LEAST_TILE_EDGES), MOST_TILE_EDGES)
 
 
-def block_edges(spare: int) -> int:
+def _source_bytes(*, weighted: bool) -> int:
+    """Bytes that a source may hold for each edge of a block; libraries keep what they had for weights."""
+    return SOURCE_BYTES_PER_EDGE * (1 + weighted)
+
+
+def block_edges(spare: int, *, weighted: bool = False) -> int:
     """Edges of a block of the source: a power of two.
 
     Parameters
     ----------
     spare
         Bytes that reading may take.
+    weighted
+        Whether edges have weights.
 
     Examples
     --------
     >>> block_edges(100 << 20), block_edges(1 << 40), block_edges(0)
     (262144, 1048576, 4096)
     """
-    wanted = 1 << max(0, (spare // SOURCE_BYTES_PER_EDGE).bit_length() - 1)
+    wanted = 1 << max(0, (spare // _source_bytes(weighted=weighted)).bit_length() - 1)
     return min(max(wanted, LEAST_BLOCK_EDGES), MOST_BLOCK_EDGES)
 
 
@@ -179,7 +186,10 @@ def kept_bytes(spare: int, block_edges: int, cores: int, *, weighted: bool = Fal
     """
     spare = max(0, spare - SLACK_BYTES)
     writing = (cores + 1) * _written_bytes(OWN_NEEDS, weighted=weighted) * MOST_TILE_EDGES
-    return spare - min(spare // 3, max(WAITING_BYTES_PER_EDGE * block_edges, writing))
+    beside = _source_bytes(weighted=weighted) * block_edges if weighted else 0
+    return spare - max(
+        min(beside, spare), min(spare // 3, max(WAITING_BYTES_PER_EDGE * block_edges, writing))
+    )
 
 
 def _written_bytes(needs: Needs, *, weighted: bool) -> int:

@@ -165,7 +165,8 @@ def build_store(
             load_weighing(workspace, how)
         least = budget.least_bytes(tile_edges, hands.needs, weighted=weighted)
         require(resident() + least, memory, "An import")
-        block_edges = block_edges or budget.block_edges(memory - resident() - budget.SLACK_BYTES)
+        spare = memory - resident() - budget.SLACK_BYTES
+        block_edges = block_edges or budget.block_edges(spare, weighted=source.weighted)
         passes = 1 if order == "keep" else 2
         with threads_of(cores) as pool:
             spilled = kept.spilled(source)

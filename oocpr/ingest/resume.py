@@ -27,7 +27,8 @@ from oocpr.ingest.settle import Segment
 from oocpr.ingest.spill import Spilled, parts
 from oocpr.sources.block import ResumableSource
 from oocpr.sources.spelling import decoded
-from oocpr.store.writer import GraphWriter, check_place, remove_replaced, root_checksum
+from oocpr.store.place import check_place, remove_replaced, root_checksum
+from oocpr.store.writer import GraphWriter
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:

@@ -271,3 +271,16 @@ def append_pieces(
     if array.size != size:
         raise UsageError(f"{array.size} entries of {name} where {size} belong.", "Give one for each row.")
     return zeros
+
+
+def enter_written(group: zarr.Group, name: str, dtype: str, size: int, chunk: int, serializer: Any) -> None:
+    """Enter an array of `size` entries whose chunks are written already, or will be; see `Appender`."""
+    group.create_array(
+        name,
+        shape=(size,),
+        dtype=dtype,
+        chunks=(chunk,),
+        serializer=serializer,
+        compressors=[Crc32cCodec()],
+        fill_value=0,
+    )

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import zarr
-from zarr.codecs import Crc32cCodec
 
 from oocpr.errors import UsageError
-from oocpr.store.arrays import Appender, append_pieces, write_attributes
-from oocpr.store.atomic import NewFolder, naming_failures, refuse_existing, remove, replaced_name
+from oocpr.store.arrays import Appender, append_pieces, enter_written, write_attributes
+from oocpr.store.atomic import NewFolder, naming_failures
 from oocpr.store.attributes import AttributeWriter, closed
 from oocpr.store.chunks import Chunk, ChunkSizes, drop_all_but, read_back, write_chunk
 from oocpr.store.codec import MantissaSegments, PackedInts
@@ -35,6 +33,7 @@ from oocpr.store.format import (
 )
 from oocpr.store.labels import write_labels
 from oocpr.store.packing import TileCoder, decode_tile
+from oocpr.store.place import root_checksum
 from oocpr.store.segments import encode_segments, join_segments
 
 if TYPE_CHECKING:
@@ -56,22 +55,6 @@ class _Put(NamedTuple):
 
     columns: Chunk
     data: Chunk | None
-
-
-def root_checksum(path: Path) -> int | None:
-    """Checksum the root's metadata of a store in a folder; None where there are none."""
-    metadata = path / "zarr.json"
-    return zlib.crc32(metadata.read_bytes()) if metadata.is_file() else None
-
-
-def check_place(path: Path, *, overwrite: bool) -> None:
-    """Raise UsageError where `GraphWriter` would."""
-    refuse_existing(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
-
-
-def remove_replaced(path: Path) -> None:
-    """Remove the store in whose place another got the name, if the writer of that, which kept it, did not."""
-    remove(replaced_name(path, kept=True))
 
 
 class GraphWriter:
@@ -376,9 +359,9 @@ class GraphWriter:
             in_edges.attrs.update(
                 {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [nodes, nodes]}
             )
-            self._describe(INDICES, "uint32", tile_edges, PackedInts())
+            enter_written(self._root, INDICES, "uint32", self._edges, tile_edges, PackedInts())
             if out_weight is not None:
-                self._describe(DATA, "float64", tile_edges, MantissaSegments())
+                enter_written(self._root, DATA, "float64", self._edges, tile_edges, MantissaSegments())
             append = functools.partial(append_pieces, self._root, chunk=_ROWS_CHUNK)
             append(TILE_ROWS, "int64", [np.array(self._tile_rows)], len(self._tile_rows))
             dangling = append(OUT_DEGREE, "uint32", out_degree, nodes)
@@ -418,18 +401,6 @@ class GraphWriter:
     def abort(self) -> None:
         """Remove what was written; does nothing once the store is finished."""
         self._new.discard()
-
-    def _describe(self, name: str, dtype: str, tile_edges: int, serializer: Any) -> None:
-        """Enter an array of the edges, whose chunks are written."""
-        self._root.create_array(
-            name,
-            shape=(self._edges,),
-            dtype=dtype,
-            chunks=(tile_edges,),
-            serializer=serializer,
-            compressors=[Crc32cCodec()],
-            fill_value=0,
-        )
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -334,17 +334,17 @@ def test_the_name_says_how_many_files_there_are(before, behind):
     assert joined_name(named("web", before), named("x", behind)) == named("web", before + behind)
 
 
-def weigh_lines(folder, parts):
+def weigh_lines(folder, parts, suffix="txt"):
     paths = []
     for k, part in enumerate(parts):
-        path = folder / f"{k}.txt"
-        path.write_text("".join(f"{u} {v} {w!r}\n" for u, v, w in part))
+        path = folder / f"{k}.{suffix}"
+        path.write_text("".join("\t".join(map(str, link)) + "\n" for link in part))
         paths.append(path)
     return paths
 
 
 class TestWeights:
-    @pytest.mark.parametrize("kind", IDS)
+    @pytest.mark.parametrize("kind", [*IDS, "names"])
     @settings(max_examples=30)
     @given(data=st.data(), tile_edges=st.integers(1, 30), bucket_edges=st.sampled_from([3, 7, 1000]))
     def test_any_edges_added_to_any_graph(
@@ -354,12 +354,12 @@ class TestWeights:
         duplicates = data.draw(st.sampled_from(["merge", "sum", "count"]))
         # Sums of eighths are exact in any order.
         eighths = st.integers(0, 99).map(lambda k: k / 8)
-        link = st.tuples(IDS[kind], IDS[kind], eighths)
+        ends = IDS["gaps"].map(lambda k: f"page {k}") if kind == "names" else IDS[kind]
+        link = st.tuples(ends, ends, eighths)
         parts = data.draw(st.lists(st.lists(link, min_size=1, max_size=60), min_size=2, max_size=3))
         if duplicates == "count":
-            paths = [write(folder / f"{k}.txt", [(u, v) for u, v, _ in part]) for k, part in enumerate(parts)]
-        else:
-            paths = weigh_lines(folder, parts)
+            parts = [[(u, v) for u, v, _ in part] for part in parts]
+        paths = weigh_lines(folder, parts, "tsv" if kind == "names" else "txt")
         appended(
             folder,
             paths[0],
