@@ -131,6 +131,8 @@ def folder(tmp_path: Path) -> Path:
     """A folder with the graph that the README's examples speak of."""
     shutil.copy(ROOT / "data" / "tiny" / "site.txt.gz", tmp_path / "web.txt.gz")
     (tmp_path / "pages.csv").write_text("node,title,year\n0,start,2001\n3,end,\n")
+    (tmp_path / "trips.txt.gz").write_bytes(gzip.compress(b"0 1 2.5\n1 0 3\n1 0 1\n"))
+    (tmp_path / "calls.txt").write_bytes(b"0 1\n1 0\n1 0\n")
     (tmp_path / "monday.txt.gz").write_bytes(gzip.compress(b"0 5\n5 1\n"))
     return tmp_path
 

@@ -24,56 +24,72 @@ class Chunk(NamedTuple):
     crc: int
 
 
-class ChunkSizes:
-    """Counts chunks.
+class TileChunks(NamedTuple):
+    """The chunks of a tile: of its columns, and of its weights, if it has some."""
+
+    columns: Chunk
+    data: Chunk | None
+
+
+class ChunkFolder:
+    """The chunks of one array, and what they are in all.
+
+    Parameters
+    ----------
+    path
+        Where they are; made with the first one.
 
     Attributes
     ----------
     count
-        How many.
+        How many chunks were counted.
     total, most
-        Bytes of all, and of the largest.
-    """
-
-    def __init__(self) -> None:
-        self.count = self.total = self.most = 0
-
-    def add(self, size: int) -> None:
-        """Count a chunk of so many bytes."""
-        self.count += 1
-        self.total += size
-        self.most = max(self.most, size)
-
-
-def write_chunk(path: Path, coded: NDArray[np.uint8]) -> Chunk:
-    """Write bytes, shape (bytes,), and their checksum behind them.
+        Bytes of all these, and of the largest.
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     chunk = write_chunk(Path(folder, "0"), np.arange(5, dtype=np.uint8))
-    ...     back = read_back(Path(folder, "0"), chunk)
+    ...     chunks = ChunkFolder(Path(folder, "c"))
+    ...     chunk = chunks.write(0, np.arange(5, dtype=np.uint8))
+    ...     back = chunks.read(0, chunk)
     >>> chunk.size, back.tolist()
     (5, [0, 1, 2, 3, 4])
     """
-    with path.open("wb", buffering=0) as file:
-        checksum = crc32c(coded)
-        for part in (coded.data, memoryview(checksum.to_bytes(_CRC_BYTES, "little"))):
-            while part:
-                part = part[file.write(part) :]
-    return Chunk(coded.size, checksum)
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = self.total = self.most = 0
+        self._made = False
 
-def read_back(path: Path, chunk: Chunk) -> NDArray[np.uint8] | None:
-    """Read a chunk that was written; None where the file does not hold it."""
-    stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
-    coded = stored[:-_CRC_BYTES]
-    told = chunk.crc.to_bytes(_CRC_BYTES, "little")
-    if coded.size != chunk.size or stored[chunk.size :].tobytes() != told or crc32c(coded) != chunk.crc:
-        return None
-    return coded
+    def write(self, number: int, coded: NDArray[np.uint8]) -> Chunk:
+        """Write a chunk, uint8, shape (bytes,), and its checksum behind it; from any thread."""
+        if not self._made:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._made = True
+        with (self.path / str(number)).open("wb", buffering=0) as file:
+            checksum = crc32c(coded)
+            for part in (coded.data, memoryview(checksum.to_bytes(_CRC_BYTES, "little"))):
+                while part:
+                    part = part[file.write(part) :]
+        return Chunk(coded.size, checksum)
+
+    def read(self, number: int, chunk: Chunk) -> NDArray[np.uint8] | None:
+        """Read a chunk that was written; None where the file does not hold it."""
+        path = self.path / str(number)
+        stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
+        coded = stored[:-_CRC_BYTES]
+        told = chunk.crc.to_bytes(_CRC_BYTES, "little")
+        if coded.size != chunk.size or stored[chunk.size :].tobytes() != told or crc32c(coded) != chunk.crc:
+            return None
+        return coded
+
+    def add(self, size: int) -> None:
+        """Count a chunk of so many bytes."""
+        self.count += 1
+        self.total += size
+        self.most = max(self.most, size)
 
 
 def drop_all_but(folder: Path, kept: list[Path]) -> None:

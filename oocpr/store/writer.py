@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import zarr
@@ -14,7 +14,7 @@ from oocpr.errors import UsageError
 from oocpr.store.arrays import Appender, append_pieces, enter_written, write_attributes
 from oocpr.store.atomic import NewFolder, naming_failures
 from oocpr.store.attributes import AttributeWriter, closed
-from oocpr.store.chunks import Chunk, ChunkSizes, drop_all_but, read_back, write_chunk
+from oocpr.store.chunks import Chunk, ChunkFolder, TileChunks, drop_all_but
 from oocpr.store.codec import MantissaSegments, PackedInts
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
@@ -48,13 +48,6 @@ if TYPE_CHECKING:
 
 _ROWS_CHUNK = 1 << 18
 """Entries of a chunk of the arrays that have one for each row: 2 MiB of offsets in memory."""
-
-
-class _Put(NamedTuple):
-    """A tile whose bytes are written, and those of its weights."""
-
-    columns: Chunk
-    data: Chunk | None
 
 
 class GraphWriter:
@@ -109,21 +102,17 @@ class GraphWriter:
         self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY, kept=kept)
         self._note = note
         self._tile_rows = [0]
-        self._put: dict[int, _Put] = {}
+        self._put: dict[int, TileChunks] = {}
         self._edges = 0
         self._tile_sizes: set[int] = set()
         self._last_size = 0
-        self._sizes = ChunkSizes()
-        self._data_sizes = ChunkSizes()
         self._columns: dict[str, AttributeWriter] = {}
-        self._chunks = self._new.temporary / INDICES / "c"
-        self._data_chunks = self._new.temporary / DATA / "c"
+        self._indices, self._data = (ChunkFolder(self._new.temporary / of / "c") for of in (INDICES, DATA))
         with self._writing():
-            drop_all_but(self._new.temporary, [self._chunks, self._data_chunks])
+            drop_all_but(self._new.temporary, [self._indices.path, self._data.path])
             self._root = zarr.create_group(str(self._new.temporary), zarr_format=3)
             self._root.attrs[ATTRIBUTES_KEY] = {UNFINISHED_KEY: True}
             self._root.create_group("in_edges")
-            self._chunks.mkdir(parents=True, exist_ok=True)
             self._indptr = Appender(self._root, INDPTR, "int64", _ROWS_CHUNK, PackedInts())
             self._indptr.append(np.zeros(1, np.int64))
 
@@ -184,12 +173,9 @@ class GraphWriter:
             nor -0.
         """
         with naming_failures(self._new.path):
-            columns, weights = write_chunk(self._chunks / str(tile), coded), None
-            if data is not None:
-                # Made when needed: a graph without weights has no such folder.
-                self._data_chunks.mkdir(parents=True, exist_ok=True)
-                weights = write_chunk(self._data_chunks / str(tile), data)
-        self._put[tile] = _Put(columns, weights)
+            columns = self._indices.write(tile, coded)
+            weights = None if data is None else self._data.write(tile, data)
+        self._put[tile] = TileChunks(columns, weights)
 
     def enter_tile(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
         """Append the next tile, whose bytes are written.
@@ -251,14 +237,14 @@ class GraphWriter:
         columns, lengths, weights
             As `add_tile` takes them; None where the tile is not there, or not what was written.
         """
-        coded = read_back(self._chunks / str(self.tiles), Chunk(size, checksum))
+        coded = self._indices.read(self.tiles, Chunk(size, checksum))
         if coded is None:
             return None
         columns, lengths = decode_tile(coded)
         weights, chunk = None, None
         if data is not None:
             chunk = Chunk(*data)
-            coded_weights = read_back(self._data_chunks / str(self.tiles), chunk)
+            coded_weights = self._data.read(self.tiles, chunk)
             if coded_weights is None:
                 return None
             weights = join_segments(coded_weights, np.empty(columns.size))
@@ -290,9 +276,9 @@ class GraphWriter:
         self._last_size = edges
         self._edges += edges
         self._tile_rows.append(self._tile_rows[-1] + len(ends))
-        self._sizes.add(size)
+        self._indices.add(size)
         if data is not None:
-            self._data_sizes.add(data.size)
+            self._data.add(data.size)
 
     def attribute(self, name: str, kind: str, *, gaps: bool) -> AttributeWriter:
         """Begin an attribute of the nodes, all rows of which are written before the store is finished."""
@@ -348,9 +334,9 @@ class GraphWriter:
                     f"The tiles do not all have {tile_edges} edges.",
                     "Cut the edges into tiles of equal size.",
                 )
-            if self._data_sizes.count != (0 if out_weight is None else self.tiles):
+            if self._data.count != (0 if out_weight is None else self.tiles):
                 raise UsageError(
-                    f"{self._data_sizes.count} of {self.tiles} tiles have weights, and out_weight is "
+                    f"{self._data.count} of {self.tiles} tiles have weights, and out_weight is "
                     f"{'missing' if out_weight is None else 'given'}.",
                     "Give weights with every tile and out_weight, or none.",
                 )
@@ -385,10 +371,10 @@ class GraphWriter:
                 self_loops=self_loops,
                 dangling=dangling,
                 local_edges=local_edges,
-                column_bytes=self._sizes.total,
-                max_tile_bytes=self._sizes.most,
-                data_bytes=self._data_sizes.total,
-                max_data_bytes=self._data_sizes.most,
+                column_bytes=self._indices.total,
+                max_tile_bytes=self._indices.most,
+                data_bytes=self._data.total,
+                max_data_bytes=self._data.most,
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
             written = attributes.to_json() | ({COLUMNS_KEY: columns} if columns else {})
