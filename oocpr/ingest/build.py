@@ -96,8 +96,8 @@ def build_store(
         Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
         that there are.
     tell
-        Told what a person should know: what was left by imports that were interrupted, and what of `table`
-        was left out.
+        Told what a person should know: what was left by imports that were interrupted, how much disk the
+        temporary files will take where that is much, and what of `table` was left out.
     explain
         Called with the reason, one line, where "auto" has chosen an order.
     hands
@@ -171,7 +171,9 @@ def build_store(
         with threads_of(cores) as pool:
             spilled = kept.spilled(source)
             if spilled is None:
-                spilled = spill(source, workspace, block_edges, memory, progress, kept, passes, pool, cores)
+                spilled = spill(
+                    source, workspace, block_edges, memory, progress, kept, passes, pool, cores, tell
+                )
             ordered = kept.ordered()
             if ordered is None:
                 ordered = Ordering(spilled, source, workspace, memory, progress).find(order)

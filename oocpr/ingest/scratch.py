@@ -76,6 +76,11 @@ def making_files(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def free_bytes(folder: Path) -> int:
+    """Bytes of disk that are free for files in a folder."""
+    return shutil.disk_usage(folder).free
+
+
 def require_disk(folder: Path, needed: int, sureness: str = "") -> None:
     """Raise DoesNotFitError unless `folder` has room for `needed` more bytes.
 
@@ -84,7 +89,7 @@ def require_disk(folder: Path, needed: int, sureness: str = "") -> None:
     >>> from pathlib import Path
     >>> require_disk(Path("."), 1)
     """
-    free = shutil.disk_usage(folder).free
+    free = free_bytes(folder)
     if needed > free:
         raise DoesNotFitError(
             f"{folder} needs {sureness}{format_bytes(needed)} for temporary files, "

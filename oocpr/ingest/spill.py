@@ -17,12 +17,13 @@ from oocpr.ingest.budget import kept_bytes, resident
 from oocpr.ingest.crew import Crew
 from oocpr.ingest.reader import Reader, beyond
 from oocpr.ingest.run import Run
-from oocpr.ingest.scratch import require_disk
+from oocpr.ingest.scratch import free_bytes, require_disk
 from oocpr.ingest.settle import settle
 from oocpr.sources.block import MAX_NODES
+from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
     from oocpr.ingest.dictionary import Dictionary
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _FORESEEING = 8
 """From this block on, and whenever their number has doubled, blocks tell how large the graph is."""
+
+_WORTH_SAYING = 1 << 28
+"""Bytes of temporary files from which on people are told of them before they are written."""
 
 _PARTS = 64
 
@@ -97,6 +101,7 @@ def spill(
     passes: int = 1,
     pool: Executor | None = None,
     workers: int = 1,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Spilled:
     """Write every edge of `source` to a file as a key, head << 32 | tail.
 
@@ -121,6 +126,8 @@ def spill(
         How often all edges will be written to temporary files, at least.
     pool, workers
         Threads that deal edges, beside one that reads, and how many; None for the caller's own.
+    tell
+        Told once how much the temporary files will take, where that is much.
 
     Raises
     ------
@@ -131,13 +138,20 @@ def spill(
     """
     kept = kept_bytes(memory - resident(), block_edges, workers, weighted=source.weighted)
     reader = Reader(source, workspace, block_edges, memory, Crew(pool, workers), kept)
+    announced = False
     if keeper.begin(source, reader):
         with ahead(_marked(source, block_edges)) as blocks:
             for number, (block, mark) in enumerate(blocks, 1):
                 reader.take(block)
                 keeper.took(reader, mark)
                 if number >= _FORESEEING and number & (number - 1) == 0:
-                    _foresee(source, reader, workspace, passes)
+                    needed = _foresee(source, reader, workspace, passes)
+                    if needed >= _WORTH_SAYING and not announced:
+                        announced = True
+                        tell(
+                            f"Temporary files will take about {format_bytes(needed)} in {workspace.folder}, "
+                            f"where {format_bytes(free_bytes(workspace.folder))} are free."
+                        )
                 if source.size is None:
                     progress("reading", reader.edges, None, "edges")
                 else:
@@ -185,15 +199,16 @@ def _marked(source: Source, block_edges: int) -> Iterator[tuple[Block, dict[str,
             blocks.close()
 
 
-def _foresee(source: Source, reader: Reader, workspace: Workspace, passes: int) -> None:
-    """Refuse a disk that will be too small, as far as the part that was read tells; log what is needed."""
+def _foresee(source: Source, reader: Reader, workspace: Workspace, passes: int) -> int:
+    """Refuse a disk that will be too small, as far as what was read tells; returns the bytes needed."""
     if not source.size or not source.position or not reader.edges:
-        return
+        return 0
     edges = reader.edges * source.size // source.position
     written, kept = reader.file.size, reader.file.kept
     needed = passes * (written * edges // reader.edges) - (written - kept) - kept - reader.file.room
     _LOG.info("%s: about %d edges, %d more bytes of temporary files", source.name, edges, max(0, needed))
     require_disk(workspace.folder, max(0, needed), "about ")
+    return max(0, needed)
 
 
 def _numbered(source: Source, reader: Reader) -> Spilled:

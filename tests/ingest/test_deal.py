@@ -1,6 +1,7 @@
 """Reading ahead, dealing while reading, temporary files that begin in memory, and sorting in threads."""
 
 import itertools
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -294,6 +295,27 @@ def test_skew_changes_no_byte(tmp_path, contents, kind):
     build_store(kind(14), tmp_path / "0.zarr", memory=PLENTY, block_edges=4096)
     build_store(kind(14), tmp_path / "1.zarr", memory=PLENTY, block_edges=4096, bucket_edges=6000)
     assert contents(tmp_path / "0.zarr") == contents(tmp_path / "1.zarr")
+
+
+def test_temporary_files_that_take_much_are_announced(tmp_path, monkeypatch):
+    from oocpr.ingest import spill
+
+    monkeypatch.setattr(spill, "_WORTH_SAYING", 1 << 20)
+    said = []
+    build_store(
+        Rmat(20),
+        tmp_path / "g.zarr",
+        memory=resident() + 100 * 2**20,
+        order="degree",
+        block_edges=1 << 16,
+        tell=said.append,
+    )
+    [line] = said
+    found = re.fullmatch(r"Temporary files will take about ([\d.]+) MiB in (.+), where .* are free\.", line)
+    assert found is not None
+    assert found[2] == str(tmp_path)
+    # Written once as they come and once in their order, in 4 to 8 bytes each; some stay in memory.
+    assert 1 <= float(found[1]) <= 2 * 8 * Rmat(20).edges / 2**20
 
 
 def test_a_disk_that_will_be_too_small_is_found_early(tmp_path, monkeypatch):
