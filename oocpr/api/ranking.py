@@ -130,6 +130,7 @@ def pagerank(
     device: str = "cpu",
     kernel: str | None = None,
     tune: bool | None = None,
+    trace: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Ranks:
     """Rank the nodes of a graph.
@@ -185,6 +186,9 @@ def pagerank(
         Whether a CUDA device takes the shape of the kernel that `oocpr.tune` found fastest for such graphs,
         which changes no bit of the ranks. True finds it first where none is kept; None takes one that is
         kept, unless the environment says OOCPR_TUNE=off; False takes the default.
+    trace
+        A .json file for a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was
+        read, sent to the device and computed. Not for a client or method ``"components"``.
     progress
         Told after every pass.
 
@@ -207,6 +211,7 @@ def pagerank(
     """
     from oocpr.engine.job import chosen_device
     from oocpr.engine.run import solve
+    from oocpr.engine.trace import Trace
     from oocpr.jit import watched
     from oocpr.result.names import names_of
     from oocpr.result.report import report_of
@@ -245,6 +250,7 @@ def pagerank(
     _LOG.info("plan of the run:\n%s", made)
     if tune:
         tune_once(planned, made, device=device, kernel=kernel, progress=progress)
+    timeline = None if trace is None else Trace()
     with watched(silent) as compilation:
         solution = solve(
             planned,
@@ -259,8 +265,12 @@ def pagerank(
             teleport=teleport,
             start=begun,
             kept=opened.kept,
+            trace=timeline,
             progress=progress,
         )
+    if trace is not None and timeline is not None:
+        timeline.write(trace)
+        _LOG.info("busy: %s", {kind: f"{part:.3f} s" for kind, part in timeline.busy().items()})
     run = report_of(
         solution,
         store,

@@ -124,6 +124,12 @@ _WORTH_SAYING = 0.1
     "[default: take what is kept, unless OOCPR_TUNE=off]",
 )
 @click.option(
+    "--trace",
+    metavar="FILE.json",
+    help="Write a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was read, "
+    "sent to the device and computed.",
+)
+@click.option(
     "--top",
     "top_k",
     type=click.IntRange(0),

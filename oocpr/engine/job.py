@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_baselines import Cut, Gather
     from oocpr.engine.settings import Settings
     from oocpr.engine.stream import TileBytes
+    from oocpr.engine.trace import Trace
     from oocpr.engine.weighing import Unit
     from oocpr.plan.device import DeviceTiers
     from oocpr.plan.plan import GraphFacts, Plan
@@ -81,6 +82,8 @@ class Job:
         What the run begins from, float64, shape (nodes,); None for the teleport vector.
     unit
         What weights are multiplied by; None where the graph is not weighted.
+    trace
+        Receives when each tile was read, sent and computed, within this process; None for nothing.
     token
         Names the run inside a process.
     """
@@ -95,6 +98,7 @@ class Job:
     tuned: bool = False
     start: NDArray[np.float64] | None = None
     unit: Unit | None = None
+    trace: Trace | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.base import Backend
     from oocpr.engine.job import RankedStore
     from oocpr.engine.settings import Settings
+    from oocpr.engine.trace import Trace
     from oocpr.engine.whole.graph import WholeGraph
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
@@ -41,6 +42,7 @@ def solve(
     teleport: NDArray[np.float64] | None = None,
     start: NDArray[np.float64] | None = None,
     kept: dict[str, WholeGraph] | None = None,
+    trace: Trace | None = None,
     progress: Progress = silent,
 ) -> Solution:
     """Rank a graph.
@@ -70,6 +72,8 @@ def solve(
         teleport vector.
     kept
         Where method ``components`` leaves the graph in memory for later runs in this process; None to forget.
+    trace
+        Receives when each tile was read, sent and computed; None for nothing.
     progress
         Told after every pass.
 
@@ -88,13 +92,18 @@ def solve(
         When the graph is weighted and the method, the reads or the backend cannot have that.
     """
     plan.validate()
+    if trace is not None and (client is not None or settings.method == "components"):
+        raise UsageError(
+            "a run of workers, or of method components, has no timeline of tiles.",
+            "Use another method in this process, such as mixed, or leave the trace out.",
+        )
     if store.weights is not None:
         check_weighted(settings.method, backend)
     if settings.method == "components":
         return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     unit = unit_of(store, settings.reads)
-    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start, unit)
+    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start, unit, trace)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from oocpr.engine.schedule import Arrived, Computed, Read, Schedule
+from oocpr.engine.trace import READ
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from oocpr.engine.trace import Trace
 
 
 class TileBytes(Protocol):
@@ -90,6 +93,8 @@ class TileStream:
         tile that stays, and told so: then it has to copy what it keeps of them.
     allocate
         Makes a buffer of the ring.
+    trace
+        Receives when each tile was read; None for nothing.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class TileStream:
         readers: int,
         prepare: Callable[[int, NDArray[np.uint8], bool], Any],
         allocate: Callable[[int], NDArray[np.uint8]] = pageable,
+        trace: Trace | None = None,
     ) -> None:
         self._source = source
         self._tiles = tiles
@@ -110,6 +116,7 @@ class TileStream:
         self._readers = readers
         self._prepare = prepare
         self._allocate = allocate
+        self._trace = trace
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
@@ -135,7 +142,7 @@ class TileStream:
                 ready = None
                 for action in actions:
                     if isinstance(action, Read):
-                        future = pool.submit(self._source.read_into, action.tile, ring[action.slot])
+                        future = pool.submit(self._read, action.tile, ring[action.slot], action.slot)
                         future.add_done_callback(lambda f, tile=action.tile: done.put((tile, f)))  # type: ignore[misc]
                     else:
                         ready = action
@@ -154,6 +161,12 @@ class TileStream:
                     sizes[tile] = future.result()
                     total += sizes[tile]
                     actions = schedule.on(Arrived(tile))
+
+    def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> int:
+        if self._trace is None:
+            return self._source.read_into(tile, buffer)
+        with self._trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
+            return self._source.read_into(tile, buffer)
 
     def _take(self, tile: int, encoded: NDArray[np.uint8]) -> Any:
         """Prepare a tile that has arrived, and keep one that stays."""

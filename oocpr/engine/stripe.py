@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocpr.engine.method import StripeSums
+from oocpr.engine.trace import COMPUTE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep, TileSums
     from oocpr.engine.stream import PassTraffic, Tiles
+    from oocpr.engine.trace import Trace
 
 
 @dataclass
@@ -30,6 +33,8 @@ class Stripe:
         What computes, and the rows' state on it.
     stream
         Brings the encoded tiles.
+    trace
+        Receives when each was computed, where the backend does not measure that by itself; None for nothing.
     """
 
     spec: StripeSpec
@@ -37,6 +42,7 @@ class Stripe:
     backend: Backend
     state: Any
     stream: Tiles
+    trace: Trace | None = None
 
     def publish(self, step: PublishStep) -> tuple[Any, Pushed]:
         """Make the stripe's next push."""
@@ -49,7 +55,9 @@ class Stripe:
         def compute(tile: int, prepared: Any) -> None:
             rows = (int(self.tile_rows[tile]), int(self.tile_rows[tile + 1]))
             before = swept[-1] if swept else None
-            swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
+            span = nullcontext() if self.trace is None else self.trace.span(COMPUTE, f"tile {tile}")
+            with span:
+                swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
 
         traffic = self.stream.run(compute)
         sums = self.backend.sums(self.state, swept, step)

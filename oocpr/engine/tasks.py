@@ -84,7 +84,9 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
 
     stream = _open_stream(job, store, backend, spec, index)
-    return Stripe(spec, store.tile_rows, backend, backend.allocate(spec, degree, teleport, start), stream)
+    state = backend.allocate(spec, degree, teleport, start)
+    trace = job.trace if isinstance(stream, TileStream) else None
+    return Stripe(spec, store.tile_rows, backend, state, stream, trace)
 
 
 def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpec, index: int) -> Tiles:
@@ -103,13 +105,16 @@ def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpe
             slots=plan.device.slots,
             readers=job.readers,
             buffers=RING_SLOTS,
+            trace=job.trace,
         )
 
     def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
         kept = encoded.copy() if stays else encoded
         return prepare_tile(backend, kept, job.unit, spec.nodes, stays and plan.decoded)
 
-    return TileStream(tiles_of(store), tiles, plan.resident(index), RING_SLOTS, job.readers, prepare)
+    return TileStream(
+        tiles_of(store), tiles, plan.resident(index), RING_SLOTS, job.readers, prepare, trace=job.trace
+    )
 
 
 def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from oocpr.engine.backends.cuda_arrived import ArrivalRoom, map_tile
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
+from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.on_device import plan_on_device
 from oocpr.store.packing import encode_tile
@@ -39,7 +41,8 @@ def sent(device: Device, columns: np.ndarray, lengths: np.ndarray) -> tuple[Any,
     buffer = device.pinned(coded.size)
     buffer[:] = coded
     slot = device.xp.full(coded.size + 5000, 0xA5, np.uint8)
-    device.wait_for(device.send_beside(slot[: coded.size], buffer, device.mark()))
+    device.hold_beside(device.mark())
+    device.wait_for(device.send_beside(slot[: coded.size], buffer))
     return slot[: coded.size], map_tile(buffer)
 
 
@@ -106,10 +109,17 @@ def streaming_plan(store: GraphStore, chosen: Settings, on_device: int, in_host:
     return plan
 
 
-def stream(device: Device, store: GraphStore, on_device: int, in_host: int, **how: Any) -> Solution:
+def stream(
+    device: Device,
+    store: GraphStore,
+    on_device: int,
+    in_host: int,
+    trace: Trace | None = None,
+    **how: Any,
+) -> Solution:
     chosen = Settings(**how)
     plan = streaming_plan(store, chosen, on_device, in_host)
-    return solve(store, plan, chosen, backend=CudaBackend(device))
+    return solve(store, plan, chosen, backend=CudaBackend(device), trace=trace)
 
 
 @RUNS
@@ -131,6 +141,30 @@ def test_where_tiles_stay_changes_no_bit(device: Device, method: str) -> None:
         encoded = store.attributes.column_bytes
         for run, share in zip(runs, (0, 0, 1, (store.tiles - 5) / store.tiles), strict=True):
             assert run.history[1].bytes_read == pytest.approx(share * encoded, rel=0.3)
+
+
+@RUNS
+@pytest.mark.parametrize("in_host", [0, 3, 6])
+def test_a_timeline_has_what_was_sent_and_computed(device: Device, in_host: int) -> None:
+    trace = Trace()
+    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
+        run = stream(device, store, 2, in_host, trace)
+        tiles, passing = store.tiles, store.tiles - 2
+    sent = sorted(span for span in trace.spans if span.track == COPY)
+    computed = [span for span in trace.spans if span.track == COMPUTE]
+    # Tiles that stay in memory are on their way for a pass that does not come.
+    ahead = len(sent) - run.passes * passing
+    assert 0 <= ahead <= passing
+    assert len(computed) == run.passes * (2 + 2 * passing)
+    assert len([span for span in trace.spans if span.track.startswith("read")]) == (
+        tiles + (run.passes - 1) * (passing - in_host)
+    )
+    for tile in {span.name for span in sent}:
+        arrivals = sorted(span.end for span in sent if span.name == tile)[: run.passes]
+        begins = sorted(span.begin for span in computed if span.name == tile)[::2]
+        assert all(arrival <= begin for arrival, begin in zip(arrivals, begins, strict=True))
+    copies = sorted((span.begin, span.end) for span in sent)
+    assert all(before[1] <= after[0] + 1e-6 for before, after in pairwise(copies))
 
 
 @RUNS

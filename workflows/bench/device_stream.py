@@ -120,7 +120,7 @@ def link_rate(nbytes: int, repeats: int = 5) -> float:
         begun = perf_counter()
         for _ in range(4):
             for slot, values in zip(slots, pinned, strict=True):
-                mark = device.send_beside(slot, values, None)
+                mark = device.send_beside(slot, values)
         mark.synchronize()
         best = max(best, 16 * nbytes / (perf_counter() - begun))
     return best

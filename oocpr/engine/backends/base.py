@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.stream import TileBytes, Tiles
+    from oocpr.engine.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -310,6 +311,7 @@ class Streams(Protocol):
         slots: int,
         readers: int,
         buffers: int,
+        trace: Trace | None,
     ) -> Tiles:
         """Bring a stripe's tiles there, pass after pass.
 
@@ -327,4 +329,6 @@ class Streams(Protocol):
             Tiles there that do not stay.
         readers, buffers
             Threads that read, and buffers that they read into.
+        trace
+            Receives when each tile was read, sent and computed; None for nothing.
         """

@@ -92,8 +92,8 @@ class Device(Protocol):
     def mark(self) -> Mark:
         """Remember which kernels have been launched."""
 
-    def send_beside(self, array: Any, values: NDArray[np.uint8], after: Mark | None) -> Mark:
-        """Send pinned bytes to an array of the device once `after` is passed, while kernels run.
+    def send_beside(self, array: Any, values: NDArray[np.uint8]) -> Mark:
+        """Send pinned bytes to an array of the device while kernels run.
 
         What is sent first arrives first. The mark that is returned is passed once the bytes are there; until
         then they must not change.
@@ -101,6 +101,15 @@ class Device(Protocol):
 
     def wait_for(self, mark: Mark) -> None:
         """Let kernels that are launched from now on begin after a mark."""
+
+    def hold_beside(self, mark: Mark) -> None:
+        """Let what is sent from now on while kernels run begin after a mark."""
+
+    def moment(self, *, beside: bool = False) -> Any:
+        """Note when the device gets here among its kernels or, `beside`, among what is sent meanwhile."""
+
+    def between(self, earlier: Any, later: Any) -> float:
+        """Seconds from one moment to another, both of which the device has passed."""
 
     def apart(self) -> AbstractContextManager[object]:
         """Make the device current for this thread, whose work waits for none that other threads launch."""
@@ -259,10 +268,8 @@ class CudaDevice:
         marked: Mark = self._marked(self._xp.cuda.get_current_stream())
         return marked
 
-    def send_beside(self, array: Any, values: NDArray[np.uint8], after: Mark | None) -> Mark:
+    def send_beside(self, array: Any, values: NDArray[np.uint8]) -> Mark:
         """See Device."""
-        if after is not None:
-            self._beside.wait_event(after)
         runtime = self._xp.cuda.runtime
         runtime.memcpyAsync(
             array.data.ptr, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice, self._beside.ptr
@@ -273,6 +280,20 @@ class CudaDevice:
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
         self._xp.cuda.get_current_stream().wait_event(mark)
+
+    def hold_beside(self, mark: Mark) -> None:
+        """See Device."""
+        self._beside.wait_event(mark)
+
+    def moment(self, *, beside: bool = False) -> Any:
+        """See Device."""
+        event = self._xp.cuda.Event()
+        event.record(self._beside if beside else self._xp.cuda.get_current_stream())
+        return event
+
+    def between(self, earlier: Any, later: Any) -> float:
+        """See Device."""
+        return float(self._xp.cuda.get_elapsed_time(earlier, later)) / 1e3
 
     @cached_property
     def _beside(self) -> Any:

@@ -8,21 +8,25 @@ through a ring of slots. Nothing here is waited for but a pinned buffer that is 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom, TileMap, map_tile
 from oocpr.engine.stream import PassTraffic, TileStream, pageable
+from oocpr.engine.trace import COMPUTE, COPY, DeviceTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.cuda_compile import Device, Mark
     from oocpr.engine.backends.cuda_tile import DeviceTile
     from oocpr.engine.stream import TileBytes
+    from oocpr.engine.trace import Trace
 
 Pinned = tuple["NDArray[np.uint8]", TileMap]
 """The encoded bytes of a tile, and what is in them."""
@@ -53,6 +57,8 @@ class CudaTileStream:
         Makes of a tile on the device what is computed with once.
     faults
         uint32, shape (1,), of the device: receives what is wrong with a tile.
+    trace
+        Receives when each tile was read, sent and computed; None for nothing.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class CudaTileStream:
         keep: Callable[[NDArray[np.uint8]], Any],
         pass_by: Callable[[DeviceTile], Any],
         faults: Any,
+        trace: Trace | None = None,
     ) -> None:
         self._device = device
         self._on_device, self._in_host = on_device, in_host
@@ -79,7 +86,8 @@ class CudaTileStream:
         kept = on_device | in_host
         # What is sent from elsewhere may be read into any memory.
         allocate = device.pinned if len(kept) < len(tiles) else pageable
-        self._host = TileStream(source, tiles, kept, buffers, readers, self._prepare, allocate)
+        self._host = TileStream(source, tiles, kept, buffers, readers, self._prepare, allocate, trace)
+        self._trace = None if trace is None else DeviceTrace(device, trace)
         passing = len(tiles) - len(on_device)
         most = source.max_bytes if passing else 0
         with device:
@@ -96,18 +104,21 @@ class CudaTileStream:
 
         def use(tile: int, prepared: Any) -> None:
             if tile in self._on_device:
-                compute(tile, prepared)
+                with self._spanned(COMPUTE, tile):
+                    compute(tile, prepared)
                 return
             self._send_ahead()
             if not self._under_way:
-                self._send(prepared)
+                self._send(tile, prepared)
             arriving = self._under_way.popleft()
             with self._device:
                 self._device.wait_for(arriving)
                 assert self._room is not None, "a tile that does not stay has room"
                 at = self._used % len(self._slots)
-                arrived = self._room.make_ready(self._slots[at], prepared[1], self._faults)
-            compute(tile, self._pass_by(arrived))
+                with self._spanned(COMPUTE, tile):
+                    arrived = self._room.make_ready(self._slots[at], prepared[1], self._faults)
+            with self._spanned(COMPUTE, tile):
+                compute(tile, self._pass_by(arrived))
             with self._device:
                 self._free[at] = self._device.mark()
             self._used += 1
@@ -122,6 +133,8 @@ class CudaTileStream:
         while self._under_way:
             self._under_way.popleft().synchronize()
         self._device.synchronize()
+        if self._trace is not None:
+            self._trace.finish()
 
     def _send_ahead(self) -> None:
         """Send tiles from pinned memory to all slots but that of the tile in use."""
@@ -129,16 +142,21 @@ class CudaTileStream:
             tile = self._passing[(self._used + len(self._under_way)) % len(self._passing)]
             if tile not in self._pinned:
                 return
-            self._send(self._pinned[tile])
+            self._send(tile, self._pinned[tile])
 
-    def _send(self, pinned: Pinned) -> None:
+    def _send(self, tile: int, pinned: Pinned) -> None:
         encoded, found = pinned
         at = (self._used + len(self._under_way)) % len(self._slots)
+        free = self._free[at]
         with self._device:
-            mark = self._device.send_beside(
-                self._slots[at][: found.nbytes], encoded[: found.nbytes], self._free[at]
-            )
+            if free is not None:
+                self._device.hold_beside(free)
+            with self._spanned(COPY, tile, found.nbytes):
+                mark = self._device.send_beside(self._slots[at][: found.nbytes], encoded[: found.nbytes])
         self._under_way.append(mark)
+
+    def _spanned(self, track: str, tile: int, nbytes: int = 0) -> AbstractContextManager[None]:
+        return nullcontext() if self._trace is None else self._trace.span(track, f"tile {tile}", nbytes)
 
     def _prepare(self, tile: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
         if tile in self._on_device:

@@ -225,13 +225,24 @@ class HostDevice:
         """See Device."""
         return HostMark()
 
-    def send_beside(self, array: Any, values: NDArray[np.uint8], after: Mark | None) -> HostMark:  # noqa: ARG002
+    def send_beside(self, array: Any, values: NDArray[np.uint8]) -> HostMark:
         """See Device."""
         array[...] = values
         return HostMark()
 
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
+
+    def hold_beside(self, mark: Mark) -> None:
+        """See Device."""
+
+    def moment(self, *, beside: bool = False) -> float:  # noqa: ARG002
+        """See Device."""
+        return perf_counter()
+
+    def between(self, earlier: float, later: float) -> float:
+        """See Device."""
+        return later - earlier
 
     def apart(self) -> nullcontext[None]:
         """See Device; the host has one order of work."""

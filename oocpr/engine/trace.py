@@ -1,0 +1,140 @@
+"""A timeline of a run: which tile was read, sent and computed when, and where.
+
+Written in the Trace Event Format of Chrome's profilers, which Perfetto and chrome://tracing draw: a track for
+each buffer that tiles are read into, one for copies to a device, one for what computes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oocpr.store.atomic import replacing
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from oocpr.engine.backends.cuda_compile import Device
+
+COMPUTE, COPY, READ = "compute", "copy to the device", "read"
+
+
+class Span(NamedTuple):
+    """Something that happened on a track, in seconds of `time.perf_counter`."""
+
+    track: str
+    name: str
+    begin: float
+    end: float
+    nbytes: int
+
+
+class Trace:
+    """What happened in a run; any thread adds to it.
+
+    Attributes
+    ----------
+    spans
+        All of it, in no order.
+
+    Examples
+    --------
+    >>> trace = Trace()
+    >>> with trace.span(READ, "tile 3", 1000):
+    ...     pass
+    >>> [(event["name"], event["ph"]) for event in trace.to_json()["traceEvents"]]
+    [('thread_name', 'M'), ('tile 3', 'X')]
+    """
+
+    def __init__(self) -> None:
+        self._origin = time.perf_counter()
+        self.spans: list[Span] = []
+
+    @contextmanager
+    def span(self, track: str, name: str, nbytes: int = 0) -> Iterator[None]:
+        """Add the time that the block takes."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spans.append(Span(track, name, begin, time.perf_counter(), nbytes))
+
+    def busy(self) -> dict[str, float]:
+        """Seconds in which something went on, by kind of track: reading, copying, computing."""
+        kinds: dict[str, list[Span]] = defaultdict(list)
+        for span in self.spans:
+            kinds[span.track.split(",")[0]].append(span)
+        return {kind: _covered(spans) for kind, spans in sorted(kinds.items())}
+
+    def to_json(self) -> dict[str, Any]:
+        """Give the timeline in the Trace Event Format, times in microseconds."""
+        tracks = {track: number for number, track in enumerate(sorted({span.track for span in self.spans}))}
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": {"name": track}}
+            for track, number in tracks.items()
+        ]
+        for span in sorted(self.spans, key=lambda span: span.begin):
+            event: dict[str, Any] = {
+                "ph": "X",
+                "pid": 1,
+                "tid": tracks[span.track],
+                "name": span.name,
+                "ts": round(1e6 * (span.begin - self._origin), 3),
+                "dur": round(1e6 * (span.end - span.begin), 3),
+            }
+            if span.nbytes:
+                event["args"] = {"bytes": span.nbytes}
+            events.append(event)
+        return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_json` to a file, which appears when it is whole."""
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(json.dumps(self.to_json()), encoding="utf-8")
+
+
+class DeviceTrace:
+    """The part of a timeline that a device measures by itself.
+
+    Parameters
+    ----------
+    device
+        The device.
+    trace
+        Where it goes.
+    """
+
+    def __init__(self, device: Device, trace: Trace) -> None:
+        self._device = device
+        self._trace = trace
+        self._waiting: list[tuple[str, str, Any, Any, int]] = []
+        device.synchronize()
+        self._origin, self._zero = time.perf_counter(), device.moment()
+
+    @contextmanager
+    def span(self, track: str, name: str, nbytes: int = 0) -> Iterator[None]:
+        """Add the time that the device takes for what the block launches or, on track COPY, sends."""
+        begin = self._device.moment(beside=track == COPY)
+        yield
+        self._waiting.append((track, name, begin, self._device.moment(beside=track == COPY), nbytes))
+
+    def finish(self) -> None:
+        """Take over what was measured; the device has done all of it."""
+        for track, name, begin, end, nbytes in self._waiting:
+            first, last = (self._origin + self._device.between(self._zero, moment) for moment in (begin, end))
+            self._trace.spans.append(Span(track, name, first, last, nbytes))
+        self._waiting.clear()
+
+
+def _covered(spans: list[Span]) -> float:
+    """Seconds in which at least one of the spans goes on."""
+    total, reached = 0.0, float("-inf")
+    for span in sorted(spans, key=lambda span: span.begin):
+        total += max(0.0, span.end - max(span.begin, reached))
+        reached = max(reached, span.end)
+    return total
