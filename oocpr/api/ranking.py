@@ -270,13 +270,13 @@ def pagerank(
         )
     if trace is not None and timeline is not None:
         timeline.write(trace)
-        _LOG.info("busy: %s", {kind: f"{part:.3f} s" for kind, part in timeline.busy().items()})
     run = report_of(
         solution,
         store,
         dangling=dangling,
         personalized=teleport is not None,
         compile_seconds=compilation.seconds,
+        busy=None if timeline is None else timeline.busy(),
     )
     return Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)
 

@@ -347,7 +347,16 @@ def _summary(run: Report) -> str:
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
+        f"{_bound_by(run)}"
     )
+
+
+def _bound_by(run: Report) -> str:
+    if not run.busy:
+        return ""
+    shares = {kind: seconds / run.seconds for kind, seconds in run.busy.items()}
+    told = ", ".join(f"{kind} {share:.0%}" for kind, share in sorted(shares.items(), key=lambda of: -of[1]))
+    return f"busy, of the time of the run: {told}\n"
 
 
 def _exit_code(run: Report) -> int:

@@ -48,6 +48,8 @@ class Report:
         Largest resident memory of the process, in bytes.
     peak_device_memory
         Most bytes that the run took of a CUDA device's memory; 0 without one.
+    busy
+        Seconds in which tiles were read, sent to the device and computed; only where a timeline was drawn.
 
     Examples
     --------
@@ -79,6 +81,7 @@ class Report:
     bytes_read: int
     peak_memory: int
     peak_device_memory: int = 0
+    busy: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -113,13 +116,24 @@ class Report:
     def from_dict(cls, facts: Any, origin: str) -> Report:
         """Take facts by name; see `from_json`."""
         try:
-            return cls(**{field.name: facts[field.name] for field in fields(cls)})
+            known = {**_DEFAULTS, **facts}
+            return cls(**{field.name: known[field.name] for field in fields(cls)})
         except (TypeError, KeyError) as error:
             raise _unreadable(origin, error) from error
 
 
+_DEFAULTS = {"peak_device_memory": 0, "busy": None}
+"""What reports of runs without a device and without a timeline lack."""
+
+
 def report_of(
-    solution: Solution, store: GraphStore, *, dangling: str, personalized: bool, compile_seconds: float
+    solution: Solution,
+    store: GraphStore,
+    *,
+    dangling: str,
+    personalized: bool,
+    compile_seconds: float,
+    busy: dict[str, float] | None = None,
 ) -> Report:
     """Collect the facts of a run that is over.
 
@@ -133,6 +147,8 @@ def report_of(
         As asked for.
     compile_seconds
         Of its seconds; not counted where other threads compiled for longer than the run took.
+    busy
+        What a timeline tells; None without one.
     """
     compile_seconds = compile_seconds if compile_seconds < solution.seconds else 0.0
     return Report(
@@ -155,6 +171,7 @@ def report_of(
         bytes_read=solution.bytes_read,
         peak_memory=solution.peak_memory,
         peak_device_memory=solution.peak_device_memory,
+        busy=busy,
     )
 
 

@@ -87,6 +87,20 @@ def test_json_of_rank_has_every_promised_key_and_leaves_standard_output_to_it(
     assert outcome.err.splitlines()[-1].startswith("certified L1 error <= ")
 
 
+def test_a_timeline_is_drawn_and_summed_up(oocpr_command: Run, store: Path, tmp_path: Path) -> None:
+    timeline, facts = tmp_path / "run.json", tmp_path / "r.json"
+    outcome = oocpr_command("rank", store, "--method", "mixed", "--trace", timeline, "--json", facts)
+    assert outcome.code == 0
+    report = json.loads(facts.read_text())
+    assert set(report["busy"]) == {"compute", "read"}
+    assert re.search(r"busy, of the time of the run: compute \d+%, read \d+%", outcome.out)
+    events = json.loads(timeline.read_text())["traceEvents"]
+    tiles = json.loads(oocpr_command("info", store, "--json", "-").out)["tiles"]
+    assert len([event for event in events if event["tid"] == 0 and event["ph"] == "X"]) == (
+        report["passes"] * tiles
+    )
+
+
 def test_json_of_rank_in_a_file_says_what_standard_output_says(
     oocpr_command: Run, store: Path, tmp_path: Path
 ) -> None:
