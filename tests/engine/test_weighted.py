@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
@@ -35,6 +35,11 @@ CONVERGENT = [
 ]
 
 
+def quick(*kinds: str) -> list[Any]:
+    """All kinds of weights; those that are not named with --run-slow only."""
+    return [pytest.param(kind, marks=[] if kind in kinds else pytest.mark.slow) for kind in KINDS]
+
+
 def random_weighted(nodes: int, links: int, seed: int, kind: str = "reals") -> WeightedGraph:
     bare = WeightedGraph.of(random_digraph(nodes, links, seed))
     return replace(bare, weight=weights_of(np.random.default_rng(seed), len(bare.src), kind))
@@ -49,7 +54,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[WeightedGraph,
 
 
 @pytest.mark.parametrize(("name", "reads"), CONVERGENT)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", quick("counts", "reals"))
 def test_ranks_lie_within_their_bound(stored, name, reads, kind):
     graph = random_weighted(200, 900, 3, kind)
     store = stored(graph, 150)
@@ -87,8 +92,8 @@ def test_any_small_graph(graph, data):
 
 
 @pytest.mark.parametrize("reads", READS)
-@pytest.mark.parametrize("tile_edges", [1, 16, 2000])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("tile_edges", [1, pytest.param(16, marks=pytest.mark.slow), 2000])
+@pytest.mark.parametrize("kind", quick("reals"))
 def test_a_pass_delivers_what_the_plain_backend_delivers(stored, reads, tile_edges, kind):
     graph = random_weighted(60, 150, tile_edges, kind)
     store = stored(graph, tile_edges)
@@ -111,7 +116,7 @@ def test_a_pass_delivers_what_the_plain_backend_delivers(stored, reads, tile_edg
 
 
 @pytest.mark.parametrize("reads", READS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", quick("reals"))
 def test_the_kept_residual_is_that_of_the_exact_product(stored, reads, kind):
     graph = random_weighted(400, 3000, 8, kind)
     store, settings = stored(graph, 500), Settings(reads=reads)

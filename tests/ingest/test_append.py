@@ -66,7 +66,7 @@ def appended(folder, first, others, *, tile_edges=None, ways=None, contents=None
 
 
 @pytest.mark.parametrize("kind", [*IDS, "names"])
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(data=st.data(), tile_edges=st.integers(1, 30), bucket_edges=st.sampled_from([2, 7, 1000]))
 def test_any_edges_added_to_any_graph(tmp_path_factory, contents, kind, data, tile_edges, bucket_edges):
     folder = tmp_path_factory.mktemp("append")
@@ -345,7 +345,7 @@ def weigh_lines(folder, parts, suffix="txt"):
 
 class TestWeights:
     @pytest.mark.parametrize("kind", [*IDS, "names"])
-    @settings(max_examples=30)
+    @settings(max_examples=10)
     @given(data=st.data(), tile_edges=st.integers(1, 30), bucket_edges=st.sampled_from([3, 7, 1000]))
     def test_any_edges_added_to_any_graph(
         self, tmp_path_factory, contents, kind, data, tile_edges, bucket_edges

@@ -68,7 +68,7 @@ def in_order(nodes, pairs, order, called):
 
 
 @given(pairs=pairs_of_ids, order=orders, block_edges=st.sampled_from([1, 3, 100]))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_ids_of_64_bits_are_kept(tmp_path_factory, arrays, pairs, order, block_edges):
     src, dst = np.array(pairs, np.int64).T
     path = tmp_path_factory.getbasetemp() / "ids.zarr"
@@ -88,7 +88,7 @@ def test_ids_of_64_bits_are_kept(tmp_path_factory, arrays, pairs, order, block_e
 
 
 @given(pairs=pairs_of_names, order=orders, block_edges=st.sampled_from([1, 3, 100]), extra=words)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_names_are_kept_in_the_order_they_come(tmp_path_factory, named, pairs, order, block_edges, extra):
     path = tmp_path_factory.getbasetemp() / "names.zarr"
     build_store(

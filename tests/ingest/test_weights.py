@@ -74,7 +74,7 @@ links = st.lists(st.tuples(ids, ids, weights), min_size=1, max_size=60)
     wide=st.booleans(),
     data=st.data(),
 )
-@settings(max_examples=40)
+@settings(max_examples=20)
 @example(
     links=[(0, 1, 0.1 * k) for k in range(50)],
     duplicates="sum",
