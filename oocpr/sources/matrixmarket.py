@@ -6,20 +6,18 @@ edge.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.base import FileSource
 from oocpr.sources.block import MAX_NODES
 from oocpr.sources.compressed import ByteStream
 from oocpr.sources.lines import EdgeLines, LineReader
 from oocpr.sources.undirected import both_ways
-from oocpr.sources.weights import VALUES, check_values
+from oocpr.sources.weighted import MatrixFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import EdgeBlock
 
 _FIELDS = ("pattern", "real", "integer")
@@ -27,7 +25,7 @@ _VALUE_COLUMN = 3
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
-class MatrixMarketFile(FileSource):
+class MatrixMarketFile(MatrixFile):
     r"""A square sparse matrix; of a symmetric one both halves become edges.
 
     Parameters
@@ -57,21 +55,6 @@ class MatrixMarketFile(FileSource):
     ...     [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.nodes
     ([([0, 2], [2, 1])], 3)
     """
-
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__(path, labels)
-        check_values(weight, self.title)
-        self.weighted = weight is not None
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the file, when it was changed, and whether values are weights."""
-        return self._with_weight(super().identity(), VALUES if self.weighted else None)
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ByteStream(self.places[0]) as stream:

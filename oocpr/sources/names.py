@@ -5,26 +5,24 @@ Measured: about 0.5 GB of text a second of CPU time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oocpr.sources.base import FileSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.sources.lines import LineReader
 from oocpr.sources.name_lines import listed_names, names_of
 from oocpr.sources.spelling import Spelling, decoded
-from oocpr.sources.weights import column_number
+from oocpr.sources.weighted import ColumnsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import Block
 
 _BYTES_PER_EDGE = 32
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 25
 
 
-class NamesFile(FileSource):
+class NamesFile(ColumnsFile):
     r"""A graph whose nodes are named, not numbered.
 
     The labels file, where there is one, gives the nodes in their order, and every name must be in it; without
@@ -58,21 +56,6 @@ class NamesFile(FileSource):
     ...     block.src.text.tobytes()[block.src.starts[0] : block.src.ends[0]]
     b'B%C3%A9la'
     """
-
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__(path, labels)
-        self._weight = 0 if weight is None else column_number(weight)
-        self.weighted = weight is not None
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the files, when they were changed, and the column of weights."""
-        return self._with_weight(super().identity(), self._weight or None)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         begun = self._begun

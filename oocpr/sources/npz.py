@@ -14,16 +14,14 @@ import numpy as np
 from numpy.lib import format as npy
 
 from oocpr.errors import InputError
-from oocpr.sources.base import FileSource
 from oocpr.sources.matrix import MatrixParts, matrix_blocks, square
-from oocpr.sources.weights import VALUES, check_values
+from oocpr.sources.weighted import MatrixFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import EdgeBlock
 
 _LAYOUTS = {"csr": ("indptr", "indices"), "csc": ("indptr", "indices"), "coo": ("row", "col")}
@@ -51,7 +49,7 @@ class _ArrayStream:
         return np.frombuffer(data, self._dtype)
 
 
-class NpzFile(FileSource):
+class NpzFile(MatrixFile):
     """A SciPy sparse matrix on disk: an entry (i, j) that is not zero is the edge i -> j.
 
     Parameters
@@ -81,21 +79,6 @@ class NpzFile(FileSource):
     ...     [(block.src.tolist(), block.dst.tolist()) for block in NpzFile(path).blocks(10)]
     [([0], [1])]
     """
-
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__(path, labels)
-        check_values(weight, self.title)
-        self.weighted = weight is not None
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the file, when it was changed, and whether values are weights."""
-        return self._with_weight(super().identity(), VALUES if self.weighted else None)
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ExitStack() as opened:

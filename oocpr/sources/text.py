@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from oocpr.sources.base import FileSource
 from oocpr.sources.lines import EdgeLines
-from oocpr.sources.weights import column_number
+from oocpr.sources.weighted import ColumnsFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import EdgeBlock
 
 
-class TextFile(FileSource):
+class TextFile(ColumnsFile):
     r"""Edges as lines ``from to``; ``#`` and ``%`` open comments, ids are any of 64 bits with a sign.
 
     Without labels the ids that occur are the nodes. With labels, label i belongs to node i, and a node that
@@ -47,21 +45,6 @@ class TextFile(FileSource):
     ...     [(block.src.tolist(), block.dst.tolist()) for block in TextFile(path).blocks(10)]
     [([3, 7], [7, 3])]
     """
-
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__(path, labels)
-        self._weight = 0 if weight is None else column_number(weight)
-        self.weighted = weight is not None
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the files, when they were changed, and the column of weights."""
-        return self._with_weight(super().identity(), self._weight or None)
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
