@@ -13,7 +13,7 @@ from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
     from oocpr.api.graphs import Graph
-    from oocpr.engine.job import RankedStore
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.plan.model import Rates
     from oocpr.plan.plan import GraphFacts, Plan

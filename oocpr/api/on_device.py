@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
-    from oocpr.engine.job import RankedStore
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.plan.model import Rates
     from oocpr.plan.plan import GraphFacts, Plan

@@ -11,7 +11,7 @@ from oocpr.progress import silent
 
 if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_compile import CudaDevice
-    from oocpr.engine.job import RankedStore
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.tune import Tuned
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress

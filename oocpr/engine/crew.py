@@ -14,8 +14,9 @@ from oocpr.engine.peak import own_peak
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.engine.job import Job, RankedStore
+    from oocpr.engine.job import Job
     from oocpr.engine.method import State
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.stream import PassTraffic
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from oocpr.engine.backends.base import StripeSpec
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.base import Backend
     from oocpr.engine.backends.cuda_baselines import Cut, Gather
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
-    from oocpr.engine.stream import TileBytes
     from oocpr.engine.trace import Trace
     from oocpr.engine.weighing import Unit
     from oocpr.plan.device import DeviceTiers
@@ -30,32 +30,6 @@ _LOG = logging.getLogger(__name__)
 
 BACKENDS = ("cpu", "reference", "auto", "cuda")
 """Names of backends; ``cuda:`` and a number is another one, ``auto`` a CUDA device where there is one."""
-
-
-class RankedStore(Protocol):
-    """What a run needs of a stored graph."""
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes."""
-
-    @property
-    def tile_rows(self) -> NDArray[np.int64]:
-        """First owned row of each tile, and the number of nodes."""
-
-    @property
-    def encoded(self) -> TileBytes:
-        """Encoded tiles."""
-
-    @property
-    def weights(self) -> TileBytes | None:
-        """Encoded weights of the tiles; None where the graph is not weighted."""
-
-    def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
-        """Out-degrees of the nodes lo .. hi - 1."""
-
-    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
-        """Weights that leave the nodes lo .. hi - 1."""
 
 
 @dataclass(frozen=True)

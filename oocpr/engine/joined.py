@@ -16,7 +16,7 @@ from oocpr.store.unpacking import decode_tile
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.engine.job import RankedStore
+    from oocpr.engine.ranked import RankedStore
 
 
 class JoinedStore:

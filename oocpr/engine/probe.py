@@ -16,7 +16,7 @@ from oocpr.plan.model import Rates
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from oocpr.engine.job import RankedStore
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.plan.plan import Plan
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend
-    from oocpr.engine.job import RankedStore
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.engine.trace import Trace
     from oocpr.engine.whole.graph import WholeGraph

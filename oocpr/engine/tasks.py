@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend, Pushed, StripeSpec, SweepStep
-    from oocpr.engine.job import Job, RankedStore
+    from oocpr.engine.job import Job
     from oocpr.engine.method import State, StripeSums
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.engine.stream import PassTraffic, Tiles

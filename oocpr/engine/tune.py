@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.cuda import CudaTile
     from oocpr.engine.backends.cuda_compile import Device
-    from oocpr.engine.job import RankedStore
+    from oocpr.engine.ranked import RankedStore
     from oocpr.plan.plan import GraphFacts
     from oocpr.progress import Progress
 

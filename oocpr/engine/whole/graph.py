@@ -21,7 +21,7 @@ from oocpr.store.unpacking import decode_columns, expand_segments
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.engine.job import RankedStore
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.whole.levels import Levels
 
 

@@ -1,0 +1,37 @@
+"""What a run needs of a stored graph, whatever its tiles are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from oocpr.engine.stream import TileBytes
+
+
+class RankedStore(Protocol):
+    """What a run needs of a stored graph."""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+
+    @property
+    def tile_rows(self) -> NDArray[np.int64]:
+        """First owned row of each tile, and the number of nodes."""
+
+    @property
+    def encoded(self) -> TileBytes:
+        """Encoded tiles."""
+
+    @property
+    def weights(self) -> TileBytes | None:
+        """Encoded weights of the tiles; None where the graph is not weighted."""
+
+    def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
+        """Out-degrees of the nodes lo .. hi - 1."""
+
+    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
+        """Weights that leave the nodes lo .. hi - 1."""
