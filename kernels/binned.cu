@@ -6,7 +6,14 @@
 // Every row has one order of adding, whoever takes it, so the bounds of the bins change no bit. Edge e of a row
 // belongs to partial sum e modulo 32. Of these, sums that are 16 apart are joined, then those 8, 4, 2 and 1 apart.
 // A partial sum without edges is a zero, which changes nothing: no sum that begins with +0 becomes -0.
+//
+// Parameters:
+//   MOST_THREADS  of a block
 #include "gather.cuh"
+
+#ifndef MOST_THREADS
+#define MOST_THREADS 256
+#endif
 
 namespace {
 
@@ -73,20 +80,20 @@ __device__ __forceinline__ void sum_bin(const Index* begins, const u32* sizes, c
 
 }  // namespace
 
-extern "C" __global__ void tiny_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last,
-                                     const u32* columns, const Stored* reads, u64 window, double* pushes,
-                                     float* proposals) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS)
+    tiny_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last, const u32* columns,
+              const Stored* reads, u64 window, double* pushes, float* proposals) {
   sum_bin<1>(begins, sizes, numbers, first, last, columns, reads, window, {pushes, proposals});
 }
 
-extern "C" __global__ void small_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last,
-                                      const u32* columns, const Stored* reads, u64 window, double* pushes,
-                                      float* proposals) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS)
+    small_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last, const u32* columns,
+               const Stored* reads, u64 window, double* pushes, float* proposals) {
   sum_bin<16>(begins, sizes, numbers, first, last, columns, reads, window, {pushes, proposals});
 }
 
-extern "C" __global__ void normal_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last,
-                                       const u32* columns, const Stored* reads, u64 window, double* pushes,
-                                       float* proposals) {
+extern "C" __global__ void __launch_bounds__(MOST_THREADS)
+    normal_rows(const Index* begins, const u32* sizes, const u32* numbers, u32 first, u32 last, const u32* columns,
+                const Stored* reads, u64 window, double* pushes, float* proposals) {
   sum_bin<PARTS>(begins, sizes, numbers, first, last, columns, reads, window, {pushes, proposals});
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -118,14 +119,15 @@ class _Base:
     def __init__(self, device: Device, matrix: Matrix, gather: Gather, **parameters: int | str) -> None:
         self._xp = device.xp
         self._matrix = matrix
-        self._kernels: Kernels = device.load(
+        self._load = partial(
+            device.load,
             self.file,
             READS=FORMATS[gather.reads],
             PAIRED=int(gather.paired),
             STRIPED=int(gather.striped),
             INDEX="u64" if matrix.offsets.dtype.itemsize == 8 else "u32",
-            **parameters,
         )
+        self._kernels: Kernels = self._load(**parameters)
         self.nbytes = 0
 
     def _hold(self, *arrays: Any) -> tuple[Any, ...]:
@@ -173,6 +175,10 @@ class Cut:
     block: int = BLOCK
 
 
+MOST_THREADS = (256, 512, 1024)
+"""Threads of a block for which the row-binned kernel is compiled."""
+
+
 class Binned(_Base):
     """A thread, 16 or 32 lanes a row, by its size: ``kernels/binned.cu``."""
 
@@ -198,6 +204,8 @@ class Binned(_Base):
             for name, count, (first, last) in zip(names, lanes, pairwise(bounds), strict=True)
         ]
         self._block = cut.block
+        # Threads of larger blocks have to do with fewer registers.
+        self._kernels = self._load(MOST_THREADS=next(most for most in MOST_THREADS if most >= cut.block))
 
     def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
