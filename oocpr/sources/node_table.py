@@ -243,15 +243,16 @@ def _kept(field: pa.Field, title: str) -> pa.Field:
         kept = pa.float32()
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         kept = pa.large_string()
+    refused = InputError(
+        f"{title}: the column {field.name!r} is of {kind}, which cannot be kept.",
+        "Leave it out, or give numbers, booleans, text or dates.",
+    )
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        raise refused
     try:
-        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            raise pa.ArrowNotImplementedError(f"{kind} is no text")
         pa.nulls(1, kind).cast(kept)
     except pa.ArrowException as error:
-        raise InputError(
-            f"{title}: the column {field.name!r} is of {kind}, which cannot be kept.",
-            "Leave it out, or give numbers, booleans, text or dates.",
-        ) from error
+        raise refused from error
     return pa.field(field.name, kept)
 
 
