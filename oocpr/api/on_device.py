@@ -55,7 +55,7 @@ def plan_on_one_device(
 
     given = free_memory(device) if device_memory is None else parse_bytes(device_memory)
 
-    def planned(facts: GraphFacts, base: int, *, stays: bool) -> Plan:
+    def planned(facts: GraphFacts, base: int, *, stays: bool, rows_in_host: bool = False) -> Plan:
         return plan_on_device(
             facts,
             stays=stays,
@@ -69,14 +69,18 @@ def plan_on_one_device(
             device_memory=given,
             promised=device_memory is not None,
             personalized=personalized,
+            rows_in_host=rows_in_host,
             rates=rates,
         )
 
-    sizes = [(edges, True) for edges in JOINED_EDGES] + [(edges, False) for edges in STREAMED_EDGES]
-    for joined_edges, stays in sizes:
+    ways = [(edges, True, False) for edges in JOINED_EDGES]
+    ways += [(edges, False, rows_in_host) for rows_in_host in (False, True) for edges in STREAMED_EDGES]
+    for joined_edges, stays, rows_in_host in ways:
         cuts = joined_cuts(facts.tiles, facts.tile_edges, joined_edges)
         larger = joined_facts(facts, store.tile_rows, cuts)
-        plan = planned(larger, base + joining_bytes(facts, larger), stays=stays)
+        base_then = base + joining_bytes(facts, larger)
+        plan = planned(larger, base_then, stays=stays, rows_in_host=rows_in_host)
         if plan.fits and plan.cached_tiles == larger.tiles:
             return plan, JoinedStore(store, facts.tile_edges, cuts)
-    return planned(facts, base, stays=False), store
+    plan = planned(facts, base, stays=False)
+    return (plan if plan.fits else planned(facts, base, stays=False, rows_in_host=True)), store

@@ -24,14 +24,15 @@ class DeviceNeed:
     ----------
     vectors
         Ranks and residual (8 each) and out-degree (4) a row; 4 more where rows propose, 8 more where the
-        teleport vector is not uniform.
+        teleport vector is not uniform. Nothing where rows are kept in memory of the host.
     history
-        Change and step of each remembered pass, 2 bytes each, a row.
+        Change and step of each remembered pass, 2 bytes each, a row; the same.
     reads
         The last push and, where rows gather proposals, both of them side by side.
     scratch
-        Of the largest tile: sums of rows (12 a row, and 12 a block of 1024 edges), what tile-local sweeps
-        send (8 a row), and of a tile that does not stay where its segments lie.
+        Of the largest tile: sums of rows (8 a row and block of 1024 edges, 12 with proposals of others), what
+        tile-local sweeps send (8 a row), and of a tile that does not stay where its segments lie. And of all
+        rows, a few sums of each 1024.
     ring
         Slots through which tiles pass that do not stay.
     """
@@ -60,8 +61,24 @@ def device_need(
     proposals: bool,
     pairs: bool,
     personalized: bool,
+    rows_in_host: bool = False,
 ) -> DeviceNeed:
     """Bytes of a run on a device, its tiles apart.
+
+    Parameters
+    ----------
+    nodes, tile_edges, tile_rows
+        Of the graph, and of its largest tile.
+    slot_bytes, slots
+        Of the ring through which tiles pass.
+    reads, mixing
+        Format of what rows gather, and passes that mixing remembers.
+    proposals, pairs
+        Whether rows propose, and whether others gather that.
+    personalized
+        Whether the teleport vector is not uniform.
+    rows_in_host
+        Whether rows are kept in memory of the host.
 
     Examples
     --------
@@ -71,17 +88,56 @@ def device_need(
     (20000, 12000, 2000, 24000)
     """
     rows = min(tile_edges, tile_rows + 1)
-    scratch = 12 * rows + 12 * (tile_edges // 1024 + 1) + (8 * (tile_rows + 1) if proposals else 0)
+    sums = 12 if pairs else 8
+    scratch = sums * (rows + tile_edges // 1024 + 1) + (8 * (tile_rows + 1) if proposals else 0)
+    scratch += nodes // 1024 * 8 * (2 + 3 * mixing)
     if slots:
         # A bit and a width an edge and a row, a first column a row.
         scratch += tile_edges // 8 + tile_edges // 32 + 4 * rows + (tile_rows + 1) // 8 * 3 + 2**16
+    here = 0 if rows_in_host else 1
     return DeviceNeed(
-        vectors=nodes * (20 + (4 if proposals else 0) + (8 if personalized else 0)),
-        history=nodes * 4 * mixing,
+        vectors=here * row_bytes(nodes, proposals=proposals, personalized=personalized),
+        history=here * history_bytes(nodes, mixing),
         reads=nodes * READ_BYTES[reads] * (3 if pairs else 1),
         scratch=scratch,
         ring=slots * slot_bytes,
     )
+
+
+def row_bytes(nodes: int, *, proposals: bool, personalized: bool) -> int:
+    """Bytes of what rows have, what mixing remembers apart.
+
+    Examples
+    --------
+    >>> row_bytes(10, proposals=True, personalized=False)
+    240
+    """
+    return nodes * (20 + (4 if proposals else 0) + (8 if personalized else 0))
+
+
+def history_bytes(nodes: int, mixing: int) -> int:
+    """Bytes of what mixing remembers of so many passes.
+
+    Examples
+    --------
+    >>> history_bytes(10, 3)
+    120
+    """
+    return nodes * 4 * mixing
+
+
+def passing_row_bytes(mixing: int, *, proposals: bool) -> int:
+    """Bytes of a row that a pass reads by the link, where rows are kept in memory of the host.
+
+    Making a push reads out-degree, rank, proposal or residual, and a step of each remembered pass; taking
+    what was delivered reads out-degree and residual, and a change of each but the one that is written.
+
+    Examples
+    --------
+    >>> passing_row_bytes(3, proposals=False)
+    42
+    """
+    return 4 + 8 + (4 if proposals else 8) + 2 * mixing + 4 + 8 + 2 * max(0, mixing - 1)
 
 
 @dataclass(frozen=True)
@@ -104,6 +160,8 @@ class DeviceTiers:
         Whether rows gather the proposals of others beside their pushes.
     promised
         Whether `memory` is the caller's word, which no other use of the device may exceed either.
+    rows_in_host
+        Whether what a row has is kept in memory of the host, which kernels reach by the link.
     """
 
     memory: int
@@ -115,6 +173,7 @@ class DeviceTiers:
     slots: int
     pairs: bool
     promised: bool = False
+    rows_in_host: bool = False
 
     @property
     def fits(self) -> bool:
@@ -134,8 +193,9 @@ class DeviceTiers:
     def rows(self, tiles: int) -> list[tuple[str, str]]:
         """Lines of the plan as a person reads it."""
         need, passing = self.need, tiles - self.on_device
+        vectors = need.vectors + need.history + need.reads
         return [
-            ("device vectors", format_bytes(need.vectors + need.history + need.reads)),
+            ("device vectors", f"{format_bytes(vectors)}{', the rest in host memory' * self.rows_in_host}"),
             ("device scratch", format_bytes(need.scratch + need.ring)),
             ("device tiles", f"{self.on_device} of {tiles}, {format_bytes(self.kept_bytes)}"),
             ("device given", format_bytes(self.memory)),

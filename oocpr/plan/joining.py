@@ -44,14 +44,15 @@ def joined_cuts(tiles: int, tile_edges: int, joined_edges: int) -> tuple[int, ..
 
 
 def most_bytes(edges: int, rows: int) -> int:
-    """Most bytes of an encoded tile: columns and row starts of 32 bits, and what tells their widths.
+    """Most bytes of an encoded tile: columns and lengths of 32 bits, and what tells their widths.
 
     Examples
     --------
-    >>> most_bytes(1024, 10)
-    13416
+    >>> most_bytes(1024, 10), most_bytes(1024, 10**6)
+    (13416, 79972)
     """
-    return 4 * edges + edges // 16 + 4 * rows + rows // 16 + 9 * 1024
+    # A row without edges takes nothing but its share of a width and of a directory.
+    return 4 * edges + edges // 16 + 4 * min(edges, rows) + rows // 16 + 9 * 1024
 
 
 def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[int, ...]) -> GraphFacts:

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 from oocpr.plan.device import (
     DEVICE_SLOTS,
+    DeviceNeed,
     DeviceTiers,
     device_need,
+    history_bytes,
     kept_bytes,
+    passing_row_bytes,
+    row_bytes,
     tile_bytes,
 )
 from oocpr.plan.memory import Need
@@ -35,6 +39,7 @@ def plan_on_device(
     device_memory: int,
     promised: bool = False,
     personalized: bool,
+    rows_in_host: bool = False,
     rates: Rates | None = None,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
@@ -55,6 +60,9 @@ def plan_on_device(
         Whether these are the caller's word.
     personalized
         Whether the teleport vector is not uniform.
+    rows_in_host
+        Whether rows are kept in memory of the host, and the device has what they gather, and no more sweeps
+        of a tile or slots than it has room for.
     rates
         Measured rates, to predict the time.
     """
@@ -68,31 +76,45 @@ def plan_on_device(
     elif mixed:
         sweeps = streamed_sweeps(facts.column_bytes / max(1, facts.edges), facts.local_share)
     # What others propose doubles what is gathered, which costs nothing while the link is busy.
-    pairs = mixed and not stays
-    proposals = mixed and (sweeps > 1 or pairs)
+    pairs = mixed and not stays and not rows_in_host
     remembered = min(mixing, DEVICE_MIXING) if mixed else 0
     slots = 0 if stays else min(DEVICE_SLOTS, facts.tiles)
-    need = device_need(
-        nodes=facts.nodes,
-        tile_edges=min(facts.tile_edges, facts.edges),
-        tile_rows=facts.most_tile_rows,
-        slot_bytes=facts.most_tile_bytes,
-        slots=slots,
-        reads=reads,
-        mixing=remembered,
-        proposals=proposals,
-        pairs=pairs,
-        personalized=personalized,
-    )
+
+    def needed(sweeps: int, slots: int) -> DeviceNeed:
+        return device_need(
+            nodes=facts.nodes,
+            tile_edges=min(facts.tile_edges, facts.edges),
+            tile_rows=facts.most_tile_rows,
+            slot_bytes=facts.most_tile_bytes,
+            slots=slots,
+            reads=reads,
+            mixing=remembered,
+            proposals=mixed and (sweeps > 1 or pairs),
+            pairs=pairs,
+            personalized=personalized,
+            rows_in_host=rows_in_host,
+        )
+
+    if rows_in_host and needed(sweeps, slots).total > device_memory:
+        sweeps = 1
+        while slots > 1 and needed(sweeps, slots).total > device_memory:
+            slots -= 1
+    proposals = mixed and (sweeps > 1 or pairs)
+    need = needed(sweeps, slots)
     room = max(0, device_memory - need.total) // each
     on_device = facts.tiles if stays else min(facts.tiles, room)
     buffers = min(RING_SLOTS, facts.tiles) * facts.most_tile_bytes
     vectors = facts.nodes * (12 + (16 if personalized else 0))
-    host = Need(base, vectors, history=0, reads=0, scratch=0, ring=buffers)
+    history = 0
+    if rows_in_host:
+        vectors += row_bytes(facts.nodes, proposals=proposals, personalized=personalized)
+        history = history_bytes(facts.nodes, remembered)
+    host = Need(base, vectors, history, reads=0, scratch=0, ring=buffers)
     in_host = min(facts.tiles - on_device, max(0, memory - host.total) // encoded)
     tiers = DeviceTiers(
-        device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised
-    )
+        device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised,
+        rows_in_host,
+    )  # fmt: skip
     passes = predicted_passes(damping, tol, method)
     seconds = None
     if rates is not None:
@@ -100,6 +122,8 @@ def plan_on_device(
             rates, edges=facts.edges, gathers=1 + 2 * (sweeps - 1), rows=facts.nodes, streamed_bytes=0
         )
         streamed = facts.column_bytes * (facts.tiles - on_device) / facts.tiles / LINK_BYTES
+        if rows_in_host:
+            streamed += facts.nodes * passing_row_bytes(remembered, proposals=proposals) / LINK_BYTES
         seconds = passes * max(computed, streamed)
     return Plan(
         facts, method, reads, ((0, facts.tiles),), remembered, sweeps, host, memory, on_device + in_host,

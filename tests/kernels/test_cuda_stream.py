@@ -76,7 +76,9 @@ def test_a_tile_is_made_ready_where_it_lies(device: Device, tile: tuple[np.ndarr
         check(device, room, *either)
 
 
-def streaming_plan(store: GraphStore, chosen: Settings, on_device: int, in_host: int) -> Plan:
+def streaming_plan(
+    store: GraphStore, chosen: Settings, on_device: int, in_host: int, *, rows_in_host: bool = False
+) -> Plan:
     """A plan in which so many tiles stay on the device, and so many of the others in pinned memory."""
     facts = facts_of(store)
 
@@ -93,6 +95,7 @@ def streaming_plan(store: GraphStore, chosen: Settings, on_device: int, in_host:
             base=0,
             device_memory=device_memory,
             personalized=False,
+            rows_in_host=rows_in_host,
         )
 
     most = planned(PLENTY, PLENTY).device
@@ -141,6 +144,31 @@ def test_where_tiles_stay_changes_no_bit(device: Device, method: str) -> None:
         encoded = store.attributes.column_bytes
         for run, share in zip(runs, (0, 0, 1, (store.tiles - 5) / store.tiles), strict=True):
             assert run.history[1].bytes_read == pytest.approx(share * encoded, rel=0.3)
+
+
+@RUNS
+@pytest.mark.parametrize(
+    ("method", "reads", "begun"), [("mixed", "bits16", False), ("residual", "bits8", True)]
+)
+def test_where_rows_stay_changes_no_bit(device: Device, method: str, reads: str, begun: bool) -> None:
+    graph = random_digraph(300, 2500, seed=9)
+    given = np.random.default_rng(1).random(graph.nodes)
+    vectors = {"teleport": given / given.sum(), "start": given[::-1] / given.sum()} if begun else {}
+    exact = exact_ranks(graph, 0.85, vectors.get("teleport"))
+    chosen = Settings(method=method, reads=reads)
+    with Stored(graph, 300) as store:
+        plan = streaming_plan(store, chosen, 0, 0, rows_in_host=True)
+        runs = [
+            solve(
+                store, plan, chosen, backend=CudaBackend(device, pairs=False, rows_in_host=in_host), **vectors
+            )
+            for in_host in (False, True)
+        ]
+        for run in runs:
+            assert run.converged
+            assert np.abs(run.ranks - exact).sum() <= run.error_bound + 1e-14
+            assert np.array_equal(run.ranks, runs[0].ranks)
+            assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
 
 
 @RUNS

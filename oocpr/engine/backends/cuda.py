@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
+from oocpr.engine.backends.cuda_baselines import BASELINES, Gather, Matrix
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
 from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
+from oocpr.engine.backends.cuda_rows import DeviceReads
 from oocpr.engine.backends.cuda_stream import CudaTileStream
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_found
 from oocpr.engine.backends.cuda_vectors import (
-    DeviceReads,
     LocalRoom,
-    RowState,
     TileRows,
     Vectors,
     load_pushes,
 )
-from oocpr.engine.reads import READS
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import parse_tile
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_islands import Islands
     from oocpr.engine.backends.cuda_product import Shape
+    from oocpr.engine.backends.cuda_rows import RowState
     from oocpr.engine.backends.cuda_tile import DeviceTile
     from oocpr.engine.stream import TileBytes
 
@@ -96,6 +95,8 @@ class CudaBackend:
         A name of :data:`oocpr.engine.backends.cuda_kernels.KERNELS`: what delivers pushes to rows.
     pairs
         Whether rows also gather the proposals of tiles before theirs, at twice the bytes.
+    rows_in_host
+        Whether what a row has is kept in memory of the host, which kernels reach by the link.
     islands_from
         Edges from which on a tile that stays is swept in islands of neighbouring rows; else as a whole.
     shapes
@@ -111,19 +112,21 @@ class CudaBackend:
         kernel: str = "balanced",
         *,
         pairs: bool = True,
+        rows_in_host: bool = False,
         islands_from: float = inf,
         shapes: Shapes = lambda *_: None,
     ) -> None:
         self._device = device
         self._kernel = kernel
         self._pairs = pairs
+        self._rows_in_host = rows_in_host
         self._islands_from = islands_from
         self._shapes = shapes
         self._lock = Lock()
         self._vectors: dict[tuple[str, bool, bool, int], Vectors] = {}
         self._products: dict[tuple[Gather, bool, bool, bool], Product] = {}
         with device:
-            self._sums = SegmentSums.allocate(device, 1, 1, paired=True)
+            self._sums = SegmentSums.allocate(device, 1, 1, paired=pairs)
             self._local = LocalRoom(device, 1)
             self._faults = device.xp.zeros(1, np.uint32)
 
@@ -140,10 +143,7 @@ class CudaBackend:
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:
         """See Backend."""
-        paired = proposals and self._pairs
-        with self._device:
-            shape = (nodes + PADDING, 2) if paired else (nodes + PADDING,)
-            return DeviceReads(self._device.xp.zeros(shape, READS[reads].dtype), reads, paired)
+        return DeviceReads(self._device, nodes, reads, paired=proposals and self._pairs)
 
     def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Pushed]:
         """See Backend."""
@@ -152,16 +152,9 @@ class CudaBackend:
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
         """See Backend; the push of a stripe that has all rows is gathered where it is."""
-        whole = getattr(pushed, "base", None)
-        if (
-            not reads.paired
-            and isinstance(whole, self._device.xp.ndarray)
-            and whole.shape == reads.array.shape
-        ):
-            reads.array = whole
-            return
-        with self._device, self._lock:
-            load_pushes(self._device, reads, row_begin, pushed)
+        if not reads.take(pushed):
+            with self._device, self._lock:
+                load_pushes(self._device, reads, row_begin, pushed)
 
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CudaTile:
         """See Backend; columns stay packed, those of a tile that stays are checked."""
@@ -295,14 +288,14 @@ class CudaBackend:
         sums = tile.nonempty if self._kernel == "balanced" else tile.segments
         if sums > room.pushes.size or tile.blocks > room.heads.size:
             sums, blocks = max(sums, int(room.pushes.size)), max(tile.blocks, int(room.heads.size))
-            self._sums = SegmentSums.allocate(self._device, sums, blocks, paired=True)
+            self._sums = SegmentSums.allocate(self._device, sums, blocks, paired=self._pairs)
         if owned > self._local.start.size:
             self._local = LocalRoom(self._device, owned)
 
     def _vectors_of(self, spec: StripeSpec) -> Vectors:
         key = (spec.reads, spec.proposals, self._pairs, spec.slots)
         if key not in self._vectors:
-            self._vectors[key] = Vectors(self._device, spec, pairs=self._pairs)
+            self._vectors[key] = Vectors(self._device, spec, pairs=self._pairs, in_host=self._rows_in_host)
         return self._vectors[key]
 
     def _product(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import ModuleType
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
@@ -88,6 +88,9 @@ class Device(Protocol):
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory of the host that the device reads by itself."""
+
+    def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[Any, NDArray[Any]]:
+        """Memory of the host that kernels read and write by the link, as they see it and as the host does."""
 
     def mark(self) -> Mark:
         """Remember which kernels have been launched."""
@@ -262,6 +265,15 @@ class CudaDevice:
         cuda = self._xp.cuda
         memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
         return np.frombuffer(memory, np.uint8, nbytes)
+
+    def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[Any, NDArray[Any]]:
+        """See Device."""
+        kind = np.dtype(dtype)
+        here = self.pinned(int(np.prod(shape)) * kind.itemsize).view(kind).reshape(shape)
+        # Pinned memory has one address for the host and for all devices.
+        memory = self._xp.cuda.UnownedMemory(here.ctypes.data, here.nbytes, here, self.index)
+        there = self._xp.ndarray(here.shape, kind, self._xp.cuda.MemoryPointer(memory, 0))
+        return there, here
 
     def mark(self) -> Mark:
         """See Device."""

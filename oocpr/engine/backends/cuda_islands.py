@@ -14,8 +14,9 @@ from oocpr.engine.backends.cuda_tile import check_columns
 if TYPE_CHECKING:
     from oocpr.engine.backends.base import SweepStep
     from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.cuda_rows import DeviceReads, RowState
     from oocpr.engine.backends.cuda_tile import DeviceTile
-    from oocpr.engine.backends.cuda_vectors import DeviceReads, RowState, TileRows
+    from oocpr.engine.backends.cuda_vectors import TileRows
 
 THREADS = 256
 MOST_ROWS = THREADS - 1

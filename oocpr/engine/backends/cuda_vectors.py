@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocpr.engine.backends.base import Pushed, TileSums
-from oocpr.engine.backends.cuda_baselines import PADDING
 from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.engine.backends.cuda_product import FORMATS
-from oocpr.engine.reads import READS
+from oocpr.engine.backends.cuda_rows import allocate_rows, fetch_ranks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import PublishStep, StripeSpec, SweepStep
     from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.cuda_rows import DeviceReads, RowState
     from oocpr.engine.backends.cuda_tile import DeviceTile
 
 THREADS = 256
@@ -57,70 +57,6 @@ class TileRows:
         return -(-(self.owned + 1) // ROWS)
 
 
-@dataclass
-class DeviceReads:
-    """What rows gather.
-
-    Parameters
-    ----------
-    array
-        Push of each node, or push and proposal side by side, and zeros behind them; dtype of the reads.
-    reads, paired
-        Format, and whether there are proposals.
-    """
-
-    array: Any
-    reads: str
-    paired: bool
-
-
-@dataclass
-class RowState:
-    """Rows of a stripe; arrays of the device.
-
-    Attributes
-    ----------
-    degree
-        uint32, shape (rows,).
-    teleport
-        float64, shape (rows,); None where uniform.
-    start
-        What the run begins from, float64, shape (rows,); None for the teleport vector.
-    ranks, residual
-        float64, shape (rows,).
-    push
-        float32, shape (rows,): last proposal; (1,) where nothing is proposed.
-    changes, steps
-        uint16, shape (slots, rows): what mixing remembers, the upper halves of float32.
-    stored
-        Last push and PADDING zeros, dtype of the reads, shape (rows + PADDING,).
-    thetas
-        float64, shape (slots,), one at least: weights of the steps that the next push subtracts.
-    carries
-        float64, shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first.
-    partials, totals
-        float64: sums of blocks of rows, shape (vectors, places), and of all.
-    first_row
-        Residual of the first row after a pass, and its change in each slot; of the host.
-    """
-
-    spec: StripeSpec
-    degree: Any
-    teleport: Any
-    start: Any
-    ranks: Any
-    residual: Any
-    push: Any
-    changes: Any
-    steps: Any
-    stored: Any
-    thetas: Any
-    carries: Any
-    partials: Any
-    totals: Any
-    first_row: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-
-
 class Vectors:
     """The kernels of one format of reads and one number of remembered passes.
 
@@ -132,10 +68,13 @@ class Vectors:
         A stripe; others of the same run may be treated too.
     pairs
         Whether rows also gather proposals.
+    in_host
+        Whether rows are kept in memory of the host; see :mod:`oocpr.engine.backends.cuda_rows`.
     """
 
-    def __init__(self, device: Device, spec: StripeSpec, *, pairs: bool) -> None:
+    def __init__(self, device: Device, spec: StripeSpec, *, pairs: bool, in_host: bool) -> None:
         self._device = device
+        self._in_host = in_host
         self._slots = max(1, spec.slots)
         self._sums = 1 + 2 * self._slots
         self._peaks = 1 + self._slots if spec.reads == "bits8" else 0
@@ -157,25 +96,12 @@ class Vectors:
         start: NDArray[np.float64] | None,
     ) -> RowState:
         """Rows of a stripe without ranks and residual."""
-        xp = self._device.xp
-        rows, tiles = spec.rows, spec.last_tile - spec.first_tile
-        places = max(1, -(-rows // ROWS) + 2 * tiles)
-        return RowState(
-            spec,
-            degree=xp.asarray(degree),
-            teleport=None if teleport is None else xp.asarray(teleport),
-            start=None if start is None else xp.asarray(start),
-            ranks=xp.zeros(rows),
-            residual=xp.zeros(rows),
-            push=xp.zeros(rows if spec.proposals else 1, np.float32),
-            changes=xp.zeros((spec.slots, rows), np.uint16),
-            steps=xp.zeros((spec.slots, rows), np.uint16),
-            stored=xp.zeros(rows + PADDING, READS[spec.reads].dtype),
-            thetas=xp.zeros(self._slots),
-            carries=xp.zeros((tiles + 1, 2)),
-            partials=xp.zeros((self._sums + self._peaks, places)),
-            totals=xp.zeros(self._sums + self._peaks + 4 + self._slots),
-        )
+        tiles = spec.last_tile - spec.first_tile
+        places = max(1, -(-spec.rows // ROWS) + 2 * tiles)
+        return allocate_rows(
+            self._device, spec, degree, teleport, start,
+            slots=self._slots, sums=self._sums + self._peaks, places=places, in_host=self._in_host,
+        )  # fmt: skip
 
     def publish(self, state: RowState, step: PublishStep) -> Pushed:
         """Make the next push; waits for its sums."""
@@ -318,7 +244,7 @@ class Vectors:
         if rows:
             arguments = (np.uint64(rows), state.ranks, state.residual, np.float64(carry))
             self._kernel("finish")(_grid(rows), (THREADS,), arguments)
-        return fetch(state.ranks)
+        return fetch_ranks(self._device, state)
 
     def _total(
         self, state: RowState, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None

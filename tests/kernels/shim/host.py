@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
     from oocpr.engine.backends.cuda_compile import Mark
 
@@ -220,6 +220,11 @@ class HostDevice:
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """See Device."""
         return np.empty(nbytes, np.uint8)
+
+    def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[NDArray[Any], NDArray[Any]]:
+        """See Device."""
+        memory = np.empty(shape, dtype)
+        return memory, memory
 
     def mark(self) -> HostMark:
         """See Device."""
