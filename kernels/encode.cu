@@ -8,6 +8,12 @@ constexpr u32 MOST_BEYOND = 22;     // bits that an exception may have beyond it
 constexpr u32 NARROW_BITS = 6;      // bits of a narrow one
 constexpr u32 EXCEPTION_BITS = 16;  // what an exception costs, and a wide one once more
 
+// Takes the values at some places, a thread each.
+extern "C" __global__ void pick(const u32* values, const u32* places, u32 count, u32* picked) {
+  const u64 i = thread_number();
+  if (i < count) picked[i] = values[places[i]];
+}
+
 // Takes the gap before each column, a thread each; adds to `wrong` how many do not ascend.
 extern "C" __global__ void find_gaps(const u32* columns, u32 count, u32* gaps, u32* wrong) {
   const u64 i = thread_number();
