@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
+    from oocpr.engine.joined import Joins
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.plan.model import Rates
     from oocpr.plan.plan import GraphFacts, Plan
     from oocpr.store.graph import GraphStore
+
+    Planned = tuple[Plan, RankedStore]
 
 
 def plan_on_one_device(
@@ -25,7 +28,7 @@ def plan_on_one_device(
     device: str,
     personalized: bool,
     rates: Rates | None,
-) -> tuple[Plan, RankedStore]:
+) -> Planned:
     """Plan a run on a device; returns the graph in the tiles that it takes, too.
 
     One device computes everything: it needs neither small tiles nor several stripes. Stored tiles are joined
@@ -50,12 +53,19 @@ def plan_on_one_device(
     """
     from oocpr.engine.backends.cuda_device import free_memory
     from oocpr.engine.joined import JoinedStore
-    from oocpr.plan.joining import JOINED_EDGES, STREAMED_EDGES, joined_cuts, joined_facts, joining_bytes
+    from oocpr.plan.joining import (
+        JOINED_EDGES,
+        STREAMED_EDGES,
+        device_joining,
+        joined_cuts,
+        joined_facts,
+        joining_bytes,
+    )
     from oocpr.plan.on_device import plan_on_device
 
     given = free_memory(device) if device_memory is None else parse_bytes(device_memory)
 
-    def planned(facts: GraphFacts, base: int, *, stays: bool, rows_in_host: bool = False) -> Plan:
+    def planned(facts: GraphFacts, base: int, *, stays: bool, rows_in_host: bool, joining: int = 0) -> Plan:
         return plan_on_device(
             facts,
             stays=stays,
@@ -70,17 +80,41 @@ def plan_on_one_device(
             promised=device_memory is not None,
             personalized=personalized,
             rows_in_host=rows_in_host,
+            joining=joining,
             rates=rates,
         )
 
-    ways = [(edges, True, False) for edges in JOINED_EDGES]
-    ways += [(edges, False, rows_in_host) for rows_in_host in (False, True) for edges in STREAMED_EDGES]
-    for joined_edges, stays, rows_in_host in ways:
-        cuts = joined_cuts(facts.tiles, facts.tile_edges, joined_edges)
-        larger = joined_facts(facts, store.tile_rows, cuts)
-        base_then = base + joining_bytes(facts, larger)
-        plan = planned(larger, base_then, stays=stays, rows_in_host=rows_in_host)
-        if plan.fits and plan.cached_tiles == larger.tiles:
-            return plan, JoinedStore(store, facts.tile_edges, cuts)
-    plan = planned(facts, base, stays=False)
-    return (plan if plan.fits else planned(facts, base, stays=False, rows_in_host=True)), store
+    def largest(sizes: tuple[int, ...], *, stays: bool, rows_in_host: bool) -> Planned | None:
+        for joined_edges in sizes:
+            cuts = joined_cuts(facts.tiles, facts.tile_edges, joined_edges)
+            larger = joined_facts(facts, store.tile_rows, cuts)
+            there = device_joining(facts, larger)
+            for host, joining in ((there.host, there.device), (joining_bytes(facts, larger), 0)):
+                plan = planned(larger, base + host, stays=stays, rows_in_host=rows_in_host, joining=joining)
+                if plan.fits and plan.cached_tiles == larger.tiles:
+                    joins = _joins(store, facts, device) if joining else None
+                    return plan, JoinedStore(store, facts.tile_edges, cuts, joins)
+        return None
+
+    found = largest(JOINED_EDGES, stays=True, rows_in_host=False)
+    for rows_in_host in (False, True):
+        found = found or largest(STREAMED_EDGES, stays=False, rows_in_host=rows_in_host)
+        if found is None:
+            as_stored = planned(facts, base, stays=False, rows_in_host=rows_in_host)
+            found = (as_stored, store) if as_stored.fits or rows_in_host else None
+    assert found is not None, "the last one is taken, and refused, where none fits"
+    return found
+
+
+def _joins(store: GraphStore, facts: GraphFacts, device: str) -> Joins:
+    from oocpr.engine.backends.cuda_device import open_device
+    from oocpr.engine.backends.cuda_join import DeviceJoins
+
+    return DeviceJoins(
+        lambda: open_device(device),
+        store.encoded,
+        nodes=facts.nodes,
+        edges=facts.edges,
+        tile_edges=facts.tile_edges,
+        segments=facts.most_tile_rows + 1,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,9 +14,39 @@ from oocpr.store.packing import encode_tile
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from oocpr.engine.ranked import RankedStore
+    from oocpr.engine.stream import TileBytes
+
+
+class Joins(Protocol):
+    """Makes one tile of several."""
+
+    def join(self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
+        """Read and check stored tiles, and write them as one.
+
+        Parameters
+        ----------
+        stored
+            Their numbers.
+        rows
+            First owned row of each, and of the next one.
+        out
+            Receives the bytes that :func:`oocpr.store.packing.encode_tile` makes of their links.
+
+        Returns
+        -------
+        int
+            How many bytes there are.
+
+        Raises
+        ------
+        DamagedError
+            When bytes are not what was written.
+        """
 
 
 class JoinedStore:
@@ -30,13 +60,17 @@ class JoinedStore:
         Most edges of a stored tile.
     cuts
         First stored tile of each joined one, and the number of tiles.
+    joins
+        Makes the joined tiles; None for the processor.
     """
 
-    def __init__(self, store: RankedStore, tile_edges: int, cuts: tuple[int, ...]) -> None:
+    def __init__(
+        self, store: RankedStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins | None = None
+    ) -> None:
         self._store = store
         self.nodes = store.nodes
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
-        self.encoded = JoinedTiles(store, tile_edges, cuts)
+        self.encoded = JoinedTiles(store, tile_edges, cuts, joins or HostJoins(store.encoded))
         assert store.weights is None, "only CUDA devices take joined tiles, and they take no weights"
         self.weights = None
 
@@ -52,10 +86,11 @@ class JoinedStore:
 class JoinedTiles:
     """Encoded tiles, each made of several when it is read; see `JoinedStore`."""
 
-    def __init__(self, store: RankedStore, tile_edges: int, cuts: tuple[int, ...]) -> None:
+    def __init__(self, store: RankedStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins) -> None:
         self._tiles = store.encoded
         self._rows = store.tile_rows
         self._cuts = cuts
+        self._joins = joins
         most = max(last - first for first, last in pairwise(cuts))
         rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
         self.max_bytes = most_bytes(tile_edges * most, rows)
@@ -71,21 +106,58 @@ class JoinedTiles:
         first, last = self._cuts[tile], self._cuts[tile + 1]
         if last - first == 1:
             return self._tiles.read_into(first, out)
-        begin = int(self._rows[first])
-        lengths = np.zeros(int(self._rows[last]) - begin + 1, np.int64)
+        return self._joins.join(range(first, last), self._rows[first : last + 1], out)
+
+
+class HostJoins:
+    """Joins tiles on the processor.
+
+    Parameters
+    ----------
+    tiles
+        Encoded tiles as stored.
+    """
+
+    def __init__(self, tiles: TileBytes) -> None:
+        self._tiles = tiles
+
+    def join(self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
+        """See Joins."""
         buffer = np.empty(self._tiles.max_bytes, np.uint8)
-        parts = []
-        for stored in range(first, last):
-            columns, part = decode_tile(buffer[: self._tiles.read_into(stored, buffer)])
-            row = int(self._rows[stored]) - begin
-            owned = int(self._rows[stored + 1]) - begin - row
-            if len(part) != owned + 1:
-                raise DamagedError(
-                    f"tile {stored} has {len(part)} segments where {owned + 1} belong.", REMEDY
-                )
-            # The last number is of the row after those that the tile owns, which the next tile goes on with.
-            lengths[row : row + len(part)] += part
-            parts.append(columns)
-        coded = encode_tile(np.concatenate(parts), lengths)
+        columns, lengths = [], []
+        for tile in stored:
+            found, of_rows = decode_tile(buffer[: self._tiles.read_into(tile, buffer)])
+            columns.append(found)
+            lengths.append(of_rows)
+        coded = encode_tile(np.concatenate(columns), join_lengths(stored, rows, lengths))
         out[: len(coded)] = np.frombuffer(coded, np.uint8)
         return len(coded)
+
+
+def join_lengths(
+    stored: range, rows: NDArray[np.int64], parts: Iterable[NDArray[np.uint32]]
+) -> NDArray[np.uint32]:
+    """Lengths of the segments of a joined tile.
+
+    Parameters
+    ----------
+    stored, rows
+        As for :meth:`Joins.join`.
+    parts
+        Lengths of the segments of each stored tile, in their order.
+
+    Raises
+    ------
+    DamagedError
+        When a tile has another number of segments than its rows.
+    """
+    begin = int(rows[0])
+    lengths = np.zeros(int(rows[-1]) - begin + 1, np.uint32)
+    for tile, part, (first, end) in zip(stored, parts, pairwise(rows.tolist()), strict=True):
+        if len(part) != end - first + 1:
+            raise DamagedError(
+                f"tile {tile} has {len(part)} segments where {end - first + 1} belong.", REMEDY
+            )
+        # The last number is of the row after those that the tile owns, which the next tile goes on with.
+        lengths[first - begin : end - begin + 1] += part
+    return lengths

@@ -35,6 +35,8 @@ class DeviceNeed:
         rows, a few sums of each 1024.
     ring
         Slots through which tiles pass that do not stay.
+    joining
+        What joining stored tiles there takes, while tiles are read for the first time.
     """
 
     vectors: int
@@ -42,11 +44,12 @@ class DeviceNeed:
     reads: int
     scratch: int
     ring: int
+    joining: int = 0
 
     @property
     def total(self) -> int:
         """All of it, and the small change."""
-        return self.vectors + self.history + self.reads + self.scratch + self.ring + 2**23
+        return self.vectors + self.history + self.reads + self.scratch + self.ring + self.joining + 2**23
 
 
 def device_need(
@@ -62,6 +65,7 @@ def device_need(
     pairs: bool,
     personalized: bool,
     rows_in_host: bool = False,
+    joining: int = 0,
 ) -> DeviceNeed:
     """Bytes of a run on a device, its tiles apart.
 
@@ -79,6 +83,8 @@ def device_need(
         Whether the teleport vector is not uniform.
     rows_in_host
         Whether rows are kept in memory of the host.
+    joining
+        Bytes that joining tiles takes.
 
     Examples
     --------
@@ -101,6 +107,7 @@ def device_need(
         reads=nodes * READ_BYTES[reads] * (3 if pairs else 1),
         scratch=scratch,
         ring=slots * slot_bytes,
+        joining=joining,
     )
 
 
@@ -185,7 +192,7 @@ class DeviceTiers:
         need = self.need
         return {
             "device_vectors": need.vectors + need.history + need.reads,
-            "device_scratch": need.scratch,
+            "device_scratch": need.scratch + need.joining,
             "device_ring": need.ring,
             "device_tiles": self.kept_bytes,
         }
@@ -196,7 +203,7 @@ class DeviceTiers:
         vectors = need.vectors + need.history + need.reads
         return [
             ("device vectors", f"{format_bytes(vectors)}{', the rest in host memory' * self.rows_in_host}"),
-            ("device scratch", format_bytes(need.scratch + need.ring)),
+            ("device scratch", format_bytes(need.scratch + need.ring + need.joining)),
             ("device tiles", f"{self.on_device} of {tiles}, {format_bytes(self.kept_bytes)}"),
             ("device given", format_bytes(self.memory)),
             ("over the link", f"{passing} tiles a pass" if passing else "nothing after the first pass"),
@@ -227,11 +234,12 @@ class DeviceTiers:
         """
         if not self.fits:
             need = self.need
+            tiles = need.scratch + need.ring + need.joining
             least = f"{-(-need.total // 2**20)}MiB"
             raise DoesNotFitError(
                 f"the run needs {format_bytes(need.total)} of the device (vectors "
                 f"{format_bytes(need.vectors)}, history {format_bytes(need.history)}, reads "
-                f"{format_bytes(need.reads)}, tiles {format_bytes(need.scratch + need.ring)}) and was given "
+                f"{format_bytes(need.reads)}, tiles {format_bytes(tiles)}) and was given "
                 f"{format_bytes(self.memory)}.",
                 f"Give {least} or more of it, use reads bits8, or use device cpu.",
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,9 @@ JOINED_EDGES = (2**28, 2**26)
 """Edges of joined tiles, the first size for which there is memory: on an H200 the product of R-MAT of 263 M
 edges took 1.18 ms in one tile and 1.30 in tiles of the second size; a run took 37 ms in 16, 112 in 256."""
 
+
+JOINING_BUFFERS = 8
+"""Stored tiles that are read at a time while a device joins them."""
 
 STREAMED_EDGES = (2**25, 2**23, 2**21)
 """The same where tiles stream through a device: the link wants several megabytes at once."""
@@ -97,3 +100,50 @@ def joining_bytes(facts: GraphFacts, joined: GraphFacts, readers: int = 2) -> in
     if joined.tiles == facts.tiles:
         return 0
     return readers * (24 * joined.tile_edges + 24 * joined.most_tile_rows)
+
+
+@dataclass(frozen=True)
+class DeviceJoining:
+    """Most bytes that joining tiles on a device takes beside what a run counts, there and on the host.
+
+    Parameters
+    ----------
+    device
+        The columns as decoded and, with their gaps, as they are packed; first columns and lengths of rows;
+        what is packed; and a stored tile as it arrives, and where its segments lie.
+    host
+        Buffers for stored tiles and for what is packed, lengths of rows.
+    """
+
+    device: int
+    host: int
+
+
+def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
+    """See DeviceJoining.
+
+    Parameters
+    ----------
+    facts, joined
+        Of the graph as stored, and as `joined_facts` made them.
+
+    Examples
+    --------
+    >>> from oocpr.plan.plan import GraphFacts
+    >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
+    >>> device_joining(facts, facts)
+    DeviceJoining(device=0, host=0)
+    """
+    if joined.tiles == facts.tiles:
+        return DeviceJoining(0, 0)
+    edges, rows = joined.tile_edges, joined.most_tile_rows + 1
+    filled = min(edges, rows)
+    values = 4 * (3 * edges + 2 * filled + rows)
+    arriving = (
+        facts.most_tile_bytes + facts.tile_edges // 4 + 5 * min(facts.tile_edges, facts.most_tile_rows + 1)
+    )
+    return DeviceJoining(
+        # A width for 32 values; sizes and places of 1024; lengths of nothing where rows are empty.
+        device=values + values // 64 + joined.most_tile_bytes + arriving + rows // 2 + 2**20,
+        host=(JOINING_BUFFERS + 1) * facts.most_tile_bytes + joined.most_tile_bytes + 32 * rows,
+    )

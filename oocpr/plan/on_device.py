@@ -40,6 +40,7 @@ def plan_on_device(
     promised: bool = False,
     personalized: bool,
     rows_in_host: bool = False,
+    joining: int = 0,
     rates: Rates | None = None,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
@@ -63,6 +64,8 @@ def plan_on_device(
     rows_in_host
         Whether rows are kept in memory of the host, and the device has what they gather, and no more sweeps
         of a tile or slots than it has room for.
+    joining
+        Bytes that joining stored tiles takes on the device.
     rates
         Measured rates, to predict the time.
     """
@@ -93,6 +96,7 @@ def plan_on_device(
             pairs=pairs,
             personalized=personalized,
             rows_in_host=rows_in_host,
+            joining=joining,
         )
 
     if rows_in_host and needed(sweeps, slots).total > device_memory:

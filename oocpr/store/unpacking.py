@@ -271,12 +271,39 @@ def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.
     ([7, 9], [0, 2])
     """
     tile = parse_tile(buf)
+    lengths, positions, starts = _lengths(tile)
+    columns = np.empty(tile.edges, np.uint32)
+    decode_columns(tile, positions, starts, columns)
+    return columns, lengths
+
+
+def decode_lengths(tile: PackedTile) -> NDArray[np.uint32]:
+    """Decode the lengths of a tile's segments, and nothing else of it.
+
+    Parameters
+    ----------
+    tile
+        As parse_tile returned it.
+
+    Returns
+    -------
+    ndarray
+        uint32, shape (segments,).
+
+    Raises
+    ------
+    DamagedError
+        If the lengths contradict the header or the directory.
+    """
+    return _lengths(tile)[0]
+
+
+def _lengths(tile: PackedTile) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Lengths, first edges and first columns of the segments."""
     positions = np.empty(tile.nonempty + 1, np.uint32)
     segments = np.empty(tile.nonempty + 1, np.uint32)
     starts = np.empty(tile.nonempty, np.uint32)
     expand_segments(tile, positions, starts, segments)
-    columns = np.empty(tile.edges, np.uint32)
-    decode_columns(tile, positions, starts, columns)
     lengths = np.zeros(tile.segments, np.uint32)
     lengths[segments[:-1]] = np.diff(positions)
-    return columns, lengths
+    return lengths, positions, starts

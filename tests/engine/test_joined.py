@@ -81,7 +81,10 @@ SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certifie
 def test_a_device_gets_joined_tiles_in_one_stripe(opened):
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **HOW)
     assert (plan.facts.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
-    run = solve(store, plan, SETTINGS, path=opened.store.path)
+    # The device would join them.
+    here = joined(opened.store, 10**6)
+    assert here.tile_rows.tolist() == store.tile_rows.tolist()
+    run = solve(here, plan, SETTINGS, path=opened.store.path)
     assert run.converged
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
 
@@ -98,7 +101,12 @@ def test_tiles_that_do_not_stay_are_not_joined(opened):
 
 def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
     most = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1].device
+    # Without room to join tiles there, the processor joins them; without room for a tile, nobody does.
     given = most.need.total + most.kept_bytes - 1
+    _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
+    assert plan.facts.tiles == 1
+    assert plan.device.need.joining == 0
+    given -= most.need.joining
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
     assert plan.facts.tiles == opened.store.tiles
     assert plan.device.need.total + plan.device.kept_bytes <= given

@@ -46,6 +46,11 @@ def test_larger_tiles(device: Device, skew: float) -> None:
     check(device, *random_tile(900, 4, 2**31, skew=skew))
 
 
+def test_columns_that_take_least_as_they_are(device: Device) -> None:
+    columns = np.random.default_rng(5).permutation(2**32 - 1 - np.arange(3000, dtype=np.uint32))
+    check(device, columns, np.ones(3000, np.uint32))
+
+
 def test_exceptions_of_both_kinds(device: Device) -> None:
     rng = np.random.default_rng(2)
     gaps = np.where(rng.random(6000) < 0.02, 2.0 ** rng.uniform(4, 22, 6000), rng.integers(1, 4, 6000))

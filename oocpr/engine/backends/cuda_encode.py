@@ -103,11 +103,11 @@ class TileEncoder:
         with self._turns, self._device.apart():
             streams, lasts = self._streams(edges, heads, lengths, place, stage)
         lasts[LENGTHS] = ends[_borders(ends.size)[1:] - 1]
-        for number in (GAPS, STARTS, LENGTHS):
-            streams[number].directory[1:, 3] = lasts[number]
         gaps, starts, of_lengths = streams[GAPS:]
-        ranks = np.searchsorted(filled, _borders(lengths.size)).astype(np.uint32)
         plain = not starts.words.size
+        for number in (GAPS, LENGTHS) if plain else (GAPS, STARTS, LENGTHS):
+            streams[number].directory[1:, 3] = lasts[number]
+        ranks = np.searchsorted(filled, _borders(lengths.size)).astype(np.uint32)
         return write_tile(
             of_lengths, ranks, None if plain else starts, gaps, heads.size, space, runs=False
         )  # fmt: skip

@@ -1,0 +1,144 @@
+"""Stored tiles joined on a device: it decodes them and packs what they hold as one.
+
+A thread for each processor reads, checks and decodes what is little of a tile, its lengths; the columns are
+decoded where they will be packed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from oocpr.engine.backends.cuda_arrived import ArrivalRoom, TileMap, map_tile
+from oocpr.engine.backends.cuda_compile import fetch, send
+from oocpr.engine.backends.cuda_encode import TileEncoder
+from oocpr.engine.backends.cuda_tile import check_columns, raise_found
+from oocpr.engine.joined import join_lengths
+from oocpr.plan.joining import JOINING_BUFFERS
+from oocpr.store.layout import parse_tile
+from oocpr.store.unpacking import decode_lengths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.stream import TileBytes
+
+
+class DeviceJoins:
+    """Joins tiles on a device; see :class:`oocpr.engine.joined.Joins`.
+
+    Parameters
+    ----------
+    open_device
+        Returns the device; called when the first tiles are joined.
+    tiles
+        Encoded tiles as stored.
+    nodes, edges
+        Of the graph.
+    tile_edges, segments
+        Most that a stored tile has.
+    """
+
+    def __init__(
+        self,
+        open_device: Callable[[], Device],
+        tiles: TileBytes,
+        *,
+        nodes: int,
+        edges: int,
+        tile_edges: int,
+        segments: int,
+    ) -> None:
+        self._open = open_device
+        self._tiles = tiles
+        self._nodes, self._edges = nodes, edges
+        self._tile_edges, self._segments = tile_edges, segments
+        self._room: _Room | None = None
+        self._one = Lock()
+
+    def join(self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
+        """See Joins; one joined tile at a time."""
+        with self._one:
+            if self._room is None:
+                self._room = _Room(self._open(), self._tiles.max_bytes, self._tile_edges, self._segments)
+            return self._join(self._room, stored, rows, out)
+
+    def _join(self, room: _Room, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
+        device = room.device
+        lengths: list[NDArray[np.uint32]] = []
+        edges = 0
+        with device.apart(), ThreadPoolExecutor(room.threads, thread_name_prefix="oocpr-join") as pool:
+            columns = device.xp.empty(min(self._edges, len(stored) * self._tile_edges), np.uint32)
+            left = iter(stored)
+
+            def ahead(buffers: Iterable[NDArray[np.uint8]]) -> list[Future[_Found]]:
+                # Buffers first, so that no tile is lost where there are none.
+                return [pool.submit(self._read, tile, buffer) for buffer, tile in zip(buffers, left)]  # noqa: B905
+
+            waiting = deque(ahead(room.buffers))
+            while waiting:
+                found = waiting.popleft().result()
+                room.decode(found, self._nodes, columns[edges : edges + found.map.edges])
+                lengths.append(found.lengths)
+                edges += found.map.edges
+                waiting.extend(ahead([found.buffer]))
+            raise_found(int(fetch(room.faults)[0]))
+
+        def place(values: Any) -> None:
+            values[...] = columns[:edges]
+
+        coded = room.encoder.encode(
+            edges, join_lengths(stored, rows, lengths), place, lambda size: out[:size], room.stage
+        )
+        return int(coded.size)
+
+    def _read(self, tile: int, buffer: NDArray[np.uint8]) -> _Found:
+        encoded = buffer[: self._tiles.read_into(tile, buffer)]
+        return _Found(buffer, map_tile(encoded), decode_lengths(parse_tile(encoded)))
+
+
+class _Found(NamedTuple):
+    """A stored tile that was read."""
+
+    buffer: NDArray[np.uint8]
+    map: TileMap
+    lengths: NDArray[np.uint32]
+
+
+class _Room:
+    """What joining works in."""
+
+    def __init__(self, device: Device, most: int, edges: int, segments: int) -> None:
+        self.device = device
+        self.threads = min(JOINING_BUFFERS, len(os.sched_getaffinity(0)))
+        self.buffers = [device.pinned(most) for _ in range(JOINING_BUFFERS)]
+        self.encoder = TileEncoder(device)
+        with device:
+            self.faults = device.xp.zeros(1, np.uint32)
+            self._slot = device.xp.empty(most, np.uint8)
+            self._arrivals = ArrivalRoom(device, edges, segments)
+        self._staged = np.zeros(0, np.uint8)
+
+    def decode(self, found: _Found, nodes: int, columns: Any) -> None:
+        """Decode a tile's columns on the device; its buffer may be read into again then."""
+        arrived = self._slot[: found.map.nbytes]
+        send(arrived, found.buffer[: found.map.nbytes])
+        sent = self.device.mark()
+        ready = self._arrivals.make_ready(arrived, found.map, self.faults)
+        check_columns(self.device, ready, nodes, self.faults, columns)
+        sent.synchronize()
+
+    def stage(self, nbytes: int) -> NDArray[np.uint8]:
+        """Pinned memory, which a device fills fastest."""
+        if self._staged.size < nbytes:
+            self._staged = self.device.pinned(nbytes)
+        return self._staged[:nbytes]
