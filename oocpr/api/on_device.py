@@ -54,6 +54,7 @@ def plan_on_one_device(
     from oocpr.engine.backends.cuda_device import free_memory
     from oocpr.engine.joined import JoinedStore
     from oocpr.plan.joining import (
+        JOINED_AT_ONCE,
         JOINED_EDGES,
         STREAMED_EDGES,
         device_joining,
@@ -88,11 +89,15 @@ def plan_on_one_device(
         for joined_edges in sizes:
             cuts = joined_cuts(facts.tiles, facts.tile_edges, joined_edges)
             larger = joined_facts(facts, store.tile_rows, cuts)
-            there = device_joining(facts, larger)
-            for host, joining in ((there.host, there.device), (joining_bytes(facts, larger), 0)):
-                plan = planned(larger, base + host, stays=stays, rows_in_host=rows_in_host, joining=joining)
+            # The device joins tiles, two at a time or one, or the processor does.
+            for at_once in range(JOINED_AT_ONCE, -1, -1):
+                there = device_joining(facts, larger, at_once)
+                host = there.host if at_once else joining_bytes(facts, larger)
+                plan = planned(
+                    larger, base + host, stays=stays, rows_in_host=rows_in_host, joining=there.device
+                )
                 if plan.fits and plan.cached_tiles == larger.tiles:
-                    joins = _joins(store, facts, device) if joining else None
+                    joins = _joins(store, facts, device, at_once) if at_once else None
                     return plan, JoinedStore(store, facts.tile_edges, cuts, joins)
         return None
 
@@ -106,7 +111,7 @@ def plan_on_one_device(
     return found
 
 
-def _joins(store: GraphStore, facts: GraphFacts, device: str) -> Joins:
+def _joins(store: GraphStore, facts: GraphFacts, device: str, at_once: int) -> Joins:
     from oocpr.engine.backends.cuda_device import open_device
     from oocpr.engine.backends.cuda_join import DeviceJoins
 
@@ -117,4 +122,5 @@ def _joins(store: GraphStore, facts: GraphFacts, device: str) -> Joins:
         edges=facts.edges,
         tile_edges=facts.tile_edges,
         segments=facts.most_tile_rows + 1,
+        at_once=at_once,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from oocpr.engine.backends.base import Streams
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -47,6 +49,8 @@ def exchange(token: str, backend: Backend, nodes: int, reads: str, proposals: bo
 
 
 def forget(token: str) -> None:
-    """Free this process's exchange of a run."""
+    """Free this process's exchange of a run, and what its backend was limited to."""
     with _lock:
-        _exchanges.pop(token, None)
+        found = _exchanges.pop(token, None)
+    if found is not None and isinstance(found.backend, Streams):
+        found.backend.close()

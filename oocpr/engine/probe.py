@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.engine import method
+from oocpr.engine.backends.base import Streams
 from oocpr.engine.job import Job
 from oocpr.engine.weighing import per_link, prepare_tile, tiles_of, unit_of
 from oocpr.plan.model import Rates
@@ -89,6 +90,8 @@ def measure_rates(
     turns, seconds = _repeat(sweep)
     edges = plan.facts.edges / tiles * turns * plan.gathers / seconds
     turns, seconds = _repeat(lambda _: worker.publish(state, publish))
+    if isinstance(worker, Streams):
+        worker.close()
     return Rates(store_bytes, edges, max(1, spec.rows) * turns / seconds)
 
 

@@ -18,6 +18,9 @@ JOINED_EDGES = (2**28, 2**26)
 edges took 1.18 ms in one tile and 1.30 in tiles of the second size; a run took 37 ms in 16, 112 in 256."""
 
 
+JOINED_AT_ONCE = 2
+"""Joined tiles that a device makes at a time, where it has room: the host has a part in each."""
+
 JOINING_BUFFERS = 8
 """Stored tiles that are read at a time while a device joins them."""
 
@@ -119,19 +122,21 @@ class DeviceJoining:
     host: int
 
 
-def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
+def device_joining(facts: GraphFacts, joined: GraphFacts, at_once: int) -> DeviceJoining:
     """See DeviceJoining.
 
     Parameters
     ----------
     facts, joined
         Of the graph as stored, and as `joined_facts` made them.
+    at_once
+        Joined tiles that are made at a time.
 
     Examples
     --------
     >>> from oocpr.plan.plan import GraphFacts
     >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
-    >>> device_joining(facts, facts)
+    >>> device_joining(facts, facts, 2)
     DeviceJoining(device=0, host=0)
     """
     if joined.tiles == facts.tiles:
@@ -144,6 +149,7 @@ def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
     )
     return DeviceJoining(
         # A width for 32 values; sizes and places of 1024; lengths of nothing where rows are empty.
-        device=values + values // 64 + joined.most_tile_bytes + arriving + rows // 2 + 2**20,
-        host=(JOINING_BUFFERS + 1) * facts.most_tile_bytes + joined.most_tile_bytes + 32 * rows,
+        device=at_once * (values + values // 64 + joined.most_tile_bytes + arriving + rows // 2 + 2**20),
+        host=at_once
+        * ((JOINING_BUFFERS + 1) * facts.most_tile_bytes + joined.most_tile_bytes * 3 // 2 + 32 * rows),
     )

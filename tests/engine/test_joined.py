@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import asked_settings, plan_run
+from oocpr.api.choices import asked_settings, facts_of, plan_run
 from oocpr.api.graphs import Graph
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.run import solve
 from oocpr.engine.whole.graph import load_whole
 from oocpr.errors import DamagedError
-from oocpr.plan.joining import joined_cuts, most_bytes
+from oocpr.plan.joining import JOINED_AT_ONCE, device_joining, joined_cuts, joining_bytes, most_bytes
 from oocpr.store.graph import open_store
 from oocpr.store.packing import encode_tile
 from oocpr.store.unpacking import decode_tile
@@ -91,8 +91,11 @@ def test_a_device_gets_joined_tiles_in_one_stripe(opened):
 
 def test_tiles_that_do_not_stay_are_not_joined(opened):
     large = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1]
-    # With less than joining takes, the stored tiles still fit.
-    tight = HOW | {"memory": large.need.total - 1}
+    facts = facts_of(opened.store)
+    ways = [device_joining(facts, large.facts, at_once).host for at_once in (1, JOINED_AT_ONCE)]
+    # With less than joining takes in any way, the stored tiles still fit.
+    least = min(ways[0], joining_bytes(facts, large.facts))
+    tight = HOW | {"memory": large.need.total - ways[1] + least - 1}
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
     assert plan.fits
     assert store is opened.store
@@ -101,12 +104,13 @@ def test_tiles_that_do_not_stay_are_not_joined(opened):
 
 def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
     most = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1].device
-    # Without room to join tiles there, the processor joins them; without room for a tile, nobody does.
+    # Without room to join two tiles there it joins one, then the processor; without room for one, nobody.
     given = most.need.total + most.kept_bytes - 1
-    _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
-    assert plan.facts.tiles == 1
-    assert plan.device.need.joining == 0
-    given -= most.need.joining
+    for joining in (most.need.joining // 2, 0):
+        _, plan, _ = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
+        assert plan.facts.tiles == 1
+        assert plan.device.need.joining == joining
+        given -= most.need.joining // 2
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
     assert plan.facts.tiles == opened.store.tiles
     assert plan.device.need.total + plan.device.kept_bytes <= given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +191,7 @@ def test_a_timeline_has_what_was_sent_and_computed(device: Device, in_host: int)
     for tile in {span.name for span in sent}:
         arrivals = sorted(span.end for span in sent if span.name == tile)[: run.passes]
         begins = sorted(span.begin for span in computed if span.name == tile)[::2]
-        assert all(arrival <= begin for arrival, begin in zip(arrivals, begins, strict=True))
+        assert all(arrival <= begin + 1e-5 for arrival, begin in zip(arrivals, begins, strict=True))
     copies = sorted((span.begin, span.end) for span in sent)
     assert all(before[1] <= after[0] + 1e-6 for before, after in pairwise(copies))
 
@@ -211,6 +212,21 @@ def test_a_damaged_tile_is_found_on_its_way(device: Device) -> None:
         store.encoded.read_into = damaged  # type: ignore[method-assign]
         with pytest.raises(DamagedError):
             solve(store, plan, chosen, backend=CudaBackend(device))
+
+
+@RUNS
+@pytest.mark.parametrize("kernel", ["balanced", "csr-vector"])
+def test_a_limit_ends_with_the_run(device: Device, kernel: str) -> None:
+    before = device.limit(None)
+    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
+        chosen = Settings(method="residual")
+        plan = streaming_plan(store, chosen, 2, 0)
+        backend = CudaBackend(device, kernel, limit=2**30)
+        assert device.limit(None) == 2**30
+        # The second one is refused once everything is set up.
+        with nullcontext() if kernel == "balanced" else pytest.raises(UsageError):
+            solve(store, plan, chosen, backend=backend)
+    assert device.limit(None) == before
 
 
 @RUNS

@@ -298,6 +298,9 @@ class Streams(Protocol):
     def taken_bytes(self) -> int:
         """Most bytes that have been taken of it."""
 
+    def close(self) -> None:
+        """Let others take what the run was limited to; nothing is computed any more."""
+
     def open_stream(
         self,
         source: TileBytes,

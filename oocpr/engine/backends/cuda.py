@@ -28,7 +28,7 @@ from oocpr.engine.backends.cuda_vectors import (
 )
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.format import REMEDY
-from oocpr.store.layout import parse_tile
+from oocpr.store.layout import blocks_of, parse_tile
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class CudaBackend:
     shapes
         Shape of the product for what is gathered, and for tiles whose hubs are kept near or not; None for the
         default.
+    limit
+        Most bytes of the device that may be taken until the backend is closed; None for no such limit.
     """
 
     name = "cuda"
@@ -115,14 +117,18 @@ class CudaBackend:
         rows_in_host: bool = False,
         islands_from: float = inf,
         shapes: Shapes = lambda *_: None,
+        limit: int | None = None,
     ) -> None:
         self._device = device
+        self._limited = limit is not None
+        self._limit_before = device.limit(limit)
         self._kernel = kernel
         self._pairs = pairs
         self._rows_in_host = rows_in_host
         self._islands_from = islands_from
         self._shapes = shapes
         self._lock = Lock()
+        self._most = 0, 0
         self._vectors: dict[tuple[str, bool, bool, int], Vectors] = {}
         self._products: dict[tuple[Gather, bool, bool, bool], Product] = {}
         with device:
@@ -174,6 +180,12 @@ class CudaBackend:
         """See Streams."""
         return self._device.taken_bytes
 
+    def close(self) -> None:
+        """See Streams."""
+        if self._limited:
+            self._limited = False
+            self._device.limit(self._limit_before)
+
     def open_stream(
         self, source: TileBytes, tiles: range, nodes: int, *, on_device: frozenset[int], **ring: Any
     ) -> CudaTileStream:
@@ -189,6 +201,10 @@ class CudaBackend:
                 f"kernel {self._kernel!r} needs the graph in the memory of the device.",
                 "Give it more device memory, or use kernel balanced.",
             )
+        with self._lock:
+            # At once and whole: what grows tile by tile leaves holes that nothing else fits into.
+            edges, segments = self._most
+            self._most = max(edges, ring["edges"]), max(segments, ring["segments"])
         return CudaTileStream(
             self._device,
             source,
@@ -219,7 +235,8 @@ class CudaBackend:
         number, place = (before.number + 1, before.place + before.blocks) if before else (0, 0)
         swept = TileRows(number, begin, end - begin, begin - spec.row_begin, place)
         with self._device, self._lock:
-            self._make_room(there, swept.owned)
+            inside = spec.proposals and step.sweeps > 1
+            self._make_room(there, swept.owned if inside else 0)
             gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
             window = (spec.row_begin, begin)
             if tile.matrix is None:
@@ -230,7 +247,7 @@ class CudaBackend:
                 laid = tile.laid = tile.laid or self._lay(tile.matrix, gather, tile.hubs)
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
-            local = self._local if spec.proposals and step.sweeps > 1 else None
+            local = self._local if inside else None
             islands = local is not None and tile.checked and there.edges >= self._islands_from
             room = (None, None) if local is None else (local.start, None if islands else local.sends)
             self._vectors_of(spec).update(state, self._sums, delivered, swept, step, reads, room)
@@ -283,14 +300,15 @@ class CudaBackend:
         raise_found(faults)
 
     def _make_room(self, tile: DeviceTile, owned: int) -> None:
-        """Have the rooms of the largest tile so far; what they held is gone."""
-        room = self._sums
+        """Have the rooms of the largest tile, and of so many rows that are swept inside, all empty."""
+        room, (most_edges, most_segments) = self._sums, self._most
         sums = tile.nonempty if self._kernel == "balanced" else tile.segments
         if sums > room.pushes.size or tile.blocks > room.heads.size:
-            sums, blocks = max(sums, int(room.pushes.size)), max(tile.blocks, int(room.heads.size))
+            most = min(most_edges, most_segments) if self._kernel == "balanced" else most_segments
+            sums, blocks = max(sums, most), max(tile.blocks, blocks_of(most_edges))
             self._sums = SegmentSums.allocate(self._device, sums, blocks, paired=self._pairs)
         if owned > self._local.start.size:
-            self._local = LocalRoom(self._device, owned)
+            self._local = LocalRoom(self._device, max(owned, most_segments - 1))
 
     def _vectors_of(self, spec: StripeSpec) -> Vectors:
         key = (spec.reads, spec.proposals, self._pairs, spec.slots)

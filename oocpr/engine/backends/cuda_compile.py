@@ -86,6 +86,12 @@ class Device(Protocol):
     def taken_bytes(self) -> int:
         """Memory that CuPy has taken, the most at any time unless some was given back."""
 
+    def limit(self, nbytes: int | None) -> int:
+        """Let CuPy give up what it holds back and never take more than so many bytes, 0 for all there are.
+
+        None leaves that as it was; returns how it was.
+        """
+
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory of the host that the device reads by itself."""
 
@@ -252,12 +258,15 @@ class CudaDevice:
             taken: int = self._xp.get_default_memory_pool().total_bytes()
         return taken
 
-    def limit(self, nbytes: int) -> None:
-        """Let CuPy never take more than so many bytes; what it holds back is given up first."""
+    def limit(self, nbytes: int | None) -> int:
+        """See Device."""
         with self._device:
             pool = self._xp.get_default_memory_pool()
             pool.free_all_blocks()
-            pool.set_limit(size=nbytes)
+            before: int = pool.get_limit()
+            if nbytes is not None:
+                pool.set_limit(size=nbytes)
+        return before
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """See Device."""

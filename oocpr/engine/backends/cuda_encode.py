@@ -15,6 +15,7 @@ import numpy as np
 from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.engine.stream import pageable
 from oocpr.errors import UsageError
+from oocpr.jit import entry
 from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, word_rows, write_tile
 from oocpr.store.streams import fixed_bytes
 
@@ -97,20 +98,18 @@ class TileEncoder:
         UsageError
             Where a segment is not strictly ascending.
         """
-        ends = np.cumsum(lengths, dtype=np.uint32)
-        filled = np.flatnonzero(lengths)
-        heads = ends[filled] - lengths[filled]
+        found = _find_heads(lengths)
+        heads, nonempty = found.heads, found.heads.size
         with self._turns, self._device.apart():
             streams, lasts = self._streams(edges, heads, lengths, place, stage)
-        lasts[LENGTHS] = ends[_borders(ends.size)[1:] - 1]
+        lasts[LENGTHS] = found.ends
         gaps, starts, of_lengths = streams[GAPS:]
         plain = not starts.words.size
         for number in (GAPS, LENGTHS) if plain else (GAPS, STARTS, LENGTHS):
             streams[number].directory[1:, 3] = lasts[number]
-        ranks = np.searchsorted(filled, _borders(lengths.size)).astype(np.uint32)
         return write_tile(
-            of_lengths, ranks, None if plain else starts, gaps, heads.size, space, runs=False
-        )  # fmt: skip
+            of_lengths, found.ranks, None if plain else starts, gaps, nonempty, space, runs=False
+        )
 
     def _streams(
         self,
@@ -203,6 +202,38 @@ class TileEncoder:
     def _run(self, name: str, threads: int, *arguments: Any) -> None:
         if threads:
             self._kernels.get_function(name)((-(-threads // THREADS),), (THREADS,), arguments)
+
+
+class _Heads(NamedTuple):
+    """Where segments begin that are not empty; how many are before each block of lengths; where it ends."""
+
+    heads: NDArray[np.uint32]
+    ranks: NDArray[np.uint32]
+    ends: NDArray[np.uint32]
+
+
+def _find_heads(lengths: NDArray[np.uint32]) -> _Heads:
+    blocks = blocks_of(lengths.size)
+    heads, ranks = np.empty(lengths.size, np.uint32), np.empty(blocks + 1, np.uint32)
+    ends = np.empty(blocks, np.uint32)
+    filled = _walk(lengths, heads, ranks, ends)
+    return _Heads(heads[:filled], ranks, ends)
+
+
+@entry()
+def _walk(lengths, heads, ranks, ends):  # type: ignore[no-untyped-def]
+    edge = np.uint32(0)
+    filled = np.uint64(0)
+    for s in range(np.uint64(lengths.size)):
+        if s & np.uint64(1023) == np.uint64(0):
+            ranks[s >> np.uint64(10)] = filled
+        # Written in vain where the segment is empty, without a branch.
+        heads[filled] = edge
+        filled += np.uint64(lengths[s] != 0)
+        edge += lengths[s]
+        ends[s >> np.uint64(10)] = edge
+    ranks[np.uint64(ranks.size - 1)] = filled
+    return filled
 
 
 class _Fetched(NamedTuple):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom, TileMap, map_tile
-from oocpr.engine.backends.cuda_compile import fetch, send
+from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_encode import TileEncoder
 from oocpr.engine.backends.cuda_tile import check_columns, raise_found
 from oocpr.engine.joined import join_lengths
@@ -46,6 +47,8 @@ class DeviceJoins:
         Of the graph.
     tile_edges, segments
         Most that a stored tile has.
+    at_once
+        Joined tiles that are made at a time.
     """
 
     def __init__(
@@ -57,20 +60,31 @@ class DeviceJoins:
         edges: int,
         tile_edges: int,
         segments: int,
+        at_once: int = 1,
     ) -> None:
         self._open = open_device
         self._tiles = tiles
         self._nodes, self._edges = nodes, edges
         self._tile_edges, self._segments = tile_edges, segments
-        self._room: _Room | None = None
-        self._one = Lock()
+        self._device: Device | None = None
+        self._opening = Lock()
+        self._rooms: SimpleQueue[_Room | None] = SimpleQueue()
+        for _ in range(at_once):
+            self._rooms.put(None)
 
     def join(self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
-        """See Joins; one joined tile at a time."""
-        with self._one:
-            if self._room is None:
-                self._room = _Room(self._open(), self._tiles.max_bytes, self._tile_edges, self._segments)
-            return self._join(self._room, stored, rows, out)
+        """See Joins."""
+        room = self._rooms.get()
+        try:
+            room = room or self._make_room()
+            return self._join(room, stored, rows, out)
+        finally:
+            self._rooms.put(room)
+
+    def _make_room(self) -> _Room:
+        with self._opening:
+            self._device = self._device or self._open()
+        return _Room(self._device, self._tiles.max_bytes, self._tile_edges, self._segments)
 
     def _join(self, room: _Room, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
         device = room.device
@@ -91,7 +105,10 @@ class DeviceJoins:
                 lengths.append(found.lengths)
                 edges += found.map.edges
                 waiting.extend(ahead([found.buffer]))
-            raise_found(int(fetch(room.faults)[0]))
+            faults = int(fetch(room.faults)[0])
+            if faults:
+                room.faults[:] = 0
+            raise_found(faults)
 
         def place(values: Any) -> None:
             values[...] = columns[:edges]
@@ -127,12 +144,15 @@ class _Room:
             self._slot = device.xp.empty(most, np.uint8)
             self._arrivals = ArrivalRoom(device, edges, segments)
         self._staged = np.zeros(0, np.uint8)
+        # What was made above was made on another stream than those of the threads that join.
+        device.synchronize()
 
     def decode(self, found: _Found, nodes: int, columns: Any) -> None:
         """Decode a tile's columns on the device; its buffer may be read into again then."""
         arrived = self._slot[: found.map.nbytes]
-        send(arrived, found.buffer[: found.map.nbytes])
-        sent = self.device.mark()
+        self.device.hold_beside(self.device.mark())
+        sent = self.device.send_beside(arrived, found.buffer[: found.map.nbytes])
+        self.device.wait_for(sent)
         ready = self._arrivals.make_ready(arrived, found.map, self.faults)
         check_columns(self.device, ready, nodes, self.faults, columns)
         sent.synchronize()
@@ -140,5 +160,5 @@ class _Room:
     def stage(self, nbytes: int) -> NDArray[np.uint8]:
         """Pinned memory, which a device fills fastest."""
         if self._staged.size < nbytes:
-            self._staged = self.device.pinned(nbytes)
+            self._staged = self.device.pinned(nbytes * 3 // 2)
         return self._staged[:nbytes]

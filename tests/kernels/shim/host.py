@@ -187,6 +187,7 @@ class HostDevice:
         self._loaded: dict[tuple[Any, ...], HostKernels] = {}
         self.warp = warp
         self._reverse = reverse
+        self.limited = 0
         self.multiprocessors = multiprocessors
         self.name = f"host, warps of {warp}" + (", reverse" if reverse else "")
         self.identity = {"name": self.name, "capability": "none"}
@@ -216,6 +217,12 @@ class HostDevice:
     def taken_bytes(self) -> int:
         """See Device; the host's memory is not counted."""
         return 0
+
+    def limit(self, nbytes: int | None) -> int:
+        """See Device; told, but not held."""
+        before = self.limited
+        self.limited = before if nbytes is None else nbytes
+        return before
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """See Device."""
