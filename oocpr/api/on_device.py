@@ -89,15 +89,14 @@ def plan_on_one_device(
         for joined_edges in sizes:
             cuts = joined_cuts(facts.tiles, facts.tile_edges, joined_edges)
             larger = joined_facts(facts, store.tile_rows, cuts)
+            each = device_joining(facts, larger)
             # The device joins tiles, two at a time or one, or the processor does.
             for at_once in range(JOINED_AT_ONCE, -1, -1):
-                there = device_joining(facts, larger, at_once)
-                host = there.host if at_once else joining_bytes(facts, larger)
-                plan = planned(
-                    larger, base + host, stays=stays, rows_in_host=rows_in_host, joining=there.device
-                )
+                host = at_once * each.host or joining_bytes(facts, larger)
+                joining = at_once * each.device
+                plan = planned(larger, base + host, stays=stays, rows_in_host=rows_in_host, joining=joining)
                 if plan.fits and plan.cached_tiles == larger.tiles:
-                    joins = _joins(store, facts, device, at_once) if at_once else None
+                    joins = _joins(store, facts, device, each.slab, at_once) if joining else None
                     return plan, JoinedStore(store, facts.tile_edges, cuts, joins)
         return None
 
@@ -111,7 +110,7 @@ def plan_on_one_device(
     return found
 
 
-def _joins(store: GraphStore, facts: GraphFacts, device: str, at_once: int) -> Joins:
+def _joins(store: GraphStore, facts: GraphFacts, device: str, slab_bytes: int, at_once: int) -> Joins:
     from oocpr.engine.backends.cuda_device import open_device
     from oocpr.engine.backends.cuda_join import DeviceJoins
 
@@ -122,5 +121,6 @@ def _joins(store: GraphStore, facts: GraphFacts, device: str, at_once: int) -> J
         edges=facts.edges,
         tile_edges=facts.tile_edges,
         segments=facts.most_tile_rows + 1,
+        slab_bytes=slab_bytes,
         at_once=at_once,
     )

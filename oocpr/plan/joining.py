@@ -107,49 +107,53 @@ def joining_bytes(facts: GraphFacts, joined: GraphFacts, readers: int = 2) -> in
 
 @dataclass(frozen=True)
 class DeviceJoining:
-    """Most bytes that joining tiles on a device takes beside what a run counts, there and on the host.
+    """Most bytes that joining tiles on a device takes beside what a run counts, for each made at a time.
 
     Parameters
     ----------
-    device
-        The columns as decoded and, with their gaps, as they are packed; first columns and lengths of rows;
-        what is packed; and a stored tile as it arrives, and where its segments lie.
+    slab
+        Of the device: the columns as decoded and, with their gaps, as they are packed; first columns and
+        lengths of rows; and what is packed.
+    arriving
+        Of the device: a stored tile as it arrives, and where its segments lie.
     host
-        Buffers for stored tiles and for what is packed, lengths of rows.
+        Of the host: buffers for stored tiles and for what is packed, lengths of rows.
     """
 
-    device: int
+    slab: int
+    arriving: int
     host: int
 
+    @property
+    def device(self) -> int:
+        """All of the device."""
+        return self.slab + self.arriving
 
-def device_joining(facts: GraphFacts, joined: GraphFacts, at_once: int) -> DeviceJoining:
+
+def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
     """See DeviceJoining.
 
     Parameters
     ----------
     facts, joined
         Of the graph as stored, and as `joined_facts` made them.
-    at_once
-        Joined tiles that are made at a time.
 
     Examples
     --------
     >>> from oocpr.plan.plan import GraphFacts
     >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
-    >>> device_joining(facts, facts, 2)
-    DeviceJoining(device=0, host=0)
+    >>> device_joining(facts, facts).device
+    0
     """
     if joined.tiles == facts.tiles:
-        return DeviceJoining(0, 0)
+        return DeviceJoining(0, 0, 0)
     edges, rows = joined.tile_edges, joined.most_tile_rows + 1
     filled = min(edges, rows)
     values = 4 * (3 * edges + 2 * filled + rows)
-    arriving = (
-        facts.most_tile_bytes + facts.tile_edges // 4 + 5 * min(facts.tile_edges, facts.most_tile_rows + 1)
-    )
+    packed = joined.most_tile_bytes
     return DeviceJoining(
-        # A width for 32 values; sizes and places of 1024; lengths of nothing where rows are empty.
-        device=at_once * (values + values // 64 + joined.most_tile_bytes + arriving + rows // 2 + 2**20),
-        host=at_once
-        * ((JOINING_BUFFERS + 1) * facts.most_tile_bytes + joined.most_tile_bytes * 3 // 2 + 32 * rows),
+        # A width for 32 values, sizes and places of 1024.
+        slab=values + values // 64 + packed + 2**18,
+        arriving=facts.most_tile_bytes + facts.tile_edges // 4 + 5 * min(facts.tile_edges, rows) + 2**19,
+        host=(JOINING_BUFFERS + 1) * facts.most_tile_bytes + packed * 3 // 2 + 32 * rows,
     )

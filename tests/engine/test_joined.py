@@ -92,10 +92,10 @@ def test_a_device_gets_joined_tiles_in_one_stripe(opened):
 def test_tiles_that_do_not_stay_are_not_joined(opened):
     large = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1]
     facts = facts_of(opened.store)
-    ways = [device_joining(facts, large.facts, at_once).host for at_once in (1, JOINED_AT_ONCE)]
+    each = device_joining(facts, large.facts).host
     # With less than joining takes in any way, the stored tiles still fit.
-    least = min(ways[0], joining_bytes(facts, large.facts))
-    tight = HOW | {"memory": large.need.total - ways[1] + least - 1}
+    least = min(each, joining_bytes(facts, large.facts))
+    tight = HOW | {"memory": large.need.total - JOINED_AT_ONCE * each + least - 1}
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
     assert plan.fits
     assert store is opened.store

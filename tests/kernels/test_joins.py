@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oocpr.api.choices import facts_of
 from oocpr.engine.backends.cuda_join import DeviceJoins
+from oocpr.engine.backends.cuda_slab import Slab
 from oocpr.engine.joined import HostJoins, JoinedStore, Joins
 from oocpr.errors import DamagedError
-from oocpr.plan.joining import joined_cuts
+from oocpr.plan.joining import device_joining, joined_cuts, joined_facts
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.store.graph import GraphStore
 
 
-def on(device: Device, store: GraphStore) -> DeviceJoins:
+def on(device: Device, store: GraphStore, edges: int) -> DeviceJoins:
+    facts = facts_of(store)
+    cuts = joined_cuts(store.tiles, store.attributes.tile_edges, edges)
     return DeviceJoins(
         lambda: device,
         store.encoded,
@@ -30,7 +36,22 @@ def on(device: Device, store: GraphStore) -> DeviceJoins:
         edges=store.edges,
         tile_edges=store.attributes.tile_edges,
         segments=int(np.diff(store.tile_rows).max()) + 1,
+        slab_bytes=device_joining(facts, joined_facts(facts, store.tile_rows, cuts)).slab,
     )
+
+
+@pytest.fixture(autouse=True)
+def nothing_beyond_the_slab(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Holds the plan to its word: what it counts for joining a tile is enough."""
+    empty = Slab.empty
+
+    def within(slab: Slab, shape: int | tuple[int, ...], dtype: DTypeLike) -> Any:
+        array, memory = empty(slab, shape, dtype), slab._memory
+        if isinstance(array, np.ndarray) and array.size:
+            assert np.shares_memory(array, memory)
+        return array
+
+    monkeypatch.setattr(Slab, "empty", within)
 
 
 def joined_bytes(store: GraphStore, joins: Joins, edges: int) -> list[bytes]:
@@ -47,7 +68,7 @@ def test_the_bytes_are_those_of_the_processor(device: Device, seed: int, tile_ed
     graph = random_digraph(60, 30 * tile_edges % 1900 + 20, seed=seed)
     with Stored(graph, tile_edges) as store:
         expected = joined_bytes(store, HostJoins(store.encoded), edges)
-        assert joined_bytes(store, on(device, store), edges) == expected
+        assert joined_bytes(store, on(device, store, edges), edges) == expected
 
 
 def test_tiles_of_many_rows_without_links(device: Device) -> None:
@@ -55,7 +76,7 @@ def test_tiles_of_many_rows_without_links(device: Device) -> None:
     with Stored(graph, 500) as store:
         assert store.tiles > 4
         expected = joined_bytes(store, HostJoins(store.encoded), 2100)
-        assert joined_bytes(store, on(device, store), 2100) == expected
+        assert joined_bytes(store, on(device, store, 2100), 2100) == expected
 
 
 def test_a_damaged_tile_is_found_and_the_next_ones_are_joined(device: Device) -> None:
@@ -71,7 +92,7 @@ def test_a_damaged_tile_is_found_and_the_next_ones_are_joined(device: Device) ->
             return size
 
         store.encoded.read_into = read  # type: ignore[method-assign]
-        joins = on(device, store)
+        joins = on(device, store, 2000)
         with pytest.raises(DamagedError):
             joined_bytes(store, joins, 2000)
         damaged.clear()
@@ -80,7 +101,7 @@ def test_a_damaged_tile_is_found_and_the_next_ones_are_joined(device: Device) ->
 
 def test_columns_that_are_no_nodes_are_found(device: Device) -> None:
     with Stored(random_digraph(300, 6000, seed=8), 250) as store:
-        joins = on(device, store)
+        joins = on(device, store, 2000)
         joins._nodes = 200
         with pytest.raises(DamagedError, match="no node"):
             joined_bytes(store, joins, 2000)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.cuda_slab import Memory
 
     Room = Callable[[int], NDArray[np.uint8]]
 
@@ -71,6 +72,7 @@ class TileEncoder:
         place: Callable[[Any], None],
         space: Room = pageable,
         stage: Room = pageable,
+        memory: Memory | None = None,
     ) -> NDArray[np.uint8]:
         """Pack a tile.
 
@@ -87,6 +89,8 @@ class TileEncoder:
             Gives memory for the bytes of the tile.
         stage
             Gives memory for what comes from the device, which is not used any more afterwards.
+        memory
+            Gives memory of the device, the same; None for its pool.
 
         Returns
         -------
@@ -101,7 +105,7 @@ class TileEncoder:
         found = _find_heads(lengths)
         heads, nonempty = found.heads, found.heads.size
         with self._turns, self._device.apart():
-            streams, lasts = self._streams(edges, heads, lengths, place, stage)
+            streams, lasts = self._streams(edges, heads, lengths, place, stage, memory or self._device.xp)
         lasts[LENGTHS] = found.ends
         gaps, starts, of_lengths = streams[GAPS:]
         plain = not starts.words.size
@@ -118,20 +122,20 @@ class TileEncoder:
         lengths: NDArray[np.uint32],
         place: Callable[[Any], None],
         stage: Room,
+        memory: Memory,
     ) -> tuple[list[Stream], dict[int, NDArray[np.uint32]]]:
         """Pack the streams; without words that of which there is none. Carries are left 0.
 
         With them, the last column of each block of gaps and of starts.
         """
-        xp = self._device.xp
         counts = [edges, edges, heads.size, lengths.size]
         firsts = np.append(0, np.cumsum([blocks_of(count) for count in counts])).astype(np.uint32)
         blocks = int(firsts[-1])
-        totals = xp.zeros((5, 4), np.uint32)
-        values = self._values(edges, heads, lengths, firsts, place, totals[4, :1])
-        widths, sizes = xp.empty(GROUP * blocks, np.uint8), xp.empty(4 * blocks, np.uint32)
+        totals = memory.zeros((5, 4), np.uint32)
+        values = self._values(edges, heads, lengths, firsts, place, totals[4, :1], memory)
+        widths, sizes = memory.empty(GROUP * blocks, np.uint8), memory.empty(4 * blocks, np.uint32)
         self._run("choose_widths", GROUP * blocks, values, np.uint32(blocks), widths, sizes)
-        directory, first_blocks = xp.empty((blocks + 4, 4), np.uint32), xp.empty(5, np.uint32)
+        directory, first_blocks = memory.empty((blocks + 4, 4), np.uint32), memory.empty(5, np.uint32)
         send(first_blocks, firsts)
         self._run("add_up", 4 * THREADS, sizes, first_blocks, directory, totals)
         found = fetch(totals)
@@ -146,7 +150,7 @@ class TileEncoder:
         chosen = [PLAIN, LENGTHS] if verbatim else [GAPS, STARTS, LENGTHS]
         shapes = [(GROUP * word_rows(of.bits), of.wide, -(-of.narrow // 2)) for of in needed]
         places = np.cumsum([0, *(items for k in chosen for items in shapes[k])])
-        packed = xp.zeros(int(places[-1]), np.uint32)
+        packed = memory.zeros(int(places[-1]), np.uint32)
         parts = [packed[low:high] for low, high in pairwise(places)]
         for at, k in enumerate(chosen):
             first, end = int(firsts[k]), int(firsts[k + 1])
@@ -156,8 +160,8 @@ class TileEncoder:
                 values[BLOCK * first :], np.uint32(end - first), widths[GROUP * first :],
                 directory[first + k :], words, wide, narrow.view(np.uint16),
             )  # fmt: skip
-        lasts = {GAPS: self._pick(values, _borders(edges)[1:] - 1)}
-        lasts[STARTS] = self._pick(values, heads[_borders(heads.size)[1:] - 1])
+        lasts = {GAPS: self._pick(values, _borders(edges)[1:] - 1, memory)}
+        lasts[STARTS] = self._pick(values, heads[_borders(heads.size)[1:] - 1], memory)
         del values
         here = _Fetched(fetch(packed, stage(packed.nbytes).view(np.uint32)), fetch(directory), fetch(widths))
         nothing = here.stream(0, [0, 0, 0, 0], 0, 0, 0)
@@ -168,9 +172,9 @@ class TileEncoder:
         columns_as = streams[PLAIN if verbatim else GAPS]
         return [nothing, columns_as, streams.get(STARTS, nothing), streams[LENGTHS]], lasts
 
-    def _pick(self, values: Any, places: NDArray[np.integer]) -> NDArray[np.uint32]:
+    def _pick(self, values: Any, places: NDArray[np.integer], memory: Memory) -> NDArray[np.uint32]:
         """Fetch some of the values."""
-        there, picked = (self._device.xp.empty(places.size, np.uint32) for _ in range(2))
+        there, picked = (memory.empty(places.size, np.uint32) for _ in range(2))
         if places.size:
             send(there, places.astype(np.uint32))
         self._run("pick", places.size, values, there, np.uint32(places.size), picked)
@@ -184,12 +188,12 @@ class TileEncoder:
         firsts: NDArray[np.uint32],
         place: Callable[[Any], None],
         wrong: Any,
+        memory: Memory,
     ) -> Any:
         """Lay out the values of all streams, and count the columns that do not ascend."""
-        xp = self._device.xp
-        values = xp.zeros(BLOCK * int(firsts[-1]), np.uint32)
+        values = memory.zeros(BLOCK * int(firsts[-1]), np.uint32)
         plain, gaps, starts, of_lengths = (values[BLOCK * int(first) :] for first in firsts[:-1])
-        begins = xp.empty(heads.size, np.uint32)
+        begins = memory.empty(heads.size, np.uint32)
         place(plain[:edges])
         for there, here in ((of_lengths, lengths), (begins, heads)):
             if here.size:

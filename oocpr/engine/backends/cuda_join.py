@@ -18,6 +18,7 @@ import numpy as np
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom, TileMap, map_tile
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_encode import TileEncoder
+from oocpr.engine.backends.cuda_slab import Slab
 from oocpr.engine.backends.cuda_tile import check_columns, raise_found
 from oocpr.engine.joined import join_lengths
 from oocpr.plan.joining import JOINING_BUFFERS
@@ -47,6 +48,8 @@ class DeviceJoins:
         Of the graph.
     tile_edges, segments
         Most that a stored tile has.
+    slab_bytes
+        Of the device, for joining a tile.
     at_once
         Joined tiles that are made at a time.
     """
@@ -60,12 +63,14 @@ class DeviceJoins:
         edges: int,
         tile_edges: int,
         segments: int,
+        slab_bytes: int,
         at_once: int = 1,
     ) -> None:
         self._open = open_device
         self._tiles = tiles
         self._nodes, self._edges = nodes, edges
         self._tile_edges, self._segments = tile_edges, segments
+        self._slab_bytes = slab_bytes
         self._device: Device | None = None
         self._opening = Lock()
         self._rooms: SimpleQueue[_Room | None] = SimpleQueue()
@@ -84,14 +89,15 @@ class DeviceJoins:
     def _make_room(self) -> _Room:
         with self._opening:
             self._device = self._device or self._open()
-        return _Room(self._device, self._tiles.max_bytes, self._tile_edges, self._segments)
+        return _Room(self._device, self._tiles.max_bytes, self._tile_edges, self._segments, self._slab_bytes)
 
     def _join(self, room: _Room, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
         device = room.device
+        room.slab.clear()
         lengths: list[NDArray[np.uint32]] = []
         edges = 0
         with device.apart(), ThreadPoolExecutor(room.threads, thread_name_prefix="oocpr-join") as pool:
-            columns = device.xp.empty(min(self._edges, len(stored) * self._tile_edges), np.uint32)
+            columns = room.slab.empty(min(self._edges, len(stored) * self._tile_edges), np.uint32)
             left = iter(stored)
 
             def ahead(buffers: Iterable[NDArray[np.uint8]]) -> list[Future[_Found]]:
@@ -114,7 +120,7 @@ class DeviceJoins:
             values[...] = columns[:edges]
 
         coded = room.encoder.encode(
-            edges, join_lengths(stored, rows, lengths), place, lambda size: out[:size], room.stage
+            edges, join_lengths(stored, rows, lengths), place, lambda size: out[:size], room.stage, room.slab
         )
         return int(coded.size)
 
@@ -134,11 +140,12 @@ class _Found(NamedTuple):
 class _Room:
     """What joining works in."""
 
-    def __init__(self, device: Device, most: int, edges: int, segments: int) -> None:
+    def __init__(self, device: Device, most: int, edges: int, segments: int, slab_bytes: int) -> None:
         self.device = device
         self.threads = min(JOINING_BUFFERS, len(os.sched_getaffinity(0)))
         self.buffers = [device.pinned(most) for _ in range(JOINING_BUFFERS)]
         self.encoder = TileEncoder(device)
+        self.slab = Slab(device, slab_bytes)
         with device:
             self.faults = device.xp.zeros(1, np.uint32)
             self._slot = device.xp.empty(most, np.uint8)
