@@ -251,7 +251,8 @@ def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
     memory = click.option(
         "--device-memory",
         metavar="SIZE",
-        help="Most memory of a CUDA device; tiles that do not fit pass through it.  [default: what is free]",
+        help="Most memory of a CUDA device; what does not fit, tiles and then rows, stays in the host's and "
+        "passes through it.  [default: what is free]",
     )
     device = click.option(
         "--device",

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.cuda import CudaBackend
 
+    Encode = Callable[[NDArray[np.uint32], NDArray[np.integer]], "bytes | NDArray[np.uint8]"]
+
 STORED_EDGES = 1 << 20
 """Edges of the tiles of a store, which know the share of edges inside them."""
 
@@ -337,9 +339,9 @@ class Bench:
 
 
 def encoded_tiles(
-    graph: graphs.DeviceGraph, tile_edges: int, threads: int
+    graph: graphs.DeviceGraph, tile_edges: int, threads: int, encode_one: Encode = encode_tile
 ) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Tiles as a store has them, and their first owned rows."""
+    """Tiles as a store has them, or coded in another way, and their first owned rows."""
     offsets, columns = cp.asnumpy(graph.offsets), cp.asnumpy(graph.columns)
     begins = np.arange(0, graph.edges, tile_edges)
     owners = np.searchsorted(offsets, begins, side="right") - 1
@@ -349,7 +351,7 @@ def encoded_tiles(
     def encode(t: int) -> bytes:
         lo, hi = int(begins[t]), min(int(begins[t]) + tile_edges, graph.edges)
         ends = np.append(offsets, graph.edges)[tile_rows[t] : tile_rows[t + 1] + 2]
-        return encode_tile(columns[lo:hi], np.diff(np.clip(ends, lo, hi)))
+        return bytes(encode_one(columns[lo:hi], np.diff(np.clip(ends, lo, hi))))
 
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(encode, range(len(begins)))), tile_rows

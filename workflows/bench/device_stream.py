@@ -1,8 +1,8 @@
 """Rank graphs whose tiles stream through a CUDA device, beside the link's own rate and raw columns on it.
 
 For each graph: the rate of the link alone, with the same pinned tiles; whole runs with no tile kept on the
-device, to a certified error; and, for comparison, what power iteration would take with plain columns of four
-bytes at the full rate of the link, from the sweeps that it needs to the same true error. Needs CuPy, but
+device, to a certified error; and, beside them, power iteration that streams plain columns of four bytes in
+the same way, to the same true error, and what it would take at the full rate of the link. Needs CuPy, but
 neither Zarr nor an installation::
 
     ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_stream.py --scales 24
@@ -22,6 +22,7 @@ import cupy as cp
 import device_graphs as graphs
 import numpy as np
 from device_rank import Bench, Peer, encoded_tiles, local_share
+from plain_tiles import plain_tile
 
 from oocpr.engine import method
 from oocpr.engine.backends.base import StripeSpec
@@ -33,10 +34,12 @@ from oocpr.plan.device import DEVICE_SLOTS
 from oocpr.plan.joining import STREAMED_EDGES
 from oocpr.plan.model import DEVICE_MIXING
 from oocpr.plan.sweeps import streamed_sweeps
+from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from device_rank import Encode
     from numpy.typing import NDArray
 
 
@@ -61,10 +64,18 @@ class Coded:
 class Streamed:
     """A graph whose tiles are in pinned memory."""
 
-    def __init__(self, graph: graphs.DeviceGraph, tile_edges: int, threads: int, *, pairs: bool) -> None:
+    def __init__(
+        self,
+        graph: graphs.DeviceGraph,
+        tile_edges: int,
+        threads: int,
+        *,
+        pairs: bool,
+        encode: Encode = encode_tile,
+    ) -> None:
         self.backend = CudaBackend(CudaDevice(0), pairs=pairs)
         self.nodes, self.edges = graph.nodes, graph.edges
-        coded, self.tile_rows = encoded_tiles(graph, tile_edges, threads)
+        coded, self.tile_rows = encoded_tiles(graph, tile_edges, threads, encode)
         self.source = Coded(coded)
         self.bytes = sum(map(len, self.source.tiles))
         self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
@@ -82,8 +93,8 @@ class Streamed:
             buffers=2,
         )
 
-    def rank(self, settings: Settings) -> tuple[Any, list[float], float]:
-        """One run: ranks, seconds of each pass, and the bound."""
+    def rank(self, settings: Settings, passes: int | None = None) -> tuple[Any, list[float], float]:
+        """One run, of so many passes where that is given: ranks, seconds of each pass, and the bound."""
         tiles = len(self.source.tiles)
         spec = StripeSpec(
             0, tiles, 0, self.nodes, self.nodes, settings.mixing if settings.mixed else 0, settings.mixed,
@@ -94,7 +105,7 @@ class Streamed:
         stripe = Stripe(spec, self.tile_rows, self.backend, rows, self.stream)
         state = method.begin(settings, 1, 1 / self.nodes)
         seconds = []
-        while state.number < settings.pass_limit:
+        while state.number < (passes or settings.pass_limit):
             begun = perf_counter()
             stored, pushed = stripe.publish(method.publish_step(settings, state, 0))
             self.backend.load(reads, 0, stored)
@@ -102,7 +113,7 @@ class Streamed:
             sums, _ = stripe.sweep(reads, step)
             state = method.end_pass(state, step, [pushed], [sums])
             seconds.append(perf_counter() - begun)
-            if settings.satisfied(state.residuals[-1]):
+            if passes is None and settings.satisfied(state.residuals[-1]):
                 break
         self.stream.close()
         ranks = rows.ranks + rows.residual
@@ -165,6 +176,36 @@ def measure(
             "factor": raw / sum(seconds),
         }
         note(f"streamed, sweeps {sweeps}{' (planned)' * (sweeps == usual)}", cell)
+        if sweeps == usual:
+            planned, power = cell, next(iter(needed.values()))
+    del there
+    measure_plain(graph, options, note, planned, power, exact)
+
+
+def measure_plain(
+    graph: graphs.DeviceGraph,
+    options: argparse.Namespace,
+    note: Callable[[str, Any], None],
+    planned: dict[str, float],
+    passes: int,
+    exact: Any,
+) -> None:
+    """Power iteration that streams columns of four bytes, to the true error of the planned run."""
+    there = Streamed(graph, options.tile_edges, options.threads, pairs=False, encode=plain_tile)
+    settings = Settings(method="power", reads="float64", mixing=0)
+    there.rank(settings, 2)
+    ranks, seconds, _ = there.rank(settings, passes)
+    each = float(np.median(seconds[1:]))
+    cell = {
+        "B/edge": there.bytes / graph.edges,
+        "passes": passes,
+        "seconds": sum(seconds),
+        "ms a pass": 1e3 * each,
+        "GTEPS": graph.edges / each / 1e9,
+        "true error": float(cp.abs(ranks - exact).sum()),
+        "factor": sum(seconds) / planned["seconds"],
+    }
+    note("power iteration, plain columns", cell)
 
 
 def main() -> None:

@@ -84,8 +84,14 @@ def streams(results: Graphs) -> list[str]:
                 for run in chosen.values()
             ),
         ],
+        ["the same as it ran", *(_plain(cells) for cells in graphs.values())],
     ]
     return _table(["", *graphs], rows)
+
+
+def _plain(cells: dict[str, Any]) -> str:
+    run = cells.get("power iteration, plain columns")
+    return "not run" if run is None else f"{1e3 * run['seconds']:.4g} ms ({run['factor']:.1f}x)"
 
 
 def _planned(cells: dict[str, Any]) -> str:

@@ -1,0 +1,57 @@
+"""Tiles whose columns take four bytes each, in the same format: what streaming costs without a code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, parse_tile, word_rows, write_tile
+from oocpr.store.packing import encode_tile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def plain_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer]) -> NDArray[np.uint8]:
+    """Encode a tile without making its columns any smaller; their lengths are coded as always.
+
+    Parameters
+    ----------
+    columns, lengths
+        As for :func:`oocpr.store.packing.encode_tile`.
+
+    Returns
+    -------
+    ndarray
+        uint8, shape (bytes,): what any decoder of tiles takes.
+
+    Examples
+    --------
+    >>> from oocpr.store.unpacking import decode_tile
+    >>> columns = np.sort(np.random.default_rng(1).choice(9000, 3000, replace=False)).astype(np.uint32)
+    >>> found, lengths = decode_tile(plain_tile(columns, np.array([1000, 0, 2000])))
+    >>> found.tolist() == columns.tolist(), lengths.tolist()
+    (True, [1000, 0, 2000])
+    """
+    count = columns.size
+    coded = parse_tile(np.frombuffer(encode_tile(columns, lengths), np.uint8))
+    groups, blocks = -(-count // GROUP), blocks_of(count)
+    # A group of 32 values of 32 bits is a row of words, in the order of the values.
+    words = np.zeros(GROUP * word_rows(32 * groups), np.uint32)
+    words[:count] = columns
+    directory = np.zeros((blocks + 1, 4), np.uint32)
+    ends = np.minimum(BLOCK * np.arange(blocks + 1), count)
+    directory[:, 0] = 32 * np.minimum(GROUP * np.arange(blocks + 1), groups)
+    directory[1:, 3] = columns[ends[1:] - 1]
+    stream = Stream(
+        count,
+        words,
+        directory,
+        np.zeros(0, np.uint32),
+        np.zeros(0, np.uint16),
+        np.full(groups, 32, np.uint8),
+    )
+    return write_tile(
+        coded.lengths, coded.ranks, None, stream, coded.nonempty, lambda n: np.empty(n, np.uint8), runs=False
+    )
