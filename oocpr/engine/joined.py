@@ -48,6 +48,9 @@ class Joins(Protocol):
             When bytes are not what was written.
         """
 
+    def close(self) -> None:
+        """Free what joining takes; another tile takes it again."""
+
 
 class JoinedStore:
     """A stored graph with fewer, larger tiles; a `RankedStore`.
@@ -91,6 +94,7 @@ class JoinedTiles:
         self._rows = store.tile_rows
         self._cuts = cuts
         self._joins = joins
+        self._left = set(range(len(cuts) - 1))
         most = max(last - first for first, last in pairwise(cuts))
         rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
         self.max_bytes = most_bytes(tile_edges * most, rows)
@@ -105,8 +109,14 @@ class JoinedTiles:
         """
         first, last = self._cuts[tile], self._cuts[tile + 1]
         if last - first == 1:
-            return self._tiles.read_into(first, out)
-        return self._joins.join(range(first, last), self._rows[first : last + 1], out)
+            size = self._tiles.read_into(first, out)
+        else:
+            size = self._joins.join(range(first, last), self._rows[first : last + 1], out)
+        # Joined tiles stay somewhere, so as a rule none is made again.
+        self._left.discard(tile)
+        if not self._left:
+            self._joins.close()
+        return size
 
 
 class HostJoins:
@@ -132,6 +142,9 @@ class HostJoins:
         coded = encode_tile(np.concatenate(columns), join_lengths(stored, rows, lengths))
         out[: len(coded)] = np.frombuffer(coded, np.uint8)
         return len(coded)
+
+    def close(self) -> None:
+        """See Joins; nothing is kept."""
 
 
 def join_lengths(

@@ -86,6 +86,12 @@ class DeviceJoins:
         finally:
             self._rooms.put(room)
 
+    def close(self) -> None:
+        """See Joins; for the thread that joined the last tile, while no other joins."""
+        for _ in range(self._rooms.qsize()):
+            self._rooms.get()
+            self._rooms.put(None)
+
     def _make_room(self) -> _Room:
         with self._opening:
             self._device = self._device or self._open()
