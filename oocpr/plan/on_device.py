@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from oocpr.plan.device import (
     DEVICE_SLOTS,
+    FEWEST_SLOTS,
     DeviceNeed,
     DeviceTiers,
     device_need,
@@ -99,6 +100,8 @@ def plan_on_device(
             joining=joining,
         )
 
+    while slots > FEWEST_SLOTS and needed(sweeps, slots).total > device_memory:
+        slots -= 1
     if rows_in_host and needed(sweeps, slots).total > device_memory:
         sweeps = 1
         while slots > 1 and needed(sweeps, slots).total > device_memory:

@@ -18,6 +18,7 @@ from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
+from oocpr.plan.device import DEVICE_SLOTS, FEWEST_SLOTS
 from oocpr.plan.on_device import plan_on_device
 from oocpr.store.packing import encode_tile
 
@@ -244,6 +245,7 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         least = streaming_plan(store, chosen, 0, 0)
         assert least.device is not None
         assert least.fits
+        assert least.device.slots == DEVICE_SLOTS == FEWEST_SLOTS + 2
         short = plan_on_device(
             facts_of(store),
             stays=False,
@@ -254,7 +256,7 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
             mixing=chosen.mixing,
             memory=PLENTY,
             base=0,
-            device_memory=least.device.need.total - 1,
+            device_memory=least.device.need.total - 2 * store.encoded.max_bytes - 1,
             personalized=False,
         )
         assert not short.fits
