@@ -9,6 +9,7 @@ import numpy as np
 
 from oocpr.errors import DamagedError
 from oocpr.plan.joining import most_bytes
+from oocpr.store.direct import aligned
 from oocpr.store.format import REMEDY
 from oocpr.store.packing import encode_tile
 from oocpr.store.unpacking import decode_tile
@@ -60,7 +61,7 @@ class JoinedTiles:
         rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
         self.max_bytes = most_bytes(tile_edges * most, rows)
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read and check the stored tiles, and write them as one; returns its number of bytes.
 
         Raises
@@ -70,13 +71,13 @@ class JoinedTiles:
         """
         first, last = self._cuts[tile], self._cuts[tile + 1]
         if last - first == 1:
-            return self._tiles.read_into(first, out)
+            return self._tiles.read_into(first, out, direct=direct)
         begin = int(self._rows[first])
         lengths = np.zeros(int(self._rows[last]) - begin + 1, np.int64)
-        buffer = np.empty(self._tiles.max_bytes, np.uint8)
+        buffer = aligned(self._tiles.max_bytes)
         parts = []
         for stored in range(first, last):
-            columns, part = decode_tile(buffer[: self._tiles.read_into(stored, buffer)])
+            columns, part = decode_tile(buffer[: self._tiles.read_into(stored, buffer, direct=direct)])
             row = int(self._rows[stored]) - begin
             owned = int(self._rows[stored + 1]) - begin - row
             if len(part) != owned + 1:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from oocpr.engine.schedule import Arrived, Computed, Read, Schedule
 from oocpr.engine.trace import READ
+from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.trace import Trace
@@ -32,8 +32,8 @@ class TileBytes(Protocol):
     def max_bytes(self) -> int:
         """Bytes of the largest tile."""
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
-        """Read a tile and check its checksum; returns its number of bytes."""
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
+        """Read a tile, past the system's page cache if `direct`, and check its checksum; returns its size."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,6 @@ class Tiles(Protocol):
         """End what is still going on; no pass follows."""
 
 
-def pageable(nbytes: int) -> NDArray[np.uint8]:
-    """Memory as it comes."""
-    return np.empty(nbytes, np.uint8)
-
-
 class TileStream:
     """The tiles of one stripe, pass after pass.
 
@@ -92,9 +87,11 @@ class TileStream:
         Makes what is computed with of a tile's number and its bytes, which lie in the ring; called once for a
         tile that stays, and told so: then it has to copy what it keeps of them.
     allocate
-        Makes a buffer of the ring.
+        Makes a buffer of the ring, which begins with a page.
     trace
         Receives when each tile was read; None for nothing.
+    direct
+        Whether tiles are read past the system's page cache.
     """
 
     def __init__(
@@ -105,8 +102,9 @@ class TileStream:
         slots: int,
         readers: int,
         prepare: Callable[[int, NDArray[np.uint8], bool], Any],
-        allocate: Callable[[int], NDArray[np.uint8]] = pageable,
+        allocate: Callable[[int], NDArray[np.uint8]] = aligned,
         trace: Trace | None = None,
+        direct: bool = False,
     ) -> None:
         self._source = source
         self._tiles = tiles
@@ -117,6 +115,7 @@ class TileStream:
         self._prepare = prepare
         self._allocate = allocate
         self._trace = trace
+        self._direct = direct
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
@@ -164,9 +163,9 @@ class TileStream:
 
     def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> int:
         if self._trace is None:
-            return self._source.read_into(tile, buffer)
+            return self._source.read_into(tile, buffer, direct=self._direct)
         with self._trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
-            return self._source.read_into(tile, buffer)
+            return self._source.read_into(tile, buffer, direct=self._direct)
 
     def _take(self, tile: int, encoded: NDArray[np.uint8]) -> Any:
         """Prepare a tile that has arrived, and keep one that stays."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from oocpr.engine.backends.base import Weighs
 from oocpr.errors import UsageError
+from oocpr.store.direct import PAGE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from oocpr.engine.stream import TileBytes
 
 _CHUNK = 1 << 20
-_FRAME = 16
-"""Bytes before a tile with weights: how many those of the columns are."""
+_FRAME = PAGE
+"""Bytes before a tile with weights, which say how many those of the columns are; both begin with a page, as
+direct reads need it."""
 
 WEIGHING = ("cpu", "reference", "auto")
 """Names of backends that take weighted graphs; ``auto`` is the processor there."""
@@ -109,7 +111,7 @@ class WeightedTiles:
         self._weights = weights
         self.max_bytes = _FRAME + _aligned(columns.max_bytes) + weights.max_bytes
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read and check both; returns their number of bytes with what tells them apart.
 
         Raises
@@ -117,10 +119,10 @@ class WeightedTiles:
         DamagedError
             When bytes are not what was written.
         """
-        size = self._columns.read_into(tile, out[_FRAME:])
-        out[:_FRAME].view(np.uint64)[:] = size
+        size = self._columns.read_into(tile, out[_FRAME:], direct=direct)
+        out[:8].view(np.uint64)[:] = size
         begin = _FRAME + _aligned(size)
-        return begin + self._weights.read_into(tile, out[begin:])
+        return begin + self._weights.read_into(tile, out[begin:], direct=direct)
 
 
 def part(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

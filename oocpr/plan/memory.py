@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oocpr.store.direct import PAGE
+
 READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 """Bytes of one gathered number."""
 
@@ -18,8 +20,6 @@ WEIGHED_EDGE = 20
 """Bytes of an edge of one weighted tile, beside its column: its weight as it is decoded and as it is laid
 out (8 each), and for sweeps inside the tile (4)."""
 
-_FRAME = 16
-
 
 def weighted_tile_bytes(columns: int, weights: int) -> int:
     """Most bytes of a tile with its weights behind it, by the most of both.
@@ -27,9 +27,9 @@ def weighted_tile_bytes(columns: int, weights: int) -> int:
     Examples
     --------
     >>> weighted_tile_bytes(100, 50)
-    178
+    8242
     """
-    return _FRAME + -(-columns // _FRAME) * _FRAME + weights
+    return PAGE + -(-columns // PAGE) * PAGE + weights
 
 
 @dataclass(frozen=True)
