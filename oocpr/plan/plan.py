@@ -267,6 +267,9 @@ def make_plan(
         stripes = default_stripes(facts.edges, facts.tiles)
     cuts = stripe_tiles(facts.tiles, stripes)
     mixed = method == "mixed"
+    small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
+    usual = sweeps_for(facts.local_share, stripes, on_device=on_device, small=small)
+    chosen = (sweeps or usual) if mixed else 1
 
     def need(remembered: int) -> Need:
         return run_need(
@@ -280,6 +283,7 @@ def make_plan(
             mixed=mixed,
             mixing=remembered,
             personalized=personalized,
+            sweeps=chosen,
             weighted=facts.weighted,
         )
 
@@ -287,9 +291,6 @@ def make_plan(
     while remembered and need(remembered).total > memory:
         remembered -= 1
     needed = need(remembered)
-    small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
-    usual = sweeps_for(facts.local_share, stripes, on_device=on_device, small=small)
-    chosen = (sweeps or usual) if mixed else 1
     cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
     left = memory - needed.total - cached * facts.most_tile_bytes
     decoded = cached == facts.tiles and _decoded(facts, mixed) <= left
