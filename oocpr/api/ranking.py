@@ -191,10 +191,10 @@ def pagerank(
         which changes no bit of the ranks. True finds it first where none is kept; None takes one that is
         kept, unless the environment says OOCPR_TUNE=off; False takes the default.
     io
-        How tiles are read that find no room in `memory`: ``"buffered"``, through the system's page cache, from
-        which they come the next time if it holds them still; ``"direct"``, past it, from the disk each time;
-        or ``"auto"``, directly where they are more than that cache can hold and the file system allows it. For
-        a client that is ``"buffered"``. No bit of the ranks depends on it.
+        How tiles are read that find no room in `memory`: ``"buffered"``, through the system's page cache,
+        from which they come the next time if it holds them still; ``"direct"``, past it, from the disk each
+        time; or ``"auto"``, directly where they are more than that cache can hold and the file system allows
+        it. With a client that is ``"buffered"``. No bit of the ranks depends on it.
     trace
         A .json file for a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was
         read, sent to the device and computed. Not for a client or method ``"components"``.

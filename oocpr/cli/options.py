@@ -268,6 +268,6 @@ io_option = click.option(
     default="auto",
     show_default=True,
     metavar="auto|direct|buffered",
-    help="How tiles are read for which --memory has no room: directly from the disk, through the system's page "
-    "cache, or directly where they are more than that cache can hold.",
+    help="How tiles are read for which --memory has no room: directly from the disk, through the system's "
+    "page cache, or directly where they are more than that cache can hold.",
 )

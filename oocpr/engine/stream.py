@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
@@ -132,8 +133,8 @@ class TileStream:
         slots = min(self._slots, len(self._tiles) - len(self._kept))
         ring = [self._allocate(self._source.max_bytes) for _ in range(slots)]
         schedule = Schedule(self._tiles, self._kept.keys(), slots)
-        done: SimpleQueue[tuple[int, Future[int]]] = SimpleQueue()
-        sizes: dict[int, int] = {}
+        done: SimpleQueue[tuple[int, Future[tuple[int, Any]]]] = SimpleQueue()
+        arrived: dict[int, Any] = {}
         waited, total = 0.0, 0
         with ThreadPoolExecutor(self._readers, thread_name_prefix="oocpr-read") as pool:
             actions = schedule.begin()
@@ -149,7 +150,7 @@ class TileStream:
                     if ready.slot is None:
                         compute(ready.tile, self._kept[ready.tile])
                     else:
-                        compute(ready.tile, self._take(ready.tile, ring[ready.slot][: sizes[ready.tile]]))
+                        compute(ready.tile, self._take(ready.tile, arrived.pop(ready.tile)))
                     actions = schedule.on(Computed(ready.tile))
                 elif schedule.done:
                     return PassTraffic(total, waited)
@@ -157,19 +158,22 @@ class TileStream:
                     begun = time.perf_counter()
                     tile, future = done.get()
                     waited += time.perf_counter() - begun
-                    sizes[tile] = future.result()
-                    total += sizes[tile]
+                    size, arrived[tile] = future.result()
+                    total += size
                     actions = schedule.on(Arrived(tile))
 
-    def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> int:
-        if self._trace is None:
-            return self._source.read_into(tile, buffer, direct=self._direct)
-        with self._trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
-            return self._source.read_into(tile, buffer, direct=self._direct)
+    def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> tuple[int, Any]:
+        """Read a tile; returns its size, and it prepared or, where it stays, its bytes."""
+        trace = self._trace
+        with nullcontext() if trace is None else trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
+            size = self._source.read_into(tile, buffer, direct=self._direct)
+        encoded = buffer[:size]
+        # What takes no memory is done while others are computed.
+        return size, encoded if tile in self._resident else self._prepare(tile, encoded, False)
 
-    def _take(self, tile: int, encoded: NDArray[np.uint8]) -> Any:
-        """Prepare a tile that has arrived, and keep one that stays."""
+    def _take(self, tile: int, arrived: Any) -> Any:
+        """Prepare a tile that stays, and keep it."""
         if tile not in self._resident:
-            return self._prepare(tile, encoded, False)
-        self._kept[tile] = prepared = self._prepare(tile, encoded, True)
+            return arrived
+        self._kept[tile] = prepared = self._prepare(tile, arrived, True)
         return prepared

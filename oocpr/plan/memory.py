@@ -22,7 +22,7 @@ out (8 each), and for sweeps inside the tile (4)."""
 
 
 def weighted_tile_bytes(columns: int, weights: int) -> int:
-    """Most bytes of a tile with its weights behind it, by the most of both.
+    """Most bytes of a tile with its weights behind it where they are read to, by the most of both.
 
     Examples
     --------
@@ -48,9 +48,9 @@ class Need:
     reads
         The last push as it was made and, with the proposal, as other rows read it, for all nodes.
     scratch
-        Of one tile: columns (4 an edge) and weights (WEIGHED_EDGE); sums (20 a row) and where the links of a row
-        with links are (12). Where a tile is swept on its own, its columns twice more (8 an edge), and seats of
-        its rows (40).
+        Of one tile: columns (4 an edge) and weights (WEIGHED_EDGE); sums (20 a row), and where the links of a
+        row that has some are (12). Where a tile is swept on its own, its columns twice more (8 an edge), and
+        seats of its rows (40).
     ring
         Buffers through which tiles pass that stay in the store.
     """

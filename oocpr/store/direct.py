@@ -53,7 +53,7 @@ def takes_direct_reads(path: str) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | _FLAG)
         try:
-            os.preadv(descriptor, [aligned(PAGE)], 0)
+            os.preadv(descriptor, [aligned(PAGE).data], 0)
         finally:
             os.close(descriptor)
     except OSError:

@@ -90,9 +90,7 @@ class CudaTileStream:
         kept = on_device | in_host
         # What is sent from elsewhere may be read into any memory.
         allocate = device.pinned if len(kept) < len(tiles) else aligned
-        self._host = TileStream(
-            source, tiles, kept, buffers, readers, self._prepare, allocate, trace, direct
-        )
+        self._host = TileStream(source, tiles, kept, buffers, readers, self._prepare, allocate, trace, direct)
         self._trace = None if trace is None else DeviceTrace(device, trace)
         passing = len(tiles) - len(on_device)
         most = source.max_bytes if passing else 0
