@@ -5,6 +5,9 @@ from __future__ import annotations
 RING_SLOTS = 4
 """Buffers of a stripe's ring: one computed, one ready, two being read."""
 
+READERS = 2
+"""Threads that read a stripe's tiles through the page cache, which takes a processor to copy them."""
+
 IO = ("auto", "direct", "buffered")
 """How tiles are read: past the system's page cache, through it, or as `wants_direct` says."""
 
@@ -55,3 +58,24 @@ def wants_direct(io: str, streamed: int, room: int) -> bool:
     (True, False)
     """
     return io == "direct" or (io == "auto" and streamed > room)
+
+
+def reading_threads(cores: int, *, past_cache: bool) -> int:
+    """How many threads read a stripe's tiles.
+
+    Parameters
+    ----------
+    cores
+        Of the machine.
+    past_cache
+        Whether tiles are read in every pass, and directly: then a thread waits for the disk, not for a
+        processor, and the disk wants several reads at once.
+
+    Examples
+    --------
+    >>> reading_threads(1, past_cache=False), reading_threads(8, past_cache=False)
+    (1, 2)
+    >>> reading_threads(1, past_cache=True)
+    4
+    """
+    return RING_SLOTS if past_cache else min(READERS, cores)

@@ -12,6 +12,7 @@ their own::
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PAGE = 4096
 """What addresses, offsets and lengths are multiples of; of a power of two as large as any disk's blocks."""
 
+_HUGE = 2 << 20
+
 _FLAG = getattr(os, "O_DIRECT", 0)
 """0 on systems that have no such reads."""
 
@@ -32,14 +35,24 @@ _FLAG = getattr(os, "O_DIRECT", 0)
 def aligned(nbytes: int) -> NDArray[np.uint8]:
     """Make memory that can be read into directly: its address is a multiple of PAGE.
 
+    As much of it as may be lies in huge pages: the system cuts a direct read into pieces by the number of its
+    pages, and tiles of two megabytes were read a third faster.
+
     Examples
     --------
     >>> memory = aligned(5000)
     >>> memory.size, memory.ctypes.data % PAGE
     (5000, 0)
     """
-    room = np.empty(nbytes + PAGE, np.uint8)
-    begin = -room.ctypes.data % PAGE
+    huge = nbytes // _HUGE * _HUGE
+    if not huge or not hasattr(mmap, "MADV_HUGEPAGE"):
+        room = np.empty(nbytes + PAGE, np.uint8)
+        begin = -room.ctypes.data % PAGE
+        return room[begin : begin + nbytes]
+    mapped = mmap.mmap(-1, nbytes + _HUGE)
+    room = np.frombuffer(mapped, np.uint8)
+    begin = -room.ctypes.data % _HUGE
+    mapped.madvise(mmap.MADV_HUGEPAGE, begin, huge)
     return room[begin : begin + nbytes]
 
 
