@@ -65,8 +65,8 @@ def disk(file: Path, depth: int) -> dict[str, Any]:
     return {"seconds": seconds, "gb_per_second": size / seconds / 1e9, "read_bytes": read_bytes() - before}
 
 
-def tiles(store: Path, io: str) -> dict[str, Any]:
-    """Stream all tiles as a run does, a gibibyte and more of them, checksums verified; compute nothing."""
+def tiles(store: Path, io: str, least: int) -> dict[str, Any]:
+    """Stream all tiles as a run does, at least so many bytes, checksums verified; compute nothing."""
     from oocpr.engine.stream import TileStream
     from oocpr.engine.weighing import tiles_of
     from oocpr.plan.tiers import RING_SLOTS, reading_threads
@@ -87,7 +87,7 @@ def tiles(store: Path, io: str) -> dict[str, Any]:
     streamed = stream(opened.tiles)
     size = 0
     # As much as of the disk alone, which may be faster for the first moments.
-    while size < 1 << 30:
+    while size < least:
         if io != "direct":
             forget(store)
         size += streamed.run(lambda *_: None).bytes_read
@@ -199,14 +199,14 @@ def main() -> None:
     paths = {"file": Path, "store": Path, "out": Path, "folder": Path, "ranks": Path, "reference": Path}
     for kind, words in {
         "disk": ("file", "depth"),
-        "tiles": ("store", "io"),
+        "tiles": ("store", "io", "least"),
         "rank": ("store", "memory", "io", "method", "out"),
         "dask": ("folder", "iterations", "reference"),
         "error": ("ranks", "reference"),
     }.items():
         program = kinds.add_parser(kind)
         for word in words:
-            convert: Any = int if word in ("depth", "iterations") else paths.get(word, str)
+            convert: Any = int if word in ("depth", "iterations", "least") else paths.get(word, str)
             program.add_argument(word, type=convert)
     chosen = vars(parser.parse_args())
     programs: dict[str, Any] = {"disk": disk, "tiles": tiles, "rank": rank, "dask": dask, "error": error}

@@ -19,9 +19,6 @@ from typing import Any
 from machine import describe
 
 MEMORY = "640MiB"
-DISK_BYTES = 1 << 30
-"""Of the file that the disk is measured with."""
-
 MAKE = """
 import sys
 from pathlib import Path
@@ -133,7 +130,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
             note(f"disk, {depth} in flight", run("disk", cache / "disk", depth))
         for name, store in {**graphs, "weighted": weighted}.items():
             for io in ("direct", "buffered"):
-                note(f"tiles {name}, {io}", run("tiles", store, io))
+                note(f"tiles {name}, {io}", run("tiles", store, io, chosen.bytes))
         for name, words in plans.items():
             out = cache / "ranks.parquet"
             one = run("rank", *words, out)
@@ -155,6 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, default=23)
     parser.add_argument("--weighted-memory", default="560MiB", help="for the weighted graph, half as large")
+    parser.add_argument("--bytes", type=int, default=1 << 30, help="to read where the disk is measured")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--peer-times", type=int, default=2)
     parser.add_argument("--cache", type=Path, required=True, help="folder on the disk to be measured")
@@ -163,7 +161,7 @@ def main() -> None:
     chosen.cache.mkdir(parents=True, exist_ok=True)
     # In a process of its own: a child's peak of memory begins with what its parent holds.
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    words = [sys.executable, "-c", MAKE, str(chosen.scale), str(chosen.cache), str(DISK_BYTES)]
+    words = [sys.executable, "-c", MAKE, str(chosen.scale), str(chosen.cache), str(chosen.bytes)]
     subprocess.run(words, env=environment, check=True)
     found = measure(chosen)
     settings = {"scale": chosen.scale, "memory": MEMORY, "weighted_memory": chosen.weighted_memory}
