@@ -355,7 +355,7 @@ def _summary(run: Report) -> str:
 
 def _read(run: Report) -> str:
     """How much came from the store, where it was more than once through."""
-    if run.bytes_read <= run.bytes_per_edge * run.edges:
+    if run.bytes_read < 1.01 * run.bytes_per_edge * run.edges:
         return ""
     rate = format_bytes(int(run.bytes_read / (run.seconds - run.compile_seconds)))
     how = "directly" if run.direct else "through the page cache"
