@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -293,6 +294,41 @@ def test_a_plan_predicts_and_fits(graph: oocpr.Graph) -> None:
     assert plan.seconds is not None
     assert plan.seconds > 0
     assert oocpr.plan(graph.path, memory="10MiB").fits is False
+
+
+@pytest.mark.parametrize(("room", "direct"), [(2**40, False), (0, True)])
+def test_tiles_are_read_directly_where_the_page_cache_is_smaller(
+    graph: oocpr.Graph, monkeypatch: pytest.MonkeyPatch, room: int, direct: bool
+) -> None:
+    if not graph.store.takes_direct_reads():
+        pytest.skip("the file system of temporary files takes no direct reads")
+    given = 2**30
+    monkeypatch.setattr("oocpr.api.choices.whole_memory", lambda: given + room)
+    asked: dict[str, Any] = {"method": "residual", "memory": given}
+    monkeypatch.setattr(import_module("oocpr.plan.plan"), "kept_tiles", lambda *_: 0)
+    assert oocpr.plan(graph, **asked).direct == direct
+    assert ("directly" in str(oocpr.plan(graph, **asked))) == direct
+    chosen, buffered = oocpr.pagerank(graph, **asked), oocpr.pagerank(graph, **asked, io="buffered")
+    assert chosen.run is not None
+    assert buffered.run is not None
+    assert (chosen.run.direct, buffered.run.direct) == (direct, False)
+    assert (chosen.to_numpy() == buffered.to_numpy()).all()
+
+
+def test_direct_reads_that_cannot_be_had_are_refused(
+    graph: oocpr.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_url = oocpr.open_graph(f"file://{Path(graph.path).resolve()}")
+    for work in (oocpr.plan, oocpr.pagerank):
+        with pytest.raises(UsageError, match=r"does not take direct reads\. Use io buffered"):
+            work(by_url, io="direct")
+        with pytest.raises(UsageError, match=r"io 'fast' is not known\. Use one of auto, direct, buffered"):
+            work(graph, io="fast")
+    monkeypatch.setattr("oocpr.api.choices.whole_memory", lambda: 0)
+    monkeypatch.setattr(import_module("oocpr.plan.plan"), "kept_tiles", lambda *_: 0)
+    ranks = oocpr.pagerank(by_url, method="residual")
+    assert ranks.run is not None
+    assert ranks.run.direct is False
 
 
 def test_a_run_that_gives_up_says_so(graph: oocpr.Graph, adjacency: coo_array) -> None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oocpr.api.machine import KERNEL_BYTES, available_memory
+from oocpr.api.machine import KERNEL_BYTES, available_memory, whole_memory
 from oocpr.errors import UsageError
 from oocpr.ingest.budget import resident
 from oocpr.units import parse_bytes
@@ -59,6 +59,7 @@ def plan_run(
     base: int,
     device_memory: str | int | None = None,
     rates: Rates | None = None,
+    io: str = "auto",
 ) -> tuple[Settings, Plan, RankedStore]:
     """Plan a run on an open graph; returns the graph as the run is to read it, too.
 
@@ -76,11 +77,13 @@ def plan_run(
         Most bytes of a CUDA device; None for what it has free.
     rates
         Measured rates, to predict the time.
+    io
+        One of `oocpr.plan.tiers.IO`.
 
     Raises
     ------
     UsageError
-        For what the graph, the method and the device do not go with.
+        For what the graph, the method, the device and the file system do not go with.
     """
     from oocpr.engine.backends.cuda_device import is_cuda
     from oocpr.engine.weighing import check_weighted
@@ -113,7 +116,7 @@ def plan_run(
             personalized=personalized,
             rates=rates,
         )
-        return settings, plan, store
+        return settings, _with_io(plan, io, graph.store, alone), store
     plan = make_plan(
         facts,
         method=settings.method,
@@ -129,7 +132,24 @@ def plan_run(
         on_device=on_device,
         rates=rates,
     )
-    return settings, plan, graph.store
+    return settings, _with_io(plan, io, graph.store, alone), graph.store
+
+
+def _with_io(plan: Plan, io: str, store: GraphStore, alone: bool) -> Plan:
+    """Decide how a run reads its tiles."""
+    from oocpr.plan.tiers import IO, wants_direct
+    from oocpr.store.direct import refusal
+
+    if io not in IO:
+        raise UsageError(f"io {io!r} is not known.", f"Use one of {', '.join(IO)}.")
+    # What workers have of memory beside what Dask gives them is not known here.
+    streamed = plan.streamed_bytes if alone else 0
+    direct = wants_direct(io, streamed, whole_memory() - plan.memory)
+    if direct and not store.takes_direct_reads():
+        if io == "direct":
+            raise refusal(store.path)
+        direct = False
+    return replace(plan, direct=direct)
 
 
 def process_bytes(graph: Graph) -> int:

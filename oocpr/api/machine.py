@@ -18,6 +18,17 @@ def available_memory() -> int:
     >>> 2**20 < available_memory() < 2**50
     True
     """
+    return whole_memory() * 4 // 5
+
+
+def whole_memory() -> int:
+    """What this process and the cache of the files that it reads may come to hold together.
+
+    Examples
+    --------
+    >>> whole_memory() > available_memory()
+    True
+    """
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     most = resident() + free
@@ -26,4 +37,4 @@ def available_memory() -> int:
         text = limit.read_text().strip() if limit.is_file() else "max"
         if text != "max":
             most = min(most, int(text))
-    return most * 4 // 5
+    return most

@@ -42,6 +42,7 @@ def plan(
     threads: int | None = None,
     device: str = "cpu",
     kernel: str | None = None,
+    io: str = "auto",
 ) -> Plan:
     """Say what a run would need and take, before it starts; the time comes from a probe of a second.
 
@@ -49,7 +50,7 @@ def plan(
     ----------
     graph
         A `Graph`, or the path of a store.
-    damping, tol, method, reads, stop, memory, stripes, threads, device, kernel
+    damping, tol, method, reads, stop, memory, device_memory, stripes, threads, device, kernel, io
         As for `pagerank`.
     personalized
         Whether the teleport vector would be given.
@@ -89,6 +90,7 @@ def plan(
         device=device,
         device_memory=device_memory,
         base=base,
+        io=io,
     )
     if not made.fits:
         return made
@@ -106,6 +108,7 @@ def plan(
         device_memory=device_memory,
         base=base,
         rates=rates,
+        io=io,
     )
     return timed
 
@@ -130,6 +133,7 @@ def pagerank(
     device: str = "cpu",
     kernel: str | None = None,
     tune: bool | None = None,
+    io: str = "auto",
     trace: str | os.PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> Ranks:
@@ -186,6 +190,11 @@ def pagerank(
         Whether a CUDA device takes the shape of the kernel that `oocpr.tune` found fastest for such graphs,
         which changes no bit of the ranks. True finds it first where none is kept; None takes one that is
         kept, unless the environment says OOCPR_TUNE=off; False takes the default.
+    io
+        How tiles are read that find no room in `memory`: ``"buffered"``, through the system's page cache,
+        from which they come the next time if it holds them still; ``"direct"``, past it, from the disk each
+        time; or ``"auto"``, directly where they are more than that cache can hold and the file system allows
+        it. With a client that is ``"buffered"``. No bit of the ranks depends on it.
     trace
         A .json file for a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was
         read, sent to the device and computed. Not for a client or method ``"components"``.
@@ -246,6 +255,7 @@ def pagerank(
         device_memory=device_memory,
         alone=client is None,
         base=process_bytes(opened),
+        io=io,
     )
     _LOG.info("plan of the run:\n%s", made)
     if tune:
@@ -276,6 +286,7 @@ def pagerank(
         dangling=dangling,
         personalized=teleport is not None,
         compile_seconds=compilation.seconds,
+        direct=made.direct,
         busy=None if timeline is None else timeline.busy(),
     )
     return Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)

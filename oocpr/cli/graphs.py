@@ -14,6 +14,7 @@ from oocpr.cli.options import (
     device_options,
     emit,
     emit_json,
+    io_option,
     json_option,
     options,
     tell_notices,
@@ -321,6 +322,7 @@ def info(graph: str, json_path: str | None) -> None:
     "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
 )
 @click.option("--stripes", type=int, metavar="N", help="Parts of the graph that advance side by side.")
+@io_option
 @device_options
 @json_option("the plan")
 def plan(graph: str, json_path: str | None, **parameters: Any) -> None:

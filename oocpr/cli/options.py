@@ -262,3 +262,13 @@ def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="What computes; auto is a CUDA device where one can be used.",
     )
     return device(memory(command))
+
+
+io_option = click.option(
+    "--io",
+    default="auto",
+    show_default=True,
+    metavar="auto|direct|buffered",
+    help="How tiles are read for which --memory has no room: directly from the disk, through the system's "
+    "page cache, or directly where they are more than that cache can hold.",
+)

@@ -18,6 +18,7 @@ from oocpr.cli.options import (
     device_options,
     emit,
     emit_json,
+    io_option,
     json_option,
     naming_stdout,
     tell_notices,
@@ -109,6 +110,7 @@ _WORTH_SAYING = 0.1
     help="Parts of the graph that advance side by side.  [default: by size]",
 )
 @click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores]")
+@io_option
 @device_options
 @click.option(
     "--kernel",
@@ -347,8 +349,17 @@ def _summary(run: Report) -> str:
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
-        f"{_bound_by(run)}"
+        f"{_read(run)}{_bound_by(run)}"
     )
+
+
+def _read(run: Report) -> str:
+    """How much came from the store, where it was more than once through."""
+    if run.bytes_read < 1.01 * run.bytes_per_edge * run.edges:
+        return ""
+    rate = format_bytes(int(run.bytes_read / (run.seconds - run.compile_seconds)))
+    how = "directly" if run.direct else "through the page cache"
+    return f"read from the store: {format_bytes(run.bytes_read)} {how}, {rate}/s\n"
 
 
 def _bound_by(run: Report) -> str:

@@ -12,6 +12,7 @@ from oocpr.engine.backends.base import StripeSpec
 from oocpr.engine.backends.cuda_device import is_cuda, open_device
 from oocpr.errors import UsageError
 from oocpr.plan.model import SMALL_EDGES
+from oocpr.plan.tiers import reading_threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +84,9 @@ class Job:
     @property
     def readers(self) -> int:
         """Threads that read tiles for one stripe."""
-        return 2 if (os.cpu_count() or 1) > 1 else 1
+        return reading_threads(
+            os.cpu_count() or 1, past_cache=self.plan.direct and self.plan.streamed_bytes > 0
+        )
 
     def make_backend(self) -> Backend:
         """Return what computes the run in this process."""

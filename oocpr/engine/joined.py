@@ -9,6 +9,7 @@ import numpy as np
 
 from oocpr.errors import DamagedError
 from oocpr.plan.joining import most_bytes
+from oocpr.store.direct import aligned
 from oocpr.store.format import REMEDY
 from oocpr.store.packing import encode_tile
 from oocpr.store.unpacking import decode_tile
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 class Joins(Protocol):
     """Makes one tile of several."""
 
-    def join(self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
+    def join(
+        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
+    ) -> int:
         """Read and check stored tiles, and write them as one.
 
         Parameters
@@ -36,6 +39,8 @@ class Joins(Protocol):
             First owned row of each, and of the next one.
         out
             Receives the bytes that :func:`oocpr.store.packing.encode_tile` makes of their links.
+        direct
+            Whether stored tiles are read past the system's page cache.
 
         Returns
         -------
@@ -99,7 +104,7 @@ class JoinedTiles:
         rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
         self.max_bytes = most_bytes(tile_edges * most, rows)
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read and check the stored tiles, and write them as one; returns its number of bytes.
 
         Raises
@@ -109,9 +114,10 @@ class JoinedTiles:
         """
         first, last = self._cuts[tile], self._cuts[tile + 1]
         if last - first == 1:
-            size = self._tiles.read_into(first, out)
+            size = self._tiles.read_into(first, out, direct=direct)
         else:
-            size = self._joins.join(range(first, last), self._rows[first : last + 1], out)
+            rows = self._rows[first : last + 1]
+            size = self._joins.join(range(first, last), rows, out, direct=direct)
         # Joined tiles stay somewhere, so as a rule none is made again.
         self._left.discard(tile)
         if not self._left:
@@ -131,12 +137,14 @@ class HostJoins:
     def __init__(self, tiles: TileBytes) -> None:
         self._tiles = tiles
 
-    def join(self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
+    def join(
+        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
+    ) -> int:
         """See Joins."""
-        buffer = np.empty(self._tiles.max_bytes, np.uint8)
+        buffer = aligned(self._tiles.max_bytes)
         columns, lengths = [], []
         for tile in stored:
-            found, of_rows = decode_tile(buffer[: self._tiles.read_into(tile, buffer)])
+            found, of_rows = decode_tile(buffer[: self._tiles.read_into(tile, buffer, direct=direct)])
             columns.append(found)
             lengths.append(of_rows)
         coded = encode_tile(np.concatenate(columns), join_lengths(stored, rows, lengths))

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from oocpr.engine.schedule import Arrived, Computed, Read, Schedule
 from oocpr.engine.trace import READ
+from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.trace import Trace
@@ -32,8 +33,8 @@ class TileBytes(Protocol):
     def max_bytes(self) -> int:
         """Bytes of the largest tile."""
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
-        """Read a tile and check its checksum; returns its number of bytes."""
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
+        """Read a tile, past the system's page cache if `direct`, and check its checksum; returns its size."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,6 @@ class Tiles(Protocol):
         """End what is still going on; no pass follows."""
 
 
-def pageable(nbytes: int) -> NDArray[np.uint8]:
-    """Memory as it comes."""
-    return np.empty(nbytes, np.uint8)
-
-
 class TileStream:
     """The tiles of one stripe, pass after pass.
 
@@ -92,9 +88,11 @@ class TileStream:
         Makes what is computed with of a tile's number and its bytes, which lie in the ring; called once for a
         tile that stays, and told so: then it has to copy what it keeps of them.
     allocate
-        Makes a buffer of the ring.
+        Makes a buffer of the ring, which begins with a page.
     trace
         Receives when each tile was read; None for nothing.
+    direct
+        Whether tiles are read past the system's page cache.
     """
 
     def __init__(
@@ -105,8 +103,9 @@ class TileStream:
         slots: int,
         readers: int,
         prepare: Callable[[int, NDArray[np.uint8], bool], Any],
-        allocate: Callable[[int], NDArray[np.uint8]] = pageable,
+        allocate: Callable[[int], NDArray[np.uint8]] = aligned,
         trace: Trace | None = None,
+        direct: bool = False,
     ) -> None:
         self._source = source
         self._tiles = tiles
@@ -117,6 +116,7 @@ class TileStream:
         self._prepare = prepare
         self._allocate = allocate
         self._trace = trace
+        self._direct = direct
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
@@ -133,8 +133,8 @@ class TileStream:
         slots = min(self._slots, len(self._tiles) - len(self._kept))
         ring = [self._allocate(self._source.max_bytes) for _ in range(slots)]
         schedule = Schedule(self._tiles, self._kept.keys(), slots)
-        done: SimpleQueue[tuple[int, Future[int]]] = SimpleQueue()
-        sizes: dict[int, int] = {}
+        done: SimpleQueue[tuple[int, Future[tuple[int, Any]]]] = SimpleQueue()
+        arrived: dict[int, Any] = {}
         waited, total = 0.0, 0
         with ThreadPoolExecutor(self._readers, thread_name_prefix="oocpr-read") as pool:
             actions = schedule.begin()
@@ -150,7 +150,7 @@ class TileStream:
                     if ready.slot is None:
                         compute(ready.tile, self._kept[ready.tile])
                     else:
-                        compute(ready.tile, self._take(ready.tile, ring[ready.slot][: sizes[ready.tile]]))
+                        compute(ready.tile, self._take(ready.tile, arrived.pop(ready.tile)))
                     actions = schedule.on(Computed(ready.tile))
                 elif schedule.done:
                     return PassTraffic(total, waited)
@@ -158,19 +158,22 @@ class TileStream:
                     begun = time.perf_counter()
                     tile, future = done.get()
                     waited += time.perf_counter() - begun
-                    sizes[tile] = future.result()
-                    total += sizes[tile]
+                    size, arrived[tile] = future.result()
+                    total += size
                     actions = schedule.on(Arrived(tile))
 
-    def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> int:
-        if self._trace is None:
-            return self._source.read_into(tile, buffer)
-        with self._trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
-            return self._source.read_into(tile, buffer)
+    def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> tuple[int, Any]:
+        """Read a tile; returns its size, and it prepared or, where it stays, its bytes."""
+        trace = self._trace
+        with nullcontext() if trace is None else trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
+            size = self._source.read_into(tile, buffer, direct=self._direct)
+        encoded = buffer[:size]
+        # What takes no memory is done while others are computed.
+        return size, encoded if tile in self._resident else self._prepare(tile, encoded, False)
 
-    def _take(self, tile: int, encoded: NDArray[np.uint8]) -> Any:
-        """Prepare a tile that has arrived, and keep one that stays."""
+    def _take(self, tile: int, arrived: Any) -> Any:
+        """Prepare a tile that stays, and keep it."""
         if tile not in self._resident:
-            return self._prepare(tile, encoded, False)
-        self._kept[tile] = prepared = self._prepare(tile, encoded, True)
+            return arrived
+        self._kept[tile] = prepared = self._prepare(tile, arrived, True)
         return prepared

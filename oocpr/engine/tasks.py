@@ -107,6 +107,7 @@ def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpe
             readers=job.readers,
             buffers=RING_SLOTS,
             trace=job.trace,
+            direct=plan.direct,
         )
 
     def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
@@ -114,7 +115,14 @@ def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpe
         return prepare_tile(backend, kept, job.unit, spec.nodes, stays and plan.decoded)
 
     return TileStream(
-        tiles_of(store), tiles, plan.resident(index), RING_SLOTS, job.readers, prepare, trace=job.trace
+        tiles_of(store),
+        tiles,
+        plan.resident(index),
+        RING_SLOTS,
+        job.readers,
+        prepare,
+        trace=job.trace,
+        direct=plan.direct,
     )
 
 

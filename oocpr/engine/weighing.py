@@ -14,6 +14,7 @@ import numpy as np
 
 from oocpr.engine.backends.base import Weighs
 from oocpr.errors import UsageError
+from oocpr.store.direct import PAGE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20
 _FRAME = 16
-"""Bytes before a tile with weights: how many those of the columns are."""
+"""Bytes before a tile with weights: how many those of the columns are, and of what both begin at a
+multiple."""
 
 WEIGHING = ("cpu", "reference", "auto")
 """Names of backends that take weighted graphs; ``auto`` is the processor there."""
@@ -107,9 +109,9 @@ class WeightedTiles:
     def __init__(self, columns: TileBytes, weights: TileBytes) -> None:
         self._columns = columns
         self._weights = weights
-        self.max_bytes = _FRAME + _aligned(columns.max_bytes) + weights.max_bytes
+        self.max_bytes = _behind(columns.max_bytes, PAGE) + weights.max_bytes
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read and check both; returns their number of bytes with what tells them apart.
 
         Raises
@@ -117,16 +119,17 @@ class WeightedTiles:
         DamagedError
             When bytes are not what was written.
         """
-        size = self._columns.read_into(tile, out[_FRAME:])
-        out[:_FRAME].view(np.uint64)[:] = size
-        begin = _FRAME + _aligned(size)
-        return begin + self._weights.read_into(tile, out[begin:])
+        step = PAGE if direct else _FRAME
+        size = self._columns.read_into(tile, out[step:], direct=direct)
+        out[:_FRAME].view(np.uint64)[:] = size, step
+        begin = _behind(size, step)
+        return begin + self._weights.read_into(tile, out[begin:], direct=direct)
 
 
 def part(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Part the bytes of a tile with weights into those of its columns and of its weights."""
-    size = int(encoded[:8].view(np.uint64)[0])
-    return encoded[_FRAME : _FRAME + size], encoded[_FRAME + _aligned(size) :]
+    size, step = encoded[:_FRAME].view(np.uint64).tolist()
+    return encoded[step : step + size], encoded[_behind(size, step) :]
 
 
 def per_link(store: RankedStore, unit: Unit | None, spec: StripeSpec) -> NDArray[Any]:
@@ -180,5 +183,6 @@ def check_weighted(method: str, backend: str | Backend) -> None:
         raise UsageError(f"the graph is weighted, which {backend} does not take yet.", "Use device cpu.")
 
 
-def _aligned(size: int) -> int:
-    return -(-size // _FRAME) * _FRAME
+def _behind(size: int, step: int) -> int:
+    """Where weights begin behind so many bytes of columns."""
+    return step + -(-size // step) * step

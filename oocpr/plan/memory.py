@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oocpr.store.direct import PAGE
+
 READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 """Bytes of one gathered number."""
 
@@ -18,18 +20,16 @@ WEIGHED_EDGE = 20
 """Bytes of an edge of one weighted tile, beside its column: its weight as it is decoded and as it is laid
 out (8 each), and for sweeps inside the tile (4)."""
 
-_FRAME = 16
-
 
 def weighted_tile_bytes(columns: int, weights: int) -> int:
-    """Most bytes of a tile with its weights behind it, by the most of both.
+    """Most bytes of a tile with its weights behind it where they are read to, by the most of both.
 
     Examples
     --------
     >>> weighted_tile_bytes(100, 50)
-    178
+    8242
     """
-    return _FRAME + -(-columns // _FRAME) * _FRAME + weights
+    return PAGE + -(-columns // PAGE) * PAGE + weights
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,9 @@ class Need:
     reads
         The last push as it was made and, with the proposal, as other rows read it, for all nodes.
     scratch
-        Of one tile: columns (4 an edge), when mixing those inside the tile twice more (8 an edge), and
-        weights (WEIGHED_EDGE); sums (36) and places (28) a row.
+        Of one tile: columns (4 an edge) and weights (WEIGHED_EDGE); sums (20 a row), and where the links of a
+        row that has some are (12). Where a tile is swept on its own, its columns twice more (8 an edge), and
+        seats of its rows (40).
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -79,6 +80,7 @@ def run_need(
     mixed: bool,
     mixing: int,
     personalized: bool,
+    sweeps: int = 1,
     weighted: bool = False,
 ) -> Need:
     """Bytes of a run in one process.
@@ -95,7 +97,10 @@ def run_need(
     >>> weighted.vectors, weighted.ring, weighted.scratch - need.scratch == 64 * 20 + 3 * PADDING
     (28000, 800, True)
     """
-    scratch = tile_edges * (12 if mixed else 4) + (most_tile_rows + 1) * 64 + (PADDING if mixed else 0)
+    rows = most_tile_rows + 1
+    scratch = tile_edges * 4 + rows * 20 + min(rows, tile_edges) * 12
+    if mixed and sweeps > 1:
+        scratch += tile_edges * 8 + rows * 40 + PADDING
     return Need(
         base=base,
         vectors=nodes * (8 + 8 + (8 if weighted else 4) + (4 if mixed else 0) + (8 if personalized else 0)),

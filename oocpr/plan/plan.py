@@ -81,6 +81,8 @@ class Plan:
         Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
     device
         What stays where on the one CUDA device that computes; None for anything else.
+    direct
+        Whether tiles are read past the system's page cache.
     """
 
     facts: GraphFacts
@@ -97,6 +99,7 @@ class Plan:
     seconds: float | None
     proposals: bool = True
     device: DeviceTiers | None = None
+    direct: bool = False
 
     @property
     def fits(self) -> bool:
@@ -182,6 +185,7 @@ class Plan:
             "sweeps": self.sweeps,
             "passes": self.passes,
             "passes_per_byte": self.gathers * self.facts.edges / max(1, self.facts.column_bytes),
+            "direct": self.direct,
             "predicted_seconds": self.seconds,
         }
 
@@ -207,7 +211,7 @@ class Plan:
             ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
             ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
             *([] if self.device is None else self.device.rows(facts.tiles)),
-            ("from the store", f"{format_bytes(self.streamed_bytes)} a pass"),
+            ("from the store", f"{format_bytes(self.streamed_bytes)} a pass{', directly' * self.direct}"),
             ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
             ("passes", f"about {self.passes}"),
             ("time", "not predicted" if self.seconds is None else f"about {format_seconds(self.seconds)}"),
@@ -263,6 +267,9 @@ def make_plan(
         stripes = default_stripes(facts.edges, facts.tiles)
     cuts = stripe_tiles(facts.tiles, stripes)
     mixed = method == "mixed"
+    small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
+    usual = sweeps_for(facts.local_share, stripes, on_device=on_device, small=small)
+    chosen = (sweeps or usual) if mixed else 1
 
     def need(remembered: int) -> Need:
         return run_need(
@@ -276,6 +283,7 @@ def make_plan(
             mixed=mixed,
             mixing=remembered,
             personalized=personalized,
+            sweeps=chosen,
             weighted=facts.weighted,
         )
 
@@ -283,9 +291,6 @@ def make_plan(
     while remembered and need(remembered).total > memory:
         remembered -= 1
     needed = need(remembered)
-    small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
-    usual = sweeps_for(facts.local_share, stripes, on_device=on_device, small=small)
-    chosen = (sweeps or usual) if mixed else 1
     cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
     left = memory - needed.total - cached * facts.most_tile_bytes
     decoded = cached == facts.tiles and _decoded(facts, mixed) <= left

@@ -5,6 +5,12 @@ from __future__ import annotations
 RING_SLOTS = 4
 """Buffers of a stripe's ring: one computed, one ready, two being read."""
 
+READERS = 2
+"""Threads that read a stripe's tiles through the page cache, which takes a processor to copy them."""
+
+IO = ("auto", "direct", "buffered")
+"""How tiles are read: past the system's page cache, through it, or as `wants_direct` says."""
+
 
 def kept_tiles(tiles: int, tile_bytes: int, budget: int) -> int:
     """How many tiles of at most `tile_bytes` fit into `budget` bytes.
@@ -29,3 +35,47 @@ def spread_evenly(first: int, last: int, kept: int) -> frozenset[int]:
     return frozenset(
         first + tile for tile in range(tiles) if (tile + 1) * kept // tiles > tile * kept // tiles
     )
+
+
+def wants_direct(io: str, streamed: int, room: int) -> bool:
+    """Whether tiles should be read past the system's page cache.
+
+    What is read in every pass and in the same order finds nothing of itself in a cache that is smaller: then
+    the cache costs a copy, and what it held before.
+
+    Parameters
+    ----------
+    io
+        One of IO.
+    streamed
+        Bytes that are read in every pass.
+    room
+        Bytes that the cache may come to hold.
+
+    Examples
+    --------
+    >>> wants_direct("auto", 3 * 2**30, 2**30), wants_direct("auto", 2**30, 3 * 2**30)
+    (True, False)
+    """
+    return io == "direct" or (io == "auto" and streamed > room)
+
+
+def reading_threads(cores: int, *, past_cache: bool) -> int:
+    """How many threads read a stripe's tiles.
+
+    Parameters
+    ----------
+    cores
+        Of the machine.
+    past_cache
+        Whether tiles are read in every pass, and directly: then a thread waits for the disk, not for a
+        processor, and the disk wants several reads at once.
+
+    Examples
+    --------
+    >>> reading_threads(1, past_cache=False), reading_threads(8, past_cache=False)
+    (1, 2)
+    >>> reading_threads(1, past_cache=True)
+    4
+    """
+    return RING_SLOTS if past_cache else min(READERS, cores)

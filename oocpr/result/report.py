@@ -50,6 +50,8 @@ class Report:
         Most bytes that the run took of a CUDA device's memory; 0 without one.
     busy
         Seconds in which tiles were read, sent to the device and computed; only where a timeline was drawn.
+    direct
+        Whether the store was read past the system's page cache.
 
     Examples
     --------
@@ -82,6 +84,7 @@ class Report:
     peak_memory: int
     peak_device_memory: int = 0
     busy: dict[str, float] | None = None
+    direct: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -122,8 +125,8 @@ class Report:
             raise _unreadable(origin, error) from error
 
 
-_DEFAULTS = {"peak_device_memory": 0, "busy": None}
-"""What reports of runs without a device and without a timeline lack."""
+_DEFAULTS = {"peak_device_memory": 0, "busy": None, "direct": False}
+"""What reports of runs without a device and without a timeline, and of earlier versions, lack."""
 
 
 def report_of(
@@ -134,6 +137,7 @@ def report_of(
     personalized: bool,
     compile_seconds: float,
     busy: dict[str, float] | None = None,
+    direct: bool = False,
 ) -> Report:
     """Collect the facts of a run that is over.
 
@@ -149,6 +153,8 @@ def report_of(
         Of its seconds; not counted where other threads compiled for longer than the run took.
     busy
         What a timeline tells; None without one.
+    direct
+        Whether the store was read past the system's page cache.
     """
     compile_seconds = compile_seconds if compile_seconds < solution.seconds else 0.0
     return Report(
@@ -172,6 +178,7 @@ def report_of(
         peak_memory=solution.peak_memory,
         peak_device_memory=solution.peak_device_memory,
         busy=busy,
+        direct=direct,
     )
 
 

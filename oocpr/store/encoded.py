@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from zarr.storage import LocalStore
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.arrays import read_key
 from oocpr.store.checksum import crc32c
+from oocpr.store.direct import open_file, read_file, takes_direct_reads
 from oocpr.store.format import CODEC_NAME, REMEDY, SEGMENTS_NAME
 from oocpr.store.layout import FLAG_RUNS, KIND_TILE, kind_of
 from oocpr.store.packing import encode_tile
@@ -57,31 +59,35 @@ class _EncodedChunks:
         lo = tile * self._tile_edges
         return lo, min(self._edges, lo + self._tile_edges)
 
-    def _read_chunk(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def takes_direct_reads(self) -> bool:
+        """Whether `read_into` can read past the system's page cache."""
+        return (
+            self._own
+            and self._folder is not None
+            and takes_direct_reads(f"{self._folder}/{self._array.key(0)}")
+        )
+
+    def _read_chunk(self, tile: int, out: NDArray[np.uint8], direct: bool) -> int:
         """Read the bytes of a chunk, checked against their checksum and without it."""
-        read = self._read_key if self._folder is None else self._read_file
+        read = self._read_key if self._folder is None else partial(self._read_file, direct=direct)
         size, stored = read(tile, out)
         if crc32c(out[:size]).to_bytes(_CRC_BYTES, "little") != stored:
             raise self._damaged(tile, "has another checksum than was written")
         return size
 
-    def _read_file(self, tile: int, out: NDArray[np.uint8]) -> tuple[int, bytes]:
+    def _read_file(self, tile: int, out: NDArray[np.uint8], *, direct: bool) -> tuple[int, bytes]:
         try:
-            descriptor = os.open(f"{self._folder}/{self._array.key(tile)}", os.O_RDONLY)
+            descriptor = open_file(f"{self._folder}/{self._array.key(tile)}", direct=direct)
         except FileNotFoundError:
             raise self._damaged(tile, "is missing") from None
         try:
             size = self._checked_size(tile, os.fstat(descriptor).st_size, out)
-            done = 0
-            while done < size:
-                # One call may return less than was asked for, always so past 2 GiB.
-                got = os.preadv(descriptor, [out[done:size].data], done)
-                if not got:
-                    raise self._damaged(tile, f"ends after {done} bytes")
-                done += got
-            return size, os.pread(descriptor, _CRC_BYTES, size)
+            done, stored = read_file(descriptor, out[:size], _CRC_BYTES, direct=direct)
         finally:
             os.close(descriptor)
+        if done < size + _CRC_BYTES:
+            raise self._damaged(tile, f"ends after {done} bytes")
+        return size, stored
 
     def _read_key(self, tile: int, out: NDArray[np.uint8]) -> tuple[int, bytes]:
         data = read_key(self._array.store, self._array.key(tile))
@@ -133,10 +139,10 @@ class EncodedTiles(_EncodedChunks):
         super().__init__(indices, attributes, CODEC_NAME)
         self._tile_rows = tile_rows
         self._indptr = indptr
-        self._packed = self._own and self._knows_rows()
-        self.max_bytes = attributes.max_tile_bytes if self._packed else self._bound()
+        self._own = self._own and self._knows_rows()
+        self.max_bytes = attributes.max_tile_bytes if self._own else self._bound()
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read the encoded bytes of a tile, checked against their checksum and without it.
 
         Parameters
@@ -145,6 +151,9 @@ class EncodedTiles(_EncodedChunks):
             Number of the tile.
         out
             uint8, shape (>= max_bytes,): receives the bytes.
+        direct
+            Whether to read past the system's page cache, where `takes_direct_reads` says that it can be done;
+            the address of `out` is a multiple of `oocpr.store.direct.PAGE` then.
 
         Returns
         -------
@@ -155,10 +164,12 @@ class EncodedTiles(_EncodedChunks):
         ------
         DamagedError
             If the tile is missing or its bytes are not what was written.
+        UsageError
+            If the file system refuses direct reads.
         """
-        if not self._packed:
+        if not self._own:
             return self._encode(tile, out)
-        size = self._read_chunk(tile, out)
+        size = self._read_chunk(tile, out, direct)
         if _made_without_rows(out[:size]):
             raise self._damaged(tile, "does not know the rows of its columns")
         return size
@@ -208,7 +219,7 @@ class EncodedWeights(_EncodedChunks):
         most = most_bytes(min(attributes.tile_edges, attributes.edges))
         self.max_bytes = min(most, attributes.max_data_bytes) if self._own else most
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read the segments of the weights of a tile, checked against their checksum and without it.
 
         Parameters
@@ -217,6 +228,8 @@ class EncodedWeights(_EncodedChunks):
             Number of the tile.
         out
             uint8, shape (>= max_bytes,): receives what `oocpr.store.segments.parse_segments` takes.
+        direct
+            As for `EncodedTiles.read_into`.
 
         Returns
         -------
@@ -229,7 +242,7 @@ class EncodedWeights(_EncodedChunks):
             If the weights are missing, their bytes are not what was written, or they are not such of links.
         """
         if self._own:
-            size = self._read_chunk(tile, out)
+            size = self._read_chunk(tile, out, direct)
         else:
             coded = encode_segments(self._array.read(*self._span(tile)).astype(np.float64, copy=False))
             size = coded.size

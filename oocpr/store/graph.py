@@ -188,6 +188,12 @@ class GraphStore:
     def _labels(self) -> StoredLabels:
         return StoredLabels(self._array(LABEL_OFFSETS), self._array(LABEL_BYTES))
 
+    def takes_direct_reads(self) -> bool:
+        """Whether tiles and their weights can be read past the system's page cache."""
+        return self.encoded.takes_direct_reads() and (
+            self.weights is None or self.weights.takes_direct_reads()
+        )
+
     def store_bytes(self) -> int:
         """Bytes of everything the store holds, metadata included."""
         return total_bytes(self._store)

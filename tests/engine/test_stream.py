@@ -40,15 +40,17 @@ class Late:
         self._random = random.Random(seed)
         self.reads: Counter[int] = Counter()
         self.ended: list[int] = []
+        self.directly = 0
 
     @property
     def max_bytes(self) -> int:
         return self._tiles.max_bytes
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         self.reads[tile] += 1
+        self.directly += direct
         time.sleep(self._random.uniform(0, 0.004))
-        size = self._tiles.read_into(tile, out)
+        size = self._tiles.read_into(tile, out, direct=direct)
         self.ended.append(tile)
         return size
 
@@ -123,6 +125,16 @@ def test_a_tile_that_stays_is_prepared_once(store):
     for _ in range(3):
         run(stream)
     assert prepared == {(0, False): 3, (1, True): 1, (2, True): 1, (3, False): 3}
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_stream_reads_as_it_is_told_to(store, direct):
+    if direct and not store.takes_direct_reads():
+        pytest.skip("the file system of temporary files takes no direct reads")
+    late = Late(store.encoded, 0)
+    seen, _ = run(TileStream(late, range(9), frozenset({2}), 3, 2, keep_bytes, direct=direct))
+    assert [data for _, data, _ in seen] == [encoded(store, tile) for tile in range(9)]
+    assert late.directly == (9 if direct else 0)
 
 
 @pytest.fixture

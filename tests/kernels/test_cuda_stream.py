@@ -204,8 +204,8 @@ def test_a_damaged_tile_is_found_on_its_way(device: Device) -> None:
         plan = streaming_plan(store, chosen, 0, 0)
         read_into = store.encoded.read_into
 
-        def damaged(tile: int, out: np.ndarray) -> int:
-            size = read_into(tile, out)
+        def damaged(tile: int, out: np.ndarray, *, direct: bool) -> int:
+            size = read_into(tile, out, direct=direct)
             if tile == 5:
                 out[8] ^= 1
             return size

@@ -84,8 +84,8 @@ def test_a_damaged_tile_is_found_and_the_next_ones_are_joined(device: Device) ->
         read_into = store.encoded.read_into
         damaged = {5}
 
-        def read(tile: int, out: np.ndarray) -> int:
-            size = read_into(tile, out)
+        def read(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
+            size = read_into(tile, out, direct=direct)
             if tile in damaged:
                 # A column that is no node, in the directory of the gaps.
                 out[size // 2 : size] = 0xFF

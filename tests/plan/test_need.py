@@ -12,12 +12,12 @@ GRAPH = {"nodes": 1000, "tile_edges": 64, "most_tile_rows": 9, "most_tile_bytes"
 
 
 def test_the_default_method_by_pencil():
-    need = run_need(base=5, **GRAPH, reads="bits16", mixed=True, mixing=3, personalized=False)
+    need = run_need(base=5, **GRAPH, reads="bits16", mixed=True, mixing=3, personalized=False, sweeps=2)
     assert need.base == 5
     assert need.vectors == 1000 * (8 + 8 + 4 + 4)
     assert need.history == 1000 * 3 * (4 + 4)
     assert need.reads == 1000 * 3 * 2
-    assert need.scratch == 64 * 12 + 10 * 64 + PADDING
+    assert need.scratch == 64 * 12 + 10 * (20 + 12 + 40) + PADDING
     assert need.ring == 4 * 100
     assert need.total == 5 + 24_000 + 24_000 + 6_000 + need.scratch + 400 + SHARED
 
@@ -27,7 +27,13 @@ def test_plain_residual_by_pencil():
     assert need.vectors == 1000 * (8 + 8 + 4 + 8)
     assert need.history == 0
     assert need.reads == 1000 * 2
-    assert need.scratch == 64 * 4 + 10 * 64
+    assert need.scratch == 64 * 4 + 10 * (20 + 12)
+
+
+def test_rows_without_links_take_their_sums_only():
+    rows = {**GRAPH, "most_tile_rows": 999}
+    need = run_need(base=0, **rows, reads="bits16", mixed=True, mixing=0, personalized=False)
+    assert need.scratch == 64 * 4 + 1000 * 20 + 64 * 12
 
 
 @pytest.mark.parametrize(("reads", "size"), [("float64", 8), ("float32", 4), ("bits16", 2), ("bits8", 1)])

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.store.direct import PAGE, takes_direct_reads
+
 BENCH = Path(__file__).parents[2] / "workflows" / "bench"
 
 
@@ -222,3 +224,33 @@ def test_the_search_gives_up_on_an_error_that_no_longer_falls() -> None:
     trials = search.climb(ladder, lambda step: search.Trial(step, 1.0, 1e-6), 1e-10)
     assert search.first_within(trials, 1e-10) is None
     assert len(trials) <= 3
+
+
+@pytest.mark.slow
+def test_graphs_ranked_from_disk_are_measured_and_tabled(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(PAGE))
+    if not takes_direct_reads(str(tmp_path / "file")):
+        pytest.skip("the file system of temporary files takes no direct reads")
+    out = tmp_path / "results.json"
+    command = [
+        sys.executable,
+        str(BENCH / "disk_stream.py"),
+        "--scale",
+        "10",
+        "--times",
+        "1",
+        "--bytes",
+        str(2**22),
+    ]
+    command += ["--cache", str(tmp_path / "cache"), "--out", str(out), "--weighted-memory", "640MiB"]
+    without = {key: value for key, value in os.environ.items() if key != "OOCPR_GRIDGRAPH"}
+    subprocess.run(command, check=True, env=without, capture_output=True)
+    found = json.loads(out.read_text())["measured"]
+    assert "OOCPR_GRIDGRAPH" in found["GridGraph"]["reason"]
+    for name, cell in found.items():
+        if name.startswith("rank") and "weighted" not in name:
+            assert cell["true_error"] <= cell["error_bound"] <= 1e-10
+    assert found["Dask"]["true_error"] <= 1e-10
+    assert found["disk, 2 in flight"]["read_bytes"] >= 2**22
+    table = import_module("disk_table").render(json.loads(out.read_text()))
+    assert len(table.splitlines()) == 2 + 6 + 1 + 2 + len(found) - 2

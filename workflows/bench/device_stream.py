@@ -54,7 +54,7 @@ class Coded:
         """See TileBytes."""
         return max(len(tile) for tile in self.tiles)
 
-    def read_into(self, tile: int, out: NDArray[np.uint8]) -> int:
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:  # noqa: ARG002
         """See TileBytes."""
         coded = self.tiles[tile]
         out[: len(coded)] = np.frombuffer(coded, np.uint8)

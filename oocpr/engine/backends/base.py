@@ -315,6 +315,7 @@ class Streams(Protocol):
         readers: int,
         buffers: int,
         trace: Trace | None,
+        direct: bool,
     ) -> Tiles:
         """Bring a stripe's tiles there, pass after pass.
 
@@ -334,4 +335,6 @@ class Streams(Protocol):
             Threads that read, and buffers that they read into.
         trace
             Receives when each tile was read, sent and computed; None for nothing.
+        direct
+            Whether tiles are read past the system's page cache.
         """

@@ -31,7 +31,7 @@ from oocpr.engine.backends.cpu_rows import (
 from oocpr.engine.backends.cpu_seats import REGIONS, list_region, seat_region
 from oocpr.engine.backends.cpu_slices import deliver_both, deliver_pushes
 from oocpr.engine.backends.cpu_weights import join_piece, room_for_piece
-from oocpr.engine.backends.team import meet
+from oocpr.engine.backends.team import claim, meet
 from oocpr.jit import entry, inner
 from oocpr.store.unpacking import SCRATCH
 
@@ -198,7 +198,9 @@ def sweep_packed(
     scratch = np.empty(SCRATCH, np.uint32)
     size = uint64(1024 * PIECE)
     of_piece = room_for_piece(weights, 1024 * PIECE)
-    for piece in range(pieces * me // team, pieces * (me + 1) // team):
+    # The readers of tiles have no processor of their own: who is held up by them takes fewer pieces.
+    piece = claim(counter[1:])
+    while piece < pieces:
         at = uint64(piece) * size if keep else uint64(me) * size
         top = decode_piece(tile, piece, links.positions, starts, links.columns, at, block, scratch)
         most[me] = max(most[me], top)
@@ -211,6 +213,7 @@ def sweep_packed(
             reads, table, orders.both, uint64(shape.stripe_first), uint64(shape.first - shape.stripe_first),
             sums.pushes, sums.proposals, shape.owned + 1,
         )  # fmt: skip
+        piece = claim(counter[1:])
     _after_delivery(
         me, team, counter, shape, links, weights, inside, picking, sums, rows, pushed, reads, table, orders,
         live, carry, carry_proposed,

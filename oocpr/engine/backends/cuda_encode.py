@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from oocpr.engine.backends.cuda_compile import fetch, send
-from oocpr.engine.stream import pageable
 from oocpr.errors import UsageError
 from oocpr.jit import entry
+from oocpr.store.direct import aligned
 from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, word_rows, write_tile
 from oocpr.store.streams import fixed_bytes
 
@@ -70,8 +70,8 @@ class TileEncoder:
         edges: int,
         lengths: NDArray[np.uint32],
         place: Callable[[Any], None],
-        space: Room = pageable,
-        stage: Room = pageable,
+        space: Room = aligned,
+        stage: Room = aligned,
         memory: Memory | None = None,
     ) -> NDArray[np.uint8]:
         """Pack a tile.

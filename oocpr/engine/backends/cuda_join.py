@@ -77,12 +77,14 @@ class DeviceJoins:
         for _ in range(at_once):
             self._rooms.put(None)
 
-    def join(self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
+    def join(
+        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
+    ) -> int:
         """See Joins."""
         room = self._rooms.get()
         try:
             room = room or self._make_room()
-            return self._join(room, stored, rows, out)
+            return self._join(room, stored, rows, out, direct)
         finally:
             self._rooms.put(room)
 
@@ -97,7 +99,9 @@ class DeviceJoins:
             self._device = self._device or self._open()
         return _Room(self._device, self._tiles.max_bytes, self._tile_edges, self._segments, self._slab_bytes)
 
-    def _join(self, room: _Room, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8]) -> int:
+    def _join(
+        self, room: _Room, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], direct: bool
+    ) -> int:
         device = room.device
         room.slab.clear()
         lengths: list[NDArray[np.uint32]] = []
@@ -108,7 +112,7 @@ class DeviceJoins:
 
             def ahead(buffers: Iterable[NDArray[np.uint8]]) -> list[Future[_Found]]:
                 # Buffers first, so that no tile is lost where there are none.
-                return [pool.submit(self._read, tile, buffer) for buffer, tile in zip(buffers, left)]  # noqa: B905
+                return [pool.submit(self._read, tile, buffer, direct) for buffer, tile in zip(buffers, left)]  # noqa: B905
 
             waiting = deque(ahead(room.buffers))
             while waiting:
@@ -130,8 +134,8 @@ class DeviceJoins:
         )
         return int(coded.size)
 
-    def _read(self, tile: int, buffer: NDArray[np.uint8]) -> _Found:
-        encoded = buffer[: self._tiles.read_into(tile, buffer)]
+    def _read(self, tile: int, buffer: NDArray[np.uint8], direct: bool) -> _Found:
+        encoded = buffer[: self._tiles.read_into(tile, buffer, direct=direct)]
         return _Found(buffer, map_tile(encoded), decode_lengths(parse_tile(encoded)))
 
 

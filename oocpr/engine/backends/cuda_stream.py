@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom, TileMap, map_tile
-from oocpr.engine.stream import PassTraffic, TileStream, pageable
+from oocpr.engine.stream import PassTraffic, TileStream
 from oocpr.engine.trace import COMPUTE, COPY, DeviceTrace
+from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +60,8 @@ class CudaTileStream:
         uint32, shape (1,), of the device: receives what is wrong with a tile.
     trace
         Receives when each tile was read, sent and computed; None for nothing.
+    direct
+        Whether tiles are read past the system's page cache.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class CudaTileStream:
         pass_by: Callable[[DeviceTile], Any],
         faults: Any,
         trace: Trace | None = None,
+        direct: bool = False,
     ) -> None:
         self._device = device
         self._on_device, self._in_host = on_device, in_host
@@ -85,8 +89,8 @@ class CudaTileStream:
         self._faults = faults
         kept = on_device | in_host
         # What is sent from elsewhere may be read into any memory.
-        allocate = device.pinned if len(kept) < len(tiles) else pageable
-        self._host = TileStream(source, tiles, kept, buffers, readers, self._prepare, allocate, trace)
+        allocate = device.pinned if len(kept) < len(tiles) else aligned
+        self._host = TileStream(source, tiles, kept, buffers, readers, self._prepare, allocate, trace, direct)
         self._trace = None if trace is None else DeviceTrace(device, trace)
         passing = len(tiles) - len(on_device)
         most = source.max_bytes if passing else 0

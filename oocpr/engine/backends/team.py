@@ -103,7 +103,7 @@ class Team:
 
     def run(self, work: Callable[..., Any], *args: Any) -> None:
         """Call ``work(me, size, counter, *args)`` in every thread; returns when all have returned."""
-        counter = np.zeros(1, np.int64)
+        counter = np.zeros(2, np.int64)  # of `meet`, and of what `claim` deals out
         if self._pool is None:
             work(0, 1, counter, *args)
             return

@@ -1,0 +1,137 @@
+"""Files read whole into a caller's memory: through the system's page cache, or directly, past it.
+
+A direct read (O_DIRECT) takes bytes from the disk to the caller's memory and nowhere else. It spares a copy,
+and whatever else the page cache holds stays there; a file that is read again comes from the disk again.
+Address, offset and length have to be multiples of a page, so the last bytes of a file pass through pages of
+their own::
+
+    file    |  page  |  page  |  page  | rest |
+    into    |   the caller's memory    | ends |
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PAGE = 4096
+"""What addresses, offsets and lengths are multiples of; of a power of two as large as any disk's blocks."""
+
+_HUGE = 2 << 20
+
+_FLAG = getattr(os, "O_DIRECT", 0)
+"""0 on systems that have no such reads."""
+
+
+def aligned(nbytes: int) -> NDArray[np.uint8]:
+    """Make memory that can be read into directly: its address is a multiple of PAGE.
+
+    As much of it as may be lies in huge pages: the system cuts a direct read into pieces by the number of its
+    pages.
+
+    Examples
+    --------
+    >>> memory = aligned(5000)
+    >>> memory.size, memory.ctypes.data % PAGE
+    (5000, 0)
+    """
+    huge = nbytes // _HUGE * _HUGE
+    if not huge or not hasattr(mmap, "MADV_HUGEPAGE"):
+        room = np.empty(nbytes + PAGE, np.uint8)
+        begin = -room.ctypes.data % PAGE
+        return room[begin : begin + nbytes]
+    mapped = mmap.mmap(-1, nbytes + _HUGE)
+    room = np.frombuffer(mapped, np.uint8)
+    begin = -room.ctypes.data % _HUGE
+    mapped.madvise(mmap.MADV_HUGEPAGE, begin, huge)
+    return room[begin : begin + nbytes]
+
+
+def takes_direct_reads(path: str) -> bool:
+    """Tell whether a file can be read past the page cache, by reading its first page so.
+
+    File systems in memory, over networks, or made of others may refuse that.
+    """
+    if not _FLAG:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _FLAG)
+        try:
+            os.preadv(descriptor, [aligned(PAGE).data], 0)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def open_file(path: str, *, direct: bool) -> int:
+    """Open a file for `read_file`; returns its descriptor.
+
+    Raises
+    ------
+    UsageError
+        Where the file system refuses direct reads.
+    OSError
+        Where the file cannot be opened.
+    """
+    try:
+        return os.open(path, os.O_RDONLY | (_FLAG if direct else 0))
+    except OSError as error:
+        if direct and error.errno == errno.EINVAL:
+            raise refusal(path) from error
+        raise
+
+
+def refusal(path: str) -> UsageError:
+    """Make the error for files that cannot be read directly."""
+    return UsageError(
+        f"{path}: the file system does not take direct reads.", "Use io buffered, or leave io out."
+    )
+
+
+def read_file(
+    descriptor: int, out: NDArray[np.uint8], rest: int, *, direct: bool = False
+) -> tuple[int, bytes]:
+    """Read a file of ``out.size + rest`` bytes.
+
+    Parameters
+    ----------
+    descriptor
+        As `open_file` returned it.
+    out
+        uint8: receives the first bytes; where they are read directly, its address is a multiple of PAGE.
+    rest
+        How many follow.
+    direct
+        As the file was opened.
+
+    Returns
+    -------
+    int
+        How many bytes there were; fewer where the file has become shorter.
+    bytes
+        The last ones, shape (rest,).
+    """
+    whole = out.size // PAGE * PAGE if direct else out.size
+    ends = aligned(-(-(out.size - whole + rest) // PAGE) * PAGE) if direct else np.empty(rest, np.uint8)
+    done = 0
+    while done < out.size + rest:
+        # One call may return less than was asked for, always so past 2 GiB.
+        parts = (out[done:whole], ends[max(0, done - whole) :])
+        got = os.preadv(descriptor, [part.data for part in parts if part.size], done)
+        done += got
+        # Where a direct read ends inside a page the file ends, and none can begin there.
+        if not got or (direct and done % PAGE):
+            break
+    out[whole:] = ends[: out.size - whole]
+    return done, ends[out.size - whole :][:rest].tobytes()

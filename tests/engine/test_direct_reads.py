@@ -1,0 +1,76 @@
+"""Runs whose tiles are read past the page cache have the bits of those that are read through it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from oocpr.engine.joined import JoinedStore
+from oocpr.engine.run import solve
+from oocpr.engine.settings import Settings
+from oocpr.errors import DamagedError
+from oocpr.plan.joining import joined_cuts
+from oocpr.sources import open_source
+from oocpr.store.direct import aligned
+from oocpr.store.graph import open_store
+
+from .digraphs import random_digraph
+from .running import build, plan_of
+from .weighted import WeightedGraph, weights_of
+
+if TYPE_CHECKING:
+    from oocpr.store.graph import GraphStore
+
+
+@pytest.fixture(params=["plain", "weighted"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> GraphStore:
+    """A graph whose tiles have several pages, on a disk."""
+    graph = random_digraph(3000, 40_000, seed=4)
+    if request.param == "plain":
+        built = build(open_source(graph.entries), tmp_path / "graph.zarr", 8192)
+    else:
+        bare = WeightedGraph.of(graph)
+        weights = weights_of(np.random.default_rng(1), len(bare.src), "reals")
+        built = replace(bare, weight=weights).write(tmp_path / "graph.zarr", 8192)
+    if not built.takes_direct_reads():
+        pytest.skip("the file system of temporary files takes no direct reads")
+    return built
+
+
+@pytest.mark.parametrize("kept", ["none", "some", "packed", "decoded"])
+@pytest.mark.parametrize("stripes", [1, 2])
+def test_ranks_have_the_same_bits(store, kept, stripes):
+    settings = Settings(tol=1e-6)
+    plan = plan_of(store, settings, stripes=stripes, kept=kept)
+    buffered, direct = (solve(store, replace(plan, direct=direct), settings) for direct in (False, True))
+    assert (buffered.ranks == direct.ranks).all()
+    assert buffered.passes == direct.passes
+    # What fills up pages counts, too.
+    pages = 2 * 4096 * store.tiles * direct.passes if store.weights else 0
+    assert buffered.bytes_read <= direct.bytes_read <= buffered.bytes_read + pages
+
+
+def test_joined_tiles_have_the_same_bytes(tmp_path):
+    stored = build(open_source(random_digraph(3000, 40_000, seed=4).entries), tmp_path / "graph.zarr", 8192)
+    if not stored.takes_direct_reads():
+        pytest.skip("the file system of temporary files takes no direct reads")
+    tiles = JoinedStore(stored, 8192, joined_cuts(stored.tiles, 8192, 16384)).encoded
+    for tile in range(-(-stored.tiles // 2)):
+        outs = [aligned(tiles.max_bytes) for _ in range(2)]
+        buffered, direct = tiles.read_into(tile, outs[0]), tiles.read_into(tile, outs[1], direct=True)
+        assert outs[0][:buffered].tobytes() == outs[1][:direct].tobytes()
+
+
+def test_a_damaged_tile_ends_the_run(store):
+    file = next(Path(store.path).rglob("indices/c/2"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 4
+    file.write_bytes(data)
+    settings = Settings()
+    plan = replace(plan_of(store, settings, kept="none"), direct=True)
+    with pytest.raises(DamagedError, match="tile 2 "):
+        solve(open_store(store.path), plan, settings)
