@@ -47,7 +47,7 @@ class Published:
     row_begin
         First row of the stripe.
     stored
-        Narrow numbers of its rows.
+        Narrow numbers of its rows; None where only the sums are reported.
     sums
         See Pushed.
     """
