@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from oocpr.api.graphs import Graph
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
-    from oocpr.plan.model import Rates
     from oocpr.plan.plan import GraphFacts, Plan
     from oocpr.store.graph import GraphStore
 
@@ -58,7 +57,6 @@ def plan_run(
     alone: bool = True,
     base: int,
     device_memory: str | int | None = None,
-    rates: Rates | None = None,
 ) -> tuple[Settings, Plan, RankedStore]:
     """Plan a run on an open graph; returns the graph as the run is to read it, too.
 
@@ -74,8 +72,6 @@ def plan_run(
         Bytes of the process before the run; see `process_bytes`.
     device_memory
         Most bytes of a CUDA device; None for what it has free.
-    rates
-        Measured rates, to predict the time.
 
     Raises
     ------
@@ -111,7 +107,6 @@ def plan_run(
             device_memory=device_memory,
             device=device,
             personalized=personalized,
-            rates=rates,
         )
         return settings, plan, store
     plan = make_plan(
@@ -127,7 +122,6 @@ def plan_run(
         stripes=stripes,
         personalized=personalized,
         on_device=on_device,
-        rates=rates,
     )
     return settings, plan, graph.store
 

@@ -9,7 +9,6 @@ from oocpr.units import parse_bytes
 if TYPE_CHECKING:
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
-    from oocpr.plan.model import Rates
     from oocpr.plan.plan import GraphFacts, Plan
     from oocpr.store.graph import GraphStore
 
@@ -24,7 +23,6 @@ def plan_on_one_device(
     device_memory: str | int | None,
     device: str,
     personalized: bool,
-    rates: Rates | None,
 ) -> tuple[Plan, RankedStore]:
     """Plan a run on a device; returns the graph in the tiles that it takes, too.
 
@@ -45,8 +43,6 @@ def plan_on_one_device(
         Its name.
     personalized
         Whether the teleport vector is not uniform.
-    rates
-        Measured rates, to predict the time.
     """
     from oocpr.engine.backends.cuda_device import free_memory
     from oocpr.engine.joined import JoinedStore
@@ -69,7 +65,6 @@ def plan_on_one_device(
             device_memory=given,
             promised=device_memory is not None,
             personalized=personalized,
-            rates=rates,
         )
 
     sizes = [(edges, True) for edges in JOINED_EDGES] + [(edges, False) for edges in STREAMED_EDGES]

@@ -18,7 +18,7 @@ from oocpr.engine.schedule import Arrived, Computed, Read, Schedule
 from oocpr.engine.trace import READ
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -100,7 +100,7 @@ class TileStream:
     def __init__(
         self,
         source: TileBytes,
-        tiles: range,
+        tiles: Sequence[int],
         resident: frozenset[int],
         slots: int,
         readers: int,

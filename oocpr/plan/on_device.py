@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from oocpr.plan.device import (
     DEVICE_SLOTS,
     DeviceTiers,
@@ -12,13 +10,10 @@ from oocpr.plan.device import (
     tile_bytes,
 )
 from oocpr.plan.memory import Need
-from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, pass_seconds, predicted_passes
+from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
 from oocpr.plan.plan import GraphFacts, Plan
-from oocpr.plan.sweeps import LINK_BYTES, streamed_sweeps, sweeps_for
+from oocpr.plan.sweeps import streamed_sweeps, sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
-
-if TYPE_CHECKING:
-    from oocpr.plan.model import Rates
 
 
 def plan_on_device(
@@ -35,7 +30,6 @@ def plan_on_device(
     device_memory: int,
     promised: bool = False,
     personalized: bool,
-    rates: Rates | None = None,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
 
@@ -55,8 +49,6 @@ def plan_on_device(
         Whether these are the caller's word.
     personalized
         Whether the teleport vector is not uniform.
-    rates
-        Measured rates, to predict the time.
     """
     mixed = method == "mixed"
     encoded = min(facts.most_tile_bytes, tile_bytes(facts.column_bytes, facts.edges, facts.tile_edges))
@@ -93,15 +85,8 @@ def plan_on_device(
     tiers = DeviceTiers(
         device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised
     )
-    passes = predicted_passes(damping, tol, method)
-    seconds = None
-    if rates is not None:
-        computed = pass_seconds(
-            rates, edges=facts.edges, gathers=1 + 2 * (sweeps - 1), rows=facts.nodes, streamed_bytes=0
-        )
-        streamed = facts.column_bytes * (facts.tiles - on_device) / facts.tiles / LINK_BYTES
-        seconds = passes * max(computed, streamed)
+    passes = predicted_passes(damping, tol, method, facts.local_share)
     return Plan(
         facts, method, reads, ((0, facts.tiles),), remembered, sweeps, host, memory, on_device + in_host,
-        True, passes, seconds, proposals, tiers,
+        True, passes, proposals, tiers,
     )  # fmt: skip

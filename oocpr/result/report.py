@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import InputError
@@ -50,6 +51,11 @@ class Report:
         Most bytes that the run took of a CUDA device's memory; 0 without one.
     busy
         Seconds in which tiles were read, sent to the device and computed; only where a timeline was drawn.
+    pass_seconds
+        Of a pass after the first, the one in the middle; of the only one where there is no other.
+    predicted
+        What the plan of the run said: ``passes``, ``bytes_read`` and ``peak_memory``, and where it was asked
+        for ``pass_seconds`` and ``seconds``; None for runs on a cluster.
 
     Examples
     --------
@@ -82,6 +88,8 @@ class Report:
     peak_memory: int
     peak_device_memory: int = 0
     busy: dict[str, float] | None = None
+    pass_seconds: float | None = None
+    predicted: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -122,8 +130,8 @@ class Report:
             raise _unreadable(origin, error) from error
 
 
-_DEFAULTS = {"peak_device_memory": 0, "busy": None}
-"""What reports of runs without a device and without a timeline lack."""
+_DEFAULTS = {"peak_device_memory": 0, "busy": None, "pass_seconds": None, "predicted": None}
+"""What reports of runs without a device and without a timeline lack, and those of earlier versions."""
 
 
 def report_of(
@@ -134,6 +142,7 @@ def report_of(
     personalized: bool,
     compile_seconds: float,
     busy: dict[str, float] | None = None,
+    predicted: dict[str, float] | None = None,
 ) -> Report:
     """Collect the facts of a run that is over.
 
@@ -149,6 +158,8 @@ def report_of(
         Of its seconds; not counted where other threads compiled for longer than the run took.
     busy
         What a timeline tells; None without one.
+    predicted
+        What the plan told; see Report.
     """
     compile_seconds = compile_seconds if compile_seconds < solution.seconds else 0.0
     return Report(
@@ -172,6 +183,8 @@ def report_of(
         peak_memory=solution.peak_memory,
         peak_device_memory=solution.peak_device_memory,
         busy=busy,
+        pass_seconds=median(record.seconds for record in solution.history[1:] or solution.history),
+        predicted=predicted,
     )
 
 

@@ -182,7 +182,7 @@ class CudaBackend:
         return self._device.taken_bytes
 
     def open_stream(
-        self, source: TileBytes, tiles: range, nodes: int, *, on_device: frozenset[int], **ring: Any
+        self, source: TileBytes, tiles: Sequence[int], nodes: int, *, on_device: frozenset[int], **ring: Any
     ) -> CudaTileStream:
         """See Streams.
 

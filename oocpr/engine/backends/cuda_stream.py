@@ -18,7 +18,7 @@ from oocpr.engine.stream import PassTraffic, TileStream, pageable
 from oocpr.engine.trace import COMPUTE, COPY, DeviceTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class CudaTileStream:
         self,
         device: Device,
         source: TileBytes,
-        tiles: range,
+        tiles: Sequence[int],
         *,
         on_device: frozenset[int],
         in_host: frozenset[int],
