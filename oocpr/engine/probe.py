@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
+    from oocpr.engine.stream import Tiles
     from oocpr.plan.plan import GraphFacts, Plan
 
 SECONDS = 0.25
@@ -50,7 +51,7 @@ def measure_rates(
     plan: Plan,
     settings: Settings,
     *,
-    backend: str = "cpu",
+    backend: str | Backend = "cpu",
     threads: int | None = None,
     kernel: str | None = None,
     tuned: bool = False,
@@ -79,27 +80,22 @@ def measure_rates(
     job = Job("", settings, plan, backend, threads, kernel=kernel, tuned=tuned, unit=unit)
     begun = time.perf_counter()
     worker = job.make_backend()
-    most = SAMPLED if plan.device is None else min(DEVICE_SAMPLED, max(plan.device.on_device, 1))
-    tiles = spread(plan.facts.tiles, most)
+    device = plan.device
+    staying = plan.cached_tiles if device is None else device.on_device
+    stays, there = staying / plan.facts.tiles, device is not None and staying > 0
+    tiles = spread(plan.facts.tiles, SAMPLED if device is None else min(DEVICE_SAMPLED, staying or 1))
     # What is loaded once a process is no part of a pass.
     with watched(silent) as compilation:
-        _Sample(job, store, worker, tiles[:1]).load(stays=plan.decoded)
+        _Sample(job, store, worker, tiles[:1]).load(on_device=there, kept=plan.decoded)
     loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
     store_bytes = _reading(store, job.readers)
     sample = _Sample(job, store, worker, tiles)
     kept = passing = None
-    if plan.device is None:
-        stays = plan.cached_tiles / plan.facts.tiles
-        if stays > 0:
-            kept = sample.measure(on_device=False, stays=True)
-        if stays < 1:
-            passing = sample.measure(on_device=False, stays=False)
-    else:
-        stays = plan.device.on_device / plan.facts.tiles
-        if stays > 0:
-            kept = sample.measure(on_device=True, stays=True)
-        if stays < 1:
-            passing = sample.measure(on_device=False, stays=True)
+    if stays > 0:
+        kept = sample.measure(on_device=there, kept=True)
+    if stays < 1:
+        # To a device they come from pinned memory, or else at the rate of the store.
+        passing = sample.measure(on_device=False, kept=device is not None and device.in_host > 0)
     edges = sum(edges_of(plan.facts, tile) for tile in tiles)
     first = (kept.first * stays if kept else 0) + (passing.first * (1 - stays) if passing else 0)
     return Rates(
@@ -172,12 +168,16 @@ class _Passes:
 
 
 class _Sample:
-    """Tiles of a graph, each with a state of its own rows."""
+    """Tiles of a graph, each with a state of its own rows; a device that computes alone has one of all."""
 
     def __init__(self, job: Job, store: RankedStore, backend: Backend, tiles: list[int]) -> None:
         self._job, self._store, self._backend, self._tiles = job, store, backend, tiles
-        alone = replace(job, plan=replace(job.plan, stripes=tuple((tile, tile + 1) for tile in tiles)))
-        self._specs = [alone.spec(store, k) for k in range(len(tiles))]
+        facts = job.plan.facts
+        each = tuple((tile, tile + 1) for tile in tiles)
+        cuts = each if job.plan.device is None else ((0, facts.tiles),)
+        parts = replace(job, plan=replace(job.plan, stripes=cuts))
+        self._specs = [parts.spec(store, k) for k in range(len(cuts))]
+        self._part = {tile: k if len(cuts) > 1 else 0 for k, tile in enumerate(tiles)}
         self.rows = max(1, sum(spec.rows for spec in self._specs))
         begun = time.perf_counter()
         self._states = [self._allocated(spec) for spec in self._specs]
@@ -186,7 +186,7 @@ class _Sample:
         self._reads = backend.allocate_reads(store.nodes, job.settings.reads, proposals)
         self._numbers = np.zeros(store.nodes, READS[job.settings.reads].dtype)
         least = 1.0 if job.unit is None else job.unit.least
-        self._begin = method.begin(job.settings, len(tiles), 1 / store.nodes / least)
+        self._begin = method.begin(job.settings, len(cuts), 1 / store.nodes / least)
         slots = job.slots
         self._later = replace(
             self._begin,
@@ -196,16 +196,16 @@ class _Sample:
         )
         self._load()
 
-    def load(self, *, stays: bool) -> None:
+    def load(self, *, on_device: bool, kept: bool) -> None:
         """Do all that is measured later once."""
-        self._measured(2, 0.0, on_device=False, stays=stays)
+        self._measured(2, 0.0, on_device=on_device, kept=kept)
 
-    def measure(self, *, on_device: bool, stays: bool) -> _Passes:
+    def measure(self, *, on_device: bool, kept: bool) -> _Passes:
         """Pass over the tiles, again and again."""
-        first, *later = self._measured(1 + LEAST_ROUNDS, SECONDS, on_device=on_device, stays=stays)
+        first, *later = self._measured(1 + LEAST_ROUNDS, SECONDS, on_device=on_device, kept=kept)
         return _Passes(first, median(later))
 
-    def _measured(self, rounds: int, seconds: float, *, on_device: bool, stays: bool) -> list[float]:
+    def _measured(self, rounds: int, seconds: float, *, on_device: bool, kept: bool) -> list[float]:
         chosen = frozenset(self._tiles)
         stream = tasks.open_stream(
             self._job,
@@ -213,16 +213,16 @@ class _Sample:
             self._backend,
             self._tiles,
             on_device=chosen if on_device else frozenset(),
-            kept=chosen if stays else frozenset(),
+            kept=chosen if kept else frozenset(),
         )
         took: list[float] = []
         try:
             while len(took) < rounds or sum(took[1:]) < seconds:
                 state = self._later if took else self._begin
-                pushed = [self._published(k, state)[1] for k in range(len(self._tiles))]
+                pushed = [self._published(k, state)[1] for k in range(len(self._specs))]
                 step = method.sweep_step(self._job.settings, state, self._store.nodes, pushed)
                 begun = time.perf_counter()
-                stream.run(self._sweep_with(step))
+                self._sweep(stream, step)
                 took.append(time.perf_counter() - begun)
         finally:
             stream.close()
@@ -260,17 +260,20 @@ class _Sample:
         step: PublishStep = method.publish_step(self._job.settings, state, k)
         return self._backend.publish(self._states[k], step)
 
-    def _sweep_with(self, step: SweepStep) -> Any:
-        places = {tile: k for k, tile in enumerate(self._tiles)}
+    def _sweep(self, stream: Tiles, step: SweepStep) -> None:
+        swept: dict[int, Any] = {}
 
         def sweep(tile: int, prepared: Any) -> None:
-            k = places[tile]
-            spec, state = self._specs[k], self._states[k]
-            rows = (spec.row_begin, spec.row_end)
-            swept = self._backend.sweep_tile(state, self._reads, prepared, rows, step, None)
-            self._backend.sums(state, [swept], step)
+            part = self._part[tile]
+            rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
+            swept[part] = self._backend.sweep_tile(
+                self._states[part], self._reads, prepared, rows, step, None
+            )
 
-        return sweep
+        stream.run(sweep)
+        # A device is waited for here only.
+        for part, last in swept.items():
+            self._backend.sums(self._states[part], [last], step)
 
 
 def _reading(store: RankedStore, readers: int) -> float:

@@ -59,7 +59,7 @@ def compare(path: Path, how: dict[str, Any], runs: int) -> dict[str, Any]:
     plan = plans[0]
 
     def predicted(key: str) -> float:
-        return median(plan[key] for plan in plans)
+        return float(median(plan[key] for plan in plans))
 
     # What compiling took is not predicted; it happens once on a machine.
     actual = {
