@@ -46,7 +46,7 @@ def plan(
     device: str = "cpu",
     kernel: str | None = None,
 ) -> Plan:
-    """Say what a run would need and take, before it starts; the time comes from a probe of a second.
+    """Say what a run would need and take, before it starts; the time of a pass comes from a probe.
 
     Parameters
     ----------
@@ -60,7 +60,8 @@ def plan(
     Returns
     -------
     Plan
-        Prints as a table; ``fits`` says whether the run stays within the memory.
+        Prints as a table; ``fits`` says whether the run stays within the memory. Seconds are those of a
+        new process. Its number of passes is the usual one; ``expected`` has the range.
 
     Raises
     ------

@@ -137,6 +137,8 @@ class Plan:
             "bytes_read": self.bytes_read,
             "peak_memory": self.peak_memory,
         }
+        if self.device is not None:
+            sizes["peak_device_memory"] = self.device.need.total + self.device.kept_bytes
         if self.forecast is None:
             return sizes
         timing = replace(self.forecast, loading=0.0)
@@ -265,6 +267,7 @@ class Plan:
             "predicted_pass_bytes": self.streamed_bytes,
             "predicted_bytes_read": self.bytes_read,
             "predicted_peak_memory": self.peak_memory,
+            "predicted_peak_device_memory": self.predictions().get("peak_device_memory", 0),
         }
 
     def __str__(self) -> str:

@@ -54,8 +54,9 @@ class Report:
     pass_seconds
         Of a pass after the first, the one in the middle; of the only one where there is no other.
     predicted
-        What the plan of the run said: ``passes``, ``bytes_read`` and ``peak_memory``, and where it was asked
-        for ``pass_seconds`` and ``seconds``; None for runs on a cluster.
+        What the plan of the run said: ``passes``, ``bytes_read``, ``peak_memory``, with a device
+        ``peak_device_memory``, and where it was asked for ``pass_seconds`` and ``seconds``; None for runs on
+        a cluster.
 
     Examples
     --------

@@ -68,6 +68,7 @@ def compare(path: Path, how: dict[str, Any], runs: int) -> dict[str, Any]:
         "pass_bytes": median(median(b for _, b in _later(run)) for run in found),
         "bytes_read": median(run["bytes_read"] for run in found),
         "peak_memory": median(run["peak_memory"] for run in found),
+        "peak_device_memory": median(run["peak_device_memory"] for run in found),
         "passes": found[0]["passes"],
     }
     told = {key: predicted(f"predicted_{key}") for key in actual if key != "passes"}
