@@ -83,26 +83,32 @@ def measure_rates(
     device = plan.device
     staying = plan.cached_tiles if device is None else device.on_device
     stays, there = staying / plan.facts.tiles, device is not None and staying > 0
-    tiles = spread(plan.facts.tiles, SAMPLED if device is None else min(DEVICE_SAMPLED, staying or 1))
+    tiles, most = plan.facts.tiles, SAMPLED if device is None else DEVICE_SAMPLED
     # What is loaded once a process is no part of a pass.
     with watched(silent) as compilation:
-        _Sample(job, store, worker, tiles[:1]).load(on_device=there, kept=plan.decoded)
+        _Sample(job, store, worker, spread(tiles, 1)).load(on_device=there, kept=plan.decoded)
     loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
     store_bytes = _reading(store, job.readers)
-    sample = _Sample(job, store, worker, tiles)
+    sample: _Sample | None = None
     kept = passing = None
     if stays > 0:
+        # No more than the plan keeps, which there is memory for.
+        sample = _Sample(job, store, worker, spread(tiles, min(most, staying)))
         kept = sample.measure(on_device=there, kept=True)
     if stays < 1:
+        # One after the other has the memory.
+        sample = None
         # To a device they come from pinned memory, or else at the rate of the store.
-        passing = sample.measure(on_device=False, kept=device is not None and device.in_host > 0)
-    edges = sum(edges_of(plan.facts, tile) for tile in tiles)
-    first = (kept.first * stays if kept else 0) + (passing.first * (1 - stays) if passing else 0)
+        in_host = 0 if device is None else device.in_host
+        sample = _Sample(job, store, worker, spread(tiles, min(most, in_host or most)))
+        passing = sample.measure(on_device=False, kept=in_host > 0)
+    assert sample is not None, "a tile stays or passes"
+    first = (stays * kept.first if kept else 0) + ((1 - stays) * passing.first if passing else 0)
     return Rates(
         store_bytes=store_bytes,
-        kept=edges / kept.later if kept else math.inf,
-        passing=edges / passing.later if passing else math.inf,
-        first=edges / first,
+        kept=1 / kept.later if kept else math.inf,
+        passing=1 / passing.later if passing else math.inf,
+        first=1 / first,
         rows=sample.rows / sample.pushing(),
         ends=sample.rows / (sample.opening + sample.finishing()),
         loading=loading,
@@ -161,7 +167,7 @@ def edges_of(facts: GraphFacts, tile: int) -> float:
 
 @dataclass(frozen=True)
 class _Passes:
-    """Seconds in which the tiles of a sample were swept, in a first pass and in later ones."""
+    """Seconds an edge in which the tiles of a sample were swept, in a first pass and in later ones."""
 
     first: float
     later: float
@@ -184,7 +190,6 @@ class _Sample:
         self.opening = time.perf_counter() - begun
         proposals = self._specs[0].proposals
         self._reads = backend.allocate_reads(store.nodes, job.settings.reads, proposals)
-        self._numbers = np.zeros(store.nodes, READS[job.settings.reads].dtype)
         least = 1.0 if job.unit is None else job.unit.least
         self._begin = method.begin(job.settings, len(cuts), 1 / store.nodes / least)
         slots = job.slots
@@ -194,7 +199,7 @@ class _Sample:
             memory=replace(self._begin.memory, live=tuple(range(slots))),
             weights=tuple((slot, 0.01) for slot in range(slots)),
         )
-        self._load()
+        self._fill()
 
     def load(self, *, on_device: bool, kept: bool) -> None:
         """Do all that is measured later once."""
@@ -203,7 +208,8 @@ class _Sample:
     def measure(self, *, on_device: bool, kept: bool) -> _Passes:
         """Pass over the tiles, again and again."""
         first, *later = self._measured(1 + LEAST_ROUNDS, SECONDS, on_device=on_device, kept=kept)
-        return _Passes(first, median(later))
+        edges = sum(edges_of(self._job.plan.facts, tile) for tile in self._tiles)
+        return _Passes(first / edges, median(later) / edges)
 
     def _measured(self, rounds: int, seconds: float, *, on_device: bool, kept: bool) -> list[float]:
         chosen = frozenset(self._tiles)
@@ -250,11 +256,12 @@ class _Sample:
     def _allocated(self, spec: StripeSpec) -> Any:
         return self._backend.allocate(spec, per_link(self._store, self._job.unit, spec), None)
 
-    def _load(self) -> None:
+    def _fill(self) -> None:
         """Write all that is gathered from: memory that nobody has written to reads faster."""
         if isinstance(self._backend, Streams):
             return
-        self._backend.load(self._reads, 0, self._numbers)
+        numbers = np.zeros(self._store.nodes, READS[self._job.settings.reads].dtype)
+        self._backend.load(self._reads, 0, numbers)
 
     def _published(self, k: int, state: method.State) -> Any:
         step: PublishStep = method.publish_step(self._job.settings, state, k)

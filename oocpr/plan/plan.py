@@ -17,18 +17,15 @@ from oocpr.plan.model import (
     forecast,
     predicted_passes,
 )
+from oocpr.plan.shown import as_json, as_text
 from oocpr.plan.sweeps import sweeps_for
 from oocpr.plan.tiers import RING_SLOTS, kept_tiles, spread_evenly
 from oocpr.plan.tiling import default_stripes, stripe_tiles
-from oocpr.units import format_bytes, format_count, format_seconds
+from oocpr.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from oocpr.plan.device import DeviceTiers
     from oocpr.plan.model import Passes, Rates
-
-
-WORTH_SAYING = 0.05
-"""Seconds of loading that a person is told of."""
 
 
 @dataclass(frozen=True)
@@ -234,89 +231,11 @@ class Plan:
 
     def to_json(self) -> dict[str, object]:
         """Plan as a JSON object: tiers with bytes, passes, predicted_seconds, fits."""
-        return {
-            "tiers": {
-                "process": self.need.base,
-                "vectors": self.need.vectors,
-                "history": self.need.history,
-                "reads": self.need.reads,
-                "scratch": self.need.scratch,
-                "ring": self.need.ring,
-                "tile_cache": self.cache_bytes,
-                "store": self.streamed_bytes,
-                **({} if self.device is None else self.device.to_json()),
-            },
-            "weighted": self.facts.weighted,
-            "memory": self.memory,
-            "needed": self.need.total,
-            "fits": self.fits,
-            "method": self.method,
-            "reads": self.reads,
-            "stripes": len(self.stripes),
-            "tiles": self.facts.tiles,
-            "cached_tiles": self.cached_tiles,
-            "decoded": self.decoded,
-            "mixing": self.mixing,
-            "sweeps": self.sweeps,
-            "passes": self.passes,
-            "passes_per_byte": self.gathers * self.facts.edges / max(1, self.facts.column_bytes),
-            "passes_range": [self.expected.fewest, self.expected.most],
-            "predicted_seconds": self.seconds,
-            "predicted_pass_seconds": None if self.forecast is None else self.forecast.each,
-            "predicted_first_pass_seconds": None if self.forecast is None else self.forecast.first,
-            "predicted_pass_bytes": self.streamed_bytes,
-            "predicted_bytes_read": self.bytes_read,
-            "predicted_peak_memory": self.peak_memory,
-            "predicted_peak_device_memory": self.predictions().get("peak_device_memory", 0),
-        }
+        return as_json(self)
 
     def __str__(self) -> str:
         """Return the plan as a person reads it."""
-        facts, need = self.facts, self.need
-        tiles = f"{facts.tiles} of {format_count(facts.tile_edges)} edges in {len(self.stripes)} stripe(s)"
-        method = f"{self.method}, reads {self.reads}"
-        if self.method == "mixed":
-            method += f", mixing {self.mixing}, sweeps a tile {self.sweeps}"
-        graph = f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"
-        graph += ", weighted" * facts.weighted
-        cache = f"{self.cached_tiles} tiles{', decoded' * self.decoded}, {format_bytes(self.cache_bytes)}"
-        rows = [
-            ("graph", graph),
-            ("tiles", tiles),
-            ("method", method),
-            ("process", format_bytes(need.base)),
-            ("vectors", format_bytes(need.vectors)),
-            ("history", format_bytes(need.history)),
-            ("reads", format_bytes(need.reads)),
-            ("scratch, ring", format_bytes(need.scratch + need.ring)),
-            ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
-            ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
-            *([] if self.device is None else self.device.rows(facts.tiles)),
-            ("from the store", f"{format_bytes(self.streamed_bytes)} a pass"),
-            ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
-            ("should hold", f"about {format_bytes(self.peak_memory)}"),
-            ("passes", self._passes_told()),
-            *self._times_told(),
-            ("fits", "yes" if self.fits else "no"),
-        ]
-        return "\n".join(f"{name:<16}{value}" for name, value in rows)
-
-    def _passes_told(self) -> str:
-        least, most = self.expected.fewest, self.expected.most
-        return f"about {self.passes}; {least} to {most}, by how slowly the graph mixes"
-
-    def _times_told(self) -> list[tuple[str, str]]:
-        timing, seconds = self.forecast, self.seconds
-        if timing is None or seconds is None:
-            return [("time", "not predicted")]
-        first, each = format_seconds(timing.first), format_seconds(timing.each)
-        loading = (
-            f", {format_seconds(timing.loading)} of it loading" if timing.loading >= WORTH_SAYING else ""
-        )
-        return [
-            ("a pass", f"about {each}, the first {first}"),
-            ("time", f"about {format_seconds(seconds)} with {self.passes} passes{loading}"),
-        ]
+        return as_text(self)
 
 
 def make_plan(
