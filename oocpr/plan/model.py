@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MIXED_PASSES = (0.13, 0.23, 0.6)
+MIXED_PASSES = (0.08, 0.23, 0.6)
 """Passes of ``mixed`` per sqrt(1 / (1 - damping)) and per e that the error falls: fewest, as a rule, most.
 
-Crawls, citation, social, call and package graphs needed 0.13 to 0.36 of it with damping 0.85 to 0.95 and
-tolerances of 1e-6 to 1e-10, 0.23 in the middle; with fewer sweeps inside tiles, up to 0.6."""
+Crawls, citation, social, call, package and random graphs needed 0.13 to 0.36 of it with damping 0.85 and
+tolerances of 1e-6 and 1e-10, 0.23 in the middle, and 0.08 to 0.38 with damping 0.95; with fewer sweeps inside
+tiles, up to 0.6."""
 
 SINGLE_PASSES = (0.12, 0.75, 1.0)
 """Passes of the other methods over those that the damping alone would take, on the same graphs."""
@@ -181,7 +182,7 @@ def predicted_passes(damping: float, tol: float, method: str, local_share: float
     Examples
     --------
     >>> predicted_passes(0.85, 1e-10, "mixed")
-    Passes(fewest=9, usual=16, most=40)
+    Passes(fewest=6, usual=16, most=40)
     >>> predicted_passes(0.85, 1e-10, "mixed", local_share=0.02).usual
     12
     >>> predicted_passes(0.85, 1e-10, "power")
