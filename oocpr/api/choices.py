@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from oocpr.api.graphs import Graph
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
-    from oocpr.plan.model import Rates
     from oocpr.plan.plan import GraphFacts, Plan
     from oocpr.store.graph import GraphStore
 
@@ -58,7 +57,6 @@ def plan_run(
     alone: bool = True,
     base: int,
     device_memory: str | int | None = None,
-    rates: Rates | None = None,
     io: str = "auto",
 ) -> tuple[Settings, Plan, RankedStore]:
     """Plan a run on an open graph; returns the graph as the run is to read it, too.
@@ -75,8 +73,6 @@ def plan_run(
         Bytes of the process before the run; see `process_bytes`.
     device_memory
         Most bytes of a CUDA device; None for what it has free.
-    rates
-        Measured rates, to predict the time.
     io
         One of `oocpr.plan.tiers.IO`.
 
@@ -114,7 +110,6 @@ def plan_run(
             device_memory=device_memory,
             device=device,
             personalized=personalized,
-            rates=rates,
         )
         return settings, _with_io(plan, io, graph.store, alone), store
     plan = make_plan(
@@ -130,7 +125,6 @@ def plan_run(
         stripes=stripes,
         personalized=personalized,
         on_device=on_device,
-        rates=rates,
     )
     return settings, _with_io(plan, io, graph.store, alone), graph.store
 

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from oocpr.engine.joined import Joins
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
-    from oocpr.plan.model import Rates
     from oocpr.plan.plan import GraphFacts, Plan
     from oocpr.store.graph import GraphStore
 
@@ -27,7 +26,6 @@ def plan_on_one_device(
     device_memory: str | int | None,
     device: str,
     personalized: bool,
-    rates: Rates | None,
 ) -> Planned:
     """Plan a run on a device; returns the graph in the tiles that it takes, too.
 
@@ -48,8 +46,6 @@ def plan_on_one_device(
         Its name.
     personalized
         Whether the teleport vector is not uniform.
-    rates
-        Measured rates, to predict the time.
     """
     from oocpr.engine.backends.cuda_device import free_memory
     from oocpr.engine.joined import JoinedStore
@@ -82,7 +78,6 @@ def plan_on_one_device(
             personalized=personalized,
             rows_in_host=rows_in_host,
             joining=joining,
-            rates=rates,
         )
 
     def largest(sizes: tuple[int, ...], *, stays: bool, rows_in_host: bool) -> Planned | None:

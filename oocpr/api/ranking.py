@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from oocpr.engine.ranked import RankedStore
+    from oocpr.engine.settings import Settings
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
     from oocpr.result.verify import Verification
@@ -44,7 +47,7 @@ def plan(
     kernel: str | None = None,
     io: str = "auto",
 ) -> Plan:
-    """Say what a run would need and take, before it starts; the time comes from a probe of a second.
+    """Say what a run would need and take, before it starts; the time of a pass comes from a probe.
 
     Parameters
     ----------
@@ -58,7 +61,8 @@ def plan(
     Returns
     -------
     Plan
-        Prints as a table; ``fits`` says whether the run stays within the memory.
+        Prints as a table; ``fits`` says whether the run stays within the memory. Seconds are those of a
+        new process. Its number of passes is the usual one; ``expected`` has the range.
 
     Raises
     ------
@@ -72,14 +76,18 @@ def plan(
     True
     """
     from oocpr.engine.job import chosen_device
-    from oocpr.engine.probe import measure_rates
+    from oocpr.result.names import names_of
 
+    _import_what_runs_need()
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
     device = chosen_device(device, kernel, weighted=opened.store.attributes.weighted)
+    # A run has the names of its nodes at hand.
+    names = names_of(opened.store)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
     # The probe's own memory is none of the run's.
     base = process_bytes(opened)
+    del names
     settings, made, planned = plan_run(
         opened,
         settings,
@@ -94,23 +102,7 @@ def plan(
     )
     if not made.fits:
         return made
-    rates = measure_rates(
-        planned, made, settings, backend=device, threads=threads, kernel=kernel, tuned=takes_tuned(None)
-    )
-    _, timed, _ = plan_run(
-        opened,
-        settings,
-        auto=False,
-        memory=made.memory,
-        stripes=stripes,
-        personalized=personalized,
-        device=device,
-        device_memory=device_memory,
-        base=base,
-        rates=rates,
-        io=io,
-    )
-    return timed
+    return _timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=None)
 
 
 def pagerank(
@@ -135,6 +127,7 @@ def pagerank(
     tune: bool | None = None,
     io: str = "auto",
     trace: str | os.PathLike[str] | None = None,
+    predict: bool = False,
     progress: Progress = silent,
 ) -> Ranks:
     """Rank the nodes of a graph.
@@ -198,6 +191,9 @@ def pagerank(
     trace
         A .json file for a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was
         read, sent to the device and computed. Not for a client or method ``"components"``.
+    predict
+        Whether to measure for a second first, as `plan` does, so that ``run.predicted`` also has the time.
+        Not for a client.
     progress
         Told after every pass.
 
@@ -233,6 +229,9 @@ def pagerank(
     )
     if tune:
         check_tuning(device, kernel, client)
+    if predict and client is not None:
+        raise UsageError("workers are not measured beforehand.", "Leave the prediction or the client out.")
+    _import_what_runs_need()
     opened = as_graph(graph, memory=memory, progress=progress)
     store = opened.store
     if client is None:
@@ -260,6 +259,9 @@ def pagerank(
     _LOG.info("plan of the run:\n%s", made)
     if tune:
         tune_once(planned, made, device=device, kernel=kernel, progress=progress)
+    if predict:
+        made.validate()
+        made = _timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=tune)
     timeline = None if trace is None else Trace()
     with watched(silent) as compilation:
         solution = solve(
@@ -288,6 +290,7 @@ def pagerank(
         compile_seconds=compilation.seconds,
         direct=made.direct,
         busy=None if timeline is None else timeline.busy(),
+        predicted=made.predictions() if client is None else None,
     )
     return Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)
 
@@ -351,6 +354,41 @@ def verify(
         personalization=teleport,
         progress=progress,
     )
+
+
+def _import_what_runs_need() -> None:
+    """Import what is part of the process that a run begins with, so that a plan counts it as well."""
+    import oocpr.engine.run
+    import oocpr.engine.trace
+    import oocpr.jit
+    import oocpr.result.names
+    import oocpr.result.report
+    import oocpr.result.start
+    import oocpr.result.teleport  # noqa: F401
+
+
+def _timed(
+    store: RankedStore,
+    made: Plan,
+    settings: Settings,
+    *,
+    device: str,
+    threads: int | None,
+    kernel: str | None,
+    tune: bool | None,
+) -> Plan:
+    """Measure, and say in the plan how long its run takes."""
+    from oocpr.engine.probe import measure_rates, measure_whole
+    from oocpr.plan.model import MOST_WHOLE_EDGES, Passes
+
+    if made.method == "components" and made.facts.edges <= MOST_WHOLE_EDGES:
+        timing, passes = measure_whole(store, settings, threads)
+        return replace(made, expected=Passes(passes, passes, passes), forecast=timing)
+    # Of larger graphs in memory, one sweep is measured.
+    settings = replace(settings, method="residual") if made.method == "components" else settings
+    tuned = takes_tuned(tune)
+    rates = measure_rates(store, made, settings, backend=device, threads=threads, kernel=kernel, tuned=tuned)
+    return made.timed(rates)
 
 
 def _absolute(path: str) -> str:

@@ -132,6 +132,12 @@ _WORTH_SAYING = 0.1
     "sent to the device and computed.",
 )
 @click.option(
+    "--predict",
+    is_flag=True,
+    help="Measure for a second first, as `oocpr plan` does, and say what time was predicted beside what it "
+    "took.",
+)
+@click.option(
     "--top",
     "top_k",
     type=click.IntRange(0),
@@ -349,7 +355,7 @@ def _summary(run: Report) -> str:
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
-        f"{_read(run)}{_bound_by(run)}"
+        f"{_read(run)}{_bound_by(run)}{_predicted(run)}"
     )
 
 
@@ -368,6 +374,20 @@ def _bound_by(run: Report) -> str:
     shares = {kind: seconds / run.seconds for kind, seconds in run.busy.items()}
     told = ", ".join(f"{kind} {share:.0%}" for kind, share in sorted(shares.items(), key=lambda of: -of[1]))
     return f"busy, of the time of the run: {told}\n"
+
+
+def _predicted(run: Report) -> str:
+    told = run.predicted or {}
+    if "seconds" not in told or run.pass_seconds is None:
+        return ""
+    pairs = [
+        ("a pass", format_seconds(told["pass_seconds"]), format_seconds(run.pass_seconds)),
+        ("passes", f"{told['passes']}", f"{run.passes}"),
+        ("in all", format_seconds(told["seconds"]), format_seconds(run.seconds - run.compile_seconds)),
+        ("read", format_bytes(told["bytes_read"]), format_bytes(run.bytes_read)),
+        ("peak memory", format_bytes(told["peak_memory"]), format_bytes(run.peak_memory)),
+    ]
+    return "predicted / found: " + ", ".join(f"{what} {one} / {other}" for what, one, other in pairs) + "\n"
 
 
 def _exit_code(run: Report) -> int:

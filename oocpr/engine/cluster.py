@@ -1,11 +1,12 @@
-"""A run on the workers of a Dask client: the tasks of this package, one publish and one sweep a stripe.
+"""A run on the workers of a Dask client: each owns a share of the stripes, whose rows change in place.
 
-A stripe's rows change in place, so each stripe belongs to one worker. Pushes travel from worker to worker;
-this process sees a few numbers a pass.
+Pushes travel from worker to worker; this process sees a few numbers a pass.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +14,12 @@ import numpy as np
 from oocpr.engine import tasks
 from oocpr.engine.exchange import forget
 from oocpr.engine.peak import own_peak
+from oocpr.engine.share import Address, Share
 from oocpr.errors import OocprError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from oocpr.engine.job import Job
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from oocpr.engine.solution import Solution
     from oocpr.engine.stream import PassTraffic
 
-PATIENCE = 5.0
+PATIENCE = 2.0
 """Seconds after which a pass that has not ended asks whether its workers still live."""
 
 
@@ -54,26 +58,31 @@ class ClusterCrew:
         if not workers:
             raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
         stripes = len(job.plan.stripes)
-        self._home = [workers[stripe * len(workers) // stripes] for stripe in range(stripes)]
-        (self._shared_job,) = client.scatter([job], broadcast=True, hash=False)
-        self._stripes = [
-            self._submit(stripe, tasks.open_stripe, self._shared_job, None, stripe)
-            for stripe in range(stripes)
-        ]
+        homes = [workers[stripe * len(workers) // stripes] for stripe in range(stripes)]
+        self._homes = sorted(set(homes))
+        (shared_job,) = client.scatter([job], broadcast=True, hash=False)
+        self._held = [shared_job]
+        places = [Address(home, f"oocpr-share-{job.token}-{home}") for home in self._homes]
+        for place in places:
+            own = [stripe for stripe in range(stripes) if homes[stripe] == place.worker]
+            others = [other for other in places if other != place]
+            self._held.append(self._submit(place, shared_job, own, place, others))
+        try:
+            self._shares = self._wait(self._held[1:])
+        except BaseException:
+            # Nobody has this crew, so nobody can close it.
+            self.close()
+            raise
 
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
         """See Crew."""
-        job, count = self._shared_job, len(self._stripes)
-        published = [self._submit(s, tasks.publish, job, self._stripes[s], state, s) for s in range(count)]
-        swept = [self._submit(s, tasks.sweep, job, self._stripes[s], state, published) for s in range(count)]
-        reduced = self._submit(0, tasks.reduce, job, state, published, swept, self._nodes)
-        after, reports = self._gather([reduced, swept])
-        return after, [report.traffic for report in reports]
+        told = self._ask("run_pass", state)
+        published, swept = zip(*(stripe for share in told for stripe in share), strict=True)
+        return tasks.reduce(self._job, state, published, swept, self._nodes), [part.traffic for part in swept]
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Crew."""
-        parts = [self._submit(s, tasks.finish, self._stripes[s], state, s) for s in range(len(self._stripes))]
-        return np.concatenate(self._gather(parts))
+        return np.concatenate([part for share in self._ask("finish", state) for part in share])
 
     def peak_memory(self) -> int:
         """See Crew."""
@@ -85,36 +94,66 @@ class ClusterCrew:
 
     def close(self) -> None:
         """See Crew."""
-        self._client.cancel([*self._stripes, self._shared_job])
+        self._client.cancel(self._held)
         self._client.run(forget, self._job.token)
 
-    def _submit(self, stripe: int, function: Any, *args: Any) -> Any:
+    def _submit(self, place: Address, *args: Any) -> Any:
         return self._client.submit(
-            function, *args, workers=[self._home[stripe]], pure=False, priority=1, retries=0
+            Share, *args, key=place.key, workers=[place.worker], actor=True, priority=1, retries=0
         )
 
-    def _gather(self, futures: Any) -> Any:
-        from distributed import TimeoutError as NotYet
-        from distributed import wait
-        from distributed.client import futures_of
+    def _ask(self, question: str, state: State) -> list[Any]:
+        """Ask all shares the same."""
+        try:
+            calls = [getattr(share, question)(state) for share in self._shares]
+        except RuntimeError:
+            # So Dask says that an actor is lost.
+            self._check_workers()
+            raise
+        return self._wait(calls)
 
-        waiting = futures_of(futures)
+    def _wait(self, calls: Sequence[Any]) -> list[Any]:
+        """Results of all calls, or the first failure of one."""
         while True:
             try:
-                wait(waiting, timeout=PATIENCE)
-            except NotYet:
-                self._check_workers()
-            else:
-                return self._client.gather(futures)
+                results = self._client.sync(_results, calls)
+            except OocprError:
+                raise
+            except (OSError, RuntimeError):
+                # A worker that dies ends its calls before the scheduler says that it is gone.
+                until = time.monotonic() + PATIENCE
+                while time.monotonic() < until:
+                    self._check_workers()
+                    time.sleep(0.05)
+                raise
+            if results is not None:
+                return list(results)
+            self._check_workers()
 
     def _check_workers(self) -> None:
         living = self._client.scheduler_info(n_workers=-1)["workers"]
-        lost = sorted(set(self._home) - set(living))
+        lost = sorted(set(self._homes) - set(living))
         if lost:
             raise LostWorkerError(
                 f"worker {lost[0]} was lost, and the rows it kept with it.",
                 "Start the run again; the graph's store is unharmed.",
             )
+
+
+async def _results(calls: Sequence[Any]) -> list[Any] | None:
+    """What calls return, or None where some have not ended after PATIENCE; raises the first failure."""
+    waiting = [asyncio.ensure_future(_result(call)) for call in calls]
+    try:
+        done, pending = await asyncio.wait(waiting, timeout=PATIENCE, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for one in waiting:
+            one.cancel()
+    ended = [one.result() for one in waiting if one in done]
+    return None if pending else ended
+
+
+async def _result(call: Any) -> Any:
+    return await call
 
 
 def rank_on_worker(

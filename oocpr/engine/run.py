@@ -12,6 +12,7 @@ from oocpr.engine.job import Job
 from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.weighing import check_weighted, unit_of
 from oocpr.errors import UsageError
+from oocpr.plan.model import passes_from
 from oocpr.progress import silent
 from oocpr.units import format_bytes
 
@@ -187,7 +188,10 @@ def _iterate(
             wait_seconds=sum(part.wait_seconds for part in traffic),
         )
         history.append(record)
-        progress("ranking", state.number, plan.passes, "passes", _note(record, plan.facts.edges))
+        # It is told how many are left by how the error has fallen so far.
+        errors = [done.bound if settings.stop == "certified" else done.residual for done in history]
+        total = passes_from(errors, settings.tol, plan.passes)
+        progress("ranking", state.number, total, "passes", _note(record, plan.facts.edges))
         if settings.satisfied(residual):
             break
     return state, history

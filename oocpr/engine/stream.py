@@ -18,7 +18,7 @@ from oocpr.engine.trace import READ
 from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -98,7 +98,7 @@ class TileStream:
     def __init__(
         self,
         source: TileBytes,
-        tiles: range,
+        tiles: Sequence[int],
         resident: frozenset[int],
         slots: int,
         readers: int,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Backend, Pushed, StripeSpec, SweepStep
+    from oocpr.engine.backends.base import Backend, Pushed, SweepStep
     from oocpr.engine.job import Job
     from oocpr.engine.method import State, StripeSums
     from oocpr.engine.ranked import RankedStore
@@ -47,7 +47,7 @@ class Published:
     row_begin
         First row of the stripe.
     stored
-        Narrow numbers of its rows.
+        Narrow numbers of its rows; None where only the sums are reported.
     sums
         See Pushed.
     """
@@ -84,23 +84,35 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     rows = slice(spec.row_begin, spec.row_end)
     teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
 
-    stream = _open_stream(job, store, backend, spec, index)
+    tiles = range(spec.first_tile, spec.last_tile)
+    on_device: frozenset[int] = frozenset()
+    kept = job.plan.resident(index)
+    if job.plan.device is not None and isinstance(backend, Streams):
+        on_device, kept = job.plan.device.places(len(tiles))
+    stream = open_stream(job, store, backend, tiles, on_device=on_device, kept=kept)
     state = backend.allocate(spec, degree, teleport, start)
     trace = job.trace if isinstance(stream, TileStream) else None
     return Stripe(spec, store.tile_rows, backend, state, stream, trace)
 
 
-def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpec, index: int) -> Tiles:
+def open_stream(
+    job: Job,
+    store: RankedStore,
+    backend: Backend,
+    tiles: Sequence[int],
+    *,
+    on_device: frozenset[int],
+    kept: frozenset[int],
+) -> Tiles:
+    """Open what brings tiles to a backend; some stay on a device, some in memory."""
     plan = job.plan
-    tiles = range(spec.first_tile, spec.last_tile)
     if plan.device is not None and isinstance(backend, Streams):
-        on_device, in_host = plan.device.places(len(tiles))
         return backend.open_stream(
             store.encoded,
             tiles,
-            spec.nodes,
+            store.nodes,
             on_device=on_device,
-            in_host=in_host,
+            in_host=kept - on_device,
             edges=plan.facts.tile_edges,
             segments=plan.facts.most_tile_rows + 1,
             slots=plan.device.slots,
@@ -111,13 +123,13 @@ def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpe
         )
 
     def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
-        kept = encoded.copy() if stays else encoded
-        return prepare_tile(backend, kept, job.unit, spec.nodes, stays and plan.decoded)
+        own = encoded.copy() if stays else encoded
+        return prepare_tile(backend, own, job.unit, store.nodes, stays and plan.decoded)
 
     return TileStream(
         tiles_of(store),
         tiles,
-        plan.resident(index),
+        kept,
         RING_SLOTS,
         job.readers,
         prepare,

@@ -138,20 +138,6 @@ def history_bytes(nodes: int, mixing: int) -> int:
     return nodes * 4 * mixing
 
 
-def passing_row_bytes(mixing: int, *, proposals: bool) -> int:
-    """Bytes of a row that a pass reads by the link, where rows are kept in memory of the host.
-
-    Making a push reads out-degree, rank, proposal or residual, and a step of each remembered pass; taking
-    what was delivered reads out-degree and residual, and a change of each but the one that is written.
-
-    Examples
-    --------
-    >>> passing_row_bytes(3, proposals=False)
-    42
-    """
-    return 4 + 8 + (4 if proposals else 8) + 2 * mixing + 4 + 8 + 2 * max(0, mixing - 1)
-
-
 @dataclass(frozen=True)
 class DeviceTiers:
     """What stays where in a run on a device.

@@ -20,6 +20,9 @@ WEIGHED_EDGE = 20
 """Bytes of an edge of one weighted tile, beside its column: its weight as it is decoded and as it is laid
 out (8 each), and for sweeps inside the tile (4)."""
 
+LEFT_OVER = 2**23
+"""Small arrays and what the allocator keeps back, as a rule."""
+
 
 def weighted_tile_bytes(columns: int, weights: int) -> int:
     """Most bytes of a tile with its weights behind it where they are read to, by the most of both.
@@ -135,6 +138,21 @@ def whole_need(*, base: int, nodes: int, edges: int, most_tile_bytes: int, perso
     )
 
 
+def usual_whole_bytes(need: Need, *, nodes: int, edges: int) -> int:
+    """Bytes that a run on a graph in memory comes to hold, where `need` is what it may at most.
+
+    Of crawls and call graphs, 8 an edge and 80 a row were found beside the vectors: what is being found and
+    what is made of it are not all there at once.
+
+    Examples
+    --------
+    >>> need = whole_need(base=10**8, nodes=1000, edges=10_000, most_tile_bytes=100, personalized=False)
+    >>> usual_whole_bytes(need, nodes=1000, edges=10_000)
+    108572708
+    """
+    return need.base + need.vectors + need.reads + need.ring + edges * 8 + nodes * 80 + LEFT_OVER
+
+
 def decoded_bytes(nodes: int, edges: int, tiles: int, mixed: bool, weighted: bool = False) -> int:
     """Bytes of a graph's tiles that are kept decoded; when mixing, the columns inside tiles twice more.
 
@@ -149,3 +167,44 @@ def decoded_bytes(nodes: int, edges: int, tiles: int, mixed: bool, weighted: boo
     """
     weights = edges * (12 if mixed else 8) + tiles * 2 * PADDING if weighted else 0
     return edges * (12 if mixed else 4) + nodes * 32 + tiles * PADDING + weights
+
+
+def usual_bytes(
+    need: Need,
+    *,
+    nodes: int,
+    edges: int,
+    tiles: int,
+    tile_edges: int,
+    most_tile_rows: int,
+    column_bytes: int,
+    local_share: float,
+    cached_tiles: int,
+    decoded: bool,
+    mixed: bool,
+    sweeps: int,
+) -> int:
+    """Bytes that a run in one process comes to hold, where `need` and the cache are what it may at most.
+
+    Tiles that stay are as large as they are rather than as the largest one, links inside tiles are as many as
+    the graph has, and little is left over. Weights are not looked at apart.
+
+    Examples
+    --------
+    >>> need = run_need(base=10**8, nodes=10**6, tile_edges=10**6, most_tile_rows=10**5, ring_slots=4,
+    ...                 most_tile_bytes=2 * 10**6, reads="bits16", mixed=True, mixing=5, personalized=False)
+    >>> usual_bytes(need, nodes=10**6, edges=10**7, tiles=10, tile_edges=10**6, most_tile_rows=10**5,
+    ...             column_bytes=2 * 10**7, local_share=0.1, cached_tiles=0, decoded=False, mixed=True,
+    ...             sweeps=2)
+    198388680
+    """
+    inside = 8 * local_share if mixed else 0
+    rows = most_tile_rows + 1
+    scratch = rows * 20 + min(rows, tile_edges) * 12 + (0 if decoded else tile_edges * 4)
+    if sweeps > 1:
+        scratch += rows * 40 + (0 if decoded else int(tile_edges * inside))
+    kept = column_bytes * cached_tiles / tiles
+    if decoded:
+        kept += edges * (4 + inside) + nodes * 32
+    ring = need.ring if cached_tiles < tiles else 0
+    return need.base + need.vectors + need.history + need.reads + scratch + int(kept) + ring + LEFT_OVER

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from oocpr.plan.device import (
     DEVICE_SLOTS,
     FEWEST_SLOTS,
@@ -12,18 +10,14 @@ from oocpr.plan.device import (
     device_need,
     history_bytes,
     kept_bytes,
-    passing_row_bytes,
     row_bytes,
     tile_bytes,
 )
 from oocpr.plan.memory import Need
-from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, pass_seconds, predicted_passes
+from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
 from oocpr.plan.plan import GraphFacts, Plan
-from oocpr.plan.sweeps import LINK_BYTES, streamed_sweeps, sweeps_for
+from oocpr.plan.sweeps import streamed_sweeps, sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
-
-if TYPE_CHECKING:
-    from oocpr.plan.model import Rates
 
 
 def plan_on_device(
@@ -42,7 +36,6 @@ def plan_on_device(
     personalized: bool,
     rows_in_host: bool = False,
     joining: int = 0,
-    rates: Rates | None = None,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
 
@@ -67,8 +60,6 @@ def plan_on_device(
         of a tile or slots than it has room for.
     joining
         Bytes that joining stored tiles takes on the device.
-    rates
-        Measured rates, to predict the time.
     """
     mixed = method == "mixed"
     encoded = min(facts.most_tile_bytes, tile_bytes(facts.column_bytes, facts.edges, facts.tile_edges))
@@ -122,17 +113,8 @@ def plan_on_device(
         device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised,
         rows_in_host,
     )  # fmt: skip
-    passes = predicted_passes(damping, tol, method)
-    seconds = None
-    if rates is not None:
-        computed = pass_seconds(
-            rates, edges=facts.edges, gathers=1 + 2 * (sweeps - 1), rows=facts.nodes, streamed_bytes=0
-        )
-        streamed = facts.column_bytes * (facts.tiles - on_device) / facts.tiles / LINK_BYTES
-        if rows_in_host:
-            streamed += facts.nodes * passing_row_bytes(remembered, proposals=proposals) / LINK_BYTES
-        seconds = passes * max(computed, streamed)
+    passes = predicted_passes(damping, tol, method, facts.local_share)
     return Plan(
         facts, method, reads, ((0, facts.tiles),), remembered, sweeps, host, memory, on_device + in_host,
-        True, passes, seconds, proposals, tiers,
+        True, passes, proposals, tiers,
     )  # fmt: skip

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, UsageError
-from oocpr.plan.memory import Need, decoded_bytes, run_need, whole_need
+from oocpr.plan.memory import Need, decoded_bytes, run_need, usual_bytes, usual_whole_bytes, whole_need
 from oocpr.plan.model import (
     COMPONENT_SWEEPS,
     DEVICE_MIXING,
     MOST_ORDERED_EDGES,
     MOST_WHOLE_EDGES,
     SMALL_EDGES,
-    pass_seconds,
+    Forecast,
+    forecast,
     predicted_passes,
 )
+from oocpr.plan.shown import as_json, as_text
 from oocpr.plan.sweeps import sweeps_for
 from oocpr.plan.tiers import RING_SLOTS, kept_tiles, spread_evenly
 from oocpr.plan.tiling import default_stripes, stripe_tiles
-from oocpr.units import format_bytes, format_count, format_seconds
+from oocpr.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from oocpr.plan.device import DeviceTiers
-    from oocpr.plan.model import Rates
+    from oocpr.plan.model import Passes, Rates
 
 
 @dataclass(frozen=True)
@@ -75,14 +77,16 @@ class Plan:
         Tiles kept in memory after their first read.
     decoded
         Whether they are kept decoded, which saves a processor the decoding in every pass.
-    passes, seconds
-        Predicted; `seconds` is None where no rates were measured.
+    expected
+        How many passes it takes.
     proposals
         Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
     device
         What stays where on the one CUDA device that computes; None for anything else.
     direct
         Whether tiles are read past the system's page cache.
+    forecast
+        Seconds of its passes; None where nothing was measured.
     """
 
     facts: GraphFacts
@@ -95,11 +99,50 @@ class Plan:
     memory: int
     cached_tiles: int
     decoded: bool
-    passes: int
-    seconds: float | None
+    expected: Passes
     proposals: bool = True
     device: DeviceTiers | None = None
     direct: bool = False
+    forecast: Forecast | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted seconds of the run; None where nothing was measured."""
+        return None if self.forecast is None else self.forecast.seconds(self.passes)
+
+    def timed(self, rates: Rates) -> Plan:
+        """Return the plan with the time that it takes by what was measured."""
+        facts = self.facts
+        staying = self.cached_tiles if self.device is None else self.device.on_device
+        made = forecast(
+            rates,
+            edges=facts.edges,
+            rows=facts.nodes,
+            stored_bytes=facts.column_bytes,
+            streamed_bytes=self.streamed_bytes,
+            kept_share=staying / facts.tiles,
+            beside=self.device is not None,
+        )
+        if self.method == "components":
+            made = replace(made, each=(1 + COMPONENT_SWEEPS) * made.each)
+        return replace(self, forecast=made)
+
+    def predictions(self) -> dict[str, float]:
+        """What a run's report shows beside what was found, by the same names.
+
+        The time is that of a process which has done such work already.
+        """
+        sizes: dict[str, float] = {
+            "passes": self.passes,
+            "bytes_read": self.bytes_read,
+            "peak_memory": self.peak_memory,
+        }
+        if self.device is not None:
+            sizes["peak_device_memory"] = self.device.need.total + self.device.kept_bytes
+        if self.forecast is None:
+            return sizes
+        timing = replace(self.forecast, loading=0.0)
+        return sizes | {"pass_seconds": timing.each, "seconds": timing.seconds(self.passes)}
 
     @property
     def fits(self) -> bool:
@@ -124,6 +167,39 @@ class Plan:
     def streamed_bytes(self) -> int:
         """Encoded bytes read from the store in every pass after the first."""
         return self.facts.column_bytes * (self.facts.tiles - self.cached_tiles) // self.facts.tiles
+
+    @property
+    def bytes_read(self) -> int:
+        """Encoded bytes that the run should read from the store, all tiles once and some in every pass."""
+        return self.facts.column_bytes + (self.passes - 1) * self.streamed_bytes
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes that the process should come to hold; `need` and the cache are what it may at most."""
+        facts = self.facts
+        if self.method == "components":
+            return usual_whole_bytes(self.need, nodes=facts.nodes, edges=facts.edges)
+        if self.device is not None:
+            return self.need.total + self.cache_bytes
+        return usual_bytes(
+            self.need,
+            nodes=facts.nodes,
+            edges=facts.edges,
+            tiles=facts.tiles,
+            tile_edges=min(facts.tile_edges, facts.edges),
+            most_tile_rows=facts.most_tile_rows,
+            column_bytes=facts.column_bytes,
+            local_share=facts.local_share,
+            cached_tiles=self.cached_tiles,
+            decoded=self.decoded,
+            mixed=self.method == "mixed",
+            sweeps=self.sweeps,
+        )
+
+    @property
+    def passes(self) -> int:
+        """Passes as a rule."""
+        return self.expected.usual
 
     @property
     def gathers(self) -> float:
@@ -159,65 +235,11 @@ class Plan:
 
     def to_json(self) -> dict[str, object]:
         """Plan as a JSON object: tiers with bytes, passes, predicted_seconds, fits."""
-        return {
-            "tiers": {
-                "process": self.need.base,
-                "vectors": self.need.vectors,
-                "history": self.need.history,
-                "reads": self.need.reads,
-                "scratch": self.need.scratch,
-                "ring": self.need.ring,
-                "tile_cache": self.cache_bytes,
-                "store": self.streamed_bytes,
-                **({} if self.device is None else self.device.to_json()),
-            },
-            "weighted": self.facts.weighted,
-            "memory": self.memory,
-            "needed": self.need.total,
-            "fits": self.fits,
-            "method": self.method,
-            "reads": self.reads,
-            "stripes": len(self.stripes),
-            "tiles": self.facts.tiles,
-            "cached_tiles": self.cached_tiles,
-            "decoded": self.decoded,
-            "mixing": self.mixing,
-            "sweeps": self.sweeps,
-            "passes": self.passes,
-            "passes_per_byte": self.gathers * self.facts.edges / max(1, self.facts.column_bytes),
-            "direct": self.direct,
-            "predicted_seconds": self.seconds,
-        }
+        return as_json(self)
 
     def __str__(self) -> str:
         """Return the plan as a person reads it."""
-        facts, need = self.facts, self.need
-        tiles = f"{facts.tiles} of {format_count(facts.tile_edges)} edges in {len(self.stripes)} stripe(s)"
-        method = f"{self.method}, reads {self.reads}"
-        if self.method == "mixed":
-            method += f", mixing {self.mixing}, sweeps a tile {self.sweeps}"
-        graph = f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"
-        graph += ", weighted" * facts.weighted
-        cache = f"{self.cached_tiles} tiles{', decoded' * self.decoded}, {format_bytes(self.cache_bytes)}"
-        rows = [
-            ("graph", graph),
-            ("tiles", tiles),
-            ("method", method),
-            ("process", format_bytes(need.base)),
-            ("vectors", format_bytes(need.vectors)),
-            ("history", format_bytes(need.history)),
-            ("reads", format_bytes(need.reads)),
-            ("scratch, ring", format_bytes(need.scratch + need.ring)),
-            ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
-            ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
-            *([] if self.device is None else self.device.rows(facts.tiles)),
-            ("from the store", f"{format_bytes(self.streamed_bytes)} a pass{', directly' * self.direct}"),
-            ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
-            ("passes", f"about {self.passes}"),
-            ("time", "not predicted" if self.seconds is None else f"about {format_seconds(self.seconds)}"),
-            ("fits", "yes" if self.fits else "no"),
-        ]
-        return "\n".join(f"{name:<16}{value}" for name, value in rows)
+        return as_text(self)
 
 
 def make_plan(
@@ -234,7 +256,6 @@ def make_plan(
     stripes: int | None = None,
     personalized: bool = False,
     on_device: bool = False,
-    rates: Rates | None = None,
 ) -> Plan:
     """Decide how a run uses the memory it is given.
 
@@ -258,11 +279,9 @@ def make_plan(
         Whether the teleport vector is not uniform.
     on_device
         Whether a CUDA device computes.
-    rates
-        Measured rates, to predict the time.
     """
     if method == "components":
-        return _whole_plan(facts, damping, tol, memory, base, personalized, rates)
+        return _whole_plan(facts, damping, tol, memory, base, personalized)
     if stripes is None:
         stripes = default_stripes(facts.edges, facts.tiles)
     cuts = stripe_tiles(facts.tiles, stripes)
@@ -294,22 +313,11 @@ def make_plan(
     cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
     left = memory - needed.total - cached * facts.most_tile_bytes
     decoded = cached == facts.tiles and _decoded(facts, mixed) <= left
-    passes = predicted_passes(damping, tol, method)
-    seconds = None
-    if rates is not None:
-        streamed = facts.column_bytes * (facts.tiles - cached) // facts.tiles
-        each = pass_seconds(
-            rates,
-            edges=facts.edges,
-            gathers=1 + (chosen - 1) * facts.local_share,
-            rows=facts.nodes,
-            streamed_bytes=streamed,
-        )
-        seconds = passes * each
+    passes = predicted_passes(damping, tol, method, facts.local_share)
     # On a device nobody reads the proposals of others: they pay where sweeps inside tiles make them good.
     proposals = mixed and (chosen > 1 or not on_device)
     return Plan(
-        facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes, seconds,
+        facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes,
         proposals,
     )  # fmt: skip
 
@@ -327,7 +335,7 @@ def choose_method(facts: GraphFacts, *, memory: int, base: int, personalized: bo
     """
     if facts.weighted or facts.edges > MOST_WHOLE_EDGES:
         return "mixed"
-    whole = _whole_plan(facts, 0.85, 1e-10, memory, base, personalized, None)
+    whole = _whole_plan(facts, 0.85, 1e-10, memory, base, personalized)
     return "components" if whole.fits else "mixed"
 
 
@@ -342,7 +350,6 @@ def _whole_plan(
     memory: int,
     base: int,
     personalized: bool,
-    rates: Rates | None,
 ) -> Plan:
     if facts.edges > MOST_ORDERED_EDGES:
         raise UsageError(
@@ -358,13 +365,5 @@ def _whole_plan(
         personalized=personalized,
     )
     passes = predicted_passes(damping, tol, "components")
-    seconds = None
-    if rates is not None:
-        each = pass_seconds(
-            rates, edges=facts.edges, gathers=1 + COMPONENT_SWEEPS, rows=facts.nodes, streamed_bytes=0
-        )
-        seconds = passes * each
     stripes = ((0, facts.tiles),)
-    return Plan(
-        facts, "components", "float32", stripes, 0, 1, need, memory, facts.tiles, True, passes, seconds
-    )
+    return Plan(facts, "components", "float32", stripes, 0, 1, need, memory, facts.tiles, True, passes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import InputError
@@ -52,6 +53,12 @@ class Report:
         Seconds in which tiles were read, sent to the device and computed; only where a timeline was drawn.
     direct
         Whether the store was read past the system's page cache.
+    pass_seconds
+        Of a pass after the first, the one in the middle; of the only one where there is no other.
+    predicted
+        What the plan of the run said: ``passes``, ``bytes_read``, ``peak_memory``, with a device
+        ``peak_device_memory``, and where it was asked for ``pass_seconds`` and ``seconds``; None for runs on
+        a cluster.
 
     Examples
     --------
@@ -85,6 +92,8 @@ class Report:
     peak_device_memory: int = 0
     busy: dict[str, float] | None = None
     direct: bool = False
+    pass_seconds: float | None = None
+    predicted: dict[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -125,8 +134,14 @@ class Report:
             raise _unreadable(origin, error) from error
 
 
-_DEFAULTS = {"peak_device_memory": 0, "busy": None, "direct": False}
-"""What reports of runs without a device and without a timeline, and of earlier versions, lack."""
+_DEFAULTS = {
+    "peak_device_memory": 0,
+    "busy": None,
+    "direct": False,
+    "pass_seconds": None,
+    "predicted": None,
+}
+"""What reports of runs without a device and without a timeline lack, and those of earlier versions."""
 
 
 def report_of(
@@ -138,6 +153,7 @@ def report_of(
     compile_seconds: float,
     busy: dict[str, float] | None = None,
     direct: bool = False,
+    predicted: dict[str, float] | None = None,
 ) -> Report:
     """Collect the facts of a run that is over.
 
@@ -155,6 +171,8 @@ def report_of(
         What a timeline tells; None without one.
     direct
         Whether the store was read past the system's page cache.
+    predicted
+        What the plan told; see Report.
     """
     compile_seconds = compile_seconds if compile_seconds < solution.seconds else 0.0
     return Report(
@@ -179,6 +197,8 @@ def report_of(
         peak_device_memory=solution.peak_device_memory,
         busy=busy,
         direct=direct,
+        pass_seconds=median(record.seconds for record in solution.history[1:] or solution.history),
+        predicted=predicted,
     )
 
 

@@ -244,6 +244,20 @@ def test_plan_is_printed_and_given_as_json(oocpr_command: Run, store: Path) -> N
     assert all(isinstance(size, int) for size in plan["tiers"].values())
 
 
+def test_a_run_says_what_was_predicted_beside_what_was_found(oocpr_command: Run, store: Path) -> None:
+    run = json.loads(oocpr_command("rank", store, "--method", "mixed", "--json", "-").out)
+    assert set(run["predicted"]) == {"passes", "bytes_read", "peak_memory"}
+    assert run["predicted"]["bytes_read"] == run["bytes_read"]
+    assert run["pass_seconds"] > 0
+    asked = oocpr_command("rank", store, "--method", "mixed", "--predict", "--json", "-")
+    told = json.loads(asked.out)["predicted"]
+    assert 0 < told["pass_seconds"] < told["seconds"]
+    assert "predicted / found: a pass " in asked.err
+    plan = oocpr_command("plan", store, "--method", "mixed").out
+    assert re.search(r"^passes +about \d+; \d+ to \d+, by how slowly", plan, re.MULTILINE)
+    assert re.search(r"^a pass +about .*, the first ", plan, re.MULTILINE)
+
+
 def test_a_plan_that_does_not_fit_is_printed_and_refused(oocpr_command: Run, store: Path) -> None:
     outcome = oocpr_command("plan", store, "--memory", "10MiB", "--json", "-")
     assert outcome.code == 4

@@ -148,7 +148,8 @@ def test_a_client_without_workers_is_refused(stored):
 
 
 # Last, since the cluster needs a while to replace the worker.
-def test_a_worker_that_is_killed_ends_the_run(stored, client, monkeypatch):
+@pytest.mark.parametrize("which", [min, max])
+def test_a_worker_that_is_killed_ends_the_run(stored, client, monkeypatch, which):
     monkeypatch.setattr(engine_cluster, "PATIENCE", 0.5)
     store = stored(GRAPH, 700)
     scaled(client, 2)
@@ -156,7 +157,7 @@ def test_a_worker_that_is_killed_ends_the_run(stored, client, monkeypatch):
 
     def kill(stage: str, done: int, *rest: Any) -> None:
         if done == 3:
-            os.kill(max(client.run(os.getpid).values()), signal.SIGKILL)
+            os.kill(which(client.run(os.getpid).values()), signal.SIGKILL)
 
     def work() -> None:
         try:
@@ -166,7 +167,7 @@ def test_a_worker_that_is_killed_ends_the_run(stored, client, monkeypatch):
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(60)
+    thread.join(20)
     assert outcome, "the run hangs"
     assert isinstance(outcome[0], LostWorkerError)
     assert "lost" in outcome[0].cause

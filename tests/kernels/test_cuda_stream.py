@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from oocpr.api.choices import facts_of
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom, map_tile
 from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
@@ -262,3 +264,18 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         assert not short.fits
         with pytest.raises(DoesNotFitError, match="of the device"):
             short.validate()
+
+
+@pytest.mark.parametrize("method", ["mixed", "residual"])
+def test_a_probe_measures_the_tiles_that_a_plan_has_on_a_device(device: Device, method: str) -> None:
+    chosen = Settings(method=method)
+    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
+        for on_device, in_host in ((store.tiles, 0), (0, store.tiles), (0, 0), (3, 2)):
+            plan = streaming_plan(store, chosen, on_device, in_host)
+            rates = measure_rates(store, plan, chosen, backend=CudaBackend(device))
+            assert math.isinf(rates.kept) == (on_device == 0)
+            assert math.isinf(rates.passing) == (on_device == store.tiles)
+            timing = plan.timed(rates).forecast
+            assert timing is not None
+            assert 0 < timing.each < 60
+            assert 0 < timing.first < 60

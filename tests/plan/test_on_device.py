@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.plan.model import Rates
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.plan import GraphFacts, Plan
 
@@ -32,8 +30,6 @@ def planned(
     rows_in_host: bool,
     facts: GraphFacts = LARGE,
     reads: str = "bits16",
-    mixing: int = 5,
-    rates: Rates | None = None,
 ) -> Plan:
     return plan_on_device(
         facts,
@@ -42,13 +38,12 @@ def planned(
         reads=reads,
         damping=0.85,
         tol=1e-10,
-        mixing=mixing,
+        mixing=5,
         memory=64 * GIB,
         base=0,
         device_memory=device_memory,
         personalized=False,
         rows_in_host=rows_in_host,
-        rates=rates,
     )
 
 
@@ -99,17 +94,3 @@ def test_a_plan_that_fits_has_room_for_what_it_keeps(
     assert (len(on_device), len(in_host)) == (tiers.on_device, tiers.in_host)
     if tiers.need.total <= memory:
         assert plan.fits
-
-
-def test_rows_that_the_link_carries_take_their_time() -> None:
-    fast = Rates(1e12, 1e13, 1e13)
-    here, there = (planned(3 * GIB, rows_in_host=in_host, mixing=0, rates=fast) for in_host in (False, True))
-    assert here.seconds is not None
-    assert there.seconds is not None
-    assert here.device is not None
-    assert there.device is not None
-    tiles = [LARGE.column_bytes * (1 - x.on_device / LARGE.tiles) for x in (here.device, there.device)]
-    # Out-degree, rank and proposal for a push; out-degree and residual for what is delivered.
-    assert there.proposals
-    rows = LARGE.nodes * (4 + 8 + 4 + 4 + 8)
-    assert there.seconds / here.seconds == pytest.approx((tiles[1] + rows) / tiles[0], rel=1e-6)

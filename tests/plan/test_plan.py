@@ -11,9 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from oocpr.engine.settings import power_passes
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.memory import SHARED, decoded_bytes
-from oocpr.plan.model import DEVICE_MIXING, Rates
+from oocpr.plan.model import DEVICE_MIXING, FEWEST_TOLD, Rates, passes_from, predicted_passes
 from oocpr.plan.plan import GraphFacts, Plan, make_plan
 from oocpr.plan.sweeps import sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
@@ -31,6 +32,7 @@ FACTS = GraphFacts(
     local_share=0.25,
 )
 BASE = 10**8
+RATES = Rates(store_bytes=1e12, kept=1e8, passing=5e7, first=2e7, rows=1e7, ends=1e6, loading=0.25)
 
 
 def plan(memory: int, facts: GraphFacts = FACTS, **how: Any) -> Plan:
@@ -189,7 +191,7 @@ def test_sweeps_are_chosen_by_the_share_inside_tiles_unless_asked_for():
 
 
 def test_the_json_has_the_keys_that_programs_read():
-    made = plan(ENOUGH.need.total, rates=Rates(1e9, 1e9, 1e8))
+    made = plan(ENOUGH.need.total).timed(RATES)
     told = json.loads(json.dumps(made.to_json()))
     assert {"tiers", "memory", "needed", "fits", "passes", "predicted_seconds"} <= told.keys()
     tiers = told["tiers"]
@@ -201,18 +203,64 @@ def test_the_json_has_the_keys_that_programs_read():
     assert told["fits"] is True
     assert told["passes"] == made.passes > 0
     assert told["predicted_seconds"] == made.seconds
+    assert told["predicted_pass_bytes"] == tiers["store"]
+    assert told["predicted_bytes_read"] == FACTS.column_bytes * made.passes
+    least, most = told["passes_range"]
+    assert least <= told["passes"] <= most
     assert json.loads(json.dumps(plan(0).to_json()))["fits"] is False
     assert plan(0).to_json()["predicted_seconds"] is None
 
 
-def test_time_is_that_of_the_slower_of_link_and_arithmetic_and_of_the_rows():
-    # 16 M edges, 1.75 times a pass, 32 MB of them from the store.
-    rates = Rates(store_bytes=1e6, edges=1e9, rows=1e6)
-    made = plan(ENOUGH.need.total, rates=rates)
-    assert made.seconds == pytest.approx(made.passes * (32 + 1))
-    rates = replace(rates, store_bytes=1e12)
-    made = plan(ENOUGH.need.total, rates=rates)
-    assert made.seconds == pytest.approx(made.passes * (16e6 * 1.75 / 1e9 + 1))
+def test_kept_tiles_passing_ones_and_rows_take_their_own_time():
+    # 16 M edges in 16 tiles.
+    tiles, rows = 16e6 / 1e8, 1e6 / 1e7
+    passing = 16e6 / 5e7
+    half = ENOUGH.need.total + 8 * FACTS.most_tile_bytes
+    for memory, swept in ((2**40, tiles), (ENOUGH.need.total, passing), (half, (tiles + passing) / 2)):
+        timing = plan(memory).timed(RATES).forecast
+        assert timing.each == pytest.approx(swept + rows)
+        assert timing.first == pytest.approx(16e6 / 2e7 + rows)
+        assert timing.ends == pytest.approx(1e6 / 1e6)
+        assert timing.loading == 0.25
+    made = plan(half).timed(RATES)
+    told = made.forecast
+    assert made.seconds == pytest.approx(0.25 + 1 + told.first + (made.passes - 1) * told.each)
+    assert made.predictions()["seconds"] == pytest.approx(made.seconds - 0.25)
+
+
+def test_a_slow_store_decides_how_long_passes_take_that_read_it():
+    # 32 MB, half of them in every pass.
+    slow = replace(RATES, store_bytes=1e6)
+    half = plan(ENOUGH.need.total + 8 * FACTS.most_tile_bytes).timed(slow).forecast
+    assert half.each == pytest.approx(16 + 0.1)
+    assert half.first == pytest.approx(32 + 0.1)
+    assert plan(2**40).timed(slow).forecast.each == pytest.approx(0.16 + 0.1)
+
+
+@given(graphs(), st.integers(0, 10**13), st.sampled_from(["mixed", "residual"]), st.booleans())
+def test_a_run_should_hold_no_more_than_it_may(facts, memory, method, personalized):
+    made = plan(memory, facts, method=method, personalized=personalized)
+    assert made.need.base < made.peak_memory <= made.need.total + made.cache_bytes
+
+
+@given(
+    st.floats(0.5, 0.99),
+    st.floats(1e-10, 1e-2),
+    st.sampled_from(["mixed", "residual", "power"]),
+    st.floats(0, 1),
+)
+def test_passes_lie_in_their_range_and_the_damping_alone_is_the_worst(damping, tol, method, local_share):
+    told = predicted_passes(damping, tol, method, local_share)
+    assert 1 <= told.fewest <= told.usual <= told.most
+    if method != "mixed":
+        assert told.most == power_passes(damping, tol)
+
+
+@given(st.floats(0.05, 0.9), st.integers(1, 40), st.integers(1, 60))
+def test_an_error_that_falls_evenly_tells_how_many_passes_are_left(factor, done, usual):
+    bounds = [factor**k for k in range(1, done + 1)]
+    tol = factor**60.5
+    assert passes_from(bounds, tol, usual) == (61 if done >= FEWEST_TOLD else max(usual, done + 1))
 
 
 def test_a_person_reads_what_a_program_reads():

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import oocpr
 from oocpr.store.direct import PAGE, takes_direct_reads
 
 BENCH = Path(__file__).parents[2] / "workflows" / "bench"
@@ -169,6 +170,40 @@ def test_imports_by_workers_are_measured_beside_those_of_one_process(tmp_path: P
         assert len(way["runs"]) == 2
         assert way["seconds"] == min(one["seconds"] for one in way["runs"])
         assert 0 < way["processor_seconds"] < way["process_seconds"]
+
+
+def run_bench(name: str, *words: object) -> dict[str, Any]:
+    out = Path(str(words[-1]))
+    done = subprocess.run(
+        [sys.executable, str(BENCH / name), *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+@pytest.mark.slow
+def test_predictions_are_put_over_what_a_run_finds(tiny: Path, tmp_path: Path) -> None:
+    oocpr.import_graph(tiny / "tiny.txt", tmp_path / "tiny.zarr")
+    found = run_bench("predictions.py", tmp_path / "tiny.zarr", "--runs", 1, "--out", tmp_path / "p.json")
+    assert sorted(found["graphs"]) == ["tiny, auto, roomy", "tiny, mixed, least", "tiny, mixed, roomy"]
+    for row in found["graphs"].values():
+        assert row["edges"] == DISTINCT
+        assert row["predicted/actual"]["bytes_read"] == 1
+        least, most = row["passes_range"]
+        assert least <= row["predicted"]["passes"] <= most
+        assert all(value > 0 for key, value in row["actual"].items() if key != "pass_bytes")
+
+
+@pytest.mark.slow
+def test_what_dask_adds_is_measured_beside_the_same_passes_without_it(tmp_path: Path) -> None:
+    words = ("--scale", 10, "--cache", tmp_path / "stores", "--out", tmp_path / "cost.json")
+    found = run_bench("dask_cost.py", *words)
+    cells = [value for value in found.values() if "ms_more_by_median" in value]
+    assert len(cells) == 5
+    # The scheduler alone would take more than this.
+    assert found["fixed, 2 stripes"]["ms_more_by_min"] < 25
+    assert found["alone"]["ms_more_by_min"] < 1
 
 
 def test_the_table_shows_losses_and_misses() -> None:

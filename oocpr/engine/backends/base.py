@@ -304,7 +304,7 @@ class Streams(Protocol):
     def open_stream(
         self,
         source: TileBytes,
-        tiles: range,
+        tiles: Sequence[int],
         nodes: int,
         *,
         on_device: frozenset[int],

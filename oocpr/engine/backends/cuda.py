@@ -187,7 +187,7 @@ class CudaBackend:
             self._device.limit(self._limit_before)
 
     def open_stream(
-        self, source: TileBytes, tiles: range, nodes: int, *, on_device: frozenset[int], **ring: Any
+        self, source: TileBytes, tiles: Sequence[int], nodes: int, *, on_device: frozenset[int], **ring: Any
     ) -> CudaTileStream:
         """See Streams.
 

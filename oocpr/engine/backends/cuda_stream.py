@@ -19,7 +19,7 @@ from oocpr.engine.trace import COMPUTE, COPY, DeviceTrace
 from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class CudaTileStream:
         self,
         device: Device,
         source: TileBytes,
-        tiles: range,
+        tiles: Sequence[int],
         *,
         on_device: frozenset[int],
         in_host: frozenset[int],

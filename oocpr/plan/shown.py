@@ -1,0 +1,102 @@
+"""A plan as programs and as people read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from oocpr.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from oocpr.plan.plan import Plan
+
+WORTH_SAYING = 0.05
+"""Seconds of loading that a person is told of."""
+
+
+def as_json(plan: Plan) -> dict[str, object]:
+    """Plan as a JSON object: tiers with bytes, passes, predicted_seconds, fits."""
+    return {
+        "tiers": {
+            "process": plan.need.base,
+            "vectors": plan.need.vectors,
+            "history": plan.need.history,
+            "reads": plan.need.reads,
+            "scratch": plan.need.scratch,
+            "ring": plan.need.ring,
+            "tile_cache": plan.cache_bytes,
+            "store": plan.streamed_bytes,
+            **({} if plan.device is None else plan.device.to_json()),
+        },
+        "weighted": plan.facts.weighted,
+        "memory": plan.memory,
+        "needed": plan.need.total,
+        "fits": plan.fits,
+        "method": plan.method,
+        "reads": plan.reads,
+        "stripes": len(plan.stripes),
+        "tiles": plan.facts.tiles,
+        "cached_tiles": plan.cached_tiles,
+        "decoded": plan.decoded,
+        "mixing": plan.mixing,
+        "sweeps": plan.sweeps,
+        "passes": plan.passes,
+        "passes_per_byte": plan.gathers * plan.facts.edges / max(1, plan.facts.column_bytes),
+        "direct": plan.direct,
+        "passes_range": [plan.expected.fewest, plan.expected.most],
+        "predicted_seconds": plan.seconds,
+        "predicted_pass_seconds": None if plan.forecast is None else plan.forecast.each,
+        "predicted_first_pass_seconds": None if plan.forecast is None else plan.forecast.first,
+        "predicted_pass_bytes": plan.streamed_bytes,
+        "predicted_bytes_read": plan.bytes_read,
+        "predicted_peak_memory": plan.peak_memory,
+        "predicted_peak_device_memory": plan.predictions().get("peak_device_memory", 0),
+    }
+
+
+def as_text(plan: Plan) -> str:
+    """Return the plan as a person reads it."""
+    facts, need = plan.facts, plan.need
+    tiles = f"{facts.tiles} of {format_count(facts.tile_edges)} edges in {len(plan.stripes)} stripe(s)"
+    method = f"{plan.method}, reads {plan.reads}"
+    if plan.method == "mixed":
+        method += f", mixing {plan.mixing}, sweeps a tile {plan.sweeps}"
+    graph = f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"
+    graph += ", weighted" * facts.weighted
+    cache = f"{plan.cached_tiles} tiles{', decoded' * plan.decoded}, {format_bytes(plan.cache_bytes)}"
+    rows = [
+        ("graph", graph),
+        ("tiles", tiles),
+        ("method", method),
+        ("process", format_bytes(need.base)),
+        ("vectors", format_bytes(need.vectors)),
+        ("history", format_bytes(need.history)),
+        ("reads", format_bytes(need.reads)),
+        ("scratch, ring", format_bytes(need.scratch + need.ring)),
+        ("needed / given", f"{format_bytes(need.total)} / {format_bytes(plan.memory)}"),
+        ("tile cache", "the whole graph, with the scratch" if plan.method == "components" else cache),
+        *([] if plan.device is None else plan.device.rows(facts.tiles)),
+        ("from the store", f"{format_bytes(plan.streamed_bytes)} a pass{', directly' * plan.direct}"),
+        ("products a byte", f"{plan.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
+        ("should hold", f"about {format_bytes(plan.peak_memory)}"),
+        ("passes", _passes_told(plan)),
+        *_times_told(plan),
+        ("fits", "yes" if plan.fits else "no"),
+    ]
+    return "\n".join(f"{name:<16}{value}" for name, value in rows)
+
+
+def _passes_told(plan: Plan) -> str:
+    least, most = plan.expected.fewest, plan.expected.most
+    return f"about {plan.passes}; {least} to {most}, by how slowly the graph mixes"
+
+
+def _times_told(plan: Plan) -> list[tuple[str, str]]:
+    timing, seconds = plan.forecast, plan.seconds
+    if timing is None or seconds is None:
+        return [("time", "not predicted")]
+    first, each = format_seconds(timing.first), format_seconds(timing.each)
+    loading = f", {format_seconds(timing.loading)} of it loading" if timing.loading >= WORTH_SAYING else ""
+    return [
+        ("a pass", f"about {each}, the first {first}"),
+        ("time", f"about {format_seconds(seconds)} with {plan.passes} passes{loading}"),
+    ]
