@@ -82,11 +82,12 @@ def plan_run(
     UsageError
         For what the graph, the method and the device do not go with.
     """
-    from oocpr.engine.backends.cuda_device import is_cuda
+    from oocpr.engine.backends.cuda_device import named_devices
     from oocpr.engine.weighing import check_weighted
     from oocpr.plan.plan import choose_method, make_plan
 
-    on_device = is_cuda(device)
+    devices = named_devices(device)
+    on_device = bool(devices)
     if device_memory is not None and not on_device:
         raise UsageError(
             f"device memory {device_memory} was given and the device is {device}.",
@@ -99,6 +100,22 @@ def plan_run(
     if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
         settings = replace(settings, method="components", reads=USUAL_READS["components"])
 
+    if len(devices) > 1:
+        from oocpr.api.on_devices import check_devices, plan_on_several_devices
+
+        check_devices(devices, stripes, alone=alone)
+        plan, store = plan_on_several_devices(
+            graph.store,
+            facts,
+            settings,
+            memory=given,
+            base=base,
+            device_memory=device_memory,
+            devices=devices,
+            personalized=personalized,
+            rates=rates,
+        )
+        return settings, plan, store
     if on_device and alone and (stripes or 1) == 1:
         from oocpr.api.on_device import plan_on_one_device
 

@@ -92,8 +92,9 @@ def plan(
     )
     if not made.fits:
         return made
+    first = device.split(",")[0]
     rates = measure_rates(
-        planned, made, settings, backend=device, threads=threads, kernel=kernel, tuned=takes_tuned(None)
+        planned, made, settings, backend=first, threads=threads, kernel=kernel, tuned=takes_tuned(None)
     )
     _, timed, _ = plan_run(
         opened,
@@ -158,8 +159,8 @@ def pagerank(
     memory
         Most bytes of the process; None for what the machine has free.
     device_memory
-        Most bytes that a CUDA device's memory pool may take, its driver's own apart; None for what it has
-        free. Tiles that do not fit pass through it while it computes.
+        Most bytes that the memory pool of each CUDA device may take, its driver's own apart; None for what it
+        has free. Tiles that do not fit pass through it while it computes.
     stripes
         Parts of the graph that advance side by side; None to choose by size.
     dangling
@@ -177,8 +178,9 @@ def pagerank(
     client
         A ``distributed.Client``; None to work in this process.
     device
-        ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` (needs CuPy), ``"auto"`` for CUDA where it can be had and the
-        processor elsewhere, or ``"reference"`` for plain NumPy.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` (needs CuPy), ``"cuda:0,cuda:1"`` or ``"cuda:all"`` for several
+        side by side, ``"auto"`` for CUDA where it can be had and the processor elsewhere, or
+        ``"reference"`` for plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
         ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16.
@@ -223,7 +225,7 @@ def pagerank(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
     )
     if tune:
-        check_tuning(device, kernel, client)
+        check_tuning(device.split(",")[0], kernel, client)
     opened = as_graph(graph, memory=memory, progress=progress)
     store = opened.store
     if client is None:
@@ -249,7 +251,7 @@ def pagerank(
     )
     _LOG.info("plan of the run:\n%s", made)
     if tune:
-        tune_once(planned, made, device=device, kernel=kernel, progress=progress)
+        tune_once(planned, made, device=device.split(",")[0], kernel=kernel, progress=progress)
     timeline = None if trace is None else Trace()
     with watched(silent) as compilation:
         solution = solve(

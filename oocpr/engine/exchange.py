@@ -1,4 +1,4 @@
-"""What rows gather, once a process: every stripe of a run in one process reads the same array."""
+"""What rows gather, once a backend of a process: every stripe that it computes reads the same array."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ class Exchange:
             self._holds = number
 
 
-_exchanges: dict[str, Exchange] = {}
+_exchanges: dict[tuple[str, int], Exchange] = {}
 _lock = Lock()
 
 
-def exchange(token: str, backend: Backend, nodes: int, reads: str, proposals: bool) -> Exchange:
-    """Return this process's exchange of a run, made when first asked for."""
+def exchange(token: str, place: int, backend: Backend, nodes: int, reads: str, proposals: bool) -> Exchange:
+    """Return a run's exchange of this process and of its backend number `place`, made when first asked for."""
     with _lock:
-        if token not in _exchanges:
-            _exchanges[token] = Exchange(backend, nodes, reads, proposals)
-        return _exchanges[token]
+        if (token, place) not in _exchanges:
+            _exchanges[token, place] = Exchange(backend, nodes, reads, proposals)
+        return _exchanges[token, place]
 
 
 def forget(token: str) -> None:
-    """Free this process's exchange of a run."""
+    """Free what a run exchanges in this process."""
     with _lock:
-        _exchanges.pop(token, None)
+        for key in [key for key in _exchanges if key[0] == token]:
+            del _exchanges[key]

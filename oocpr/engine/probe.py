@@ -71,7 +71,7 @@ def measure_rates(
     alone = replace(plan, stripes=((tile, tile + 1),))
     unit = unit_of(store, settings.reads)
     job = Job("", settings, alone, backend, threads, kernel=kernel, tuned=tuned, unit=unit)
-    worker = job.make_backend()
+    worker = job.make_backend(0)
     spec = job.spec(store, 0)
     state = worker.allocate(spec, per_link(store, unit, spec), None)
     reads = worker.allocate_reads(store.nodes, spec.reads, spec.proposals)

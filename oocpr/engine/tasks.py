@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.engine.stream import PassTraffic, Tiles
+    from oocpr.engine.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     settings = job.settings
     backend = exchange(
         job.token,
-        job.make_backend(),
+        job.place(index),
+        job.make_backend(index),
         store.nodes,
         settings.reads,
         spec.proposals,
@@ -86,15 +88,16 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
 
     stream = _open_stream(job, store, backend, spec, index)
     state = backend.allocate(spec, degree, teleport, start)
-    trace = job.trace if isinstance(stream, TileStream) else None
-    return Stripe(spec, store.tile_rows, backend, state, stream, trace)
+    trace = _trace(job, index) if isinstance(stream, TileStream) else None
+    return Stripe(spec, store.tile_rows, backend, state, stream, trace, job.place(index))
 
 
 def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpec, index: int) -> Tiles:
     plan = job.plan
     tiles = range(spec.first_tile, spec.last_tile)
-    if plan.device is not None and isinstance(backend, Streams):
-        on_device, in_host = plan.device.places(len(tiles))
+    trace, tiers = _trace(job, index), job.tiers(index)
+    if tiers is not None and isinstance(backend, Streams):
+        on_device, in_host = tiers.places(tiles)
         return backend.open_stream(
             store.encoded,
             tiles,
@@ -103,10 +106,10 @@ def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpe
             in_host=in_host,
             edges=plan.facts.tile_edges,
             segments=plan.facts.most_tile_rows + 1,
-            slots=plan.device.slots,
+            slots=tiers.slots,
             readers=job.readers,
             buffers=RING_SLOTS,
-            trace=job.trace,
+            trace=trace,
         )
 
     def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
@@ -114,8 +117,15 @@ def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpe
         return prepare_tile(backend, kept, job.unit, spec.nodes, stays and plan.decoded)
 
     return TileStream(
-        tiles_of(store), tiles, plan.resident(index), RING_SLOTS, job.readers, prepare, trace=job.trace
+        tiles_of(store), tiles, plan.resident(index), RING_SLOTS, job.readers, prepare, trace=trace
     )
+
+
+def _trace(job: Job, index: int) -> Trace | None:
+    """Where the timeline of a stripe goes, on tracks of its own where its device is one of several."""
+    if job.trace is None or not isinstance(job.backend, tuple):
+        return job.trace
+    return job.trace.part(f"device {index}")
 
 
 def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
@@ -127,7 +137,7 @@ def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
 def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]) -> Swept:
     """Sweep a stripe's tiles once."""
     spec, settings = stripe.spec, job.settings
-    shared = exchange(job.token, stripe.backend, spec.nodes, settings.reads, spec.proposals)
+    shared = exchange(job.token, stripe.place, stripe.backend, spec.nodes, settings.reads, spec.proposals)
     shared.load(state.number + 1, ((part.row_begin, part.stored) for part in published))
     step = _step(job, state, spec.nodes, published)
     return Swept(*stripe.sweep(shared.reads, step))

@@ -12,6 +12,9 @@ from oocpr.units import format_bytes
 DEVICE_SLOTS = 3
 """Tiles on a device that do not stay: one computed with, one there, one arriving."""
 
+STAGED_NUMBERS = 2**22
+"""Numbers of another stripe's push that are on their way to where rows gather."""
+
 SPARE = 1.25
 """Encoded bytes of a joined tile over the mean of the stored ones, at most; checked when it is made."""
 
@@ -28,7 +31,8 @@ class DeviceNeed:
     history
         Change and step of each remembered pass, 2 bytes each, a row.
     reads
-        The last push and, where rows gather proposals, both of them side by side.
+        The last push and, where rows gather proposals, both of them side by side; where the stripe is one of
+        several, what all of them push and how it comes.
     scratch
         Of the largest tile: sums of rows (12 a row, and 12 a block of 1024 edges), what tile-local sweeps
         send (8 a row), and of a tile that does not stay where its segments lie.
@@ -60,8 +64,9 @@ def device_need(
     proposals: bool,
     pairs: bool,
     personalized: bool,
+    rows: int | None = None,
 ) -> DeviceNeed:
-    """Bytes of a run on a device, its tiles apart.
+    """Bytes of a run on a device, its tiles apart; `rows` are those of its stripe, None for all.
 
     Examples
     --------
@@ -70,15 +75,19 @@ def device_need(
     >>> need.vectors, need.history, need.reads, need.ring
     (20000, 12000, 2000, 24000)
     """
-    rows = min(tile_edges, tile_rows + 1)
-    scratch = 12 * rows + 12 * (tile_edges // 1024 + 1) + (8 * (tile_rows + 1) if proposals else 0)
+    sums = min(tile_edges, tile_rows + 1)
+    scratch = 12 * sums + 12 * (tile_edges // 1024 + 1) + (8 * (tile_rows + 1) if proposals else 0)
     if slots:
         # A bit and a width an edge and a row, a first column a row.
-        scratch += tile_edges // 8 + tile_edges // 32 + 4 * rows + (tile_rows + 1) // 8 * 3 + 2**16
+        scratch += tile_edges // 8 + tile_edges // 32 + 4 * sums + (tile_rows + 1) // 8 * 3 + 2**16
+    rows = nodes if rows is None else rows
+    numbers = nodes * (3 if pairs else 1)
+    if rows < nodes:
+        numbers = nodes * (2 if pairs else 1) + rows + min(nodes, STAGED_NUMBERS)
     return DeviceNeed(
-        vectors=nodes * (20 + (4 if proposals else 0) + (8 if personalized else 0)),
-        history=nodes * 4 * mixing,
-        reads=nodes * READ_BYTES[reads] * (3 if pairs else 1),
+        vectors=rows * (20 + (4 if proposals else 0) + (8 if personalized else 0)),
+        history=rows * 4 * mixing,
+        reads=numbers * READ_BYTES[reads],
         scratch=scratch,
         ring=slots * slot_bytes,
     )
@@ -142,18 +151,18 @@ class DeviceTiers:
             ("over the link", f"{passing} tiles a pass" if passing else "nothing after the first pass"),
         ]
 
-    def places(self, tiles: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Which of so many tiles stay on the device, and which of the others in pinned memory.
+    def places(self, tiles: range) -> tuple[frozenset[int], frozenset[int]]:
+        """Which of the tiles stay on the device, and which of the others in pinned memory.
 
         Examples
         --------
         >>> none = DeviceNeed(0, 0, 0, 0, 0)
         >>> tiers = DeviceTiers(0, none, 2, 3, 0, 0, 3, True)
-        >>> [sorted(tiles) for tiles in tiers.places(6)]
-        [[2, 5], [1, 3, 4]]
+        >>> [sorted(tiles) for tiles in tiers.places(range(10, 16))]
+        [[12, 15], [11, 13, 14]]
         """
-        on_device = spread_evenly(0, tiles, self.on_device)
-        others = [tile for tile in range(tiles) if tile not in on_device]
+        on_device = spread_evenly(tiles.start, tiles.stop, self.on_device)
+        others = [tile for tile in tiles if tile not in on_device]
         in_host = spread_evenly(0, len(others), self.in_host)
         return on_device, frozenset(others[k] for k in in_host)
 

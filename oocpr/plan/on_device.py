@@ -1,8 +1,11 @@
-"""The plan of a run on one CUDA device, where all tiles stay or through which they stream."""
+"""The plan of a run on one CUDA device, where all tiles stay or through which they stream.
+
+The plan of a run on several is made of such plans, one for the stripe of each; see `on_devices`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oocpr.plan.device import (
     DEVICE_SLOTS,
@@ -21,6 +24,13 @@ if TYPE_CHECKING:
     from oocpr.plan.model import Rates
 
 
+class Part(NamedTuple):
+    """The stripe of one of several devices: its rows, and its tiles."""
+
+    rows: int
+    tiles: int
+
+
 def plan_on_device(
     facts: GraphFacts,
     *,
@@ -36,6 +46,7 @@ def plan_on_device(
     promised: bool = False,
     personalized: bool,
     rates: Rates | None = None,
+    part: Part | None = None,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
 
@@ -57,7 +68,10 @@ def plan_on_device(
         Whether the teleport vector is not uniform.
     rates
         Measured rates, to predict the time.
+    part
+        What the device has of the graph where it is one of several; None for all.
     """
+    rows, tiles = part or (facts.nodes, facts.tiles)
     mixed = method == "mixed"
     encoded = min(facts.most_tile_bytes, tile_bytes(facts.column_bytes, facts.edges, facts.tile_edges))
     each = kept_bytes(encoded, min(facts.tile_edges, facts.edges), facts.most_tile_rows)
@@ -71,7 +85,7 @@ def plan_on_device(
     pairs = mixed and not stays
     proposals = mixed and (sweeps > 1 or pairs)
     remembered = min(mixing, DEVICE_MIXING) if mixed else 0
-    slots = 0 if stays else min(DEVICE_SLOTS, facts.tiles)
+    slots = 0 if stays else min(DEVICE_SLOTS, tiles)
     need = device_need(
         nodes=facts.nodes,
         tile_edges=min(facts.tile_edges, facts.edges),
@@ -83,13 +97,14 @@ def plan_on_device(
         proposals=proposals,
         pairs=pairs,
         personalized=personalized,
+        rows=rows,
     )
     room = max(0, device_memory - need.total) // each
-    on_device = facts.tiles if stays else min(facts.tiles, room)
-    buffers = min(RING_SLOTS, facts.tiles) * facts.most_tile_bytes
-    vectors = facts.nodes * (12 + (16 if personalized else 0))
+    on_device = tiles if stays else min(tiles, room)
+    buffers = min(RING_SLOTS, tiles) * facts.most_tile_bytes
+    vectors = rows * (12 + (16 if personalized else 0))
     host = Need(base, vectors, history=0, reads=0, scratch=0, ring=buffers)
-    in_host = min(facts.tiles - on_device, max(0, memory - host.total) // encoded)
+    in_host = min(tiles - on_device, max(0, memory - host.total) // encoded)
     tiers = DeviceTiers(
         device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised
     )
@@ -97,11 +112,15 @@ def plan_on_device(
     seconds = None
     if rates is not None:
         computed = pass_seconds(
-            rates, edges=facts.edges, gathers=1 + 2 * (sweeps - 1), rows=facts.nodes, streamed_bytes=0
+            rates,
+            edges=facts.edges * tiles // facts.tiles,
+            gathers=1 + 2 * (sweeps - 1),
+            rows=rows,
+            streamed_bytes=0,
         )
-        streamed = facts.column_bytes * (facts.tiles - on_device) / facts.tiles / LINK_BYTES
+        streamed = facts.column_bytes * (tiles - on_device) / facts.tiles / LINK_BYTES
         seconds = passes * max(computed, streamed)
     return Plan(
-        facts, method, reads, ((0, facts.tiles),), remembered, sweeps, host, memory, on_device + in_host,
-        True, passes, seconds, proposals, tiers,
+        facts, method, reads, ((0, tiles),), remembered, sweeps, host, memory, on_device + in_host,
+        True, passes, seconds, proposals, (tiers,),
     )  # fmt: skip

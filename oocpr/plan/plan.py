@@ -79,8 +79,8 @@ class Plan:
         Predicted; `seconds` is None where no rates were measured.
     proposals
         Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
-    device
-        What stays where on the one CUDA device that computes; None for anything else.
+    devices
+        What stays where on the CUDA device of each stripe; empty where a processor computes.
     """
 
     facts: GraphFacts
@@ -96,12 +96,17 @@ class Plan:
     passes: int
     seconds: float | None
     proposals: bool = True
-    device: DeviceTiers | None = None
+    devices: tuple[DeviceTiers, ...] = ()
+
+    @property
+    def device(self) -> DeviceTiers | None:
+        """What stays where on the one CUDA device that computes; None for none and for several."""
+        return self.devices[0] if len(self.devices) == 1 else None
 
     @property
     def fits(self) -> bool:
-        """Whether the run stays within the memory that was given, on a device too."""
-        return self.need.total <= self.memory and (self.device is None or self.device.fits)
+        """Whether the run stays within the memory that was given, on each device too."""
+        return self.need.total <= self.memory and all(tiers.fits for tiers in self.devices)
 
     @property
     def cache_bytes(self) -> int:
@@ -110,8 +115,8 @@ class Plan:
         if self.method == "components":
             # Counted with the scratch of the run.
             return 0
-        if self.device is not None:
-            return self.device.pinned_bytes
+        if self.devices:
+            return sum(tiers.pinned_bytes for tiers in self.devices)
         kept = self.cached_tiles * facts.most_tile_bytes
         if not self.decoded:
             return kept
@@ -141,8 +146,8 @@ class Plan:
         DoesNotFitError
             With both numbers and the way out.
         """
-        if self.device is not None:
-            self.device.validate()
+        for tiers in self.devices:
+            tiers.validate()
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
             least = f"{-(-self.need.total // 2**20)}MiB"
@@ -166,7 +171,7 @@ class Plan:
                 "ring": self.need.ring,
                 "tile_cache": self.cache_bytes,
                 "store": self.streamed_bytes,
-                **({} if self.device is None else self.device.to_json()),
+                **self._device_json(),
             },
             "weighted": self.facts.weighted,
             "memory": self.memory,
@@ -206,14 +211,29 @@ class Plan:
             ("scratch, ring", format_bytes(need.scratch + need.ring)),
             ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
             ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
-            *([] if self.device is None else self.device.rows(facts.tiles)),
+            *self._device_rows(),
             ("from the store", f"{format_bytes(self.streamed_bytes)} a pass"),
             ("products a byte", f"{self.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
             ("passes", f"about {self.passes}"),
             ("time", "not predicted" if self.seconds is None else f"about {format_seconds(self.seconds)}"),
             ("fits", "yes" if self.fits else "no"),
         ]
-        return "\n".join(f"{name:<16}{value}" for name, value in rows)
+        width = max(16, 2 + max(len(name) for name, _ in rows))
+        return "\n".join(f"{name:<{width}}{value}" for name, value in rows)
+
+    def _device_json(self) -> dict[str, object]:
+        """Bytes on the device; of several the most on any, and then those on each."""
+        each = [tiers.to_json() for tiers in self.devices]
+        most = {key: max(of[key] for of in each) for key in (each[0] if each else ())}
+        return {**most, "devices": each} if len(each) > 1 else dict(most)
+
+    def _device_rows(self) -> list[tuple[str, str]]:
+        """Lines of the plan about devices, numbered where there are several."""
+        rows = []
+        for number, (tiers, (first, last)) in enumerate(zip(self.devices, self.stripes, strict=False)):
+            of = "" if len(self.devices) == 1 else f", {number}"
+            rows += [(f"{name}{of}", value) for name, value in tiers.rows(last - first)]
+        return rows
 
 
 def make_plan(

@@ -298,6 +298,10 @@ class Streams(Protocol):
     def taken_bytes(self) -> int:
         """Most bytes that have been taken of it."""
 
+    @property
+    def cores(self) -> frozenset[int]:
+        """Processors of the host that are near it; empty where that is not known."""
+
     def open_stream(
         self,
         source: TileBytes,

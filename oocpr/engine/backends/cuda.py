@@ -151,12 +151,13 @@ class CudaBackend:
             return state.stored[: state.spec.rows], self._vectors_of(state.spec).publish(state, step)
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
-        """See Backend; the push of a stripe that has all rows is gathered where it is."""
+        """See Backend; the push of a stripe of this device that has all rows is gathered where it is."""
         whole = getattr(pushed, "base", None)
         if (
             not reads.paired
             and isinstance(whole, self._device.xp.ndarray)
             and whole.shape == reads.array.shape
+            and whole.device == reads.array.device
         ):
             reads.array = whole
             return
@@ -180,6 +181,11 @@ class CudaBackend:
     def taken_bytes(self) -> int:
         """See Streams."""
         return self._device.taken_bytes
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """See Streams."""
+        return self._device.cores
 
     def open_stream(
         self, source: TileBytes, tiles: range, nodes: int, *, on_device: frozenset[int], **ring: Any

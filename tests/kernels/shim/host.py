@@ -230,6 +230,15 @@ class HostDevice:
         array[...] = values
         return HostMark()
 
+    def bring(self, array: Any, values: Any) -> None:
+        """See Device."""
+        array[...] = values
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """See Device."""
+        return frozenset()
+
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
 
