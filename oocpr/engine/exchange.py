@@ -39,7 +39,7 @@ _lock = Lock()
 
 
 def exchange(token: str, place: int, backend: Backend, nodes: int, reads: str, proposals: bool) -> Exchange:
-    """Return a run's exchange of this process and of its backend number `place`, made when first asked for."""
+    """Return what a run exchanges on backend number `place` of this process, made when first asked for."""
     with _lock:
         if (token, place) not in _exchanges:
             _exchanges[token, place] = Exchange(backend, nodes, reads, proposals)

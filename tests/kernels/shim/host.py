@@ -287,7 +287,7 @@ def build(text: str, names: tuple[str, ...], folder: Path) -> Path:
     library = folder / f"{seen}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f"{seen}-{os.getpid()}.so"
+        partial = folder / f"{seen}-{os.getpid()}-{threading.get_ident()}.so"
         command = ["g++", *flags, f"-I{SHIM}", "-x", "c++", "-", "-o", str(partial)]
         done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
         if done.returncode:
