@@ -46,6 +46,7 @@ _WORTH_SAYING = 0.1
     oocpr rank web.zarr -o - --sort rank | head
     oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
     oocpr rank pages.zarr --attributes all -o ranks.csv
+    oocpr rank web.zarr --device cuda:all --device-memory 40GiB
     """,
 )
 @click.argument("graph", metavar="G.zarr|SOURCE")
