@@ -136,9 +136,9 @@ def test_no_more_devices_than_tiles_are_planned_with(stored):
 
 
 def test_several_devices_do_not_go_with_other_stripes_or_a_cluster(opened):
-    with pytest.raises(UsageError, match="2 stripes were asked for on 3 devices. Leave the stripes out"):
+    with pytest.raises(UsageError, match=r"2 stripes were asked for on 3 devices\. Leave the stripes out"):
         plan_run(opened, SETTINGS, **SEVERAL, **HOW | {"stripes": 2})
-    with pytest.raises(UsageError, match="of one process and a Dask client was given. Use device cuda"):
+    with pytest.raises(UsageError, match=r"of one process and a Dask client was given\. Use device cuda"):
         plan_run(opened, SETTINGS, alone=False, **SEVERAL, **HOW)
 
 
