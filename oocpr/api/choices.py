@@ -12,6 +12,8 @@ from oocpr.ingest.budget import resident
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from oocpr.api.graphs import Graph
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
@@ -56,6 +58,7 @@ def plan_run(
     personalized: bool,
     device: str,
     alone: bool = True,
+    free: Sequence[int] = (),
     base: int,
     device_memory: str | int | None = None,
     rates: Rates | None = None,
@@ -70,6 +73,8 @@ def plan_run(
         What computes.
     alone
         Whether this process does, without a cluster.
+    free
+        Bytes that may be taken of each CUDA device of the cluster's workers, where they are to be used.
     base
         Bytes of the process before the run; see `process_bytes`.
     device_memory
@@ -87,7 +92,7 @@ def plan_run(
     from oocpr.plan.plan import choose_method, make_plan
 
     devices = named_devices(device)
-    on_device = bool(devices)
+    on_device = bool(devices or free)
     if device_memory is not None and not on_device:
         raise UsageError(
             f"device memory {device_memory} was given and the device is {device}.",
@@ -100,18 +105,19 @@ def plan_run(
     if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
         settings = replace(settings, method="components", reads=USUAL_READS["components"])
 
-    if len(devices) > 1:
-        from oocpr.api.on_devices import check_devices, plan_on_several_devices
+    if len(devices) > 1 or (free and stripes in (None, len(free))):
+        from oocpr.api.on_devices import check_devices, memory_of, plan_on_several_devices
 
-        check_devices(devices, stripes, alone=alone)
+        if not free:
+            check_devices(devices, stripes, alone=alone)
         plan, store = plan_on_several_devices(
             graph.store,
             facts,
             settings,
             memory=given,
             base=base,
-            device_memory=device_memory,
-            devices=devices,
+            given=memory_of(devices, device_memory, free),
+            promised=device_memory is not None,
             personalized=personalized,
             rates=rates,
         )

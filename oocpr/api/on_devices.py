@@ -8,6 +8,8 @@ from oocpr.errors import UsageError
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.plan.model import Rates
@@ -42,6 +44,30 @@ def check_devices(devices: tuple[str, ...], stripes: int | None, *, alone: bool)
         )
 
 
+def memory_of(devices: tuple[str, ...], device_memory: str | int | None, free: Sequence[int]) -> list[int]:
+    """Bytes that a run may use of each device.
+
+    Parameters
+    ----------
+    devices
+        Names of devices of this process.
+    device_memory
+        What the caller gives of each; None for what it has free.
+    free
+        What each device of the workers of a cluster has free; empty where this process computes.
+
+    Examples
+    --------
+    >>> memory_of((), None, [5, 7]), memory_of((), "1KiB", [5, 7])
+    ([5, 7], [1024, 1024])
+    """
+    from oocpr.engine.backends.cuda_device import free_memory
+
+    if device_memory is not None:
+        return [parse_bytes(device_memory)] * len(free or devices)
+    return list(free) or [free_memory(device) for device in devices]
+
+
 def plan_on_several_devices(
     store: GraphStore,
     facts: GraphFacts,
@@ -49,8 +75,8 @@ def plan_on_several_devices(
     *,
     memory: int,
     base: int,
-    device_memory: str | int | None,
-    devices: tuple[str, ...],
+    given: Sequence[int],
+    promised: bool,
     personalized: bool,
     rates: Rates | None,
 ) -> tuple[Plan, RankedStore]:
@@ -63,21 +89,17 @@ def plan_on_several_devices(
     ----------
     store, facts, settings, memory, base, personalized, rates
         As for `plan_on_one_device`.
-    device_memory
-        Bytes the process may use of each device; None for what each has free.
-    devices
-        Their names.
+    given
+        Bytes that may be used of each device.
+    promised
+        Whether these are the caller's word.
     """
-    from oocpr.engine.backends.cuda_device import free_memory
     from oocpr.engine.joined import JoinedStore
     from oocpr.plan.joining import JOINED_EDGES, STREAMED_EDGES, joined_facts, joining_bytes
     from oocpr.plan.on_devices import even_cuts, plan_on_devices
     from oocpr.plan.tiling import stripe_tiles
 
-    devices = devices[: facts.tiles]
-    given = [
-        free_memory(device) if device_memory is None else parse_bytes(device_memory) for device in devices
-    ]
+    given = given[: facts.tiles]
 
     def planned(
         facts: GraphFacts, tiled: RankedStore, stripes: tuple[tuple[int, int], ...], base: int, *, stays: bool
@@ -95,19 +117,19 @@ def plan_on_several_devices(
             damping=settings.damping,
             tol=settings.tol,
             mixing=settings.mixing,
-            promised=device_memory is not None,
+            promised=promised,
             personalized=personalized,
             rates=rates,
         )
 
     sizes = [(edges, True) for edges in JOINED_EDGES] + [(edges, False) for edges in STREAMED_EDGES]
     for joined_edges, stays in sizes:
-        cuts, stripes = even_cuts(facts.tiles, facts.tile_edges, joined_edges, len(devices))
+        cuts, stripes = even_cuts(facts.tiles, facts.tile_edges, joined_edges, len(given))
         larger = joined_facts(facts, store.tile_rows, cuts)
         joined = JoinedStore(store, facts.tile_edges, cuts)
-        joining = joining_bytes(facts, larger, READERS * len(devices))
+        joining = joining_bytes(facts, larger, READERS * len(given))
         plan = planned(larger, joined, stripes, base + joining, stays=stays)
         if plan.fits and plan.cached_tiles == larger.tiles:
             return plan, joined
-    stripes = stripe_tiles(facts.tiles, len(devices))
+    stripes = stripe_tiles(facts.tiles, len(given))
     return planned(facts, store, stripes, base, stays=False), store

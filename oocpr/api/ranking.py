@@ -211,6 +211,7 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
+    from oocpr.engine.device_workers import device_seats, names_workers_devices
     from oocpr.engine.job import chosen_device
     from oocpr.engine.run import solve
     from oocpr.engine.trace import Trace
@@ -230,6 +231,9 @@ def pagerank(
     store = opened.store
     if client is None:
         device = chosen_device(device, kernel, weighted=store.attributes.weighted)
+    free: list[int] = []
+    if client is not None and names_workers_devices(device) and not store.attributes.weighted:
+        free = [seat.free for seat in device_seats(client)]
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
     begun = None  # once there, it is part of the process that the plan begins with
@@ -247,6 +251,7 @@ def pagerank(
         device=device,
         device_memory=device_memory,
         alone=client is None,
+        free=free,
         base=process_bytes(opened),
     )
     _LOG.info("plan of the run:\n%s", made)

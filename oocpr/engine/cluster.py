@@ -6,11 +6,13 @@ this process sees a few numbers a pass.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocpr.engine import tasks
+from oocpr.engine.device_workers import Seat, device_seats, names_workers_devices
 from oocpr.engine.exchange import forget
 from oocpr.engine.peak import own_peak
 from oocpr.errors import OocprError, UsageError
@@ -50,11 +52,10 @@ class ClusterCrew:
         self._job = job
         self._nodes = nodes
         self._client = client
-        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        if not workers:
-            raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
         stripes = len(job.plan.stripes)
-        self._home = [workers[stripe * len(workers) // stripes] for stripe in range(stripes)]
+        self._seats = _seats(job, client)
+        if _on_devices(job):
+            job = replace(job, backend=tuple(seat.device for seat in self._seats))
         (self._shared_job,) = client.scatter([job], broadcast=True, hash=False)
         self._stripes = [
             self._submit(stripe, tasks.open_stripe, self._shared_job, None, stripe)
@@ -64,7 +65,9 @@ class ClusterCrew:
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
         """See Crew."""
         job, count = self._shared_job, len(self._stripes)
-        published = [self._submit(s, tasks.publish, job, self._stripes[s], state, s) for s in range(count)]
+        published = [
+            self._submit(s, tasks.publish_to_host, job, self._stripes[s], state, s) for s in range(count)
+        ]
         swept = [self._submit(s, tasks.sweep, job, self._stripes[s], state, published) for s in range(count)]
         reduced = self._submit(0, tasks.reduce, job, state, published, swept, self._nodes)
         after, reports = self._gather([reduced, swept])
@@ -89,8 +92,15 @@ class ClusterCrew:
         self._client.run(forget, self._job.token)
 
     def _submit(self, stripe: int, function: Any, *args: Any) -> Any:
+        seat = self._seats[stripe]
         return self._client.submit(
-            function, *args, workers=[self._home[stripe]], pure=False, priority=1, retries=0
+            function,
+            *args,
+            workers=[seat.worker],
+            resources=dict(seat.resources) or None,
+            pure=False,
+            priority=1,
+            retries=0,
         )
 
     def _gather(self, futures: Any) -> Any:
@@ -109,12 +119,35 @@ class ClusterCrew:
 
     def _check_workers(self) -> None:
         living = self._client.scheduler_info(n_workers=-1)["workers"]
-        lost = sorted(set(self._home) - set(living))
+        lost = sorted({seat.worker for seat in self._seats} - set(living))
         if lost:
             raise LostWorkerError(
                 f"worker {lost[0]} was lost, and the rows it kept with it.",
                 "Start the run again; the graph's store is unharmed.",
             )
+
+
+def _on_devices(job: Job) -> bool:
+    return isinstance(job.backend, str) and names_workers_devices(job.backend)
+
+
+def _seats(job: Job, client: Any) -> list[Seat]:
+    """Where each stripe is computed: workers in the order of their addresses, neighbours together."""
+    stripes, planned = len(job.plan.stripes), len(job.plan.devices)
+    if _on_devices(job):
+        seats = device_seats(client)
+        if len(seats) < planned:
+            raise LostWorkerError(
+                f"the run was planned for {planned} workers with devices and {len(seats)} are left.",
+                "Start the run again; the graph's store is unharmed.",
+            )
+        seats = seats[:planned] or seats
+    else:
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        seats = [Seat(worker, "") for worker in workers]
+    if not seats:
+        raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
+    return [seats[stripe * len(seats) // stripes] for stripe in range(stripes)]
 
 
 def rank_on_worker(

@@ -145,7 +145,8 @@ class DevicesCrew:
 
     def peak_device_memory(self) -> int:
         """See Crew; of the device that took the most."""
-        return max(backend.taken_bytes for backend in self._backends if isinstance(backend, Streams))
+        taken = (backend.taken_bytes for backend in self._backends if isinstance(backend, Streams))
+        return max(taken, default=0)
 
     def close(self) -> None:
         """See Crew."""

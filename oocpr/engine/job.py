@@ -58,6 +58,8 @@ class Job:
         What weights are multiplied by; None where the graph is not weighted.
     trace
         Receives when each tile was read, sent and computed, within this process; None for nothing.
+    cuts
+        First stored tile of each that the run takes, where workers have to join them; None for stored tiles.
     token
         Names the run inside a process.
     """
@@ -73,6 +75,7 @@ class Job:
     start: NDArray[np.float64] | None = None
     unit: Unit | None = None
     trace: Trace | None = None
+    cuts: tuple[int, ...] | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -87,7 +90,8 @@ class Job:
 
     def place(self, stripe: int) -> int:
         """Number of the backend that a stripe is computed on."""
-        return stripe if isinstance(self.backend, tuple) else 0
+        several = self.backend
+        return several.index(several[stripe]) if isinstance(several, tuple) else 0
 
     def tiers(self, stripe: int) -> DeviceTiers | None:
         """What stays where on the device of a stripe; None where no device was planned with."""

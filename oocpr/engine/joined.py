@@ -30,10 +30,16 @@ class JoinedStore:
         Most edges of a stored tile.
     cuts
         First stored tile of each joined one, and the number of tiles.
+
+    Attributes
+    ----------
+    cuts
+        The same.
     """
 
     def __init__(self, store: RankedStore, tile_edges: int, cuts: tuple[int, ...]) -> None:
         self._store = store
+        self.cuts = cuts
         self.nodes = store.nodes
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
         self.encoded = JoinedTiles(store, tile_edges, cuts)

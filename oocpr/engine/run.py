@@ -10,6 +10,7 @@ from oocpr.engine import method
 from oocpr.engine.backends.cuda_device import named_devices
 from oocpr.engine.crew import Crew, DevicesCrew, LocalCrew
 from oocpr.engine.job import Job
+from oocpr.engine.joined import JoinedStore
 from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.weighing import check_weighted, unit_of
 from oocpr.errors import UsageError
@@ -108,7 +109,8 @@ def solve(
     if isinstance(backend, str):
         several = named_devices(backend)
         backend = several if len(several) > 1 else backend
-    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start, unit, trace)
+    cuts = store.cuts if isinstance(store, JoinedStore) else None
+    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start, unit, trace, cuts)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:

@@ -11,12 +11,14 @@ Each sweep takes what all stripes published; every worker that adds those few nu
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
 from oocpr.engine.backends.base import Streams
+from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.exchange import exchange
+from oocpr.engine.joined import JoinedStore
 from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.weighing import per_link, prepare_tile, tiles_of
@@ -68,10 +70,7 @@ class Swept:
 
 def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     """Open a stripe on the worker that will own it."""
-    if store is None:
-        from oocpr.store.graph import open_store
-
-        store = open_store(job.path)
+    store = _open_graph(job) if store is None else store
     spec = job.spec(store, index)
     settings = job.settings
     backend = exchange(
@@ -90,6 +89,14 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     state = backend.allocate(spec, degree, teleport, start)
     trace = _trace(job, index) if isinstance(stream, TileStream) else None
     return Stripe(spec, store.tile_rows, backend, state, stream, trace, job.place(index))
+
+
+def _open_graph(job: Job) -> RankedStore:
+    """Open the graph of a run on a worker, in the tiles of the plan."""
+    from oocpr.store.graph import open_store
+
+    store = open_store(job.path)
+    return store if job.cuts is None else JoinedStore(store, store.attributes.tile_edges, job.cuts)
 
 
 def _open_stream(job: Job, store: RankedStore, backend: Backend, spec: StripeSpec, index: int) -> Tiles:
@@ -132,6 +139,12 @@ def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
     """Make a stripe's next push."""
     stored, sums = stripe.publish(method.publish_step(job.settings, state, index))
     return Published(stripe.spec.row_begin, stored, sums)
+
+
+def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> Published:
+    """Make a stripe's next push and bring it where other processes can be sent it."""
+    published = publish(job, stripe, state, index)
+    return replace(published, stored=fetch(published.stored))
 
 
 def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]) -> Swept:

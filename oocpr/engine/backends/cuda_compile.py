@@ -301,7 +301,13 @@ class CudaDevice:
     @property
     def cores(self) -> frozenset[int]:
         """See Device."""
-        return cores_near(self._xp.cuda.runtime.deviceGetPCIBusId(self.index))
+        return cores_near(self.bus)
+
+    @property
+    def bus(self) -> str:
+        """Address on the host's bus."""
+        bus: str = self._xp.cuda.runtime.deviceGetPCIBusId(self.index)
+        return bus
 
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
