@@ -176,7 +176,8 @@ def pagerank(
     threads
         Computing threads; None for all cores.
     client
-        A ``distributed.Client``; None to work in this process.
+        A ``distributed.Client``; None to work in this process. With device ``"cuda"``, each of its workers
+        takes a device that no other has; only those that declare the resource ``GPU``, where any does.
     device
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` (needs CuPy), ``"cuda:0,cuda:1"`` or ``"cuda:all"`` for several
         side by side, ``"auto"`` for CUDA where it can be had and the processor elsewhere, or
