@@ -11,7 +11,7 @@ import pytest
 from oocpr.engine.backends.cuda_peers import Peers
 
 
-class Failure(RuntimeError):
+class DriverError(RuntimeError):
     """What CuPy raises."""
 
     def __init__(self, status: int) -> None:
@@ -50,13 +50,13 @@ class Machine:
             assert linked, "a device that cannot be reached is not asked"
             assert peer != self.current
             if enabled:
-                raise Failure(enabled)
+                raise DriverError(enabled)
 
         self.runtime = SimpleNamespace(
             memcpyPeerAsync=copy,
-            deviceCanAccessPeer=lambda to, of: int(linked),
+            deviceCanAccessPeer=lambda *_: int(linked),
             deviceEnablePeerAccess=enable,
-            CUDARuntimeError=Failure,
+            CUDARuntimeError=DriverError,
         )
         stream = SimpleNamespace(ptr=0, synchronize=lambda: None)
         self.cuda = SimpleNamespace(
