@@ -6,14 +6,15 @@ this process sees a few numbers a pass.
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine import tasks
+from oocpr.engine import groups, tasks
 from oocpr.engine.device_workers import Seat, device_seats, names_workers_devices
-from oocpr.engine.exchange import forget
 from oocpr.engine.peak import own_peak
 from oocpr.errors import OocprError, UsageError
 
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.engine.stream import PassTraffic
+
+_LOG = logging.getLogger(__name__)
+
+SWITCH = "OOCPR_NCCL"
+"""Variable of the environment that says ``off`` where pushes are to pass through the host."""
 
 PATIENCE = 5.0
 """Seconds after which a pass that has not ended asks whether its workers still live."""
@@ -61,14 +67,27 @@ class ClusterCrew:
             self._submit(stripe, tasks.open_stripe, self._shared_job, None, stripe)
             for stripe in range(stripes)
         ]
+        try:
+            self._grouped = _on_devices(self._job) and self._join()
+        except BaseException:
+            # Nobody has this crew, so nobody can close it.
+            self.close()
+            raise
 
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
         """See Crew."""
         job, count = self._shared_job, len(self._stripes)
-        published = [
-            self._submit(s, tasks.publish_to_host, job, self._stripes[s], state, s) for s in range(count)
-        ]
-        swept = [self._submit(s, tasks.sweep, job, self._stripes[s], state, published) for s in range(count)]
+        publish = groups.publish if self._grouped else tasks.publish_to_host
+        published = [self._submit(s, publish, job, self._stripes[s], state, s) for s in range(count)]
+        if self._grouped:
+            swept = [
+                self._submit(s, groups.sweep, job, self._stripes[s], state, published, s)
+                for s in range(count)
+            ]
+        else:
+            swept = [
+                self._submit(s, tasks.sweep, job, self._stripes[s], state, published) for s in range(count)
+            ]
         reduced = self._submit(0, tasks.reduce, job, state, published, swept, self._nodes)
         after, reports = self._gather([reduced, swept])
         return after, [report.traffic for report in reports]
@@ -89,7 +108,22 @@ class ClusterCrew:
     def close(self) -> None:
         """See Crew."""
         self._client.cancel([*self._stripes, self._shared_job])
-        self._client.run(forget, self._job.token)
+        self._client.run(groups.leave, self._job.token)
+
+    def _join(self) -> bool:
+        """Let the workers send their pushes from device to device; tells whether they can."""
+        size = len(self._seats)
+        if len({seat.worker for seat in self._seats}) < size or os.environ.get(SWITCH) == "off":
+            return False
+        # All are asked: who cannot come would be waited for.
+        keys = self._gather([self._submit(s, groups.group_key) for s in range(size)])
+        if size == 1 or any(key is None for key in keys):
+            return False
+        job, stripes = self._shared_job, self._stripes
+        joined = [self._submit(s, groups.join_group, job, stripes[s], keys[0], s, size) for s in range(size)]
+        able = all(self._gather(joined))
+        _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
+        return able
 
     def _submit(self, stripe: int, function: Any, *args: Any) -> Any:
         seat = self._seats[stripe]
@@ -113,6 +147,10 @@ class ClusterCrew:
             try:
                 wait(waiting, timeout=PATIENCE)
             except NotYet:
+                for future in waiting:
+                    # The others may wait for this one, device for device.
+                    if future.status == "error":
+                        future.result()
                 self._check_workers()
             else:
                 return self._client.gather(futures)

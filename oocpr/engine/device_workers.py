@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oocpr.engine.backends.cuda_device import ALL, all_devices, open_device
+from oocpr.engine.backends.cuda_device import ALL, all_devices, free_memory, open_device
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,11 +17,10 @@ RESOURCE = "GPU"
 
 
 class Seen(NamedTuple):
-    """A device: the name a worker has for it, what tells it from all others, and its free bytes."""
+    """A device: the name a worker has for it, and what tells it from all others."""
 
     name: str
     identity: str
-    free: int
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,14 @@ def device_seats(client: Any) -> list[Seat]:
     declared = {address: about.get("resources", {}).get(RESOURCE, 0) for address, about in workers.items()}
     meant = [address for address, count in declared.items() if count] or list(workers)
     seats = deal_devices(client.run(devices_seen, workers=meant) if meant else {}, declared)
+    # Each is asked for its own only, since who asks takes memory of a device.
+    free = [client.run(free_memory, seat.device, workers=[seat.worker])[seat.worker] for seat in seats]
     if not seats:
         raise UsageError(
             "no worker of the Dask client has a CUDA device.",
             "Start workers with CuPy where there are devices, or use device cpu.",
         )
-    return seats
+    return [replace(seat, free=nbytes) for seat, nbytes in zip(seats, free, strict=True)]
 
 
 def devices_seen() -> list[Seen]:
@@ -90,10 +91,7 @@ def devices_seen() -> list[Seen]:
     except UsageError:
         return []
     host = socket.gethostname()
-    return [
-        Seen(name, f"{host} {device.bus}", device.free_bytes * 19 // 20)
-        for name, device in zip(names, devices, strict=True)
-    ]
+    return [Seen(name, f"{host} {device.bus}") for name, device in zip(names, devices, strict=True)]
 
 
 def deal_devices(seen: Mapping[str, Sequence[Seen]], declared: Mapping[str, float]) -> list[Seat]:
@@ -108,7 +106,7 @@ def deal_devices(seen: Mapping[str, Sequence[Seen]], declared: Mapping[str, floa
 
     Examples
     --------
-    >>> both = [Seen("cuda:0", "a", 9), Seen("cuda:1", "b", 9)]
+    >>> both = [Seen("cuda:0", "a"), Seen("cuda:1", "b")]
     >>> seats = deal_devices({"one": both, "other": both, "third": both}, {"one": 1})
     >>> [(seat.worker, seat.device, dict(seat.resources)) for seat in seats]
     [('one', 'cuda:0', {'GPU': 1}), ('other', 'cuda:1', {})]
@@ -121,5 +119,5 @@ def deal_devices(seen: Mapping[str, Sequence[Seen]], declared: Mapping[str, floa
         if device is not None:
             taken.add(device.identity)
             resources = {RESOURCE: 1} if declared.get(worker) else {}
-            seats.append(Seat(worker, device.name, device.free, resources))
+            seats.append(Seat(worker, device.name, resources=resources))
     return sorted(seats, key=lambda seat: seat.worker)

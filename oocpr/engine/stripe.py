@@ -37,6 +37,8 @@ class Stripe:
         Receives when each was computed, where the backend does not measure that by itself; None for nothing.
     place
         Number of the backend among those of the run.
+    pushed
+        The last push, where others come for it; as the backend has it.
     """
 
     spec: StripeSpec
@@ -46,6 +48,7 @@ class Stripe:
     stream: Tiles
     trace: Trace | None = None
     place: int = 0
+    pushed: Any = None
 
     def publish(self, step: PublishStep) -> tuple[Any, Pushed]:
         """Make the stripe's next push."""

@@ -26,7 +26,7 @@ from oocpr.plan.tiers import RING_SLOTS
 from oocpr.progress import silent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -149,9 +149,20 @@ def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> Publi
 
 def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]) -> Swept:
     """Sweep a stripe's tiles once."""
+    return sweep_with(job, stripe, state, published, ((part.row_begin, part.stored) for part in published))
+
+
+def sweep_with(
+    job: Job,
+    stripe: Stripe,
+    state: State,
+    published: Sequence[Published],
+    pieces: Iterable[tuple[int, Any]],
+) -> Swept:
+    """Sweep a stripe's tiles once, the pushes of all coming as (first row, stored numbers)."""
     spec, settings = stripe.spec, job.settings
     shared = exchange(job.token, stripe.place, stripe.backend, spec.nodes, settings.reads, spec.proposals)
-    shared.load(state.number + 1, ((part.row_begin, part.stored) for part in published))
+    shared.load(state.number + 1, pieces)
     step = _step(job, state, spec.nodes, published)
     return Swept(*stripe.sweep(shared.reads, step))
 

@@ -83,7 +83,8 @@ def device_need(
     rows = nodes if rows is None else rows
     numbers = nodes * (3 if pairs else 1)
     if rows < nodes:
-        numbers = nodes * (2 if pairs else 1) + rows + min(nodes, STAGED_NUMBERS)
+        # On their way between processes they are there twice.
+        numbers = nodes * (2 if pairs else 1) + rows + 2 * min(nodes, STAGED_NUMBERS)
     return DeviceNeed(
         vectors=rows * (20 + (4 if proposals else 0) + (8 if personalized else 0)),
         history=rows * 4 * mixing,

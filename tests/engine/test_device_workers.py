@@ -35,7 +35,7 @@ SETTINGS = asked_settings("mixed", None)
 @given(st.dictionaries(st.text(max_size=3), st.lists(st.sampled_from("abcde"), unique=True), max_size=6))
 def test_no_device_has_two_workers_and_no_worker_two_devices(visible):
     seen = {
-        worker: [Seen(f"cuda:{k}", device, 1) for k, device in enumerate(devices)]
+        worker: [Seen(f"cuda:{k}", device) for k, device in enumerate(devices)]
         for worker, devices in visible.items()
     }
     seats = deal_devices(seen, dict.fromkeys(visible, 1))
@@ -49,9 +49,9 @@ def test_no_device_has_two_workers_and_no_worker_two_devices(visible):
 
 
 def test_who_sees_one_device_gets_it_before_who_may_choose():
-    both = [Seen("cuda:0", "a", 1), Seen("cuda:1", "b", 2)]
+    both = [Seen("cuda:0", "a"), Seen("cuda:1", "b")]
     seats = deal_devices({"1": both, "2": both[:1]}, {"2": 1})
-    assert seats == [Seat("1", "cuda:1", 2), Seat("2", "cuda:0", 1, {RESOURCE: 1})]
+    assert seats == [Seat("1", "cuda:1"), Seat("2", "cuda:0", resources={RESOURCE: 1})]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import traceback
 from functools import partial
@@ -23,6 +24,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 import oocpr
+from oocpr.engine.cluster import SWITCH
 from oocpr.engine.device_workers import RESOURCE, device_seats
 from oocpr.engine.job import chosen_device
 from oocpr.ingest.build import build_store
@@ -95,8 +97,9 @@ def compare(notes: Notes, graph: Graph, names: list[str], memory: str, threads: 
             notes.note(f"{where}, {way}", figures(ranks[way]))
         one, together = (found.to_numpy() for found in ranks.values())
         notes.note(f"{where}: L1 between one device and all", float(np.abs(one - together).sum()))
-        for resources in ({RESOURCE: 1}, {}):
-            way = f"{where}, workers{' that declare a device' * bool(resources)}"
+        for resources, nccl in (({RESOURCE: 1}, "on"), ({}, "off")):
+            os.environ[SWITCH] = nccl
+            way = f"{where}, workers, NCCL {nccl}"
             work = partial(_workers, notes, way, rank, together, len(names), threads, resources)
             notes.guard(way, work)
 
@@ -133,6 +136,8 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path(gettempdir()), help="where the store is made")
     parser.add_argument("--threads", type=int, default=8, help="of each worker")
     options = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("oocpr.engine.cluster").setLevel(logging.INFO)
     notes = Notes(options.out)
     names = chosen_device(options.device, None).split(",")
     path = options.cache / f"device-workers-{options.scale}.zarr"

@@ -15,6 +15,7 @@ import numpy as np
 
 from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
 from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.cuda_group import Group
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
 from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
 from oocpr.engine.backends.cuda_stream import CudaTileStream
@@ -181,6 +182,10 @@ class CudaBackend:
     def taken_bytes(self) -> int:
         """See Streams."""
         return self._device.taken_bytes
+
+    def join_group(self, key: Any, rank: int, size: int) -> Group:
+        """Take a place among devices of other processes; returns once all have come."""
+        return Group(self._device, key, rank, size)
 
     @property
     def cores(self) -> frozenset[int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from oocpr.engine.backends.cuda_group import NcclLink
 from oocpr.engine.backends.cuda_peers import Peers
 from oocpr.engine.backends.cuda_sources import inline
 from oocpr.engine.near import cores_near
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from numpy.typing import NDArray
+
+    from oocpr.engine.backends.cuda_group import Link
 
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
@@ -106,6 +109,9 @@ class Device(Protocol):
 
         What computes them has run, and they do not change before what is launched here next has.
         """
+
+    def join(self, key: Any, rank: int, size: int) -> Link:
+        """Connect the device, which is current, with those of other processes; returns once all have come."""
 
     @property
     def cores(self) -> frozenset[int]:
@@ -297,6 +303,10 @@ class CudaDevice:
             self._peers.copy(array, values)
         else:
             array.set(values)
+
+    def join(self, key: Any, rank: int, size: int) -> Link:
+        """See Device."""
+        return NcclLink(self._xp, key, rank, size)
 
     @property
     def cores(self) -> frozenset[int]:
