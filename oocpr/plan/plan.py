@@ -218,7 +218,7 @@ class Plan:
             ("time", "not predicted" if self.seconds is None else f"about {format_seconds(self.seconds)}"),
             ("fits", "yes" if self.fits else "no"),
         ]
-        width = max(16, 2 + max(len(name) for name, _ in rows))
+        width = max(16, 1 + max(len(name) for name, _ in rows))
         return "\n".join(f"{name:<{width}}{value}" for name, value in rows)
 
     def _device_json(self) -> dict[str, object]:
