@@ -33,6 +33,32 @@ class Array:
         self.values[:] = values
 
 
+class Stream:
+    """A stream, and after what it has to come: stream by stream, how much these had been given then."""
+
+    def __init__(self, ptr: int = 1, *, non_blocking: bool = False) -> None:
+        self.ptr = ptr
+        self.work: list[Any] = []
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+    def wait_event(self, event: Event) -> None:
+        assert event.of is not None, "an event is waited for that was not recorded"
+        assert event.of is not self
+        self.work.append(event.of.ptr)
+
+
+class Event:
+    """An event."""
+
+    def __init__(self, *, disable_timing: bool) -> None:
+        self.of: Stream | None = None
+
+    def record(self, stream: Stream) -> None:
+        self.of = stream
+
+
 class Machine:
     """CuPy with devices that are near each other or not, and whose ways may change a bit."""
 
@@ -42,6 +68,7 @@ class Machine:
 
         def copy(target: Array, to: int, source: Array, of: int, nbytes: int, stream: object) -> None:
             assert (target.device.id, source.device.id, nbytes) == (to, of, source.nbytes)
+            assert stream == 1, "a copy holds up what both devices do"
             self.sent += 1
             target.values[:] = source.values
             target.values[-1] ^= changes
@@ -58,9 +85,13 @@ class Machine:
             deviceEnablePeerAccess=enable,
             CUDARuntimeError=DriverError,
         )
-        stream = SimpleNamespace(ptr=0, synchronize=lambda: None)
+        kernels = Stream(0)
         self.cuda = SimpleNamespace(
-            runtime=self.runtime, get_current_stream=lambda: stream, Device=lambda index: Current(self, index)
+            runtime=self.runtime,
+            get_current_stream=lambda: kernels,
+            Device=lambda index: Current(self, index),
+            Stream=Stream,
+            Event=Event,
         )
 
     def asarray(self, values: np.ndarray) -> Array:
@@ -105,5 +136,7 @@ def test_what_is_copied_arrives_as_it_was(how: dict[str, Any], source: int) -> N
         here = machine.zeros(count, np.uint16)
         peers.copy(here, there)
         assert np.array_equal(here.values, there.values)
+    # Copies begin after the kernels before them, and kernels after them.
+    assert machine.cuda.get_current_stream().work == [1] * machine.sent
     # One copy tries the way between two devices, and none goes over one that changes what passes.
     assert machine.sent == (source == 0) + (0 if how.get("changes") else 2)

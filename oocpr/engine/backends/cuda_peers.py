@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,25 @@ class Peers:
             array.set(passing)
 
     def _send(self, array: Any, values: Any) -> None:
+        # In the stream of the kernels, a copy between two devices waits for all that both are doing, the tiles
+        # included that are on their way.
         cuda = self._cupy.cuda
+        kernels, copies = cuda.get_current_stream(), self._copies
+        self._follow(copies, kernels)
         cuda.runtime.memcpyPeerAsync(
-            array.data.ptr, self._index, values.data.ptr, int(values.device.id), values.nbytes,
-            cuda.get_current_stream().ptr,
-        )  # fmt: skip
+            array.data.ptr, self._index, values.data.ptr, int(values.device.id), values.nbytes, copies.ptr
+        )
+        self._follow(kernels, copies)
+
+    @cached_property
+    def _copies(self) -> Any:
+        return self._cupy.cuda.Stream(non_blocking=True)
+
+    def _follow(self, later: Any, earlier: Any) -> None:
+        """Let what is given to one stream from now on begin after what another has been given."""
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(earlier)
+        later.wait_event(event)
 
     def _reaches(self, source: int) -> bool:
         """Open the way from a device, and tell whether what comes over it is what was sent."""
