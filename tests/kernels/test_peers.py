@@ -34,9 +34,9 @@ class Array:
 
 
 class Stream:
-    """A stream, and after what it has to come: stream by stream, how much these had been given then."""
+    """A stream, and the streams that it has waited for."""
 
-    def __init__(self, ptr: int = 1, *, non_blocking: bool = False) -> None:
+    def __init__(self, ptr: int = 1, *, non_blocking: bool = False) -> None:  # noqa: ARG002
         self.ptr = ptr
         self.work: list[Any] = []
 
@@ -52,7 +52,7 @@ class Stream:
 class Event:
     """An event."""
 
-    def __init__(self, *, disable_timing: bool) -> None:
+    def __init__(self, *, disable_timing: bool) -> None:  # noqa: ARG002
         self.of: Stream | None = None
 
     def record(self, stream: Stream) -> None:

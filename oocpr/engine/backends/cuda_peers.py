@@ -54,8 +54,8 @@ class Peers:
             array.set(passing)
 
     def _send(self, array: Any, values: Any) -> None:
-        # In the stream of the kernels, a copy between two devices waits for all that both are doing, the tiles
-        # included that are on their way.
+        # In the stream of the kernels, a copy between two devices waits for all that both are doing, also for
+        # tiles on their way.
         cuda = self._cupy.cuda
         kernels, copies = cuda.get_current_stream(), self._copies
         self._follow(copies, kernels)
