@@ -12,6 +12,8 @@ from oocpr.ingest.budget import resident
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from oocpr.api.graphs import Graph
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
@@ -55,6 +57,7 @@ def plan_run(
     personalized: bool,
     device: str,
     alone: bool = True,
+    free: Sequence[int] = (),
     base: int,
     device_memory: str | int | None = None,
     io: str = "auto",
@@ -69,6 +72,8 @@ def plan_run(
         What computes.
     alone
         Whether this process does, without a cluster.
+    free
+        Bytes that may be taken of each CUDA device of the cluster's workers, where they are to be used.
     base
         Bytes of the process before the run; see `process_bytes`.
     device_memory
@@ -81,11 +86,12 @@ def plan_run(
     UsageError
         For what the graph, the method, the device and the file system do not go with.
     """
-    from oocpr.engine.backends.cuda_device import is_cuda
+    from oocpr.engine.backends.cuda_device import named_devices
     from oocpr.engine.weighing import check_weighted
     from oocpr.plan.plan import choose_method, make_plan
 
-    on_device = is_cuda(device)
+    devices = named_devices(device)
+    on_device = bool(devices or free)
     if device_memory is not None and not on_device:
         raise UsageError(
             f"device memory {device_memory} was given and the device is {device}.",
@@ -98,6 +104,22 @@ def plan_run(
     if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
         settings = replace(settings, method="components", reads=USUAL_READS["components"])
 
+    if len(devices) > 1 or (free and stripes in (None, len(free))):
+        from oocpr.api.on_devices import check_devices, memory_of, plan_on_several_devices
+
+        if not free:
+            check_devices(devices, stripes, alone=alone)
+        plan, store = plan_on_several_devices(
+            graph.store,
+            facts,
+            settings,
+            memory=given,
+            base=base,
+            given=memory_of(devices, device_memory, free),
+            promised=device_memory is not None,
+            personalized=personalized,
+        )
+        return settings, _with_io(plan, io, graph.store, alone), store
     if on_device and alone and (stripes or 1) == 1:
         from oocpr.api.on_device import plan_on_one_device
 

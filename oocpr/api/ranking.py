@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oocpr.api.choices import asked_settings, plan_run, process_bytes, takes_tuned
 from oocpr.api.graphs import Graph, as_graph, open_graph
+from oocpr.api.timing import timed
 from oocpr.api.tuning import check_tuning, tune_once
 from oocpr.errors import UsageError
 from oocpr.progress import silent
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.ranked import RankedStore
-    from oocpr.engine.settings import Settings
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
     from oocpr.result.verify import Verification
@@ -102,7 +100,7 @@ def plan(
     )
     if not made.fits:
         return made
-    return _timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=None)
+    return timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=None)
 
 
 def pagerank(
@@ -155,8 +153,8 @@ def pagerank(
     memory
         Most bytes of the process; None for what the machine has free.
     device_memory
-        Most bytes that a CUDA device's memory pool may take, its driver's own apart; None for what it has
-        free. Tiles that do not fit pass through it while it computes.
+        Most bytes that the memory pool of each CUDA device may take, its driver's own apart; None for what it
+        has free. Tiles that do not fit pass through it while it computes.
     stripes
         Parts of the graph that advance side by side; None to choose by size.
     dangling
@@ -172,10 +170,12 @@ def pagerank(
     threads
         Computing threads; None for all cores.
     client
-        A ``distributed.Client``; None to work in this process.
+        A ``distributed.Client``; None to work in this process. With device ``"cuda"``, each of its workers
+        takes a device that no other has; only those that declare the resource ``GPU``, where any does.
     device
-        ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` (needs CuPy), ``"auto"`` for CUDA where it can be had and the
-        processor elsewhere, or ``"reference"`` for plain NumPy.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` (needs CuPy), ``"cuda:0,cuda:1"`` or ``"cuda:all"`` for several
+        side by side, ``"auto"`` for CUDA where it can be had and the processor elsewhere, or
+        ``"reference"`` for plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
         ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16.
@@ -214,6 +214,7 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
+    from oocpr.engine.device_workers import device_seats, names_workers_devices
     from oocpr.engine.job import chosen_device
     from oocpr.engine.run import solve
     from oocpr.engine.trace import Trace
@@ -228,7 +229,7 @@ def pagerank(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
     )
     if tune:
-        check_tuning(device, kernel, client)
+        check_tuning(device.split(",")[0], kernel, client)
     if predict and client is not None:
         raise UsageError("workers are not measured beforehand.", "Leave the prediction or the client out.")
     _import_what_runs_need()
@@ -236,6 +237,9 @@ def pagerank(
     store = opened.store
     if client is None:
         device = chosen_device(device, kernel, weighted=store.attributes.weighted)
+    free: list[int] = []
+    if client is not None and names_workers_devices(device) and not store.attributes.weighted:
+        free = [seat.free for seat in device_seats(client)]
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
     begun = None  # once there, it is part of the process that the plan begins with
@@ -253,15 +257,16 @@ def pagerank(
         device=device,
         device_memory=device_memory,
         alone=client is None,
+        free=free,
         base=process_bytes(opened),
         io=io,
     )
     _LOG.info("plan of the run:\n%s", made)
     if tune:
-        tune_once(planned, made, device=device, kernel=kernel, progress=progress)
+        tune_once(planned, made, device=device.split(",")[0], kernel=kernel, progress=progress)
     if predict:
         made.validate()
-        made = _timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=tune)
+        made = timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=tune)
     timeline = None if trace is None else Trace()
     with watched(silent) as compilation:
         solution = solve(
@@ -365,30 +370,6 @@ def _import_what_runs_need() -> None:
     import oocpr.result.report
     import oocpr.result.start
     import oocpr.result.teleport  # noqa: F401
-
-
-def _timed(
-    store: RankedStore,
-    made: Plan,
-    settings: Settings,
-    *,
-    device: str,
-    threads: int | None,
-    kernel: str | None,
-    tune: bool | None,
-) -> Plan:
-    """Measure, and say in the plan how long its run takes."""
-    from oocpr.engine.probe import measure_rates, measure_whole
-    from oocpr.plan.model import MOST_WHOLE_EDGES, Passes
-
-    if made.method == "components" and made.facts.edges <= MOST_WHOLE_EDGES:
-        timing, passes = measure_whole(store, settings, threads)
-        return replace(made, expected=Passes(passes, passes, passes), forecast=timing)
-    # Of larger graphs in memory, one sweep is measured.
-    settings = replace(settings, method="residual") if made.method == "components" else settings
-    tuned = takes_tuned(tune)
-    rates = measure_rates(store, made, settings, backend=device, threads=threads, kernel=kernel, tuned=tuned)
-    return made.timed(rates)
 
 
 def _absolute(path: str) -> str:

@@ -251,15 +251,16 @@ def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
     memory = click.option(
         "--device-memory",
         metavar="SIZE",
-        help="Most memory of a CUDA device; what does not fit, tiles and then rows, stays in the host's and "
-        "passes through it.  [default: what is free]",
+        help="Most memory of each CUDA device; what does not fit, tiles and then rows, stays in the host's "
+        "and passes through it.  [default: what is free]",
     )
     device = click.option(
         "--device",
         default="cpu",
         show_default=True,
         metavar="auto|cpu|cuda[:I]",
-        help="What computes; auto is a CUDA device where one can be used.",
+        help="What computes; auto is a CUDA device where one can be used. cuda:0,cuda:1 are two side by "
+        "side, cuda:all is all there are.",
     )
     return device(memory(command))
 

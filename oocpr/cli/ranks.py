@@ -23,9 +23,10 @@ from oocpr.cli.options import (
     naming_stdout,
     tell_notices,
 )
+from oocpr.cli.summary import summary
 from oocpr.cli.tables import pairs, ranking
 from oocpr.errors import UsageError
-from oocpr.units import format_bound, format_bytes, format_count, format_seconds
+from oocpr.units import format_bound
 
 if TYPE_CHECKING:
     from oocpr.cli.options import Session
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from oocpr.result.report import Report
 
 _SUFFIXES = (".parquet", ".csv", ".zarr")
-
-_WORTH_SAYING = 0.1
-"""Seconds of compiling that a summary tells."""
 
 
 @click.command(
@@ -47,6 +45,7 @@ _WORTH_SAYING = 0.1
     oocpr rank web.zarr -o - --sort rank | head
     oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
     oocpr rank pages.zarr --attributes all -o ranks.csv
+    oocpr rank web.zarr --device cuda:all --device-memory 40GiB
     """,
 )
 @click.argument("graph", metavar="G.zarr|SOURCE")
@@ -223,9 +222,9 @@ def rank(
     if json_path is not None:
         emit_json(ranks.report(top_k, attributes), json_path)
     if "-" in (output, json_path):
-        sys.stderr.write(_summary(run))
+        sys.stderr.write(summary(run))
     else:
-        emit(_ranking(ranks, top_k, attributes) + _summary(run))
+        emit(_ranking(ranks, top_k, attributes) + summary(run))
     return _exit_code(run)
 
 
@@ -342,52 +341,6 @@ def _write(ranks: Ranks, output: str, sort: str, attributes: list[str] | str | t
         ranks.to_csv(output, sort=sort, attributes=attributes)
     else:
         ranks.to_zarr(output)
-
-
-def _summary(run: Report) -> str:
-    compiling = ""
-    if run.compile_seconds >= _WORTH_SAYING:
-        compiling = f" (and {format_seconds(run.compile_seconds)} of compiling, once on a machine)"
-    device = f", of the device {format_bytes(run.peak_device_memory)}" if run.peak_device_memory else ""
-    return (
-        f"certified L1 error <= {format_bound(run.error_bound)}; "
-        f"{run.passes} passes ({run.gathers:.1f} gathers) over "
-        f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
-        f"{run.gteps:.3g} GTEPS, "
-        f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
-        f"{_read(run)}{_bound_by(run)}{_predicted(run)}"
-    )
-
-
-def _read(run: Report) -> str:
-    """How much came from the store, where it was more than once through."""
-    if run.bytes_read < 1.01 * run.bytes_per_edge * run.edges:
-        return ""
-    rate = format_bytes(int(run.bytes_read / (run.seconds - run.compile_seconds)))
-    how = "directly" if run.direct else "through the page cache"
-    return f"read from the store: {format_bytes(run.bytes_read)} {how}, {rate}/s\n"
-
-
-def _bound_by(run: Report) -> str:
-    if not run.busy:
-        return ""
-    shares = {kind: seconds / run.seconds for kind, seconds in run.busy.items()}
-    told = ", ".join(f"{kind} {share:.0%}" for kind, share in sorted(shares.items(), key=lambda of: -of[1]))
-    return f"busy, of the time of the run: {told}\n"
-
-
-def _predicted(run: Report) -> str:
-    told = run.predicted or {}
-    if "seconds" not in told or run.pass_seconds is None:
-        return ""
-    pairs = [
-        ("a pass", format_seconds(told["pass_seconds"]), format_seconds(run.pass_seconds)),
-        ("passes", f"{told['passes']}", f"{run.passes}"),
-        ("in all", format_seconds(told["seconds"]), format_seconds(run.seconds - run.compile_seconds)),
-        ("read", format_bytes(told["bytes_read"]), format_bytes(run.bytes_read)),
-        ("peak memory", format_bytes(told["peak_memory"]), format_bytes(run.peak_memory)),
-    ]
-    return "predicted / found: " + ", ".join(f"{what} {one} / {other}" for what, one, other in pairs) + "\n"
 
 
 def _exit_code(run: Report) -> int:

@@ -6,13 +6,16 @@ Pushes travel from worker to worker; this process sees a few numbers a pass.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine import tasks
-from oocpr.engine.exchange import forget
+from oocpr.engine import groups, tasks
+from oocpr.engine.device_workers import Seat, device_seats, names_workers_devices
 from oocpr.engine.peak import own_peak
 from oocpr.engine.share import Address, Share
 from oocpr.errors import OocprError, UsageError
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.engine.stream import PassTraffic
+
+_LOG = logging.getLogger(__name__)
+
+SWITCH = "OOCPR_NCCL"
+"""Variable of the environment that says ``off`` where pushes are to pass through the host."""
 
 PATIENCE = 2.0
 """Seconds after which a pass that has not ended asks whether its workers still live."""
@@ -54,21 +62,23 @@ class ClusterCrew:
         self._job = job
         self._nodes = nodes
         self._client = client
-        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        if not workers:
-            raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
-        stripes = len(job.plan.stripes)
-        homes = [workers[stripe * len(workers) // stripes] for stripe in range(stripes)]
-        self._homes = sorted(set(homes))
+        seats = _seats(job, client)
+        if _on_devices(job):
+            job = replace(job, backend=tuple(seat.device for seat in seats))
         (shared_job,) = client.scatter([job], broadcast=True, hash=False)
         self._held = [shared_job]
-        places = [Address(home, f"oocpr-share-{job.token}-{home}") for home in self._homes]
-        for place in places:
-            own = [stripe for stripe in range(stripes) if homes[stripe] == place.worker]
-            others = [other for other in places if other != place]
-            self._held.append(self._submit(place, shared_job, own, place, others))
+        homes = {
+            seat.worker: Address(seat.worker, f"oocpr-share-{job.token}-{seat.worker}") for seat in seats
+        }
+        self._homes = [homes[worker] for worker in sorted(homes)]
+        for place in self._homes:
+            own = [stripe for stripe, seat in enumerate(seats) if seat.worker == place.worker]
+            others = [other for other in self._homes if other != place]
+            self._held.append(self._submit(seats[own[0]], place, shared_job, own, place, others))
         try:
             self._shares = self._wait(self._held[1:])
+            if _on_devices(self._job) and len(self._homes) == len(seats) > 1:
+                self._join()
         except BaseException:
             # Nobody has this crew, so nobody can close it.
             self.close()
@@ -95,17 +105,37 @@ class ClusterCrew:
     def close(self) -> None:
         """See Crew."""
         self._client.cancel(self._held)
-        self._client.run(forget, self._job.token)
+        self._client.run(groups.leave, self._job.token)
 
-    def _submit(self, place: Address, *args: Any) -> Any:
+    def _join(self) -> None:
+        """Let the workers send their pushes from device to device, if they can."""
+        if os.environ.get(SWITCH) == "off":
+            return
+        # All are asked: who cannot come would be waited for.
+        keys = self._ask("group_key")
+        if any(key is None for key in keys):
+            return
+        able = all(self._ask("join_group", keys[0]))
+        if not able:
+            self._ask("leave_group")
+        _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
+
+    def _submit(self, seat: Seat, place: Address, *args: Any) -> Any:
         return self._client.submit(
-            Share, *args, key=place.key, workers=[place.worker], actor=True, priority=1, retries=0
+            Share,
+            *args,
+            key=place.key,
+            workers=[place.worker],
+            resources=dict(seat.resources) or None,
+            actor=True,
+            priority=1,
+            retries=0,
         )
 
-    def _ask(self, question: str, state: State) -> list[Any]:
+    def _ask(self, question: str, *about: Any) -> list[Any]:
         """Ask all shares the same."""
         try:
-            calls = [getattr(share, question)(state) for share in self._shares]
+            calls = [getattr(share, question)(*about) for share in self._shares]
         except RuntimeError:
             # So Dask says that an actor is lost.
             self._check_workers()
@@ -132,12 +162,35 @@ class ClusterCrew:
 
     def _check_workers(self) -> None:
         living = self._client.scheduler_info(n_workers=-1)["workers"]
-        lost = sorted(set(self._homes) - set(living))
+        lost = sorted({home.worker for home in self._homes} - set(living))
         if lost:
             raise LostWorkerError(
                 f"worker {lost[0]} was lost, and the rows it kept with it.",
                 "Start the run again; the graph's store is unharmed.",
             )
+
+
+def _on_devices(job: Job) -> bool:
+    return isinstance(job.backend, str) and names_workers_devices(job.backend)
+
+
+def _seats(job: Job, client: Any) -> list[Seat]:
+    """Where each stripe is computed: workers in the order of their addresses, neighbours together."""
+    stripes, planned = len(job.plan.stripes), len(job.plan.devices)
+    if _on_devices(job):
+        seats = device_seats(client)
+        if len(seats) < planned:
+            raise LostWorkerError(
+                f"the run was planned for {planned} workers with devices and {len(seats)} are left.",
+                "Start the run again; the graph's store is unharmed.",
+            )
+        seats = seats[:planned] or seats
+    else:
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        seats = [Seat(worker, "") for worker in workers]
+    if not seats:
+        raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
+    return [seats[stripe * len(seats) // stripes] for stripe in range(stripes)]
 
 
 async def _results(calls: Sequence[Any]) -> list[Any] | None:

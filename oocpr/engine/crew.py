@@ -1,23 +1,33 @@
-"""Who carries out a pass: this process alone, or the workers of a Dask client."""
+"""Who carries out a pass: this process, alone or with several devices, or the workers of a Dask client."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
 from oocpr.engine import tasks
 from oocpr.engine.backends.base import Streams
 from oocpr.engine.exchange import forget
+from oocpr.engine.near import stay_near
 from oocpr.engine.peak import own_peak
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
+    from oocpr.engine.backends.base import Backend
     from oocpr.engine.job import Job
     from oocpr.engine.method import State
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.stream import PassTraffic
+    from oocpr.engine.stripe import Stripe
+
+
+Result = TypeVar("Result")
 
 
 class Crew(Protocol):
@@ -83,3 +93,78 @@ class LocalCrew:
             stripe.close()
         self._stripes.clear()
         forget(self._job.token)
+
+
+class DevicesCrew:
+    """Stripes side by side in this process, each on a device of its own and launched by a thread of its own.
+
+    Within a pass all stripes publish, then all sweep; what they report is added in their order. So the bits
+    are those of one such device that takes the stripes one after another.
+
+    Parameters
+    ----------
+    job
+        The run, with a backend for each stripe.
+    store
+        The graph.
+    """
+
+    def __init__(self, job: Job, store: RankedStore) -> None:
+        stripes = range(len(job.plan.stripes))
+        self._nodes = store.nodes
+        self._backends = tuple(job.make_backend(stripe) for stripe in stripes)
+        self._job = job = replace(job, backend=self._backends)
+        self._threads = [_thread_near(backend) for backend in self._backends]
+        self._stripes: list[Stripe] = []
+        try:
+            self._stripes = self._each(lambda index: tasks.open_stripe(job, store, index))
+        except BaseException:
+            self.close()
+            raise
+
+    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
+        """See Crew."""
+        job, stripes = self._job, self._stripes
+        published = self._each(lambda index: tasks.publish(job, stripes[index], state, index))
+        swept = self._each(lambda index: tasks.sweep(job, stripes[index], state, published))
+        state = tasks.reduce(job, state, published, swept, self._nodes)
+        return state, [part.traffic for part in swept]
+
+    def finish(self, state: State) -> NDArray[np.float64]:
+        """See Crew."""
+        ranks = np.empty(self._nodes)
+        # One after another: the host has room for all ranks, and once more for those of one stripe.
+        for index, (thread, stripe) in enumerate(zip(self._threads, self._stripes, strict=True)):
+            rows = slice(stripe.spec.row_begin, stripe.spec.row_end)
+            ranks[rows] = thread.submit(tasks.finish, stripe, state, index).result()
+        return ranks
+
+    def peak_memory(self) -> int:
+        """See Crew."""
+        return own_peak()
+
+    def peak_device_memory(self) -> int:
+        """See Crew; of the device that took the most."""
+        taken = (backend.taken_bytes for backend in self._backends if isinstance(backend, Streams))
+        return max(taken, default=0)
+
+    def close(self) -> None:
+        """See Crew."""
+        for thread in self._threads:
+            thread.shutdown(cancel_futures=True)
+        for stripe in self._stripes:
+            stripe.close()
+        self._stripes.clear()
+        forget(self._job.token)
+
+    def _each(self, work: Callable[[int], Result]) -> list[Result]:
+        """Work for each stripe in its thread; an error is raised once all have ended."""
+        futures = [thread.submit(work, index) for index, thread in enumerate(self._threads)]
+        wait(futures)
+        return [future.result() for future in futures]
+
+
+def _thread_near(backend: Backend) -> ThreadPoolExecutor:
+    """A thread near the memory of a backend, so that what it pins is near too."""
+    cores = backend.cores if isinstance(backend, Streams) else frozenset[int]()
+    return ThreadPoolExecutor(1, "oocpr-device", initializer=stay_near, initargs=(cores,))

@@ -1,4 +1,4 @@
-"""What rows gather, once a process: every stripe of a run in one process reads the same array."""
+"""What rows gather, once a backend of a process: every stripe that it computes reads the same array."""
 
 from __future__ import annotations
 
@@ -36,21 +36,22 @@ class Exchange:
             self._holds = number
 
 
-_exchanges: dict[str, Exchange] = {}
+_exchanges: dict[tuple[str, int], Exchange] = {}
 _lock = Lock()
 
 
-def exchange(token: str, backend: Backend, nodes: int, reads: str, proposals: bool) -> Exchange:
-    """Return this process's exchange of a run, made when first asked for."""
+def exchange(token: str, place: int, backend: Backend, nodes: int, reads: str, proposals: bool) -> Exchange:
+    """Return what a run exchanges on backend number `place` of this process, made when first asked for."""
     with _lock:
-        if token not in _exchanges:
-            _exchanges[token] = Exchange(backend, nodes, reads, proposals)
-        return _exchanges[token]
+        if (token, place) not in _exchanges:
+            _exchanges[token, place] = Exchange(backend, nodes, reads, proposals)
+        return _exchanges[token, place]
 
 
 def forget(token: str) -> None:
-    """Free this process's exchange of a run, and what its backend was limited to."""
+    """Free what a run exchanges in this process, and what its backends were limited to."""
     with _lock:
-        found = _exchanges.pop(token, None)
-    if found is not None and isinstance(found.backend, Streams):
-        found.backend.close()
+        found = [_exchanges.pop(key) for key in [key for key in _exchanges if key[0] == token]]
+    for each in found:
+        if isinstance(each.backend, Streams):
+            each.backend.close()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from oocpr.engine.backends.base import StripeSpec
-from oocpr.engine.backends.cuda_device import is_cuda, open_device
+from oocpr.engine.backends.cuda_device import ALL, all_devices, is_cuda, named_devices, open_device
 from oocpr.errors import UsageError
 from oocpr.plan.model import SMALL_EDGES
 from oocpr.plan.tiers import reading_threads
@@ -44,7 +44,7 @@ class Job:
     settings, plan
         What to do and how.
     backend
-        One of BACKENDS; or, within this process, a backend itself.
+        One of BACKENDS; or, within this process, a backend itself. Of several, one for each stripe.
     threads
         Threads that work on one tile; None for all cores of the process.
     teleport
@@ -59,6 +59,8 @@ class Job:
         What weights are multiplied by; None where the graph is not weighted.
     trace
         Receives when each tile was read, sent and computed, within this process; None for nothing.
+    cuts
+        First stored tile of each that the run takes, where workers have to join them; None for stored tiles.
     token
         Names the run inside a process.
     """
@@ -66,7 +68,7 @@ class Job:
     path: str
     settings: Settings
     plan: Plan
-    backend: str | Backend = "cpu"
+    backend: str | Backend | tuple[str | Backend, ...] = "cpu"
     threads: int | None = None
     teleport: NDArray[np.float64] | None = None
     kernel: str | None = None
@@ -74,6 +76,7 @@ class Job:
     start: NDArray[np.float64] | None = None
     unit: Unit | None = None
     trace: Trace | None = None
+    cuts: tuple[int, ...] | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -88,13 +91,22 @@ class Job:
             os.cpu_count() or 1, past_cache=self.plan.direct and self.plan.streamed_bytes > 0
         )
 
-    def make_backend(self) -> Backend:
-        """Return what computes the run in this process."""
+    def place(self, stripe: int) -> int:
+        """Number of the backend that a stripe is computed on."""
+        several = self.backend
+        return several.index(several[stripe]) if isinstance(several, tuple) else 0
+
+    def tiers(self, stripe: int) -> DeviceTiers | None:
+        """What stays where on the device of a stripe; None where no device was planned with."""
+        return self.plan.devices[stripe] if self.plan.devices else None
+
+    def make_backend(self, stripe: int) -> Backend:
+        """Return what computes a stripe in this process."""
         facts = self.plan.facts if self.tuned else None
-        name = self.backend
+        name = self.backend[stripe] if isinstance(self.backend, tuple) else self.backend
         if isinstance(name, str):
             name = chosen_device(name, self.kernel, weighted=self.unit is not None)
-        return make_backend(name, self.threads, self.kernel, facts, self.plan.device)
+        return make_backend(name, self.threads, self.kernel, facts, self.tiers(stripe))
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
         """Rows and tiles of one stripe."""
@@ -156,11 +168,16 @@ def make_backend(
         return ReferenceBackend()
     if is_cuda(name):
         return _on_device(name, kernel, tuned_for, tiers)
-    raise UsageError(f"device {name!r} is not known.", f"Use one of {', '.join(BACKENDS)}, or cuda:1.")
+    raise UsageError(
+        f"device {name!r} is not known.",
+        f"Use one of {', '.join(BACKENDS)}, cuda:1, several such as cuda:0,cuda:1, or cuda:all.",
+    )
 
 
 def chosen_device(name: str, kernel: str | None, *, weighted: bool = False) -> str:
-    """Settle what ``"auto"`` stands for on this machine: a CUDA device where one can be used.
+    """Settle what a name stands for on this machine: ``"auto"`` for a CUDA device where one can be used.
+
+    ``"cuda:all"`` stands for the names of all; where several are named, each is looked for.
 
     Parameters
     ----------
@@ -168,7 +185,19 @@ def chosen_device(name: str, kernel: str | None, *, weighted: bool = False) -> s
         As for `make_backend`; a kernel is only for a CUDA device.
     weighted
         Whether the graph has weights, which CUDA devices do not take yet.
+
+    Raises
+    ------
+    UsageError
+        Where one of several devices is named twice or cannot be used.
     """
+    if name == ALL:
+        return all_devices()
+    several = named_devices(name)
+    if len(several) > 1:
+        for device in several:
+            open_device(device)
+        return ",".join(several)
     if name != "auto":
         return name
     if weighted:

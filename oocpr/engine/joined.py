@@ -70,12 +70,18 @@ class JoinedStore:
         First stored tile of each joined one, and the number of tiles.
     joins
         Makes the joined tiles; None for the processor.
+
+    Attributes
+    ----------
+    cuts
+        The same.
     """
 
     def __init__(
         self, store: RankedStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins | None = None
     ) -> None:
         self._store = store
+        self.cuts = cuts
         self.nodes = store.nodes
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
         self.encoded = JoinedTiles(store, tile_edges, cuts, joins or HostJoins(store.encoded))

@@ -78,7 +78,7 @@ def measure_rates(
     unit = unit_of(store, settings.reads)
     job = Job("", settings, plan, backend, threads, kernel=kernel, tuned=tuned, unit=unit)
     begun = time.perf_counter()
-    worker = job.make_backend()
+    worker = job.make_backend(0)
     try:
         return _measured(job, store, worker, begun)
     finally:
@@ -223,6 +223,7 @@ class _Sample:
         chosen = frozenset(self._tiles)
         stream = tasks.open_stream(
             self._job,
+            0,
             self._store,
             self._backend,
             self._tiles,

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
-from oocpr.engine.crew import Crew, LocalCrew
+from oocpr.engine.backends.cuda_device import named_devices
+from oocpr.engine.crew import Crew, DevicesCrew, LocalCrew
 from oocpr.engine.job import Job
+from oocpr.engine.joined import JoinedStore
 from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.weighing import check_weighted, unit_of
 from oocpr.errors import UsageError
@@ -36,7 +38,7 @@ def solve(
     *,
     path: str = "",
     client: Any = None,
-    backend: str | Backend = "cpu",
+    backend: str | Backend | tuple[str | Backend, ...] = "cpu",
     threads: int | None = None,
     kernel: str | None = None,
     tuned: bool = False,
@@ -59,7 +61,8 @@ def solve(
     client
         A ``distributed.Client``, or None to work in this process.
     backend
-        A name that `make_backend` takes; without a client also a backend itself.
+        A name that `make_backend` takes; without a client also names of several CUDA devices, as
+        `named_devices` takes them, or a backend itself, or several of them: one for each stripe.
     threads
         Threads that work on one tile.
     kernel
@@ -104,7 +107,11 @@ def solve(
         return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     unit = unit_of(store, settings.reads)
-    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start, unit, trace)
+    if isinstance(backend, str):
+        several = named_devices(backend)
+        backend = several if len(several) > 1 else backend
+    cuts = store.cuts if isinstance(store, JoinedStore) else None
+    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start, unit, trace, cuts)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:
@@ -134,7 +141,7 @@ def _solve_whole(
     settings: Settings,
     path: str,
     client: Any,
-    backend: str | Backend,
+    backend: str | Backend | tuple[str | Backend, ...],
     threads: int | None,
     teleport: NDArray[np.float64] | None,
     start: NDArray[np.float64] | None,
@@ -162,7 +169,7 @@ def _solve_whole(
 
 def _crew(job: Job, store: RankedStore, client: Any) -> Crew:
     if client is None:
-        return LocalCrew(job, store)
+        return DevicesCrew(job, store) if isinstance(job.backend, tuple) else LocalCrew(job, store)
     from oocpr.engine.cluster import ClusterCrew
 
     return ClusterCrew(job, store.nodes, client)

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from oocpr.engine import tasks
+from oocpr.engine import groups, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,6 +72,8 @@ class Share:
         self._own = own
         self._others = others
         self._pushes: dict[int, _Pushes] = {}
+        # Whether devices send each other their pushes, and only sums go from actor to actor.
+        self._grouped = False
         # The worker's own threads are for tasks, and its event loop has to stay free.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-share")
 
@@ -79,24 +81,30 @@ class Share:
         """Do the next pass with the others; returns what each stripe reports, without the push itself."""
         number = state.number
         pushes = self._pushes_of(number)
+        publish = groups.publish if self._grouped else tasks.publish_to_host
         sending = []
         for index, stripe in self._stripes.items():
-            published = await self._in_thread(tasks.publish, self._job, stripe, state, index)
+            published = await self._in_thread(publish, self._job, stripe, state, index)
             pushes.add(index, published)
             sending += [
                 asyncio.ensure_future(_send(other, number, index, published)) for other in self._others
             ]
         await asyncio.gather(*sending, self._complete(pushes))
         parts = pushes.in_order()
-        swept = [
-            await self._in_thread(tasks.sweep, self._job, stripe, state, parts)
-            for stripe in self._stripes.values()
-        ]
+        swept = [await self._sweep(index, state, parts) for index in self._stripes]
         del self._pushes[number]
         return [
             (replace(parts[index], stored=None), part)
             for index, part in zip(self._stripes, swept, strict=True)
         ]
+
+    async def _sweep(self, index: int, state: State, parts: Sequence[Published]) -> Swept:
+        job, stripe = self._job, self._stripes[index]
+        if self._grouped:
+            part: Swept = await self._in_thread(groups.sweep, job, stripe, state, parts, index)
+        else:
+            part = await self._in_thread(tasks.sweep, job, stripe, state, parts)
+        return part
 
     async def receive(self, number: int, index: int, published: Published) -> None:
         """Take what a stripe of another share has pushed; it may be ahead of this share's own question."""
@@ -108,6 +116,21 @@ class Share:
             await self._in_thread(tasks.finish, stripe, state, index)
             for index, stripe in self._stripes.items()
         ]
+
+    async def group_key(self) -> Any:
+        """What devices of several processes can meet by; None where they cannot."""
+        return await self._in_thread(groups.group_key)
+
+    async def join_group(self, key: Any) -> bool:
+        """Have the device of this share's one stripe meet those of all others; tells whether they can."""
+        ((index, stripe),) = self._stripes.items()
+        size = len(self._job.plan.stripes)
+        self._grouped = await self._in_thread(groups.join_group, self._job, stripe, key, index, size)
+        return self._grouped
+
+    async def leave_group(self) -> None:
+        """Send pushes through the host after all, as another share cannot do without."""
+        self._grouped = False
 
     def _pushes_of(self, number: int) -> _Pushes:
         return self._pushes.setdefault(number, _Pushes(len(self._job.plan.stripes)))

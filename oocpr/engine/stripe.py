@@ -35,6 +35,10 @@ class Stripe:
         Brings the encoded tiles.
     trace
         Receives when each was computed, where the backend does not measure that by itself; None for nothing.
+    place
+        Number of the backend among those of the run.
+    pushed
+        The last push, where others come for it; as the backend has it.
     """
 
     spec: StripeSpec
@@ -43,6 +47,8 @@ class Stripe:
     state: Any
     stream: Tiles
     trace: Trace | None = None
+    place: int = 0
+    pushed: Any = None
 
     def publish(self, step: PublishStep) -> tuple[Any, Pushed]:
         """Make the stripe's next push."""

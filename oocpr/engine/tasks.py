@@ -11,12 +11,14 @@ Each sweep takes what all stripes published; every worker that adds those few nu
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
 from oocpr.engine.backends.base import Streams
+from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.exchange import exchange
+from oocpr.engine.joined import JoinedStore
 from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.weighing import per_link, prepare_tile, tiles_of
@@ -24,7 +26,7 @@ from oocpr.plan.tiers import RING_SLOTS
 from oocpr.progress import silent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.engine.stream import PassTraffic, Tiles
+    from oocpr.engine.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,13 @@ class Swept:
 
 def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     """Open a stripe on the worker that will own it."""
-    if store is None:
-        from oocpr.store.graph import open_store
-
-        store = open_store(job.path)
+    store = _open_graph(job) if store is None else store
     spec = job.spec(store, index)
     settings = job.settings
     backend = exchange(
         job.token,
-        job.make_backend(),
+        job.place(index),
+        job.make_backend(index),
         store.nodes,
         settings.reads,
         spec.proposals,
@@ -87,16 +88,26 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     tiles = range(spec.first_tile, spec.last_tile)
     on_device: frozenset[int] = frozenset()
     kept = job.plan.resident(index)
-    if job.plan.device is not None and isinstance(backend, Streams):
-        on_device, kept = job.plan.device.places(len(tiles))
-    stream = open_stream(job, store, backend, tiles, on_device=on_device, kept=kept)
+    tiers = job.tiers(index)
+    if tiers is not None and isinstance(backend, Streams):
+        on_device, kept = tiers.places(tiles)
+    stream = open_stream(job, index, store, backend, tiles, on_device=on_device, kept=kept)
     state = backend.allocate(spec, degree, teleport, start)
-    trace = job.trace if isinstance(stream, TileStream) else None
-    return Stripe(spec, store.tile_rows, backend, state, stream, trace)
+    trace = _trace(job, index) if isinstance(stream, TileStream) else None
+    return Stripe(spec, store.tile_rows, backend, state, stream, trace, job.place(index))
+
+
+def _open_graph(job: Job) -> RankedStore:
+    """Open the graph of a run on a worker, in the tiles of the plan."""
+    from oocpr.store.graph import open_store
+
+    store = open_store(job.path)
+    return store if job.cuts is None else JoinedStore(store, store.attributes.tile_edges, job.cuts)
 
 
 def open_stream(
     job: Job,
+    index: int,
     store: RankedStore,
     backend: Backend,
     tiles: Sequence[int],
@@ -106,7 +117,8 @@ def open_stream(
 ) -> Tiles:
     """Open what brings tiles to a backend; some stay on a device, some in memory."""
     plan = job.plan
-    if plan.device is not None and isinstance(backend, Streams):
+    trace, tiers = _trace(job, index), job.tiers(index)
+    if tiers is not None and isinstance(backend, Streams):
         return backend.open_stream(
             store.encoded,
             tiles,
@@ -115,10 +127,10 @@ def open_stream(
             in_host=kept - on_device,
             edges=plan.facts.tile_edges,
             segments=plan.facts.most_tile_rows + 1,
-            slots=plan.device.slots,
+            slots=tiers.slots,
             readers=job.readers,
             buffers=RING_SLOTS,
-            trace=job.trace,
+            trace=trace,
             direct=plan.direct,
         )
 
@@ -127,15 +139,15 @@ def open_stream(
         return prepare_tile(backend, own, job.unit, store.nodes, stays and plan.decoded)
 
     return TileStream(
-        tiles_of(store),
-        tiles,
-        kept,
-        RING_SLOTS,
-        job.readers,
-        prepare,
-        trace=job.trace,
-        direct=plan.direct,
+        tiles_of(store), tiles, kept, RING_SLOTS, job.readers, prepare, trace=trace, direct=plan.direct
     )
+
+
+def _trace(job: Job, index: int) -> Trace | None:
+    """Where the timeline of a stripe goes, on tracks of its own where its device is one of several."""
+    if job.trace is None or not isinstance(job.backend, tuple):
+        return job.trace
+    return job.trace.part(f"device {index}")
 
 
 def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
@@ -144,11 +156,28 @@ def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
     return Published(stripe.spec.row_begin, stored, sums)
 
 
+def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> Published:
+    """Make a stripe's next push and bring it where other processes can be sent it."""
+    published = publish(job, stripe, state, index)
+    return replace(published, stored=fetch(published.stored))
+
+
 def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]) -> Swept:
     """Sweep a stripe's tiles once."""
+    return sweep_with(job, stripe, state, published, ((part.row_begin, part.stored) for part in published))
+
+
+def sweep_with(
+    job: Job,
+    stripe: Stripe,
+    state: State,
+    published: Sequence[Published],
+    pieces: Iterable[tuple[int, Any]],
+) -> Swept:
+    """Sweep a stripe's tiles once, the pushes of all coming as (first row, stored numbers)."""
     spec, settings = stripe.spec, job.settings
-    shared = exchange(job.token, stripe.backend, spec.nodes, settings.reads, spec.proposals)
-    shared.load(state.number + 1, ((part.row_begin, part.stored) for part in published))
+    shared = exchange(job.token, stripe.place, stripe.backend, spec.nodes, settings.reads, spec.proposals)
+    shared.load(state.number + 1, pieces)
     step = _step(job, state, spec.nodes, published)
     return Swept(*stripe.sweep(shared.reads, step))
 

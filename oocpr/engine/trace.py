@@ -10,6 +10,7 @@ import json
 import time
 from collections import defaultdict
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,7 +54,26 @@ class Trace:
 
     def __init__(self) -> None:
         self._origin = time.perf_counter()
+        self._where = ""
         self.spans: list[Span] = []
+
+    def part(self, name: str) -> Trace:
+        """Give the same timeline with tracks of its own for a part of the run.
+
+        Examples
+        --------
+        >>> trace = Trace()
+        >>> trace.part("device 1").add(COMPUTE, "tile 3", 0.0, 1.0)
+        >>> trace.spans[0].track, trace.busy()
+        ('compute, device 1', {'compute': 1.0})
+        """
+        part = copy(self)
+        part._where = f", {name}"
+        return part
+
+    def add(self, track: str, name: str, begin: float, end: float, nbytes: int = 0) -> None:
+        """Add what happened from `begin` to `end`, in seconds of `time.perf_counter`."""
+        self.spans.append(Span(track + self._where, name, begin, end, nbytes))
 
     @contextmanager
     def span(self, track: str, name: str, nbytes: int = 0) -> Iterator[None]:
@@ -62,7 +82,7 @@ class Trace:
         try:
             yield
         finally:
-            self.spans.append(Span(track, name, begin, time.perf_counter(), nbytes))
+            self.add(track, name, begin, time.perf_counter(), nbytes)
 
     def busy(self) -> dict[str, float]:
         """Seconds in which something went on, by kind of track: reading, copying, computing."""
@@ -127,7 +147,7 @@ class DeviceTrace:
         """Take over what was measured; the device has done all of it."""
         for track, name, begin, end, nbytes in self._waiting:
             first, last = (self._origin + self._device.between(self._zero, moment) for moment in (begin, end))
-            self._trace.spans.append(Span(track, name, first, last, nbytes))
+            self._trace.add(track, name, first, last, nbytes)
         self._waiting.clear()
 
 

@@ -152,7 +152,7 @@ def prepare_tile(
     return backend.prepare_weighted(columns, weights, unit.factor, nodes, decode)
 
 
-def check_weighted(method: str, backend: str | Backend) -> None:
+def check_weighted(method: str, backend: str | Backend | tuple[str | Backend, ...]) -> None:
     """Refuse what has no version for weighted graphs yet.
 
     Parameters

@@ -17,6 +17,9 @@ passes nothing is computed for a time in which several arrive: streams of R-MAT 
 FEWEST_SLOTS = 3
 """The same at least, as long as rows stay on the device."""
 
+STAGED_NUMBERS = 2**22
+"""Numbers of another stripe's push that are on their way to where rows gather."""
+
 SPARE = 1.25
 """Encoded bytes of a joined tile over the mean of the stored ones, at most; checked when it is made."""
 
@@ -33,7 +36,8 @@ class DeviceNeed:
     history
         Change and step of each remembered pass, 2 bytes each, a row; the same.
     reads
-        The last push and, where rows gather proposals, both of them side by side.
+        The last push and, where rows gather proposals, both of them side by side; where the stripe is one of
+        several, what all of them push and how it comes.
     scratch
         Of the largest tile: sums of rows (8 a row and block of 1024 edges, 12 with proposals of others), what
         tile-local sweeps send (8 a row), and of a tile that does not stay where its segments lie. And of all
@@ -69,6 +73,7 @@ def device_need(
     proposals: bool,
     pairs: bool,
     personalized: bool,
+    rows: int | None = None,
     rows_in_host: bool = False,
     joining: int = 0,
 ) -> DeviceNeed:
@@ -86,6 +91,8 @@ def device_need(
         Whether rows propose, and whether others gather that.
     personalized
         Whether the teleport vector is not uniform.
+    rows
+        Rows of its stripe; None for all.
     rows_in_host
         Whether rows are kept in memory of the host.
     joining
@@ -98,18 +105,23 @@ def device_need(
     >>> need.vectors, need.history, need.reads, need.ring
     (20000, 12000, 2000, 24000)
     """
-    rows = min(tile_edges, tile_rows + 1)
+    rows = nodes if rows is None else rows
+    segments = min(tile_edges, tile_rows + 1)
     sums = 12 if pairs else 8
-    scratch = sums * (rows + tile_edges // 1024 + 1) + (8 * (tile_rows + 1) if proposals else 0)
-    scratch += nodes // 1024 * 8 * (2 + 3 * mixing)
+    scratch = sums * (segments + tile_edges // 1024 + 1) + (8 * (tile_rows + 1) if proposals else 0)
+    scratch += rows // 1024 * 8 * (2 + 3 * mixing)
     if slots:
         # A bit and a width an edge and a row, a first column a row.
-        scratch += tile_edges // 8 + tile_edges // 32 + 4 * rows + (tile_rows + 1) // 8 * 3 + 2**16
+        scratch += tile_edges // 8 + tile_edges // 32 + 4 * segments + (tile_rows + 1) // 8 * 3 + 2**16
+    numbers = nodes * (3 if pairs else 1)
+    if rows < nodes:
+        # On their way between processes they are there twice.
+        numbers = nodes * (2 if pairs else 1) + rows + 2 * min(nodes, STAGED_NUMBERS)
     here = 0 if rows_in_host else 1
     return DeviceNeed(
-        vectors=here * row_bytes(nodes, proposals=proposals, personalized=personalized),
-        history=here * history_bytes(nodes, mixing),
-        reads=nodes * READ_BYTES[reads] * (3 if pairs else 1),
+        vectors=here * row_bytes(rows, proposals=proposals, personalized=personalized),
+        history=here * history_bytes(rows, mixing),
+        reads=numbers * READ_BYTES[reads],
         scratch=scratch,
         ring=slots * slot_bytes,
         joining=joining,
@@ -200,18 +212,18 @@ class DeviceTiers:
             ("over the link", f"{passing} tiles a pass" if passing else "nothing after the first pass"),
         ]
 
-    def places(self, tiles: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Which of so many tiles stay on the device, and which of the others in pinned memory.
+    def places(self, tiles: range) -> tuple[frozenset[int], frozenset[int]]:
+        """Which of the tiles stay on the device, and which of the others in pinned memory.
 
         Examples
         --------
         >>> none = DeviceNeed(0, 0, 0, 0, 0)
         >>> tiers = DeviceTiers(0, none, 2, 3, 0, 0, 3, True)
-        >>> [sorted(tiles) for tiles in tiers.places(6)]
-        [[2, 5], [1, 3, 4]]
+        >>> [sorted(tiles) for tiles in tiers.places(range(10, 16))]
+        [[12, 15], [11, 13, 14]]
         """
-        on_device = spread_evenly(0, tiles, self.on_device)
-        others = [tile for tile in range(tiles) if tile not in on_device]
+        on_device = spread_evenly(tiles.start, tiles.stop, self.on_device)
+        others = [tile for tile in tiles if tile not in on_device]
         in_host = spread_evenly(0, len(others), self.in_host)
         return on_device, frozenset(others[k] for k in in_host)
 

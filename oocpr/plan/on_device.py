@@ -1,6 +1,11 @@
-"""The plan of a run on one CUDA device, where all tiles stay or through which they stream."""
+"""The plan of a run on one CUDA device, where all tiles stay or through which they stream.
+
+The plan of a run on several is made of such plans, one for the stripe of each; see `on_devices`.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from oocpr.plan.device import (
     DEVICE_SLOTS,
@@ -20,6 +25,13 @@ from oocpr.plan.sweeps import streamed_sweeps, sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
 
 
+class Part(NamedTuple):
+    """The stripe of one of several devices: its rows, and its tiles."""
+
+    rows: int
+    tiles: int
+
+
 def plan_on_device(
     facts: GraphFacts,
     *,
@@ -36,6 +48,7 @@ def plan_on_device(
     personalized: bool,
     rows_in_host: bool = False,
     joining: int = 0,
+    part: Part | None = None,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
 
@@ -60,7 +73,10 @@ def plan_on_device(
         of a tile or slots than it has room for.
     joining
         Bytes that joining stored tiles takes on the device.
+    part
+        What the device has of the graph where it is one of several; None for all.
     """
+    rows, tiles = part or (facts.nodes, facts.tiles)
     mixed = method == "mixed"
     encoded = min(facts.most_tile_bytes, tile_bytes(facts.column_bytes, facts.edges, facts.tile_edges))
     each = kept_bytes(encoded, min(facts.tile_edges, facts.edges), facts.most_tile_rows)
@@ -73,7 +89,7 @@ def plan_on_device(
     # What others propose doubles what is gathered, which costs nothing while the link is busy.
     pairs = mixed and not stays and not rows_in_host
     remembered = min(mixing, DEVICE_MIXING) if mixed else 0
-    slots = 0 if stays else min(DEVICE_SLOTS, facts.tiles)
+    slots = 0 if stays else min(DEVICE_SLOTS, tiles)
 
     def needed(sweeps: int, slots: int) -> DeviceNeed:
         return device_need(
@@ -87,6 +103,7 @@ def plan_on_device(
             proposals=mixed and (sweeps > 1 or pairs),
             pairs=pairs,
             personalized=personalized,
+            rows=rows,
             rows_in_host=rows_in_host,
             joining=joining,
         )
@@ -100,21 +117,21 @@ def plan_on_device(
     proposals = mixed and (sweeps > 1 or pairs)
     need = needed(sweeps, slots)
     room = max(0, device_memory - need.total) // each
-    on_device = facts.tiles if stays else min(facts.tiles, room)
-    buffers = min(RING_SLOTS, facts.tiles) * facts.most_tile_bytes
-    vectors = facts.nodes * (12 + (16 if personalized else 0))
+    on_device = tiles if stays else min(tiles, room)
+    buffers = min(RING_SLOTS, tiles) * facts.most_tile_bytes
+    vectors = rows * (12 + (16 if personalized else 0))
     history = 0
     if rows_in_host:
-        vectors += row_bytes(facts.nodes, proposals=proposals, personalized=personalized)
-        history = history_bytes(facts.nodes, remembered)
+        vectors += row_bytes(rows, proposals=proposals, personalized=personalized)
+        history = history_bytes(rows, remembered)
     host = Need(base, vectors, history, reads=0, scratch=0, ring=buffers)
-    in_host = min(facts.tiles - on_device, max(0, memory - host.total) // encoded)
+    in_host = min(tiles - on_device, max(0, memory - host.total) // encoded)
     tiers = DeviceTiers(
         device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised,
         rows_in_host,
     )  # fmt: skip
     passes = predicted_passes(damping, tol, method, facts.local_share)
     return Plan(
-        facts, method, reads, ((0, facts.tiles),), remembered, sweeps, host, memory, on_device + in_host,
-        True, passes, proposals, tiers,
+        facts, method, reads, ((0, tiles),), remembered, sweeps, host, memory, on_device + in_host,
+        True, passes, proposals, (tiers,),
     )  # fmt: skip

@@ -81,8 +81,8 @@ class Plan:
         How many passes it takes.
     proposals
         Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
-    device
-        What stays where on the one CUDA device that computes; None for anything else.
+    devices
+        What stays where on the CUDA device of each stripe; empty where a processor computes.
     direct
         Whether tiles are read past the system's page cache.
     forecast
@@ -101,9 +101,14 @@ class Plan:
     decoded: bool
     expected: Passes
     proposals: bool = True
-    device: DeviceTiers | None = None
+    devices: tuple[DeviceTiers, ...] = ()
     direct: bool = False
     forecast: Forecast | None = None
+
+    @property
+    def device(self) -> DeviceTiers | None:
+        """What stays where on the one CUDA device that computes; None for none and for several."""
+        return self.devices[0] if len(self.devices) == 1 else None
 
     @property
     def seconds(self) -> float | None:
@@ -113,7 +118,7 @@ class Plan:
     def timed(self, rates: Rates) -> Plan:
         """Return the plan with the time that it takes by what was measured."""
         facts = self.facts
-        staying = self.cached_tiles if self.device is None else self.device.on_device
+        staying = sum(tiers.on_device for tiers in self.devices) if self.devices else self.cached_tiles
         made = forecast(
             rates,
             edges=facts.edges,
@@ -121,7 +126,7 @@ class Plan:
             stored_bytes=facts.column_bytes,
             streamed_bytes=self.streamed_bytes,
             kept_share=staying / facts.tiles,
-            beside=self.device is not None,
+            beside=bool(self.devices),
         )
         if self.method == "components":
             made = replace(made, each=(1 + COMPONENT_SWEEPS) * made.each)
@@ -137,8 +142,8 @@ class Plan:
             "bytes_read": self.bytes_read,
             "peak_memory": self.peak_memory,
         }
-        if self.device is not None:
-            sizes["peak_device_memory"] = self.device.need.total + self.device.kept_bytes
+        if self.devices:
+            sizes["peak_device_memory"] = max(tiers.need.total + tiers.kept_bytes for tiers in self.devices)
         if self.forecast is None:
             return sizes
         timing = replace(self.forecast, loading=0.0)
@@ -146,8 +151,8 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether the run stays within the memory that was given, on a device too."""
-        return self.need.total <= self.memory and (self.device is None or self.device.fits)
+        """Whether the run stays within the memory that was given, on each device too."""
+        return self.need.total <= self.memory and all(tiers.fits for tiers in self.devices)
 
     @property
     def cache_bytes(self) -> int:
@@ -156,8 +161,8 @@ class Plan:
         if self.method == "components":
             # Counted with the scratch of the run.
             return 0
-        if self.device is not None:
-            return self.device.pinned_bytes
+        if self.devices:
+            return sum(tiers.pinned_bytes for tiers in self.devices)
         kept = self.cached_tiles * facts.most_tile_bytes
         if not self.decoded:
             return kept
@@ -179,7 +184,7 @@ class Plan:
         facts = self.facts
         if self.method == "components":
             return usual_whole_bytes(self.need, nodes=facts.nodes, edges=facts.edges)
-        if self.device is not None:
+        if self.devices:
             return self.need.total + self.cache_bytes
         return usual_bytes(
             self.need,
@@ -220,8 +225,8 @@ class Plan:
         DoesNotFitError
             With both numbers and the way out.
         """
-        if self.device is not None:
-            self.device.validate()
+        for tiers in self.devices:
+            tiers.validate()
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
             least = f"{-(-self.need.total // 2**20)}MiB"

@@ -25,7 +25,7 @@ def as_json(plan: Plan) -> dict[str, object]:
             "ring": plan.need.ring,
             "tile_cache": plan.cache_bytes,
             "store": plan.streamed_bytes,
-            **({} if plan.device is None else plan.device.to_json()),
+            **_device_json(plan),
         },
         "weighted": plan.facts.weighted,
         "memory": plan.memory,
@@ -74,7 +74,7 @@ def as_text(plan: Plan) -> str:
         ("scratch, ring", format_bytes(need.scratch + need.ring)),
         ("needed / given", f"{format_bytes(need.total)} / {format_bytes(plan.memory)}"),
         ("tile cache", "the whole graph, with the scratch" if plan.method == "components" else cache),
-        *([] if plan.device is None else plan.device.rows(facts.tiles)),
+        *_device_rows(plan),
         ("from the store", f"{format_bytes(plan.streamed_bytes)} a pass{', directly' * plan.direct}"),
         ("products a byte", f"{plan.gathers * facts.edges / max(1, facts.column_bytes):.2f} edges"),
         ("should hold", f"about {format_bytes(plan.peak_memory)}"),
@@ -82,7 +82,24 @@ def as_text(plan: Plan) -> str:
         *_times_told(plan),
         ("fits", "yes" if plan.fits else "no"),
     ]
-    return "\n".join(f"{name:<16}{value}" for name, value in rows)
+    width = max(16, 1 + max(len(name) for name, _ in rows))
+    return "\n".join(f"{name:<{width}}{value}" for name, value in rows)
+
+
+def _device_json(plan: Plan) -> dict[str, object]:
+    """Bytes on the device; of several the most on any, and then those on each."""
+    each = [tiers.to_json() for tiers in plan.devices]
+    most = {key: max(of[key] for of in each) for key in (each[0] if each else ())}
+    return {**most, "devices": each} if len(each) > 1 else dict(most)
+
+
+def _device_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Lines of the plan about devices, numbered where there are several."""
+    rows = []
+    for number, (tiers, (first, last)) in enumerate(zip(plan.devices, plan.stripes, strict=False)):
+        of = "" if len(plan.devices) == 1 else f", {number}"
+        rows += [(f"{name}{of}", value) for name, value in tiers.rows(last - first)]
+    return rows
 
 
 def _passes_told(plan: Plan) -> str:

@@ -14,7 +14,7 @@ from oocpr.api.graphs import Graph
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.run import solve
 from oocpr.engine.whole.graph import load_whole
-from oocpr.errors import DamagedError
+from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.joining import JOINED_AT_ONCE, device_joining, joined_cuts, joining_bytes, most_bytes
 from oocpr.store.graph import open_store
 from oocpr.store.packing import encode_tile
@@ -116,6 +116,42 @@ def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
     assert plan.device.need.total + plan.device.kept_bytes <= given
     assert len(plan.stripes) == 1
     assert store is opened.store
+
+
+SEVERAL = {"device": "cuda:0,cuda:1,cuda:2", "device_memory": "8GiB"}
+
+
+def test_several_devices_get_a_stripe_of_joined_tiles_each(opened):
+    _, plan, store = plan_run(opened, SETTINGS, **SEVERAL, **HOW)
+    assert plan.stripes == ((0, 1), (1, 2), (2, 3))
+    assert len(plan.devices) == len(store.tile_rows) - 1 == plan.facts.tiles == 3
+    tiles = opened.store.tiles
+    first_rows = [int(opened.store.tile_rows[tiles * k // 3]) for k in range(3)]
+    assert store.tile_rows[:3].tolist() == first_rows
+    run = solve(store, plan, SETTINGS, path=opened.store.path)
+    assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
+
+
+def test_several_devices_with_little_memory_take_the_stored_tiles(opened):
+    most = plan_run(opened, SETTINGS, **SEVERAL, **HOW)[1].devices
+    given = min(tiers.need.total for tiers in most)
+    _, plan, store = plan_run(opened, SETTINGS, **SEVERAL | {"device_memory": given}, **HOW)
+    assert store is opened.store
+    assert plan.stripes[-1][1] == opened.store.tiles
+    assert len(plan.stripes) == 3
+
+
+def test_no_more_devices_than_tiles_are_planned_with(stored):
+    small = Graph(stored(GRAPH, 10**6))
+    assert small.store.tiles == 1
+    assert len(plan_run(small, SETTINGS, **SEVERAL, **HOW)[1].devices) == 1
+
+
+def test_several_devices_do_not_go_with_other_stripes_or_a_cluster(opened):
+    with pytest.raises(UsageError, match=r"2 stripes were asked for on 3 devices\. Leave the stripes out"):
+        plan_run(opened, SETTINGS, **SEVERAL, **HOW | {"stripes": 2})
+    with pytest.raises(UsageError, match=r"of one process and a Dask client was given\. Use device cuda"):
+        plan_run(opened, SETTINGS, alone=False, **SEVERAL, **HOW)
 
 
 @pytest.mark.parametrize(("device", "alone"), [("cpu", True), ("cuda", False)])

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from oocpr.engine.backends.cuda_device import check_device, is_cuda, open_device
-from oocpr.engine.job import make_backend
+from oocpr.engine.backends.cuda_device import check_device, is_cuda, named_devices, open_device
+from oocpr.engine.job import chosen_device, make_backend
 from oocpr.errors import UsageError
 
 
@@ -58,8 +58,23 @@ def test_names() -> None:
     ]  # fmt: skip
 
 
+def test_names_of_several() -> None:
+    assert named_devices("cuda,cuda:3,cuda:12") == ("cuda:0", "cuda:3", "cuda:12")
+    assert [named_devices(name) for name in ("cpu", "auto", "cuda:0,cpu", "cuda:0,", "cuda:all")] == [()] * 5
+    for name in ("cuda:1,cuda:1", "cuda,cuda:2,cuda:0"):
+        with pytest.raises(
+            UsageError, match=r"named twice\. Name each device once, or all of them as cuda:all"
+        ):
+            named_devices(name)
+    with pytest.raises(UsageError, match=r"'cuda:0,cpu' is not known.*cuda:0,cuda:1"):
+        make_backend("cuda:0,cpu", 1)
+
+
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
 def test_without_cupy() -> None:
+    for several in ("cuda:0,cuda:1", "cuda:all"):
+        with pytest.raises(UsageError, match="needs CuPy, which is not installed"):
+            chosen_device(several, None)
     with pytest.raises(UsageError, match="needs CuPy, which is not installed"):
         open_device("cuda")
     with pytest.raises(UsageError, match="needs CuPy"):

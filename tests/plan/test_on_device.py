@@ -90,7 +90,7 @@ def test_a_plan_that_fits_has_room_for_what_it_keeps(
     assert tiers is not None
     assert plan.fits == (tiers.need.total + tiers.kept_bytes <= memory)
     assert 0 <= tiers.on_device + tiers.in_host <= tiles
-    on_device, in_host = tiers.places(tiles)
+    on_device, in_host = tiers.places(range(tiles))
     assert (len(on_device), len(in_host)) == (tiers.on_device, tiers.in_host)
     if tiers.need.total <= memory:
         assert plan.fits

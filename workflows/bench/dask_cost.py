@@ -102,7 +102,7 @@ def bare(store: GraphStore, settings: Settings, stripes: int) -> list[float]:
     job = Job(str(store.path), settings, plan_of(store, settings, stripes), threads=1)
     parts = [tasks.open_stripe(job, store, index) for index in range(stripes)]
     state = method.begin(settings, stripes, 1 / store.nodes)
-    shared = exchange(job.token, parts[0].backend, store.nodes, settings.reads, proposals=settings.mixed)
+    shared = exchange(job.token, 0, parts[0].backend, store.nodes, settings.reads, proposals=settings.mixed)
     seconds = []
     while not (state.residuals and settings.satisfied(state.residuals[-1])):
         began = perf_counter()

@@ -45,10 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
+    from plain_tiles import Encode
 
     from oocpr.engine.backends.cuda import CudaBackend
-
-    Encode = Callable[[NDArray[np.uint32], NDArray[np.integer]], "bytes | NDArray[np.uint8]"]
 
 STORED_EDGES = 1 << 20
 """Edges of the tiles of a store, which know the share of edges inside them."""

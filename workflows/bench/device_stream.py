@@ -39,8 +39,8 @@ from oocpr.store.packing import encode_tile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from device_rank import Encode
     from numpy.typing import NDArray
+    from plain_tiles import Encode
 
 
 @dataclass

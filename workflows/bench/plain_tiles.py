@@ -10,7 +10,11 @@ from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, parse_tile, word
 from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    Encode = Callable[[NDArray[np.uint32], NDArray[np.integer]], "bytes | NDArray[np.uint8]"]
 
 
 def plain_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer]) -> NDArray[np.uint8]:

@@ -301,6 +301,10 @@ class Streams(Protocol):
     def close(self) -> None:
         """Let others take what the run was limited to; nothing is computed any more."""
 
+    @property
+    def cores(self) -> frozenset[int]:
+        """Processors of the host that are near it; empty where that is not known."""
+
     def open_stream(
         self,
         source: TileBytes,

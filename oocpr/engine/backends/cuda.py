@@ -15,6 +15,7 @@ import numpy as np
 
 from oocpr.engine.backends.cuda_baselines import BASELINES, Gather, Matrix
 from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.cuda_group import Group
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
 from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
 from oocpr.engine.backends.cuda_rows import DeviceReads
@@ -157,7 +158,7 @@ class CudaBackend:
             return state.stored[: state.spec.rows], self._vectors_of(state.spec).publish(state, step)
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
-        """See Backend; the push of a stripe that has all rows is gathered where it is."""
+        """See Backend; the push of a stripe of this device that has all rows is gathered where it is."""
         if not reads.take(pushed):
             with self._device, self._lock:
                 load_pushes(self._device, reads, row_begin, pushed)
@@ -185,6 +186,15 @@ class CudaBackend:
         if self._limited:
             self._limited = False
             self._device.limit(self._limit_before)
+
+    def join_group(self, key: Any, rank: int, size: int) -> Group:
+        """Take a place among devices of other processes; returns once all have come."""
+        return Group(self._device, key, rank, size)
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """See Streams."""
+        return self._device.cores
 
     def open_stream(
         self, source: TileBytes, tiles: Sequence[int], nodes: int, *, on_device: frozenset[int], **ring: Any

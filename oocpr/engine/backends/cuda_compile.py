@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from oocpr.engine.backends.cuda_group import NcclLink
+from oocpr.engine.backends.cuda_peers import Peers
 from oocpr.engine.backends.cuda_sources import inline
+from oocpr.engine.near import cores_near
 from oocpr.errors import DoesNotFitError
 from oocpr.units import format_bytes
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from numpy.typing import DTypeLike, NDArray
+
+    from oocpr.engine.backends.cuda_group import Link
 
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
@@ -108,6 +113,19 @@ class Device(Protocol):
         then they must not change.
         """
 
+    def bring(self, array: Any, values: Any) -> None:
+        """Copy numbers of another device, or of the host, to an array of this one, behind what was launched.
+
+        What computes them has run, and they do not change before what is launched here next has.
+        """
+
+    def join(self, key: Any, rank: int, size: int) -> Link:
+        """Connect the device, which is current, with those of other processes; returns once all have come."""
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """Processors near the device; empty where that is not known."""
+
     def wait_for(self, mark: Mark) -> None:
         """Let kernels that are launched from now on begin after a mark."""
 
@@ -169,6 +187,7 @@ class CudaDevice:
         self._device = cupy.cuda.Device(index)
         self._loaded: dict[tuple[Any, ...], Any] = {}
         self._own = threading.local()
+        self._peers = Peers(cupy, index)
 
     def __enter__(self) -> CudaDevice:
         self._device.__enter__()
@@ -272,7 +291,8 @@ class CudaDevice:
         """See Device."""
         # Past CuPy's pool, which rounds up to powers of two.
         cuda = self._xp.cuda
-        memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
+        with self._device:
+            memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
         return np.frombuffer(memory, np.uint8, nbytes)
 
     def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[Any, NDArray[Any]]:
@@ -298,6 +318,28 @@ class CudaDevice:
         marked: Mark = self._marked(self._beside)
         return marked
 
+    def bring(self, array: Any, values: Any) -> None:
+        """See Device."""
+        if isinstance(values, self._xp.ndarray):
+            self._peers.copy(array, values)
+        else:
+            array.set(values)
+
+    def join(self, key: Any, rank: int, size: int) -> Link:
+        """See Device."""
+        return NcclLink(self._xp, key, rank, size)
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """See Device."""
+        return cores_near(self.bus)
+
+    @property
+    def bus(self) -> str:
+        """Address on the host's bus."""
+        bus: str = self._xp.cuda.runtime.deviceGetPCIBusId(self.index)
+        return bus
+
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
         self._xp.cuda.get_current_stream().wait_event(mark)
@@ -308,8 +350,9 @@ class CudaDevice:
 
     def moment(self, *, beside: bool = False) -> Any:
         """See Device."""
-        event = self._xp.cuda.Event()
-        event.record(self._beside if beside else self._xp.cuda.get_current_stream())
+        with self._device:
+            event = self._xp.cuda.Event()
+            event.record(self._beside if beside else self._xp.cuda.get_current_stream())
         return event
 
     def between(self, earlier: Any, later: Any) -> float:

@@ -10,6 +10,9 @@ from oocpr.errors import UsageError
 if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_compile import CudaDevice
 
+ALL = "cuda:all"
+"""Name of all devices of the machine."""
+
 LEAST = (7, 5)
 """Oldest compute capability that the kernels are compiled for."""
 
@@ -25,6 +28,52 @@ def is_cuda(name: str) -> bool:
     (True, False, False)
     """
     return _NAME.fullmatch(name) is not None
+
+
+def named_devices(name: str) -> tuple[str, ...]:
+    """Tell several CUDA devices apart, none of them named twice; empty where that is not what a name is of.
+
+    Parameters
+    ----------
+    name
+        As for a run.
+
+    Raises
+    ------
+    UsageError
+        Where a device is named twice.
+
+    Examples
+    --------
+    >>> named_devices("cuda:0,cuda:2"), named_devices("cuda"), named_devices("cpu")
+    (('cuda:0', 'cuda:2'), ('cuda:0',), ())
+    """
+    names = []
+    for part in name.split(","):
+        found = _NAME.fullmatch(part)
+        if not found:
+            return ()
+        names.append(f"cuda:{int(found[1] or 0)}")
+    for known in names:
+        if names.count(known) > 1:
+            raise UsageError(
+                f"device {known} is named twice.", f"Name each device once, or all of them as {ALL}."
+            )
+    return tuple(names)
+
+
+def all_devices() -> str:
+    """Name all CUDA devices of the machine.
+
+    Raises
+    ------
+    UsageError
+        As `open_device` does, where there is none.
+    """
+    open_device("cuda")
+    import cupy
+
+    return ",".join(f"cuda:{index}" for index in range(cupy.cuda.runtime.getDeviceCount()))
 
 
 def open_device(name: str) -> CudaDevice:

@@ -11,6 +11,7 @@ from oocpr.engine.backends.base import Pushed, TileSums
 from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.engine.backends.cuda_product import FORMATS
 from oocpr.engine.backends.cuda_rows import allocate_rows, fetch_ranks
+from oocpr.plan.device import STAGED_NUMBERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -284,11 +285,14 @@ class LocalRoom:
 
 
 def load_pushes(device: Device, numbers: DeviceReads, row_begin: int, pushed: Any) -> None:
-    """Put a stripe's push where rows gather; their proposals begin at zero."""
-    if len(pushed):
-        kernels = device.load("load.cu", READS=FORMATS[numbers.reads], PAIRED=int(numbers.paired))
-        arguments = (device.xp.asarray(pushed), np.uint64(len(pushed)), np.uint64(row_begin), numbers.array)
-        kernels.get_function("load_pushes")(_grid(len(pushed)), (THREADS,), arguments)
+    """Put a stripe's push, which may be elsewhere, where rows gather; their proposals begin at zero."""
+    kernels = device.load("load.cu", READS=FORMATS[numbers.reads], PAIRED=int(numbers.paired))
+    room = device.xp.empty(min(len(pushed), STAGED_NUMBERS), pushed.dtype)
+    for first in range(0, len(pushed), STAGED_NUMBERS):
+        piece = pushed[first : first + STAGED_NUMBERS]
+        device.bring(room[: len(piece)], piece)
+        arguments = (room, np.uint64(len(piece)), np.uint64(row_begin + first), numbers.array)
+        kernels.get_function("load_pushes")(_grid(len(piece)), (THREADS,), arguments)
 
 
 def _grid(threads: int) -> tuple[int]:

@@ -14,7 +14,7 @@ import threading
 from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -162,6 +162,38 @@ class HostMark:
         """See Mark."""
 
 
+class HostLink:
+    """See Link; between devices of this process, whose threads meet at a barrier.
+
+    Parameters
+    ----------
+    key, rank, size
+        See NcclLink.
+    """
+
+    _meetings: ClassVar[dict[Any, tuple[threading.Barrier, list[Any]]]] = {}
+    _lock = threading.Lock()
+
+    def __init__(self, key: Any, rank: int, size: int) -> None:
+        with self._lock:
+            meeting = self._meetings.setdefault(key, (threading.Barrier(size, timeout=60), [None]))
+        self._rank = rank
+        self._barrier, self._sent = meeting
+        self._barrier.wait()
+
+    def broadcast(self, source: Any, target: Any, root: int) -> None:
+        """See Link."""
+        if root == self._rank:
+            self._sent[0] = source.copy()
+        self._barrier.wait()
+        target[...] = self._sent[0]
+        self._barrier.wait()
+
+    def abort(self) -> None:
+        """See Link."""
+        self._barrier.abort()
+
+
 class HostDevice:
     """What :class:`oocpr.engine.backends.cuda_compile.Device` describes, on the host.
 
@@ -242,6 +274,19 @@ class HostDevice:
         array[...] = values
         return HostMark()
 
+    def bring(self, array: Any, values: Any) -> None:
+        """See Device."""
+        array[...] = values
+
+    def join(self, key: Any, rank: int, size: int) -> HostLink:
+        """See Device."""
+        return HostLink(key, rank, size)
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """See Device."""
+        return frozenset()
+
     def wait_for(self, mark: Mark) -> None:
         """See Device."""
 
@@ -290,7 +335,7 @@ def build(text: str, names: tuple[str, ...], folder: Path) -> Path:
     library = folder / f"{seen}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / f"{seen}-{os.getpid()}.so"
+        partial = folder / f"{seen}-{os.getpid()}-{threading.get_ident()}.so"
         command = ["g++", *flags, f"-I{SHIM}", "-x", "c++", "-", "-o", str(partial)]
         done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -1,0 +1,39 @@
+"""How long a planned run takes, measured before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from oocpr.api.choices import takes_tuned
+
+if TYPE_CHECKING:
+    from oocpr.engine.ranked import RankedStore
+    from oocpr.engine.settings import Settings
+    from oocpr.plan.plan import Plan
+
+
+def timed(
+    store: RankedStore,
+    made: Plan,
+    settings: Settings,
+    *,
+    device: str,
+    threads: int | None,
+    kernel: str | None,
+    tune: bool | None,
+) -> Plan:
+    """Measure, and say in the plan how long its run takes; that of several devices is not predicted."""
+    from oocpr.engine.probe import measure_rates, measure_whole
+    from oocpr.plan.model import MOST_WHOLE_EDGES, Passes
+
+    if len(made.devices) > 1:
+        return made
+    if made.method == "components" and made.facts.edges <= MOST_WHOLE_EDGES:
+        timing, passes = measure_whole(store, settings, threads)
+        return replace(made, expected=Passes(passes, passes, passes), forecast=timing)
+    # Of larger graphs in memory, one sweep is measured.
+    settings = replace(settings, method="residual") if made.method == "components" else settings
+    tuned = takes_tuned(tune)
+    rates = measure_rates(store, made, settings, backend=device, threads=threads, kernel=kernel, tuned=tuned)
+    return made.timed(rates)

@@ -1,0 +1,102 @@
+"""Stripes on workers that have a device each; here they compute on processors, by the same plan."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oocpr.api.choices import asked_settings, facts_of
+from oocpr.api.on_devices import plan_on_several_devices
+from oocpr.engine import cluster as engine_cluster
+from oocpr.engine.cluster import LostWorkerError
+from oocpr.engine.device_workers import RESOURCE, Seat, Seen, deal_devices, device_seats
+from oocpr.engine.run import solve
+from oocpr.errors import UsageError
+
+from .digraphs import exact_ranks, random_digraph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from oocpr.engine.ranked import RankedStore
+    from oocpr.plan.plan import Plan
+    from oocpr.store.graph import GraphStore
+
+GRAPH = random_digraph(2000, 12_000, seed=12)
+SETTINGS = asked_settings("mixed", None)
+
+
+@given(st.dictionaries(st.text(max_size=3), st.lists(st.sampled_from("abcde"), unique=True), max_size=6))
+def test_no_device_has_two_workers_and_no_worker_two_devices(visible):
+    seen = {
+        worker: [Seen(f"cuda:{k}", device) for k, device in enumerate(devices)]
+        for worker, devices in visible.items()
+    }
+    seats = deal_devices(seen, dict.fromkeys(visible, 1))
+    workers = [seat.worker for seat in seats]
+    assert workers == sorted(set(workers))
+    names = [visible[seat.worker][int(seat.device[5:])] for seat in seats]
+    assert len(set(names)) == len(names)
+    # Whoever has no seat sees devices of others only.
+    for worker in set(visible) - set(workers):
+        assert set(visible[worker]) <= set(names)
+
+
+def test_who_sees_one_device_gets_it_before_who_may_choose():
+    both = [Seen("cuda:0", "a"), Seen("cuda:1", "b")]
+    seats = deal_devices({"1": both, "2": both[:1]}, {"2": 1})
+    assert seats == [Seat("1", "cuda:1"), Seat("2", "cuda:0", resources={RESOURCE: 1})]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=2, resources={RESOURCE: 1}, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
+    plan, joined = plan_on_several_devices(
+        store,
+        facts_of(store),
+        SETTINGS,
+        memory=2**33,
+        base=0,
+        given=[2**33, 2**33],
+        promised=False,
+        personalized=False,
+    )
+    assert plan.facts.tiles == 2 < store.tiles
+    return plan, joined
+
+
+def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, client, monkeypatch):
+    store = stored(GRAPH, 700)
+    plan, joined = planned(store)
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    seats = [Seat(worker, "cpu", 1, {RESOURCE: 1}) for worker in workers]
+    monkeypatch.setattr(engine_cluster, "device_seats", lambda _: seats)
+    run = solve(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda:all", threads=1)
+    alone = solve(joined, plan, SETTINGS, backend=("cpu", "cpu"), threads=1)
+    assert np.array_equal(run.ranks, alone.ranks)
+    assert [x.residual for x in run.history] == [x.residual for x in alone.history]
+    assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound
+    monkeypatch.setattr(engine_cluster, "device_seats", lambda _: seats[:1])
+    with pytest.raises(LostWorkerError, match="planned for 2 workers with devices and 1 are left"):
+        solve(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda")
+
+
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
+def test_workers_without_devices_are_refused(client):
+    with pytest.raises(UsageError, match="no worker of the Dask client has a CUDA device"):
+        device_seats(client)

@@ -1,0 +1,184 @@
+"""Runs on several devices, against one device that takes the same stripes one after another."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from oocpr.api.choices import facts_of
+from oocpr.engine import exchange
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_compile import CudaDevice
+from oocpr.engine.run import solve
+from oocpr.engine.settings import Settings
+from oocpr.engine.trace import COMPUTE, COPY, Trace
+from oocpr.errors import DamagedError, UsageError
+from oocpr.plan.on_devices import plan_on_devices
+from oocpr.plan.tiling import stripe_tiles
+
+from ..engine.digraphs import exact_ranks, random_digraph
+from ..engine.running import Stored, rank
+from .conftest import HOSTS
+from .shim.host import HostDevice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.solution import Solution
+    from oocpr.plan.plan import Plan
+    from oocpr.store.graph import GraphStore
+
+PLENTY = 2**33
+GRAPH = random_digraph(300, 2500, seed=8)
+
+
+@pytest.fixture(
+    params=[
+        "host",
+        pytest.param("wide-reverse", marks=pytest.mark.slow),
+        pytest.param("cuda", marks=pytest.mark.device),
+    ]
+)
+def devices(request: pytest.FixtureRequest, shim_folder: Path) -> list[Device]:
+    """Three devices, of real ones as many as there are."""
+    if request.param != "cuda":
+        return [HostDevice(shim_folder, **HOSTS[request.param]) for _ in range(3)]
+    import cupy
+
+    count = cupy.cuda.runtime.getDeviceCount()
+    if count < 2:
+        pytest.skip("the machine has one device")
+    return [CudaDevice(index) for index in range(min(3, count))]
+
+
+def plan_for(store: GraphStore, chosen: Settings, devices: int, on_each: int, *, pinned: bool) -> Plan:
+    """A plan in which so many tiles stay on each device, and all others in pinned memory or none."""
+
+    def planned(given: list[int], memory: int) -> Plan:
+        return plan_on_devices(
+            facts_of(store),
+            store.tile_rows,
+            stripe_tiles(store.tiles, devices),
+            given,
+            memory=memory,
+            base=0,
+            stays=False,
+            method=chosen.method,
+            reads=chosen.reads,
+            damping=chosen.damping,
+            tol=chosen.tol,
+            mixing=chosen.mixing,
+            personalized=False,
+        )
+
+    most = planned([PLENTY] * devices, PLENTY)
+    given = [tiers.need.total + on_each * (tiers.kept_bytes // tiers.on_device) for tiers in most.devices]
+    plan = planned(given, PLENTY if pinned else most.need.total)
+    assert plan.fits
+    assert [tiers.on_device for tiers in plan.devices] == [on_each] * devices
+    assert plan.cached_tiles == (store.tiles if pinned else on_each * devices)
+    return plan
+
+
+def run(store: GraphStore, plan: Plan, chosen: Settings, devices: list[Device], **how: Any) -> Solution:
+    backends = tuple(CudaBackend(device, pairs=True) for device in devices[: len(plan.stripes)])
+    return solve(store, plan, chosen, backend=backends, **how)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"method": "residual"}, {"reads": "bits8"}, {"method": "power", "reads": "float64"}],
+    ids=["mixed", "residual", "bits8", "power"],
+)
+def test_several_devices_have_the_bits_of_one(devices: list[Device], how: dict[str, Any]) -> None:
+    chosen = Settings(**how)
+    exact = exact_ranks(GRAPH, 0.85)
+    with Stored(GRAPH, 300) as store:
+        for count in range(2, len(devices) + 1):
+            runs = []
+            for on_each, pinned in ((2, False), (0, True), (1, True)):
+                plan = plan_for(store, chosen, count, on_each, pinned=pinned)
+                one = solve(store, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
+                runs += [one, run(store, plan, chosen, devices)]
+            for other in runs:
+                assert other.converged
+                assert np.abs(other.ranks - exact).sum() <= other.error_bound + 1e-14
+                assert np.array_equal(other.ranks, runs[0].ranks)
+                assert [x.residual for x in other.history] == [x.residual for x in runs[0].history]
+
+
+def test_several_devices_agree_with_the_processor(devices: list[Device]) -> None:
+    chosen = Settings()
+    with Stored(GRAPH, 300) as store:
+        ours = run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
+        theirs = rank(store, stripes=2)
+    assert np.abs(ours.ranks - theirs.ranks).sum() <= ours.error_bound + theirs.error_bound
+
+
+def test_a_stripe_may_have_no_row(devices: list[Device]) -> None:
+    # All but two of the links go to node 0, whose row is cut into many tiles: the first owns it.
+    nodes = 400
+    links = [(node, 0) for node in range(1, nodes)] + [(0, 1), (1, nodes - 1)]
+    graph = type(GRAPH).of(nodes, links)
+    chosen = Settings()
+    with Stored(graph, 50) as store:
+        plan = plan_for(store, chosen, 2, 0, pinned=True)
+        first = plan.stripes[0][1]
+        assert store.tile_rows[first] <= 1
+        several = run(store, plan, chosen, devices)
+        one = solve(store, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
+    assert np.array_equal(several.ranks, one.ranks)
+    assert np.abs(several.ranks - exact_ranks(graph, 0.85)).sum() <= several.error_bound + 1e-14
+
+
+def test_a_run_leaves_no_thread_and_nothing_to_exchange(devices: list[Device]) -> None:
+    chosen = Settings()
+    with Stored(GRAPH, 300) as store:
+        run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
+    assert not exchange._exchanges
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
+
+
+def test_a_damaged_tile_of_one_stripe_ends_the_run(devices: list[Device]) -> None:
+    with Stored(GRAPH, 300) as store:
+        chosen = Settings()
+        plan = plan_for(store, chosen, 2, 0, pinned=False)
+        read_into = store.encoded.read_into
+
+        def damaged(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
+            size = read_into(tile, out, direct=direct)
+            if tile == store.tiles - 2:
+                out[8] ^= 1
+            return size
+
+        store.encoded.read_into = damaged  # type: ignore[method-assign]
+        with pytest.raises(DamagedError):
+            run(store, plan, chosen, devices)
+    assert not exchange._exchanges
+
+
+def test_a_kernel_that_takes_tiles_decoded_does_not_stream(devices: list[Device]) -> None:
+    with Stored(GRAPH, 300) as store:
+        chosen = Settings(method="residual")
+        plan = plan_for(store, chosen, 2, 1, pinned=True)
+        backends = tuple(CudaBackend(device, "csr-vector") for device in devices[:2])
+        with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
+            solve(store, plan, chosen, backend=backends)
+
+
+def test_a_timeline_has_tracks_for_each_device(devices: list[Device]) -> None:
+    trace = Trace()
+    with Stored(GRAPH, 300) as store:
+        chosen = Settings()
+        done = run(store, plan_for(store, chosen, 2, 1, pinned=False), chosen, devices, trace=trace)
+        passing = [last - first - 1 for first, last in stripe_tiles(store.tiles, 2)]
+    tracks = {span.track for span in trace.spans}
+    assert {f"{kind}, device {k}" for kind in (COMPUTE, COPY) for k in (0, 1)} <= tracks
+    for device, tiles in enumerate(passing):
+        copies = [span for span in trace.spans if span.track == f"{COPY}, device {device}"]
+        assert len(copies) == done.passes * tiles
+    assert set(trace.busy()) == {"compute", "copy to the device", "read"}

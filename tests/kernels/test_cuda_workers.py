@@ -1,0 +1,136 @@
+"""Workers of a Dask client with a device each, against one process with as many devices."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from oocpr.engine import cluster, groups, job
+from oocpr.engine.backends import cuda_group, cuda_vectors
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.device_workers import RESOURCE, Seat
+from oocpr.engine.exchange import _exchanges
+from oocpr.engine.run import solve
+from oocpr.engine.settings import Settings
+from oocpr.errors import DamagedError
+
+from ..engine.digraphs import random_digraph
+from ..engine.running import Stored
+from .shim.host import HostDevice, HostLink
+from .test_cuda_devices import plan_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from oocpr.engine.solution import Solution
+    from oocpr.store.graph import GraphStore
+
+GRAPH = random_digraph(300, 2500, seed=8)
+SETTINGS = Settings()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Workers that are threads of this process, so that they have the shim."""
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=2,
+            processes=False,
+            resources={RESOURCE: 1},
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Seat]:
+    """A shim device for each worker."""
+    devices = {f"cuda:{k}": HostDevice(shim_folder) for k in range(2)}
+
+    def make_backend(name: Any, *_: Any) -> Any:
+        return CudaBackend(devices[name], pairs=True) if isinstance(name, str) else name
+
+    monkeypatch.setattr(job, "make_backend", make_backend)
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    seats = [Seat(worker, f"cuda:{k}", 1, {RESOURCE: 1}) for k, worker in enumerate(workers)]
+    monkeypatch.setattr(cluster, "device_seats", lambda _: seats)
+    return seats
+
+
+def run(store: GraphStore, client: Any = None) -> Solution:
+    plan = plan_for(store, SETTINGS, 2, 1, pinned=True)
+    device = "cuda:0,cuda:1" if client is None else "cuda"
+    return solve(store, plan, SETTINGS, path=store.path, client=client, backend=device)
+
+
+def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = uuid4().hex
+    monkeypatch.setattr(groups, "new_key", lambda: key)
+
+
+@pytest.mark.parametrize("staged", [2**22, 7])
+@pytest.mark.parametrize("way", ["host", "linked", "switched off", "changes what passes"])
+def test_workers_have_the_bits_of_one_process(
+    seats: list[Seat], client: Client, monkeypatch: pytest.MonkeyPatch, way: str, staged: int
+) -> None:
+    passed: list[int] = []
+    broadcast = HostLink.broadcast
+
+    def counted(link: HostLink, source: Any, target: Any, root: int) -> None:
+        passed.append(root)
+        broadcast(link, source, target, root)
+        if way == "changes what passes":
+            target[-1] ^= 1
+
+    monkeypatch.setattr(HostLink, "broadcast", counted)
+    for module in (cuda_vectors, cuda_group):
+        monkeypatch.setattr(module, "STAGED_NUMBERS", staged)
+    # One round tries the ways, in pieces.
+    monkeypatch.setattr(cuda_group, "TRIED", 32)
+    tried = 2 * 2 * -(-32 // staged)
+    if way != "host":
+        key_of_a_meeting(monkeypatch)
+    if way == "switched off":
+        monkeypatch.setenv(cluster.SWITCH, "off")
+    with Stored(GRAPH, 300) as store:
+        alone = run(store)
+        there = run(store, client)
+    assert np.array_equal(there.ranks, alone.ranks)
+    assert [x.residual for x in there.history] == [x.residual for x in alone.history]
+    if way == "linked":
+        assert len(passed) >= tried + there.passes * 2 * 2
+    else:
+        assert len(passed) == (tried if way == "changes what passes" else 0)
+    assert not groups._groups
+    assert not _exchanges
+
+
+def test_an_error_of_one_worker_ends_the_run(
+    seats: list[Seat], client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_of_a_meeting(monkeypatch)
+    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
+    sweep, done = groups.tasks.sweep_with, []
+
+    def damaged(*args: Any) -> Any:
+        done.append(args)
+        if len(done) == 6:
+            raise DamagedError("a tile is damaged.", "Import again.")
+        return sweep(*args)
+
+    monkeypatch.setattr(groups.tasks, "sweep_with", damaged)
+    begun = time.monotonic()
+    with Stored(GRAPH, 300) as store, pytest.raises(DamagedError, match="a tile is damaged"):
+        run(store, client)
+    # The other worker waits for this one, for a minute if nobody ends it.
+    assert time.monotonic() - begun < 30
+    assert not groups._groups

@@ -1,0 +1,126 @@
+"""Plans of runs on several devices."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from oocpr.errors import DoesNotFitError
+from oocpr.plan.device import STAGED_NUMBERS
+from oocpr.plan.on_device import plan_on_device
+from oocpr.plan.on_devices import even_cuts, plan_on_devices
+from oocpr.plan.plan import GraphFacts, Plan
+from oocpr.plan.tiling import stripe_tiles
+
+TILES = 16
+FACTS = GraphFacts(
+    nodes=10**6,
+    edges=TILES * 2**20,
+    tiles=TILES,
+    tile_edges=2**20,
+    column_bytes=TILES * 2 * 10**6,
+    most_tile_bytes=2_100_000,
+    most_tile_rows=70_000,
+    local_share=0.25,
+)
+ROWS = np.linspace(0, FACTS.nodes, TILES + 1).astype(np.int64)
+HOW: dict[str, Any] = {
+    "stays": False, "method": "mixed", "reads": "bits16", "damping": 0.85, "tol": 1e-10, "mixing": 3,
+    "personalized": False,
+}  # fmt: skip
+PLENTY = 2**50
+BASE = 10**8
+
+
+def plan(given: list[int], memory: int = PLENTY, **how: Any) -> Plan:
+    stripes = stripe_tiles(TILES, len(given))
+    return plan_on_devices(FACTS, ROWS, stripes, given, memory=memory, base=BASE, **(HOW | how))
+
+
+@given(st.integers(1, 500), st.integers(1, 9), st.integers(1, 40))
+def test_joined_tiles_are_even_and_stay_within_their_stripe(tiles, stripes, each):
+    assume(stripes <= tiles)
+    cuts, bounds = even_cuts(tiles, 2**20, each * 2**20, stripes)
+    assert (cuts[0], cuts[-1]) == (0, tiles)
+    sizes = np.diff(cuts)
+    assert 1 <= sizes.min() <= sizes.max() <= each
+    assert [(cuts[first], cuts[last]) for first, last in bounds] == list(stripe_tiles(tiles, stripes))
+    for first, last in bounds:
+        assert np.ptp(sizes[first:last]) <= 1
+        # No fewer joined tiles would do.
+        assert (last - first - 1) * each < cuts[last] - cuts[first]
+
+
+@given(st.lists(st.integers(0, 2**27), min_size=2, max_size=5), st.integers(0, 2**29))
+def test_a_plan_that_fits_stays_within_the_memory_of_each(given, memory):
+    made = plan(given, memory)
+    each = [tiers.need.total + tiers.kept_bytes for tiers in made.devices]
+    assert made.fits == (
+        made.need.total <= memory and all(of <= most for of, most in zip(each, given, strict=True))
+    )
+    if made.fits:
+        assert made.need.total + made.cache_bytes <= memory
+    tiles = [last - first for first, last in made.stripes]
+    for tiers, count in zip(made.devices, tiles, strict=True):
+        assert tiers.on_device + tiers.in_host <= count
+    assert made.cached_tiles == sum(tiers.on_device + tiers.in_host for tiers in made.devices)
+
+
+def test_what_all_have_to_read_is_on_each_device_and_rows_are_dealt_out():
+    first, second = plan([PLENTY, PLENTY]).devices
+    alone = plan_on_device(FACTS, memory=PLENTY, base=BASE, device_memory=PLENTY, **HOW).devices[0]
+    assert first.need.vectors + second.need.vectors == alone.need.vectors
+    assert first.need.history + second.need.history == alone.need.history
+    # Pushes and proposals of all, own pushes as made, and those of others on their way; 2 bytes each.
+    assert first.need.reads == 2 * (2 * FACTS.nodes + ROWS[8] + 2 * min(FACTS.nodes, STAGED_NUMBERS))
+    assert first.on_device + second.on_device == TILES
+
+
+def test_memory_of_the_host_goes_to_tiles_that_no_device_has_room_for():
+    need = plan([PLENTY, PLENTY]).devices[0].need.total
+    given = [PLENTY, need]
+    bare = plan(given, 0)
+    assert [tiers.on_device for tiers in bare.devices] == [8, 0]
+    encoded = plan(given).devices[1].pinned_bytes // 8
+    made = plan(given, bare.need.total + 5 * encoded)
+    assert [tiers.in_host for tiers in made.devices] == [0, 5]
+    even = plan([need, need], plan([need, need], 0).need.total + 6 * encoded)
+    assert [tiers.in_host for tiers in even.devices] == [3, 3]
+    assert even.resident(0) | even.resident(1)
+
+
+def test_a_device_that_is_too_small_is_refused_with_what_it_would_take():
+    need = plan([PLENTY, PLENTY]).devices[1].need.total
+    assert plan([PLENTY, need]).fits
+    # Two slots could be given up.
+    short = plan([PLENTY, need - 2 * FACTS.most_tile_bytes - 1])
+    assert not short.fits
+    with pytest.raises(DoesNotFitError, match="of the device"):
+        short.validate()
+
+
+def test_what_each_keeps_is_printed_and_written():
+    need = plan([PLENTY, PLENTY]).devices[0].need.total
+    made = plan([PLENTY, need])
+    text = str(made)
+    for number in (0, 1):
+        for label in ("device vectors", "device scratch", "device tiles", "device given", "over the link"):
+            assert f"\n{label}, {number}" in text
+    assert re.search(r"^over the link, 0 +nothing after the first pass$", text, re.MULTILINE)
+    assert re.search(r"^over the link, 1 +8 tiles a pass$", text, re.MULTILINE)
+    tiers = json.loads(json.dumps(made.to_json()))["tiers"]
+    assert [of["device_tiles"] for of in tiers["devices"]] == [made.devices[0].kept_bytes, 0]
+    assert tiers["device_tiles"] == made.devices[0].kept_bytes
+
+
+def test_one_device_is_planned_as_it_is_without_others():
+    several = plan([10**8])
+    alone = plan_on_device(FACTS, memory=PLENTY, base=BASE, device_memory=10**8, **HOW)
+    assert several.devices == alone.devices
+    assert several.stripes == alone.stripes

@@ -1,0 +1,294 @@
+"""Rank a graph on all CUDA devices of a machine at once, its tiles streaming, beside their links' own rate.
+
+Measured are the rate from pinned memory to each device alone and to all at the same time, the rate from
+device to device, and runs of R-MAT by out-degree to a certified error: on all devices, and on the first one
+with the same stripes, whose ranks have to have the same bits. No tile stays on a device; further runs have
+all tiles there. Needs CuPy, but neither Zarr nor an installation::
+
+    ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_several.py --quick
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from threading import Barrier
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import cupy as cp
+import device_graphs as graphs
+import numpy as np
+from device_rank import Bench, encoded_tiles, local_share
+from device_stream import Coded
+
+from oocpr.engine.backends.cuda_compile import CudaDevice
+from oocpr.engine.job import chosen_device
+from oocpr.engine.near import stay_near
+from oocpr.engine.run import solve
+from oocpr.engine.settings import Settings
+from oocpr.engine.trace import COMPUTE, COPY, Trace
+from oocpr.plan.joining import STREAMED_EDGES
+from oocpr.plan.on_devices import plan_on_devices
+from oocpr.plan.plan import GraphFacts
+from oocpr.plan.tiling import stripe_tiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.solution import Solution
+    from oocpr.plan.plan import Plan
+
+PLENTY = 1 << 60
+PIECE = 64 << 20
+"""Bytes that the rate of a link is measured with at once: about those of a tile."""
+
+
+@dataclass
+class InMemory:
+    """A graph whose encoded tiles are in memory; a `RankedStore`."""
+
+    tile_rows: NDArray[np.int64]
+    encoded: Coded
+    degree: NDArray[np.uint32]
+    weights: None = None
+
+    @property
+    def nodes(self) -> int:
+        """See RankedStore."""
+        return len(self.degree)
+
+    def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
+        """See RankedStore."""
+        return self.degree[lo:hi]
+
+    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
+        """See RankedStore."""
+        return self.degree[lo:hi].astype(np.float64)
+
+
+def link_rates(devices: list[CudaDevice], seconds: float = 0.5, tries: int = 3) -> list[float]:
+    """Bytes a second from pinned memory to each device, all of them at the same time."""
+    begin, best = Barrier(len(devices), timeout=60), [0.0] * len(devices)
+
+    def send(device: CudaDevice) -> float:
+        stay_near(device.cores)
+        with device:
+            pinned = [device.pinned(PIECE) for _ in range(4)]
+            for values in pinned:
+                values[:] = 1
+            slots = [cp.empty(PIECE, np.uint8) for _ in range(4)]
+            device.synchronize()
+            begin.wait()
+            begun, sent = perf_counter(), 0
+            while perf_counter() - begun < seconds:
+                for slot, values in zip(slots, pinned, strict=True):
+                    mark = device.send_beside(slot, values)
+                mark.synchronize()
+                sent += len(slots) * PIECE
+            return sent / (perf_counter() - begun)
+
+    with ThreadPoolExecutor(len(devices)) as pool:
+        for _ in range(tries):
+            rates = list(pool.map(send, devices))
+            best = rates if sum(rates) > sum(best) else best
+    return best
+
+
+def peer_rate(source: CudaDevice, target: CudaDevice, nbytes: int = 256 << 20, turns: int = 8) -> float:
+    """Bytes a second from one device to another; checks what has arrived."""
+    with source:
+        there = cp.arange(nbytes // 4, dtype=np.uint32)
+        source.synchronize()
+    with target:
+        here = cp.zeros(nbytes // 4, np.uint32)
+        target.bring(here, there)
+        target.synchronize()
+        begun = perf_counter()
+        for _ in range(turns):
+            target.bring(here, there)
+        target.synchronize()
+        rate = turns * nbytes / (perf_counter() - begun)
+        assert bool((here == cp.arange(nbytes // 4, dtype=np.uint32)).all()), "the bytes arrive changed"
+    return rate
+
+
+def stored(scale: int, tile_edges: int, threads: int) -> tuple[InMemory, GraphFacts]:
+    """Make R-MAT by out-degree, encoded in tiles in memory, and what a plan has to know of it."""
+    made = graphs.makers([scale], 0, [])[f"rmat{scale} by degree"]
+    graph = graphs.rows_of("rmat", *made())
+    share = local_share(graph)
+    coded, tile_rows = encoded_tiles(graph, tile_edges, threads)
+    degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
+    facts = GraphFacts(
+        nodes=graph.nodes,
+        edges=graph.edges,
+        tiles=len(coded),
+        tile_edges=tile_edges,
+        column_bytes=sum(map(len, coded)),
+        most_tile_bytes=max(map(len, coded)),
+        most_tile_rows=int(np.diff(tile_rows).max()),
+        local_share=share,
+    )
+    return InMemory(tile_rows, Coded(coded), degree), facts
+
+
+def planned(store: InMemory, facts: GraphFacts, settings: Settings, devices: int, *, stays: bool) -> Plan:
+    """Plan with all tiles on the devices, or with none there and all in pinned memory."""
+
+    def plan(given: list[int]) -> Plan:
+        return plan_on_devices(
+            facts,
+            store.tile_rows,
+            stripe_tiles(facts.tiles, devices),
+            given,
+            memory=PLENTY,
+            base=0,
+            stays=stays,
+            method=settings.method,
+            reads=settings.reads,
+            damping=settings.damping,
+            tol=settings.tol,
+            mixing=settings.mixing,
+            personalized=False,
+        )
+
+    most = plan([PLENTY] * devices)
+    return most if stays else plan([tiers.need.total for tiers in most.devices])
+
+
+def figures(solution: Solution, facts: GraphFacts, streamed: int, link: float) -> dict[str, Any]:
+    """What a run says of itself; passes are those after the first, which pins the tiles."""
+    seconds = [record.seconds for record in solution.history[1:]]
+    each = float(np.median(seconds))
+    cell = {
+        "passes": solution.passes,
+        "ms a pass": 1e3 * each,
+        "best ms a pass": 1e3 * min(seconds),
+        "seconds after the first pass": sum(seconds),
+        "GTEPS": facts.edges / each / 1e9,
+        "bound": solution.error_bound,
+        "GB of a device": solution.peak_device_memory / 1e9,
+    }
+    return cell | ({"share of the links": streamed / each / link} if streamed else {})
+
+
+def busy(trace: Trace, seconds: float, devices: int) -> dict[str, float]:
+    """Share of the last so many seconds in which each device was sent to and computed."""
+    end = max(span.end for span in trace.spans)
+    shares = {}
+    for device in range(devices):
+        for kind in (COPY, COMPUTE):
+            track = f"{kind}, device {device}"
+            part = Trace()
+            for span in trace.spans:
+                if span.track == track and span.end > end - seconds:
+                    part.add(kind, span.name, max(span.begin, end - seconds), span.end)
+            shares[track] = part.busy().get(kind, 0.0) / seconds
+    return shares
+
+
+def measure_links(bench: Bench, devices: list[CudaDevice], links: dict[str, float]) -> None:
+    """Rates of the links alone, together, and from device to device."""
+    for number, device in enumerate(devices):
+        bench.note("links", f"processors near device {number}", len(device.cores))
+        rate = link_rates([device])[0]
+        links.setdefault("first", rate)
+        bench.note("links", f"device {number} alone, GB/s", rate / 1e9)
+    together = link_rates(devices)
+    links["all"] = sum(together)
+    bench.note("links", "each of all at once, GB/s", [rate / 1e9 for rate in together])
+    bench.note("links", "all at once, GB/s", links["all"] / 1e9)
+
+
+def measure_peers(bench: Bench, devices: list[CudaDevice]) -> None:
+    """Rates between neighbours, both ways."""
+    for source, target in pairwise(devices):
+        for one, other in ((source, target), (target, source)):
+            bench.note("links", f"cuda:{one.index} to cuda:{other.index}, GB/s", peer_rate(one, other) / 1e9)
+
+
+def measure_runs(
+    bench: Bench,
+    name: str,
+    store: InMemory,
+    facts: GraphFacts,
+    names: list[str],
+    links: dict[str, float],
+    *,
+    stays: bool,
+) -> None:
+    """Runs on all devices and on the first, with the same stripes."""
+    settings = Settings()
+    plan = planned(store, facts, settings, len(names), stays=stays)
+    where = "tiles on the devices" if stays else "streamed"
+    streamed = 0 if stays else facts.column_bytes
+    bench.note(name, f"{where}: sweeps", plan.sweeps)
+    rank = partial(solve, store, plan, settings)
+    every = ",".join(names)
+    several = [rank(backend=every) for _ in range(2)]
+    for turn, solution in enumerate(several):
+        cell = figures(solution, facts, streamed, links.get("all", float("nan")))
+        bench.note(name, f"{where}, {len(names)} devices, run {turn}", cell)
+    one = rank(backend=names[0])
+    bench.note(name, f"{where}, one device", figures(one, facts, streamed, links.get("first", float("nan"))))
+    same = [bool((one.ranks == other.ranks).all()) for other in several]
+    bench.note(name, f"{where}: same bits as one device", same)
+    passes = [float(np.median([record.seconds for record in run.history[1:]])) for run in (one, several[-1])]
+    bench.note(name, f"{where}: times as fast as one device", passes[0] / passes[1])
+    trace = Trace()
+    traced = rank(backend=every, trace=trace)
+    later = sum(record.seconds for record in traced.history[1:])
+    bench.note(name, f"{where}: busy after the first pass", busy(trace, later, len(names)))
+
+
+def main() -> None:
+    """Parse the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_several.json")
+    parser.add_argument("--device", default="cuda:all", help="which, such as cuda:0,cuda:1")
+    parser.add_argument("--scale", type=int, default=26, help="of R-MAT")
+    parser.add_argument("--quick", action="store_true", help="R-MAT 20, in small tiles")
+    parser.add_argument("--tile-edges", type=int, default=STREAMED_EDGES[0])
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    if options.quick:
+        options.scale, options.tile_edges = min(options.scale, 20), STREAMED_EDGES[-1] // 2
+    names = chosen_device(options.device, None).split(",")
+    bench = Bench(options.out, 2, options.threads, options.tile_edges)
+    bench.note("machine", "devices", names)
+    links: dict[str, float] = {}
+    devices = [CudaDevice(int(name.partition(":")[2])) for name in names]
+    bench.guard("links", "host to devices", partial(measure_links, bench, devices, links))
+    bench.guard("links", "device to device", partial(measure_peers, bench, devices))
+    name = f"rmat{options.scale} by degree"
+
+    def runs() -> None:
+        begun = perf_counter()
+        store, facts = stored(options.scale, options.tile_edges, options.threads)
+        bench.note(name, "seconds to make", perf_counter() - begun)
+        bench.note(name, "nodes, edges, tiles", [facts.nodes, facts.edges, facts.tiles])
+        bench.note(name, "B/edge", facts.column_bytes / facts.edges)
+        cp.get_default_memory_pool().free_all_blocks()
+        for stays in (False, True):
+            what = "tiles on the devices" if stays else "streamed"
+            work: Callable[[], object] = partial(
+                measure_runs, bench, name, store, facts, names, links, stays=stays
+            )
+            bench.guard(name, what, work)
+            for device in devices:
+                with device:
+                    cp.get_default_memory_pool().free_all_blocks()
+
+    bench.guard(name, "runs", runs)
+
+
+if __name__ == "__main__":
+    main()
