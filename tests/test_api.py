@@ -302,7 +302,7 @@ def test_tiles_are_read_directly_where_the_page_cache_is_smaller(
 ) -> None:
     if not graph.store.takes_direct_reads():
         pytest.skip("the file system of temporary files takes no direct reads")
-    given = 2**30
+    given = 2**35
     monkeypatch.setattr("oocpr.api.choices.whole_memory", lambda: given + room)
     asked: dict[str, Any] = {"method": "residual", "memory": given}
     monkeypatch.setattr(import_module("oocpr.plan.plan"), "kept_tiles", lambda *_: 0)

@@ -83,7 +83,8 @@ def plan_on_several_devices(
     """Plan a run on several devices, one stripe on each; returns the graph in the tiles that it takes, too.
 
     A graph of fewer tiles than devices takes as many of them, the first, as it has tiles. Stored tiles are
-    joined within the stripes where the joined ones stay, on a device or in memory.
+    joined within the stripes where the joined ones stay, on a device or in memory. Tiles that stay take their
+    time by their edges, so each stripe has as many; those that stream take it by their bytes.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ def plan_on_several_devices(
     from oocpr.engine.joined import JoinedStore
     from oocpr.plan.joining import JOINED_EDGES, STREAMED_EDGES, joined_facts, joining_bytes
     from oocpr.plan.on_devices import even_cuts, plan_on_devices
-    from oocpr.plan.tiling import stripe_tiles
+    from oocpr.plan.tiling import stripe_tiles, weighed_stripes
 
     given = given[: facts.tiles]
 
@@ -128,11 +129,13 @@ def plan_on_several_devices(
             personalized=personalized,
         )
 
-    def largest(
-        sizes: tuple[int, ...], *, stays: bool, rows_in_host: bool
-    ) -> tuple[Plan, RankedStore] | None:
-        for joined_edges in sizes:
-            cuts, stripes = even_cuts(facts.tiles, facts.tile_edges, joined_edges, len(given))
+    even = stripe_tiles(facts.tiles, len(given))
+    sizes = store.encoded.sizes()
+    weighed = even if sizes is None else weighed_stripes(sizes, len(given))
+
+    def largest(edges: tuple[int, ...], *, stays: bool, rows_in_host: bool) -> Planned | None:
+        for joined_edges in edges:
+            cuts, stripes = even_cuts(even if stays else weighed, facts.tile_edges, joined_edges)
             larger = joined_facts(facts, store.tile_rows, cuts)
             joined = JoinedStore(store, facts.tile_edges, cuts)
             joining = joining_bytes(facts, larger, READERS * len(given))
@@ -142,11 +145,10 @@ def plan_on_several_devices(
         return None
 
     found = largest(JOINED_EDGES, stays=True, rows_in_host=False)
-    stripes = stripe_tiles(facts.tiles, len(given))
     for rows_in_host in (False, True):
         found = found or largest(STREAMED_EDGES, stays=False, rows_in_host=rows_in_host)
         if found is None:
-            plan = planned(facts, store, stripes, base, stays=False, rows_in_host=rows_in_host)
+            plan = planned(facts, store, weighed, base, stays=False, rows_in_host=rows_in_host)
             found = (plan, store) if plan.fits or rows_in_host else None
     assert found is not None, "the last one is taken, and refused, where none fits"
     return found

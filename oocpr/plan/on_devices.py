@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.plan.memory import Need
 from oocpr.plan.on_device import Part, plan_on_device
-from oocpr.plan.tiling import stripe_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,19 +25,17 @@ Stripes = tuple[tuple[int, int], ...]
 """First tile of each stripe and the one past its last."""
 
 
-def even_cuts(
-    tiles: int, tile_edges: int, joined_edges: int, stripes: int
-) -> tuple[tuple[int, ...], Stripes]:
+def even_cuts(stripes: Stripes, tile_edges: int, joined_edges: int) -> tuple[tuple[int, ...], Stripes]:
     """Join the stored tiles of each stripe to as few as can be, as even as can be.
 
     Parameters
     ----------
-    tiles, tile_edges
-        As stored.
+    stripes
+        First stored tile of each and the one past its last.
+    tile_edges
+        Of a stored tile.
     joined_edges
         Edges of a joined tile, or fewer.
-    stripes
-        At most as many as tiles.
 
     Returns
     -------
@@ -49,14 +46,14 @@ def even_cuts(
 
     Examples
     --------
-    >>> even_cuts(11, 2**24, 2**26, 2)
+    >>> even_cuts(((0, 5), (5, 11)), 2**24, 2**26)
     ((0, 2, 5, 8, 11), ((0, 2), (2, 4)))
-    >>> even_cuts(3, 2**24, 2**26, 3)
+    >>> even_cuts(((0, 1), (1, 2), (2, 3)), 2**24, 2**26)
     ((0, 1, 2, 3), ((0, 1), (1, 2), (2, 3)))
     """
     each = max(1, joined_edges // tile_edges)
     cuts, bounds = [0], []
-    for first, last in stripe_tiles(tiles, stripes):
+    for first, last in stripes:
         parts = -(-(last - first) // each)
         begun = len(cuts) - 1
         cuts += [first + (last - first) * (part + 1) // parts for part in range(parts)]

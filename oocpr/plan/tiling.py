@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from oocpr.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 EDGES_PER_STRIPE = 2**25
 """A graph gets a stripe for so many edges, so that every worker of a cluster finds one."""
@@ -46,3 +52,29 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
         )
     cuts = [tiles * stripe // stripes for stripe in range(stripes + 1)]
     return tuple(pairwise(cuts))
+
+
+def weighed_stripes(sizes: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:
+    """First tile of each stripe and the one past its last, of sizes as even as can be.
+
+    Parameters
+    ----------
+    sizes
+        Of each tile: int64, shape (tiles,).
+    stripes
+        At most as many as tiles.
+
+    Examples
+    --------
+    >>> weighed_stripes(np.array([1, 1, 1, 1, 2, 2]), 2), weighed_stripes(np.array([9, 1, 1]), 3)
+    (((0, 4), (4, 6)), ((0, 1), (1, 2), (2, 3)))
+    """
+    tiles = len(sizes)
+    stripe_tiles(tiles, stripes)
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    cuts = [0]
+    for stripe in range(1, stripes):
+        wanted = before[-1] * stripe / stripes
+        nearest = int(np.abs(before - wanted).argmin())
+        cuts.append(min(max(nearest, cuts[-1] + 1), tiles - (stripes - stripe)))
+    return tuple(pairwise([*cuts, tiles]))

@@ -59,6 +59,23 @@ class _EncodedChunks:
         lo = tile * self._tile_edges
         return lo, min(self._edges, lo + self._tile_edges)
 
+    def sizes(self) -> NDArray[np.int64] | None:
+        """Bytes of each tile as stored; None where that cannot be told without reading them.
+
+        Returns
+        -------
+        ndarray
+            int64, shape (tiles,).
+        """
+        if not self._own or self._folder is None:
+            return None
+        tiles = range(-(-self._edges // self._tile_edges))
+        try:
+            return np.array([(self._folder / self._array.key(tile)).stat().st_size for tile in tiles])
+        except FileNotFoundError:
+            # Whoever reads it says which one is missing.
+            return None
+
     def takes_direct_reads(self) -> bool:
         """Whether `read_into` can read past the system's page cache."""
         return (

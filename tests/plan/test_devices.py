@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from oocpr.plan.device import STAGED_NUMBERS
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.on_devices import even_cuts, plan_on_devices
 from oocpr.plan.plan import GraphFacts, Plan
-from oocpr.plan.tiling import stripe_tiles
+from oocpr.plan.tiling import stripe_tiles, weighed_stripes
 
 TILES = 16
 FACTS = GraphFacts(
@@ -43,10 +44,24 @@ def plan(given: list[int], memory: int = PLENTY, **how: Any) -> Plan:
     return plan_on_devices(FACTS, ROWS, stripes, given, memory=memory, base=BASE, **(HOW | how))
 
 
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=60), st.integers(1, 9))
+def test_stripes_of_tiles_of_all_sizes_are_as_large_as_can_be(sizes, stripes):
+    assume(stripes <= len(sizes))
+    cuts = weighed_stripes(np.array(sizes), stripes)
+    assert (len(cuts), cuts[0][0], cuts[-1][1]) == (stripes, 0, len(sizes))
+    assert all(first < last for first, last in cuts)
+    assert all(one[1] == other[0] for one, other in pairwise(cuts))
+    # Borders miss where they should be by half a tile, or there is a tile for each and no more.
+    for k, (first, _) in enumerate(cuts[1:], 1):
+        missed = abs(sum(sizes[:first]) - sum(sizes) * k / stripes)
+        pushed = any(last - first == 1 for first, last in cuts)
+        assert missed <= max(sizes) / 2 or pushed
+
+
 @given(st.integers(1, 500), st.integers(1, 9), st.integers(1, 40))
 def test_joined_tiles_are_even_and_stay_within_their_stripe(tiles, stripes, each):
     assume(stripes <= tiles)
-    cuts, bounds = even_cuts(tiles, 2**20, each * 2**20, stripes)
+    cuts, bounds = even_cuts(stripe_tiles(tiles, stripes), 2**20, each * 2**20)
     assert (cuts[0], cuts[-1]) == (0, tiles)
     sizes = np.diff(cuts)
     assert 1 <= sizes.min() <= sizes.max() <= each

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
-    from plain_tiles import Encode
 
     from oocpr.engine.backends.cuda import CudaBackend
 
@@ -338,7 +337,7 @@ class Bench:
 
 
 def encoded_tiles(
-    graph: graphs.DeviceGraph, tile_edges: int, threads: int, encode_one: Encode = encode_tile
+    graph: graphs.DeviceGraph, tile_edges: int, threads: int, encode_one: Any = encode_tile
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Tiles as a store has them, or coded in another way, and their first owned rows."""
     offsets, columns = cp.asnumpy(graph.offsets), cp.asnumpy(graph.columns)

@@ -36,7 +36,7 @@ from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.plan.joining import STREAMED_EDGES
 from oocpr.plan.on_devices import plan_on_devices
 from oocpr.plan.plan import GraphFacts
-from oocpr.plan.tiling import stripe_tiles
+from oocpr.plan.tiling import stripe_tiles, weighed_stripes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,12 +142,14 @@ def stored(scale: int, tile_edges: int, threads: int) -> tuple[InMemory, GraphFa
 
 def planned(store: InMemory, facts: GraphFacts, settings: Settings, devices: int, *, stays: bool) -> Plan:
     """Plan with all tiles on the devices, or with none there and all in pinned memory."""
+    sizes = np.array([len(tile) for tile in store.encoded.tiles])
+    stripes = stripe_tiles(facts.tiles, devices) if stays else weighed_stripes(sizes, devices)
 
     def plan(given: list[int]) -> Plan:
         return plan_on_devices(
             facts,
             store.tile_rows,
-            stripe_tiles(facts.tiles, devices),
+            stripes,
             given,
             memory=PLENTY,
             base=0,
