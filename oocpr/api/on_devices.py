@@ -96,7 +96,7 @@ def plan_on_several_devices(
         Whether these are the caller's word.
     """
     from oocpr.engine.joined import JoinedStore
-    from oocpr.plan.joining import JOINED_EDGES, STREAMED_EDGES, joined_facts, joining_bytes
+    from oocpr.plan.joining import JOINED_EDGES, SHARED_EDGES, joined_facts, joining_bytes
     from oocpr.plan.on_devices import even_cuts, plan_on_devices
     from oocpr.plan.tiling import stripe_tiles, weighed_stripes
 
@@ -146,7 +146,7 @@ def plan_on_several_devices(
 
     found = largest(JOINED_EDGES, stays=True, rows_in_host=False)
     for rows_in_host in (False, True):
-        found = found or largest(STREAMED_EDGES, stays=False, rows_in_host=rows_in_host)
+        found = found or largest(SHARED_EDGES, stays=False, rows_in_host=rows_in_host)
         if found is None:
             plan = planned(facts, store, weighed, base, stays=False, rows_in_host=rows_in_host)
             found = (plan, store) if plan.fits or rows_in_host else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -136,9 +137,10 @@ def test_a_stripe_may_have_no_row(devices: list[Device]) -> None:
 
 
 def test_a_run_leaves_no_thread_and_nothing_to_exchange(devices: list[Device]) -> None:
-    chosen = Settings()
+    chosen, interval = Settings(), sys.getswitchinterval()
     with Stored(GRAPH, 300) as store:
         run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
+    assert sys.getswitchinterval() == interval
     assert not exchange._exchanges
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
 
