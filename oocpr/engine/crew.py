@@ -117,14 +117,17 @@ class DevicesCrew:
 
     def __init__(self, job: Job, store: RankedStore) -> None:
         stripes = range(len(job.plan.stripes))
-        self._nodes = store.nodes
-        self._backends = tuple(job.make_backend(stripe) for stripe in stripes)
-        self._job = job = replace(job, backend=self._backends)
-        self._threads = [_thread_near(backend) for backend in self._backends]
+        self._job, self._nodes = job, store.nodes
+        self._backends: list[Backend] = []
+        self._threads: list[ThreadPoolExecutor] = []
+        self._stripes: list[Stripe] = []
         self._interval = sys.getswitchinterval()
         sys.setswitchinterval(SWITCHING)
-        self._stripes: list[Stripe] = []
         try:
+            for stripe in stripes:
+                self._backends.append(job.make_backend(stripe))
+            self._job = job = replace(job, backend=tuple(self._backends))
+            self._threads += [_thread_near(backend) for backend in self._backends]
             self._stripes = self._each(lambda index: tasks.open_stripe(job, store, index))
         except BaseException:
             self.close()
@@ -165,6 +168,10 @@ class DevicesCrew:
             stripe.close()
         self._stripes.clear()
         forget(self._job.token)
+        for backend in self._backends:
+            # Also of those whose stripe could not be opened.
+            if isinstance(backend, Streams):
+                backend.close()
 
     def _each(self, work: Callable[[int], Result]) -> list[Result]:
         """Work for each stripe in its thread; an error is raised once all have ended."""

@@ -196,11 +196,15 @@ class CudaDevice:
     def __exit__(self, *exception: Any) -> None:
         error = exception[1]
         free, total = self._xp.cuda.runtime.memGetInfo() if error else (0, 0)
+        given = self._xp.get_default_memory_pool().get_limit() if error else 0
         self._device.__exit__(*exception)
         if error and isinstance(error, self._xp.cuda.memory.OutOfMemoryError):
+            cause = f"{self.name} has {format_bytes(free)} of {format_bytes(total)} free"
+            if 0 < given < total:
+                cause = f"{self.name} may give {format_bytes(given)}"
             raise DoesNotFitError(
-                f"{self.name} has {format_bytes(free)} of {format_bytes(total)} free; the run needs more.",
-                "Use reads bits8, a device with more memory, or device cpu.",
+                f"{cause}; the run needs more.",
+                "Use reads bits8, more device memory or a device with more of it, or device cpu.",
             ) from error
 
     @cached_property
