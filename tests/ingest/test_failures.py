@@ -83,8 +83,8 @@ FULL = """
 
     try:
         build_store(
-            Rmat(18), sys.argv[1], memory=resident() + (60 << 20), order="degree", bucket_edges=900_000,
-            block_edges=30_000, tile_edges=1 << 14, progress=listen,
+            Rmat(18), sys.argv[1], memory=resident() + (60 << 20), order="degree",
+            bucket_edges=int(sys.argv[4]), block_edges=30_000, tile_edges=1 << 14, progress=listen,
         )
     except DoesNotFitError as error:
         print(error.cause)
@@ -92,16 +92,18 @@ FULL = """
 
 
 @pytest.mark.parametrize(
-    ("stage", "size", "cause"),
+    ("stage", "size", "bucket", "cause"),
     [
-        ("reading", 500_000, "takes no"),
-        ("partitioning", 500_000, "takes no"),
-        ("writing", 1000, "cannot be written"),
+        ("reading", 500_000, 900_000, "takes no"),
+        ("partitioning", 500_000, 900_000, "takes no"),
+        # One bucket takes all edges: where there are several, dealing the next one writes temporary files
+        # while tiles are written.
+        ("writing", 1000, 20_000_000, "cannot be written"),
     ],
 )
-def test_a_file_that_may_not_grow(tmp_path, stage, size, cause):
+def test_a_file_that_may_not_grow(tmp_path, stage, size, bucket, cause):
     # The system refuses to write past a limit as it does on a full disk, and no disk has to be filled.
-    done = run(FULL, tmp_path / "g.zarr", stage, size)
+    done = run(FULL, tmp_path / "g.zarr", stage, size, bucket)
     assert done.returncode == 0, done.stderr
     assert cause in done.stdout
     assert "free" in done.stdout
