@@ -44,16 +44,16 @@ class Need:
     base
         The process before the run: interpreter, libraries, compiled kernels.
     vectors
-        Ranks and residual (8 each), out-degree (4, or the weight that leaves, 8) and, when mixing, the
+        Ranks and residual (8 each), out-degree (4, or the weight that leaves, 8) and, where rows propose, the
         proposal (4), a row; 8 more where the teleport vector is not uniform.
     history
         Change and step of each remembered pass, 4 bytes each, a row.
     reads
-        The last push as it was made and, with the proposal, as other rows read it, for all nodes.
+        The last push as it was made and as other rows read it, there with any proposal, for all nodes.
     scratch
-        Of one tile: columns (4 an edge) and weights (WEIGHED_EDGE); sums (20 a row), and where the links of a
-        row that has some are (12). Where a tile is swept on its own, its columns twice more (8 an edge), and
-        seats of its rows (40).
+        Of one tile: columns (4 an edge) and weights (WEIGHED_EDGE); sums (8 a row, 20 where rows propose),
+        and where the links of a row that has some are (12). Where a tile is swept on its own, its columns
+        twice more (8 an edge), and seats of its rows (40).
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -80,7 +80,7 @@ def run_need(
     most_tile_bytes: int,
     ring_slots: int,
     reads: str,
-    mixed: bool,
+    proposals: bool,
     mixing: int,
     personalized: bool,
     sweeps: int = 1,
@@ -91,27 +91,32 @@ def run_need(
     Examples
     --------
     >>> need = run_need(base=0, nodes=1000, tile_edges=64, most_tile_rows=10, most_tile_bytes=100,
-    ...                 ring_slots=4, reads="bits16", mixed=True, mixing=5, personalized=False)
+    ...                 ring_slots=4, reads="bits16", proposals=True, mixing=5, personalized=False)
     >>> need.vectors, need.history, need.reads, need.ring
     (24000, 40000, 6000, 400)
     >>> weighted = run_need(base=0, nodes=1000, tile_edges=64, most_tile_rows=10, most_tile_bytes=200,
-    ...                     ring_slots=4, reads="bits16", mixed=True, mixing=5, personalized=False,
+    ...                     ring_slots=4, reads="bits16", proposals=True, mixing=5, personalized=False,
     ...                     weighted=True)
     >>> weighted.vectors, weighted.ring, weighted.scratch - need.scratch == 64 * 20 + 3 * PADDING
     (28000, 800, True)
     """
     rows = most_tile_rows + 1
-    scratch = tile_edges * 4 + rows * 20 + min(rows, tile_edges) * 12
-    if mixed and sweeps > 1:
+    scratch = tile_edges * 4 + rows * _sum_bytes(proposals) + min(rows, tile_edges) * 12
+    if sweeps > 1:
         scratch += tile_edges * 8 + rows * 40 + PADDING
     return Need(
         base=base,
-        vectors=nodes * (8 + 8 + (8 if weighted else 4) + (4 if mixed else 0) + (8 if personalized else 0)),
-        history=nodes * 8 * mixing if mixed else 0,
-        reads=nodes * READ_BYTES[reads] * (3 if mixed else 2),
+        vectors=nodes * (16 + (8 if weighted else 4) + (4 if proposals else 0) + (8 if personalized else 0)),
+        history=nodes * 8 * mixing,
+        reads=nodes * READ_BYTES[reads] * (3 if proposals else 2),
         scratch=scratch + (tile_edges * WEIGHED_EDGE + 3 * PADDING if weighted else 0),
         ring=ring_slots * most_tile_bytes,
     )
+
+
+def _sum_bytes(proposals: bool) -> int:
+    """Bytes of a row's sums: of pushes and, where rows propose, of proposals, and its own."""
+    return 20 if proposals else 8
 
 
 def whole_need(*, base: int, nodes: int, edges: int, most_tile_bytes: int, personalized: bool) -> Need:
@@ -153,10 +158,11 @@ def usual_whole_bytes(need: Need, *, nodes: int, edges: int) -> int:
     return need.base + need.vectors + need.reads + need.ring + edges * 8 + nodes * 80 + LEFT_OVER
 
 
-def decoded_bytes(nodes: int, edges: int, tiles: int, mixed: bool, weighted: bool = False) -> int:
-    """Bytes of a graph's tiles that are kept decoded; when mixing, the columns inside tiles twice more.
+def decoded_bytes(nodes: int, edges: int, tiles: int, inside: bool, weighted: bool = False) -> int:
+    """Bytes of a graph's tiles that are kept decoded; where `inside`, the columns inside tiles twice more.
 
-    Weights take 8 an edge, and when mixing 4 more for those inside tiles.
+    Weights take 8 an edge, and 4 more for those inside tiles. Tiles are swept `inside` where they are swept
+    on their own.
 
     Examples
     --------
@@ -165,8 +171,8 @@ def decoded_bytes(nodes: int, edges: int, tiles: int, mixed: bool, weighted: boo
     >>> decoded_bytes(10, 100, 0, True, weighted=True), decoded_bytes(10, 100, 0, False, weighted=True)
     (2720, 1520)
     """
-    weights = edges * (12 if mixed else 8) + tiles * 2 * PADDING if weighted else 0
-    return edges * (12 if mixed else 4) + nodes * 32 + tiles * PADDING + weights
+    weights = edges * (12 if inside else 8) + tiles * 2 * PADDING if weighted else 0
+    return edges * (12 if inside else 4) + nodes * 32 + tiles * PADDING + weights
 
 
 def usual_bytes(
@@ -181,7 +187,7 @@ def usual_bytes(
     local_share: float,
     cached_tiles: int,
     decoded: bool,
-    mixed: bool,
+    proposals: bool,
     sweeps: int,
 ) -> int:
     """Bytes that a run in one process comes to hold, where `need` and the cache are what it may at most.
@@ -192,15 +198,16 @@ def usual_bytes(
     Examples
     --------
     >>> need = run_need(base=10**8, nodes=10**6, tile_edges=10**6, most_tile_rows=10**5, ring_slots=4,
-    ...                 most_tile_bytes=2 * 10**6, reads="bits16", mixed=True, mixing=5, personalized=False)
+    ...                 most_tile_bytes=2 * 10**6, reads="bits16", proposals=True, mixing=5,
+    ...                 personalized=False)
     >>> usual_bytes(need, nodes=10**6, edges=10**7, tiles=10, tile_edges=10**6, most_tile_rows=10**5,
-    ...             column_bytes=2 * 10**7, local_share=0.1, cached_tiles=0, decoded=False, mixed=True,
+    ...             column_bytes=2 * 10**7, local_share=0.1, cached_tiles=0, decoded=False, proposals=True,
     ...             sweeps=2)
     198388680
     """
-    inside = 8 * local_share if mixed else 0
+    inside = 8 * local_share if sweeps > 1 else 0
     rows = most_tile_rows + 1
-    scratch = rows * 20 + min(rows, tile_edges) * 12 + (0 if decoded else tile_edges * 4)
+    scratch = rows * _sum_bytes(proposals) + min(rows, tile_edges) * 12 + (0 if decoded else tile_edges * 4)
     if sweeps > 1:
         scratch += rows * 40 + (0 if decoded else int(tile_edges * inside))
     kept = column_bytes * cached_tiles / tiles

@@ -12,7 +12,7 @@ GRAPH = {"nodes": 1000, "tile_edges": 64, "most_tile_rows": 9, "most_tile_bytes"
 
 
 def test_the_default_method_by_pencil():
-    need = run_need(base=5, **GRAPH, reads="bits16", mixed=True, mixing=3, personalized=False, sweeps=2)
+    need = run_need(base=5, **GRAPH, reads="bits16", proposals=True, mixing=3, personalized=False, sweeps=2)
     assert need.base == 5
     assert need.vectors == 1000 * (8 + 8 + 4 + 4)
     assert need.history == 1000 * 3 * (4 + 4)
@@ -23,26 +23,26 @@ def test_the_default_method_by_pencil():
 
 
 def test_plain_residual_by_pencil():
-    need = run_need(base=0, **GRAPH, reads="bits8", mixed=False, mixing=5, personalized=True)
+    need = run_need(base=0, **GRAPH, reads="bits8", proposals=False, mixing=0, personalized=True)
     assert need.vectors == 1000 * (8 + 8 + 4 + 8)
     assert need.history == 0
     assert need.reads == 1000 * 2
-    assert need.scratch == 64 * 4 + 10 * (20 + 12)
+    assert need.scratch == 64 * 4 + 10 * (8 + 12)
 
 
 def test_rows_without_links_take_their_sums_only():
     rows = {**GRAPH, "most_tile_rows": 999}
-    need = run_need(base=0, **rows, reads="bits16", mixed=True, mixing=0, personalized=False)
+    need = run_need(base=0, **rows, reads="bits16", proposals=True, mixing=0, personalized=False)
     assert need.scratch == 64 * 4 + 1000 * 20 + 64 * 12
 
 
 @pytest.mark.parametrize(("reads", "size"), [("float64", 8), ("float32", 4), ("bits16", 2), ("bits8", 1)])
 def test_narrow_reads_take_what_their_name_says(reads, size):
-    need = run_need(base=0, **GRAPH, reads=reads, mixed=True, mixing=0, personalized=False)
+    need = run_need(base=0, **GRAPH, reads=reads, proposals=True, mixing=0, personalized=False)
     assert need.reads == 1000 * 3 * size
 
 
 @given(st.integers(0, 10**10), st.integers(0, 10**12), st.integers(1, 10**6), st.booleans())
-def test_decoded_tiles_hold_each_column(nodes, edges, tiles, mixed):
-    assert decoded_bytes(nodes, edges, tiles, mixed) >= 4 * edges + 8 * nodes
+def test_decoded_tiles_hold_each_column(nodes, edges, tiles, inside):
+    assert decoded_bytes(nodes, edges, tiles, inside) >= 4 * edges + 8 * nodes
     assert decoded_bytes(nodes, edges, tiles, False) <= decoded_bytes(nodes, edges, tiles, True)

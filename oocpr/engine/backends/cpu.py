@@ -145,7 +145,8 @@ class CpuBackend:
                 rows.push[0] += np.float32(step.carry)
             if step.carry_slot >= 0:
                 rows.changes[step.carry_slot, 0] += np.float32(step.carry)
-        kind = 0 if step.start else 1 if step.restart else 3 if spec.proposals else 2
+        usual = 3 if spec.proposals or spec.slots else 2
+        kind = 0 if step.start else 1 if step.restart else usual
         sums = np.zeros((-(-spec.rows // BLOCK), 3))
         self._team.run(
             publish,
@@ -206,7 +207,7 @@ class CpuBackend:
         local = spec.proposals and step.sweeps > 1
         peaks = spec.reads == "bits8"
         scratch = self._spare_scratch()
-        sums = scratch.sums(packed, owned, len(step.live), local)
+        sums = scratch.sums(packed, owned, len(step.live), both=spec.proposals, local=local)
         orders = Orders(
             spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
             peaks, step.scale,
@@ -275,7 +276,7 @@ def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool) -> TileSums
     if peaks and len(sums.blocks):
         high = sums.blocks[:, 1 + 2 * live :].max(axis=0)
     return TileSums(
-        (float(sums.pushes[owned]), float(sums.proposals[owned])),
+        (float(sums.pushes[owned]), float(sums.proposals[owned]) if sums.proposals.size else 0.0),
         float(added[0]),
         added[1 : 1 + live],
         added[1 + live :],

@@ -147,15 +147,20 @@ def deliver_piece(
 
 @inner()
 def join_pieces(edges, nonempty, positions, segments, pushes, proposals, heads, carry, carry_proposed):
-    """Add, in order, what pieces delivered to rows that began before; the first row also gets the carries."""
+    """Add, in order, what pieces delivered to rows that began before; the first row also gets the carries.
+
+    `proposals` is empty where nothing is proposed.
+    """
     for piece in range(pieces_of(edges)):
         k = first_at(positions, nonempty, uint64(piece * 1024 * PIECE))
         if k > uint64(0):
             row = uint64(segments[k - uint64(1)])
             pushes[row] += pushes[heads + piece]
-            proposals[row] += proposals[heads + piece]
+            if proposals.size:
+                proposals[row] += proposals[heads + piece]
     pushes[0] += carry
-    proposals[0] += carry_proposed
+    if proposals.size:
+        proposals[0] += carry_proposed
 
 
 @entry()

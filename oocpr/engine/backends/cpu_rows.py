@@ -44,9 +44,13 @@ def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, b
         for i in range(count):
             out[i] = r[i]
     else:
-        wanted = push[begin : begin + count]
-        for i in range(count):
-            out[i] = float64(wanted[i])
+        if push.size:
+            wanted = push[begin : begin + count]
+            for i in range(count):
+                out[i] = float64(wanted[i])
+        else:
+            for i in range(count):
+                out[i] = r[i]
         for q in range(slots.size):
             step = steps[slots[q], begin : begin + count]
             theta = thetas[q]
@@ -65,7 +69,8 @@ def publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, tabl
     start
         What the run begins from, float64, shape (rows,); (0,) where that is `uniform`.
     kind
-        0 the start less p, 1 restart from p + r, 2 residual, 3 mixed proposal.
+        0 the start less p, 1 restart from p + r, 2 residual, 3 mixed: the proposal, or the residual where
+        nothing is proposed.
     slots, thetas
         What to subtract, a multiple of each remembered step.
     pushed
@@ -143,6 +148,11 @@ def update_block(
         other = rows.changes[live[q], begin + offset : end + offset]
         sums[1 + q] = dot(other, change, count)
         sums[1 + live.size + q] = dot(other, r, count)
+    if not rows.push.size:
+        # The residual is the proposal, so the step it makes is known.
+        step = rows.steps[slot, begin + offset : end + offset]
+        for i in range(count):
+            step[i] = float32(widen(stored[i], table) * divisor(degree[i]) + out[i])
 
 
 @inner()

@@ -66,15 +66,15 @@ class Scratch:
     def __init__(self) -> None:
         self._pool: dict[str, NDArray[Any]] = {}
 
-    def sums(self, tile: PackedTile, owned: int, live: int, local: bool) -> Sums:
+    def sums(self, tile: PackedTile, owned: int, live: int, *, both: bool, local: bool) -> Sums:
         """Arrays of what a sweep adds up; the blocks are zero."""
         segments = owned + 1
         places = segments + int(pieces_of(tile.edges)) + 1
         sitting = seats(owned) if local else 0
         return Sums(
             self._take("pushes", places, np.float64),
-            self._take("proposals", places, np.float64),
-            self._take("proposed", segments, np.float32),
+            self._take("proposals", places if both else 0, np.float64),
+            self._take("proposed", segments if both else 0, np.float32),
             self._take("start", sitting, np.float32),
             self._take("value", sitting, np.float32),
             self._take("sends", 2 * sitting, np.float32),

@@ -105,9 +105,10 @@ class Sums(NamedTuple):
     ----------
     pushes, proposals
         float64, shape (segments + pieces + 1,): of rows, then of the parts that pieces begin with, then of
-        nobody.
+        nobody; proposals (0,) where nothing is proposed.
     proposed
-        float32, shape (segments,): proposal of each row, first what comes from outside the tile.
+        float32, shape (segments,): proposal of each row, first what comes from outside the tile; (0,) where
+        nothing is proposed.
     start, value
         float32, shape (seats,): the same by seats, where the tile is swept on its own.
     sends
@@ -255,7 +256,8 @@ def _clear(me, team, sums):
     segments = sums.pushes.size
     low, high = segments * me // team, segments * (me + 1) // team
     sums.pushes[low:high] = 0.0
-    sums.proposals[low:high] = 0.0
+    if sums.proposals.size:
+        sums.proposals[low:high] = 0.0
 
 
 @inner()

@@ -96,12 +96,10 @@ class ReferenceBackend:
             push = state.p + state.r
             state.p[:] = 0
             state.r[:] = 0
-        elif state.spec.proposals:
-            push = state.proposal.copy()
+        else:
+            push = (state.proposal if state.spec.proposals else state.r).copy()
             for slot, theta in step.weights:
                 push -= theta * state.steps[slot]
-        else:
-            push = state.r
         stored = narrow(push / state.degree, state.spec.reads, step.scale)
         state.pushed = widen(stored, state.spec.reads, step.scale) * state.degree
         state.p += state.pushed
@@ -158,6 +156,8 @@ class ReferenceBackend:
         state.r[owned] += change
         if spec.proposals:
             proposed = self._propose(state, reads, tile, row, rows, step, carry[1])
+        elif step.slot >= 0:
+            state.steps[step.slot, owned] = state.pushed[owned] + change
         if step.slot >= 0:
             state.changes[step.slot, owned] = change
         live = list(step.live)
