@@ -102,10 +102,14 @@ class LocalCrew:
 
 
 class DevicesCrew:
-    """Stripes side by side in this process, each on a device of its own and launched by a thread of its own.
+    """Stripes side by side in this process, each on a device of its own.
 
     Within a pass all stripes publish, then all sweep; what they report is added in their order. So the bits
     are those of one such device that takes the stripes one after another.
+
+    While tiles are read each device has a thread, which waits for them. Once all are where they stay, nothing
+    is waited for but sums: then one thread launches for all devices, since several would take turns with
+    Python at every launch.
 
     Parameters
     ----------
@@ -136,8 +140,14 @@ class DevicesCrew:
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
         """See Crew."""
         job, stripes = self._job, self._stripes
-        published = self._each(lambda index: tasks.publish(job, stripes[index], state, index))
-        swept = self._each(lambda index: tasks.sweep(job, stripes[index], state, published))
+        if all(stripe.stream.settled for stripe in stripes):
+            publishing = [tasks.begin_publish(job, stripe, state, k) for k, stripe in enumerate(stripes)]
+            published = [wait_for() for wait_for in publishing]
+            sweeping = [tasks.begin_sweep(job, stripe, state, published) for stripe in stripes]
+            swept = [wait_for() for wait_for in sweeping]
+        else:
+            published = self._each(lambda index: tasks.publish(job, stripes[index], state, index))
+            swept = self._each(lambda index: tasks.sweep(job, stripes[index], state, published))
         state = tasks.reduce(job, state, published, swept, self._nodes)
         return state, [part.traffic for part in swept]
 

@@ -26,7 +26,7 @@ from oocpr.progress import silent
 from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.base import Backend, PublishStep, StripeSpec, SweepStep
+    from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
@@ -272,9 +272,10 @@ class _Sample:
         numbers = np.zeros(self._store.nodes, READS[self._job.settings.reads].dtype)
         self._backend.load(self._reads, 0, numbers)
 
-    def _published(self, k: int, state: method.State) -> Any:
+    def _published(self, k: int, state: method.State) -> tuple[Any, Pushed]:
         step: PublishStep = method.publish_step(self._job.settings, state, k)
-        return self._backend.publish(self._states[k], step)
+        stored, told = self._backend.publish(self._states[k], step)
+        return stored, told()
 
     def _sweep(self, stream: Tiles, step: SweepStep) -> None:
         swept: dict[int, Any] = {}

@@ -65,6 +65,10 @@ class Tiles(Protocol):
             When a tile's bytes are not what was written; no later tile is computed.
         """
 
+    @property
+    def settled(self) -> bool:
+        """Whether all tiles are where they stay, so that a pass reads nothing."""
+
     def close(self) -> None:
         """End what is still going on; no pass follows."""
 
@@ -120,11 +124,16 @@ class TileStream:
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
-        if len(self._kept) == len(self._tiles):
+        if self.settled:
             for tile in self._tiles:
                 compute(tile, self._kept[tile])
             return PassTraffic(0, 0.0)
         return self._stream(compute)
+
+    @property
+    def settled(self) -> bool:
+        """See Tiles."""
+        return len(self._kept) == len(self._tiles)
 
     def close(self) -> None:
         """See Tiles; between passes nothing goes on."""

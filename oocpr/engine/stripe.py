@@ -12,6 +12,8 @@ from oocpr.engine.method import StripeSums
 from oocpr.engine.trace import COMPUTE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep, TileSums
@@ -50,12 +52,15 @@ class Stripe:
     place: int = 0
     pushed: Any = None
 
-    def publish(self, step: PublishStep) -> tuple[Any, Pushed]:
-        """Make the stripe's next push."""
+    def publish(self, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
+        """Make the stripe's next push; see Backend."""
         return self.backend.publish(self.state, step)
 
-    def sweep(self, reads: Any, step: SweepStep) -> tuple[StripeSums, PassTraffic]:
-        """Deliver the last push to every tile, in order, and propose the next."""
+    def sweep(self, reads: Any, step: SweepStep) -> Callable[[], tuple[StripeSums, PassTraffic]]:
+        """Deliver the last push to every tile, in order, and propose the next; returns what tells the sums.
+
+        A device is still at it when this returns; who asks for the sums waits until all is done.
+        """
         swept: list[Any] = []
 
         def compute(tile: int, prepared: Any) -> None:
@@ -66,8 +71,11 @@ class Stripe:
                 swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
 
         traffic = self.stream.run(compute)
-        sums = self.backend.sums(self.state, swept, step)
-        return self._sums(sums, step), traffic
+
+        def report() -> tuple[StripeSums, PassTraffic]:
+            return self._sums(self.backend.sums(self.state, swept, step), step), traffic
+
+        return report
 
     def close(self) -> None:
         """End what the stream of tiles is still doing."""

@@ -26,7 +26,7 @@ from oocpr.plan.tiers import RING_SLOTS
 from oocpr.progress import silent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -152,8 +152,13 @@ def _trace(job: Job, index: int) -> Trace | None:
 
 def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
     """Make a stripe's next push."""
+    return begin_publish(job, stripe, state, index)()
+
+
+def begin_publish(job: Job, stripe: Stripe, state: State, index: int) -> Callable[[], Published]:
+    """Have a device begin to make a stripe's next push; returns what waits for it."""
     stored, sums = stripe.publish(method.publish_step(job.settings, state, index))
-    return Published(stripe.spec.row_begin, stored, sums)
+    return lambda: Published(stripe.spec.row_begin, stored, sums())
 
 
 def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> Published:
@@ -164,7 +169,15 @@ def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> Publi
 
 def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]) -> Swept:
     """Sweep a stripe's tiles once."""
-    return sweep_with(job, stripe, state, published, ((part.row_begin, part.stored) for part in published))
+    return begin_sweep(job, stripe, state, published)()
+
+
+def begin_sweep(
+    job: Job, stripe: Stripe, state: State, published: Sequence[Published]
+) -> Callable[[], Swept]:
+    """Have a device begin to sweep a stripe's tiles; returns what waits for it."""
+    pieces = ((part.row_begin, part.stored) for part in published)
+    return _begin_sweep_with(job, stripe, state, published, pieces)
 
 
 def sweep_with(
@@ -175,11 +188,22 @@ def sweep_with(
     pieces: Iterable[tuple[int, Any]],
 ) -> Swept:
     """Sweep a stripe's tiles once, the pushes of all coming as (first row, stored numbers)."""
+    return _begin_sweep_with(job, stripe, state, published, pieces)()
+
+
+def _begin_sweep_with(
+    job: Job,
+    stripe: Stripe,
+    state: State,
+    published: Sequence[Published],
+    pieces: Iterable[tuple[int, Any]],
+) -> Callable[[], Swept]:
     spec, settings = stripe.spec, job.settings
     shared = exchange(job.token, stripe.place, stripe.backend, spec.nodes, settings.reads, spec.proposals)
     shared.load(state.number + 1, pieces)
     step = _step(job, state, spec.nodes, published)
-    return Swept(*stripe.sweep(shared.reads, step))
+    report = stripe.sweep(shared.reads, step)
+    return lambda: Swept(*report())
 
 
 def reduce(

@@ -47,7 +47,8 @@ GRAPH = random_digraph(300, 2500, seed=8)
 def devices(request: pytest.FixtureRequest, shim_folder: Path) -> list[Device]:
     """Three devices, of real ones as many as there are."""
     if request.param != "cuda":
-        return [HostDevice(shim_folder, **HOSTS[request.param]) for _ in range(3)]
+        # The third reads nothing of the others where it is.
+        return [HostDevice(shim_folder, **HOSTS[request.param], linked=index < 2) for index in range(3)]
     import cupy
 
     count = cupy.cuda.runtime.getDeviceCount()

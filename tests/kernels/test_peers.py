@@ -114,6 +114,10 @@ class Current:
         self.machine.current = self.before
 
 
+# Devices that are linked, whether their link was open before or not.
+SEEN = ({"linked": True}, {"linked": True, "enabled": 704})
+
+
 @pytest.mark.parametrize("source", [0, 1])
 @pytest.mark.parametrize(
     "how",
@@ -134,6 +138,7 @@ def test_what_is_copied_arrives_as_it_was(how: dict[str, Any], source: int) -> N
         with Current(machine, source):
             there = machine.asarray(np.arange(count, dtype=np.uint16) + 7)
         here = machine.zeros(count, np.uint16)
+        assert peers.sees(there) == (source == 1 or how in SEEN)
         peers.copy(here, there)
         assert np.array_equal(here.values, there.values)
     # Copies begin after the kernels before them, and kernels after them.

@@ -102,15 +102,15 @@ def bare(store: GraphStore, settings: Settings, stripes: int) -> list[float]:
     job = Job(str(store.path), settings, plan_of(store, settings, stripes), threads=1)
     parts = [tasks.open_stripe(job, store, index) for index in range(stripes)]
     state = method.begin(settings, stripes, 1 / store.nodes)
-    shared = exchange(job.token, 0, parts[0].backend, store.nodes, settings.reads, proposals=settings.mixed)
+    shared = exchange(job.token, 0, parts[0].backend, store.nodes, settings.reads, parts[0].spec.proposals)
     seconds = []
     while not (state.residuals and settings.satisfied(state.residuals[-1])):
         began = perf_counter()
         told = [part.publish(method.publish_step(settings, state, k)) for k, part in enumerate(parts)]
         shared.load(state.number + 1, ((p.spec.row_begin, t[0]) for p, t in zip(parts, told, strict=True)))
-        pushed = [sums for _, sums in told]
+        pushed = [sums() for _, sums in told]
         step = method.sweep_step(settings, state, store.nodes, pushed)
-        swept = [part.sweep(shared.reads, step)[0] for part in parts]
+        swept = [part.sweep(shared.reads, step)()[0] for part in parts]
         state = method.end_pass(state, step, pushed, swept)
         seconds.append(perf_counter() - began)
     forget(job.token)

@@ -159,10 +159,11 @@ class OnDevice:
         begun = perf_counter()
         state = method.begin(settings, 1, 1 / self.nodes)
         while state.number < settings.pass_limit:
-            stored, pushed = stripe.publish(method.publish_step(settings, state, 0))
+            stored, told = stripe.publish(method.publish_step(settings, state, 0))
+            pushed = told()
             self.backend.load(reads, 0, stored)
             step = method.sweep_step(settings, state, self.nodes, [pushed])
-            sums, _ = stripe.sweep(reads, step)
+            sums, _ = stripe.sweep(reads, step)()
             state = method.end_pass(state, step, [pushed], [sums])
             if settings.satisfied(state.residuals[-1]):
                 break

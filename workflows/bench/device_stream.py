@@ -107,10 +107,11 @@ class Streamed:
         seconds = []
         while state.number < (passes or settings.pass_limit):
             begun = perf_counter()
-            stored, pushed = stripe.publish(method.publish_step(settings, state, 0))
+            stored, told = stripe.publish(method.publish_step(settings, state, 0))
+            pushed = told()
             self.backend.load(reads, 0, stored)
             step = method.sweep_step(settings, state, self.nodes, [pushed])
-            sums, _ = stripe.sweep(reads, step)
+            sums, _ = stripe.sweep(reads, step)()
             state = method.end_pass(state, step, [pushed], [sums])
             seconds.append(perf_counter() - begun)
             if passes is None and settings.satisfied(state.residuals[-1]):

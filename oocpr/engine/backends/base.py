@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -206,8 +206,11 @@ class Backend(Protocol):
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> Any:
         """What rows gather, for all nodes: last push, and beside it this pass's proposal."""
 
-    def publish(self, state: Any, step: PublishStep) -> tuple[Any, Pushed]:
-        """Make the next push; returns the stored narrow numbers of the stripe's rows and their sums."""
+    def publish(self, state: Any, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
+        """Make the next push; returns the stored narrow numbers of the stripe's rows, and what tells sums.
+
+        A device is still at it when this returns; who asks for the sums waits until all is there.
+        """
 
     def load(self, reads: Any, row_begin: int, pushed: Any) -> None:
         """Put a stripe's push where rows gather."""

@@ -34,7 +34,7 @@ from oocpr.store.segments import parse_segments
 from oocpr.store.unpacking import decode_columns, expand_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -136,7 +136,7 @@ class CpuBackend:
         stride = 1 + proposals
         return CpuReads(np.zeros((nodes + 1) * stride, READS[reads].dtype), stride)
 
-    def publish(self, state: CpuState, step: PublishStep) -> tuple[NDArray[np.generic], Pushed]:
+    def publish(self, state: CpuState, step: PublishStep) -> tuple[NDArray[np.generic], Callable[[], Pushed]]:
         """See Backend."""
         rows, spec = state.rows, state.spec
         if spec.rows:
@@ -161,7 +161,8 @@ class CpuBackend:
             step.scale,
             sums,
         )
-        return state.pushed, Pushed(*_in_order(sums).tolist())
+        told = Pushed(*_in_order(sums).tolist())
+        return state.pushed, lambda: told
 
     def load(self, reads: CpuReads, row_begin: int, pushed: NDArray[np.generic]) -> None:
         """See Backend."""

@@ -7,6 +7,7 @@ a pass are asked for. Rooms that kernels work in are kept from tile to tile.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
@@ -152,10 +153,15 @@ class CudaBackend:
         """See Backend."""
         return DeviceReads(self._device, nodes, reads, paired=proposals and self._pairs)
 
-    def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Pushed]:
+    def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
         """See Backend."""
         with self._device, self._lock:
-            return state.stored[: state.spec.rows], self._vectors_of(state.spec).publish(state, step)
+            self._vectors_of(state.spec).publish(state, step)
+            return state.stored[: state.spec.rows], partial(self._pushed, state)
+
+    def _pushed(self, state: RowState) -> Pushed:
+        with self._device, self._lock:
+            return self._vectors_of(state.spec).pushed(state)
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
         """See Backend; the push of a stripe of this device that has all rows is gathered where it is."""

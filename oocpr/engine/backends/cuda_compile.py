@@ -119,6 +119,9 @@ class Device(Protocol):
         What computes them has run, and they do not change before what is launched here next has.
         """
 
+    def sees(self, values: Any) -> bool:
+        """Whether kernels of the device, which is current, can read numbers where they are."""
+
     def join(self, key: Any, rank: int, size: int) -> Link:
         """Connect the device, which is current, with those of other processes; returns once all have come."""
 
@@ -328,6 +331,10 @@ class CudaDevice:
             self._peers.copy(array, values)
         else:
             array.set(values)
+
+    def sees(self, values: Any) -> bool:
+        """See Device."""
+        return isinstance(values, self._xp.ndarray) and self._peers.sees(values)
 
     def join(self, key: Any, rank: int, size: int) -> Link:
         """See Device."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,11 +16,26 @@ TRIED = 1 << 18
 """Numbers of the copy that tries a way between two devices."""
 
 
+class Way(NamedTuple):
+    """How numbers come from a device.
+
+    Attributes
+    ----------
+    straight
+        Whether copies arrive as they were.
+    seen
+        Whether kernels may also read them there.
+    """
+
+    straight: bool
+    seen: bool
+
+
 class Peers:
     """Ways from other devices to one: straight over their link where that can be had, else through the host.
 
     A certificate is worth nothing where a push arrives changed, and there are machines whose devices say that
-    they reach each other and do not. So each way is tried once.
+    they reach each other and do not. So each way is tried once. Over a link that holds kernels may read, too.
 
     Parameters
     ----------
@@ -33,7 +48,11 @@ class Peers:
     def __init__(self, cupy: Any, index: int) -> None:
         self._cupy = cupy
         self._index = index
-        self._straight: dict[int, bool] = {}
+        self._ways: dict[int, Way] = {}
+
+    def sees(self, values: Any) -> bool:
+        """Whether kernels of this device, which is current, may read an array of any device where it is."""
+        return self._way(int(values.device.id)).seen
 
     def copy(self, array: Any, values: Any) -> None:
         """Copy an array of any device to one of this, which is current; behind what was launched here.
@@ -43,10 +62,7 @@ class Peers:
         array, values
             Contiguous, of one dtype and length; `values` are there, and stay as they are meanwhile.
         """
-        source = int(values.device.id)
-        if source not in self._straight:
-            self._straight[source] = source == self._index or self._reaches(source)
-        if self._straight[source]:
+        if self._way(int(values.device.id)).straight:
             self._send(array, values)
         else:
             with values.device:
@@ -74,8 +90,13 @@ class Peers:
         event.record(earlier)
         later.wait_event(event)
 
-    def _reaches(self, source: int) -> bool:
-        """Open the way from a device, and tell whether what comes over it is what was sent."""
+    def _way(self, source: int) -> Way:
+        if source not in self._ways:
+            self._ways[source] = Way(True, True) if source == self._index else self._opened(source)
+        return self._ways[source]
+
+    def _opened(self, source: int) -> Way:
+        """Open the way from a device, and try whether what comes over it is what was sent."""
         runtime = self._cupy.cuda.runtime
         linked = bool(runtime.deviceCanAccessPeer(self._index, source))
         if linked:
@@ -94,4 +115,4 @@ class Peers:
             _LOG.warning("copies from cuda:%d to cuda:%d arrive changed", source, self._index)
         way = "straight" if linked and arrived else "through the host"
         _LOG.info("pushes go from cuda:%d to cuda:%d %s", source, self._index, way)
-        return arrived
+        return Way(arrived, linked and arrived)

@@ -132,6 +132,11 @@ class CudaTileStream:
 
         return self._host.run(use)
 
+    @property
+    def settled(self) -> bool:
+        """See Tiles."""
+        return self._host.settled
+
     def close(self) -> None:
         """Wait until nothing is under way to memory that is about to be freed."""
         while self._under_way:

@@ -104,11 +104,11 @@ class Vectors:
             slots=self._slots, sums=self._sums + self._peaks, places=places, in_host=self._in_host,
         )  # fmt: skip
 
-    def publish(self, state: RowState, step: PublishStep) -> Pushed:
-        """Make the next push; waits for its sums."""
+    def publish(self, state: RowState, step: PublishStep) -> None:
+        """Make the next push."""
         spec = state.spec
         if spec.rows == 0:
-            return Pushed(0.0, 0.0, 0.0)
+            return
         usual = MIXED if spec.proposals or spec.slots else RESIDUAL
         kind = START if step.start else RESTART if step.restart else usual
         weighted = 0
@@ -132,7 +132,10 @@ class Vectors:
             ),
         )  # fmt: skip
         self._total(state, 3, 3, blocks)
-        return Pushed(*fetch(state.totals)[:3].tolist())
+
+    def pushed(self, state: RowState) -> Pushed:
+        """Sums of the push that has just been made; waits for them."""
+        return Pushed(*fetch(state.totals)[:3].tolist()) if state.spec.rows else Pushed(0.0, 0.0, 0.0)
 
     def update(
         self,
@@ -286,13 +289,18 @@ class LocalRoom:
 
 def load_pushes(device: Device, numbers: DeviceReads, row_begin: int, pushed: Any) -> None:
     """Put a stripe's push, which may be elsewhere, where rows gather; their proposals begin at zero."""
-    kernels = device.load("load.cu", READS=FORMATS[numbers.reads], PAIRED=int(numbers.paired))
+    load = device.load("load.cu", READS=FORMATS[numbers.reads], PAIRED=int(numbers.paired))
+    kernel = load.get_function("load_pushes")
+    if len(pushed) and device.sees(pushed):
+        arguments = (pushed, np.uint64(len(pushed)), np.uint64(row_begin), numbers.array)
+        kernel(_grid(len(pushed)), (THREADS,), arguments)
+        return
     room = device.xp.empty(min(len(pushed), STAGED_NUMBERS), pushed.dtype)
     for first in range(0, len(pushed), STAGED_NUMBERS):
         piece = pushed[first : first + STAGED_NUMBERS]
         device.bring(room[: len(piece)], piece)
         arguments = (room, np.uint64(len(piece)), np.uint64(row_begin + first), numbers.array)
-        kernels.get_function("load_pushes")(_grid(len(piece)), (THREADS,), arguments)
+        kernel(_grid(len(piece)), (THREADS,), arguments)
 
 
 def _grid(threads: int) -> tuple[int]:

@@ -17,7 +17,7 @@ from oocpr.store.segments import join_segments
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -82,7 +82,9 @@ class ReferenceBackend:
         """See Backend."""
         return np.zeros((nodes, 1 + proposals), READS[reads].dtype)
 
-    def publish(self, state: ReferenceState, step: PublishStep) -> tuple[NDArray[np.generic], Pushed]:
+    def publish(
+        self, state: ReferenceState, step: PublishStep
+    ) -> tuple[NDArray[np.generic], Callable[[], Pushed]]:
         """See Backend."""
         if state.spec.rows:
             state.r[0] += step.carry
@@ -103,9 +105,10 @@ class ReferenceBackend:
         stored = narrow(push / state.degree, state.spec.reads, step.scale)
         state.pushed = widen(stored, state.spec.reads, step.scale) * state.degree
         state.p += state.pushed
-        return stored, Pushed(
+        sums = Pushed(
             float(state.pushed[state.dangling].sum()), float(state.pushed.sum()), float(state.p.sum())
         )
+        return stored, lambda: sums
 
     def load(self, reads: NDArray[np.generic], row_begin: int, pushed: NDArray[np.generic]) -> None:
         """See Backend."""

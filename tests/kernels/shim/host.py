@@ -207,18 +207,27 @@ class HostDevice:
         Whether blocks, warps and lanes run from the last to the first.
     multiprocessors
         How many the device claims to have.
+    linked
+        Whether its kernels read what other devices have.
     """
 
     xp: ModuleType = np
     shared_bytes = 227 << 10
 
     def __init__(
-        self, folder: Path, *, warp: int = 32, reverse: bool = False, multiprocessors: int = 2
+        self,
+        folder: Path,
+        *,
+        warp: int = 32,
+        reverse: bool = False,
+        multiprocessors: int = 2,
+        linked: bool = True,
     ) -> None:
         self._folder = folder
         self._loaded: dict[tuple[Any, ...], HostKernels] = {}
         self.warp = warp
         self._reverse = reverse
+        self._linked = linked
         self.limited = 0
         self.multiprocessors = multiprocessors
         self.name = f"host, warps of {warp}" + (", reverse" if reverse else "")
@@ -277,6 +286,10 @@ class HostDevice:
     def bring(self, array: Any, values: Any) -> None:
         """See Device."""
         array[...] = values
+
+    def sees(self, values: Any) -> bool:
+        """See Device; one without links gets copies of all, its own too."""
+        return self._linked and isinstance(values, np.ndarray)
 
     def join(self, key: Any, rank: int, size: int) -> HostLink:
         """See Device."""
