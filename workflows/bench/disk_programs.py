@@ -10,14 +10,18 @@ import argparse
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 BLOCK = 4 << 20
@@ -45,58 +49,62 @@ def peak_mib() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) >> 10
 
 
-def disk(file: Path, depth: int) -> dict[str, Any]:
-    """Read a large file from its start to its end past the page cache, `depth` blocks at a time."""
-    from oocpr.store.direct import aligned
+def rates(file: Path, stores: list[Path], rounds: int) -> dict[str, Any]:
+    """Bytes a second of the disk alone and of tiles with nothing to compute, again and again in random order.
 
-    size = file.stat().st_size // BLOCK * BLOCK
-    descriptor = os.open(file, os.O_RDONLY | os.O_DIRECT)
-
-    def read(turn: int) -> None:
-        buffer = aligned(BLOCK)
-        for begin in range(turn * BLOCK, size, depth * BLOCK):
-            assert os.preadv(descriptor, [buffer.data], begin) == BLOCK
-
-    before, began = read_bytes(), perf_counter()
-    with ThreadPoolExecutor(depth) as pool:
-        list(pool.map(read, range(depth)))
-    seconds = perf_counter() - began
-    os.close(descriptor)
-    return {"seconds": seconds, "gb_per_second": size / seconds / 1e9, "read_bytes": read_bytes() - before}
-
-
-def tiles(store: Path, io: str, least: int) -> dict[str, Any]:
-    """Stream all tiles as a run does, at least so many bytes, checksums verified; compute nothing."""
+    A disk is fast at one moment and slow at another, and faster after a rest; so each is measured in every
+    round for as long as reading one store takes, and the medians compare.
+    """
     from oocpr.engine.stream import TileStream
     from oocpr.engine.weighing import tiles_of
     from oocpr.plan.tiers import RING_SLOTS, reading_threads
     from oocpr.store.graph import open_store
 
-    opened = open_store(store)
-    source = tiles_of(opened)
+    readers = reading_threads(os.cpu_count() or 1, past_cache=True)
+    ways: dict[str, Callable[[], int]] = {}
+    most = 0
+    for store in stores:
+        opened = open_store(store)
+        source, tiles = tiles_of(opened), range(opened.tiles)
+        stream = TileStream(source, tiles, frozenset(), RING_SLOTS, readers, lambda *_: None, direct=True)
+        ways[f"tiles {store.stem}"] = lambda stream=stream: stream.run(lambda *_: None).bytes_read  # type: ignore[misc]
+        # Loads what is compiled.
+        most = max(most, ways[f"tiles {store.stem}"]())
+        forget(store)
+    disk = AloneDisk(file, most)
+    ways |= {f"disk, {depth} in flight": partial(disk.read, depth) for depth in (1, 2, 4)}
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    random, before = Random(0), read_bytes()
+    for _ in range(rounds):
+        for name in random.sample(list(ways), len(ways)):
+            began = perf_counter()
+            found[name].append(ways[name]() / (perf_counter() - began) / 1e9)
+    told = {name: {"gb_per_second": float(np.median(all_)), "all": all_} for name, all_ in found.items()}
+    return {"rates": told, "read_bytes": read_bytes() - before}
 
-    def stream(count: int) -> TileStream:
-        readers = reading_threads(os.cpu_count() or 1, past_cache=io == "direct")
-        return TileStream(
-            source, range(count), frozenset(), RING_SLOTS, readers, lambda *_: None, direct=io == "direct"
-        )
 
-    stream(1).run(lambda *_: None)  # loads what is compiled
-    forget(store)
-    before, began = read_bytes(), perf_counter()
-    streamed = stream(opened.tiles)
-    size = 0
-    # As much as of the disk alone, which may be faster for the first moments.
-    while size < least:
-        if io != "direct":
-            forget(store)
-        size += streamed.run(lambda *_: None).bytes_read
-    seconds = perf_counter() - began
-    return {
-        "seconds": seconds,
-        "gb_per_second": size / seconds / 1e9,
-        "read_bytes": read_bytes() - before,
-    }
+class AloneDisk:
+    """A large file, read past the page cache, a part at a time from its start to its end and again."""
+
+    def __init__(self, file: Path, size: int) -> None:
+        self._descriptor = os.open(file, os.O_RDONLY | os.O_DIRECT)
+        self._blocks = file.stat().st_size // BLOCK
+        self._count = min(max(1, size // BLOCK), self._blocks)
+        self._next = 0
+
+    def read(self, depth: int) -> int:
+        """Read one part, `depth` blocks at a time; returns its bytes."""
+        first, self._next = self._next, self._next + self._count
+        with ThreadPoolExecutor(depth) as pool:
+            list(pool.map(partial(self._read, first, depth), range(depth)))
+        return self._count * BLOCK
+
+    def _read(self, first: int, depth: int, turn: int) -> None:
+        from oocpr.store.direct import aligned
+
+        buffer = aligned(BLOCK)
+        for number in range(first + turn, first + self._count, depth):
+            assert os.preadv(self._descriptor, [buffer.data], number % self._blocks * BLOCK) == BLOCK
 
 
 def rank(store: Path, memory: str, io: str, method: str, out: Path) -> dict[str, Any]:
@@ -197,19 +205,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     paths = {"file": Path, "store": Path, "out": Path, "folder": Path, "ranks": Path, "reference": Path}
+    program = kinds.add_parser("rates")
+    program.add_argument("rounds", type=int)
+    program.add_argument("file", type=Path)
+    program.add_argument("stores", type=Path, nargs="+")
     for kind, words in {
-        "disk": ("file", "depth"),
-        "tiles": ("store", "io", "least"),
         "rank": ("store", "memory", "io", "method", "out"),
         "dask": ("folder", "iterations", "reference"),
         "error": ("ranks", "reference"),
     }.items():
         program = kinds.add_parser(kind)
         for word in words:
-            convert: Any = int if word in ("depth", "iterations", "least") else paths.get(word, str)
+            convert: Any = int if word == "iterations" else paths.get(word, str)
             program.add_argument(word, type=convert)
     chosen = vars(parser.parse_args())
-    programs: dict[str, Any] = {"disk": disk, "tiles": tiles, "rank": rank, "dask": dask, "error": error}
+    programs: dict[str, Any] = {"rates": rates, "rank": rank, "dask": dask, "error": error}
     print(json.dumps(programs[chosen.pop("kind")](**chosen)))
 
 
