@@ -116,6 +116,7 @@ def plan_run(
             memory=given,
             base=base,
             given=memory_of(devices, device_memory, free),
+            devices=() if free else devices,
             promised=device_memory is not None,
             personalized=personalized,
         )

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oocpr.api.tile_sizes import Tiled, first_that_fits, joined_tiles
 from oocpr.errors import UsageError
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from oocpr.engine.ranked import RankedStore
+    from oocpr.api.tile_sizes import Planned
     from oocpr.engine.settings import Settings
-    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.plan.joining import TileSize
+    from oocpr.plan.plan import GraphFacts
     from oocpr.store.graph import GraphStore
-
-    Planned = tuple[Plan, RankedStore]
-
-READERS = 2
-"""Threads of each stripe that read and join tiles."""
 
 
 def check_devices(devices: tuple[str, ...], stripes: int | None, *, alone: bool) -> None:
@@ -77,14 +74,15 @@ def plan_on_several_devices(
     memory: int,
     base: int,
     given: Sequence[int],
+    devices: Sequence[str],
     promised: bool,
     personalized: bool,
 ) -> Planned:
     """Plan a run on several devices, one stripe on each; returns the graph in the tiles that it takes, too.
 
     A graph of fewer tiles than devices takes as many of them, the first, as it has tiles. Stored tiles are
-    joined within the stripes where the joined ones stay, on a device or in memory. Tiles that stay take their
-    time by their edges, so each stripe has as many; those that stream take it by their bytes.
+    joined within the stripes. Tiles that stay take their time by their edges, so each stripe has as many;
+    those that stream take it by their bytes.
 
     Parameters
     ----------
@@ -92,34 +90,37 @@ def plan_on_several_devices(
         As for `plan_on_one_device`.
     given
         Bytes that may be used of each device.
+    devices
+        Their names, where they are of this process; empty where they are of workers, which join tiles by
+        themselves.
     promised
         Whether these are the caller's word.
     """
-    from oocpr.engine.joined import JoinedStore
-    from oocpr.plan.joining import JOINED_EDGES, SHARED_EDGES, joined_facts, joining_bytes
+    from oocpr.plan.joining import SHARED_EDGES
     from oocpr.plan.on_devices import even_cuts, plan_on_devices
     from oocpr.plan.tiling import stripe_tiles, weighed_stripes
 
     given = given[: facts.tiles]
+    even = stripe_tiles(facts.tiles, len(given))
+    sizes = store.encoded.sizes()
+    weighed = even if sizes is None else weighed_stripes(sizes, len(given))
 
-    def planned(
-        facts: GraphFacts,
-        tiled: RankedStore,
-        stripes: tuple[tuple[int, int], ...],
-        base: int,
-        *,
-        stays: bool,
-        rows_in_host: bool,
-    ) -> Plan:
-        return plan_on_devices(
-            facts,
-            tiled.tile_rows,
+    def planned(size: TileSize) -> Planned:
+        tiled, stripes = Tiled(facts, store), even if size.stays else weighed
+        if size.edges is not None:
+            there = [(first, device) for (first, _), device in zip(stripes, devices, strict=False)]
+            cuts, stripes = even_cuts(stripes, facts.tile_edges, size.edges)
+            tiled = joined_tiles(store, facts, cuts, size.at_once, there, len(given))
+        plan = plan_on_devices(
+            tiled.facts,
+            tiled.store.tile_rows,
             stripes,
             given,
             memory=memory,
-            base=base,
-            stays=stays,
-            rows_in_host=rows_in_host,
+            base=base + tiled.host,
+            stays=size.stays,
+            rows_in_host=size.rows_in_host,
+            joining=tiled.device,
             method=settings.method,
             reads=settings.reads,
             damping=settings.damping,
@@ -128,27 +129,6 @@ def plan_on_several_devices(
             promised=promised,
             personalized=personalized,
         )
+        return plan, tiled.store
 
-    even = stripe_tiles(facts.tiles, len(given))
-    sizes = store.encoded.sizes()
-    weighed = even if sizes is None else weighed_stripes(sizes, len(given))
-
-    def largest(edges: tuple[int, ...], *, stays: bool, rows_in_host: bool) -> Planned | None:
-        for joined_edges in edges:
-            cuts, stripes = even_cuts(even if stays else weighed, facts.tile_edges, joined_edges)
-            larger = joined_facts(facts, store.tile_rows, cuts)
-            joined = JoinedStore(store, facts.tile_edges, cuts)
-            joining = joining_bytes(facts, larger, READERS * len(given))
-            plan = planned(larger, joined, stripes, base + joining, stays=stays, rows_in_host=rows_in_host)
-            if plan.fits and plan.cached_tiles == larger.tiles:
-                return plan, joined
-        return None
-
-    found = largest(JOINED_EDGES, stays=True, rows_in_host=False)
-    for rows_in_host in (False, True):
-        found = found or largest(SHARED_EDGES, stays=False, rows_in_host=rows_in_host)
-        if found is None:
-            plan = planned(facts, store, weighed, base, stays=False, rows_in_host=rows_in_host)
-            found = (plan, store) if plan.fits or rows_in_host else None
-    assert found is not None, "the last one is taken, and refused, where none fits"
-    return found
+    return first_that_fits(SHARED_EDGES, planned, joined_there=bool(devices))

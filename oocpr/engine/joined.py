@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,7 +16,7 @@ from oocpr.store.packing import encode_tile
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -159,6 +160,32 @@ class HostJoins:
 
     def close(self) -> None:
         """See Joins; nothing is kept."""
+
+
+class StripedJoins:
+    """Joins tiles where those of their stripe are joined.
+
+    Parameters
+    ----------
+    parts
+        First stored tile of each stripe, ascending, and what joins its tiles.
+    """
+
+    def __init__(self, parts: Mapping[int, Joins]) -> None:
+        self._firsts, self._parts = list(parts), list(parts.values())
+
+    def join(
+        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
+    ) -> int:
+        """See Joins."""
+        return self._parts[bisect_right(self._firsts, stored.start) - 1].join(
+            stored, rows, out, direct=direct
+        )
+
+    def close(self) -> None:
+        """See Joins."""
+        for part in self._parts:
+            part.close()
 
 
 def join_lengths(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from oocpr.plan.plan import GraphFacts
@@ -31,6 +33,53 @@ STREAMED_EDGES = (2**25, 2**23, 2**21)
 SHARED_EDGES = (2**26, *STREAMED_EDGES)
 """The same where several devices of one process share its Python: four H200s took 18 ms for a pass of R-MAT
 with 1.06 G edges in tiles of the first size, 22 in those of the second."""
+
+
+class TileSize(NamedTuple):
+    """How a plan takes a graph.
+
+    Attributes
+    ----------
+    edges
+        Of a joined tile, or fewer; None for tiles as they are stored.
+    stays
+        Whether all tiles are to stay on their device.
+    rows_in_host
+        Whether rows are kept in memory of the host.
+    at_once
+        Joined tiles that a device makes at a time; 0 where the processor makes them.
+    """
+
+    edges: int | None
+    stays: bool
+    rows_in_host: bool
+    at_once: int
+
+
+def tile_sizes(streamed_edges: tuple[int, ...], *, joined_there: bool = True) -> Iterator[TileSize]:
+    """List the sizes in which a graph may be taken, the fastest first.
+
+    Parameters
+    ----------
+    streamed_edges
+        Edges of joined tiles that stream, the largest first.
+    joined_there
+        Whether devices may join tiles.
+
+    Examples
+    --------
+    >>> sizes = list(tile_sizes((2**25, 2**23)))
+    >>> sizes[0]
+    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2)
+    >>> sizes[-1]
+    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0)
+    """
+    for stays, rows_in_host in ((True, False), (False, False), (False, True)):
+        for edges in JOINED_EDGES if stays else streamed_edges:
+            for at_once in range(JOINED_AT_ONCE if joined_there else 0, -1, -1):
+                yield TileSize(edges, stays, rows_in_host, at_once)
+        if not stays:
+            yield TileSize(None, stays, rows_in_host, 0)
 
 
 def joined_cuts(tiles: int, tile_edges: int, joined_edges: int) -> tuple[int, ...]:

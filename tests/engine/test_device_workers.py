@@ -73,6 +73,7 @@ def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
         memory=2**33,
         base=0,
         given=[2**33, 2**33],
+        devices=(),
         promised=False,
         personalized=False,
     )

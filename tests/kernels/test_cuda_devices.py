@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from oocpr.api.choices import facts_of
+from oocpr.api.on_devices import plan_on_several_devices
 from oocpr.engine import exchange
+from oocpr.engine.backends import cuda_device
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.run import solve
@@ -119,6 +121,33 @@ def test_several_devices_agree_with_the_processor(devices: list[Device]) -> None
         ours = run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
         theirs = rank(store, stripes=2)
     assert np.abs(ours.ranks - theirs.ranks).sum() <= ours.error_bound + theirs.error_bound
+
+
+def test_devices_that_join_their_tiles_have_the_bits_of_the_processor(
+    devices: list[Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_name = {f"cuda:{index}": device for index, device in enumerate(devices)}
+    opened: list[str] = []
+
+    def open_device(name: str) -> Device:
+        opened.append(name)
+        return by_name[name]
+
+    monkeypatch.setattr(cuda_device, "open_device", open_device)
+    chosen = Settings()
+    with Stored(GRAPH, 100) as store:
+        runs = []
+        for names in ((), tuple(by_name)):
+            plan, tiled = plan_on_several_devices(
+                store, facts_of(store), chosen, memory=PLENTY, base=0, given=[PLENTY] * len(devices),
+                devices=names, promised=False, personalized=False,
+            )  # fmt: skip
+            assert plan.facts.tiles == len(devices) < store.tiles
+            backends = tuple(CudaBackend(device, pairs=False) for device in devices)
+            runs.append(solve(tiled, plan, chosen, backend=backends))
+    assert sorted(opened) == sorted(by_name)
+    assert np.array_equal(runs[0].ranks, runs[1].ranks)
+    assert np.abs(runs[0].ranks - exact_ranks(GRAPH, 0.85)).sum() <= runs[0].error_bound + 1e-14
 
 
 def test_a_stripe_may_have_no_row(devices: list[Device]) -> None:

@@ -1,0 +1,116 @@
+"""The tiles that CUDA devices take a graph in: stored ones joined, as large as there is memory for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from oocpr.plan.joining import TileSize, device_joining, joined_facts, joining_bytes, tile_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from oocpr.engine.joined import Joins
+    from oocpr.engine.ranked import RankedStore
+    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.store.graph import GraphStore
+
+    Planned = tuple[Plan, RankedStore]
+
+READERS = 2
+"""Threads of each stripe that read tiles, and join them where the processor does."""
+
+
+class Tiled(NamedTuple):
+    """A graph in the tiles of a plan.
+
+    Attributes
+    ----------
+    facts, store
+        The graph.
+    host, device
+        Bytes that making these tiles takes of the host, and of each device.
+    """
+
+    facts: GraphFacts
+    store: RankedStore
+    host: int = 0
+    device: int = 0
+
+
+def first_that_fits(
+    streamed_edges: tuple[int, ...], planned: Callable[[TileSize], Planned], *, joined_there: bool = True
+) -> Planned:
+    """Plan with one size of tiles after the other until memory suffices.
+
+    Joining takes longer than reading, so joined tiles have to stay, on a device or in memory.
+
+    Parameters
+    ----------
+    streamed_edges, joined_there
+        As for :func:`oocpr.plan.joining.tile_sizes`.
+    planned
+        Plans a run with tiles of a size; returns the graph in them, too.
+
+    Returns
+    -------
+    tuple
+        As `planned` returned it; where no plan fits the last one, which refuses itself.
+    """
+    found: Planned | None = None
+    for size in tile_sizes(streamed_edges, joined_there=joined_there):
+        found = plan, _ = planned(size)
+        if plan.fits and (size.edges is None or plan.cached_tiles == plan.facts.tiles):
+            break
+    assert found is not None, "tiles may always be as they are stored"
+    return found
+
+
+def joined_tiles(
+    store: GraphStore,
+    facts: GraphFacts,
+    cuts: tuple[int, ...],
+    at_once: int,
+    devices: Sequence[tuple[int, str]],
+    stripes: int = 1,
+) -> Tiled:
+    """Join stored tiles.
+
+    Parameters
+    ----------
+    store, facts
+        The graph as stored.
+    cuts
+        First stored tile of each joined one, and the number of tiles.
+    at_once
+        Joined tiles that each device makes at a time; 0 where the processor makes them.
+    devices
+        First stored tile, and name, of each device that joins.
+    stripes
+        How many are read side by side.
+    """
+    from oocpr.engine.joined import JoinedStore, StripedJoins
+
+    larger = joined_facts(facts, store.tile_rows, cuts)
+    each = device_joining(facts, larger)
+    if not at_once or not each.device:
+        tiled = JoinedStore(store, facts.tile_edges, cuts)
+        return Tiled(larger, tiled, joining_bytes(facts, larger, READERS * stripes))
+    parts = {first: _joins(store, facts, device, each.slab, at_once) for first, device in devices}
+    tiled = JoinedStore(store, facts.tile_edges, cuts, StripedJoins(parts))
+    return Tiled(larger, tiled, stripes * at_once * each.host, at_once * each.device)
+
+
+def _joins(store: GraphStore, facts: GraphFacts, device: str, slab_bytes: int, at_once: int) -> Joins:
+    from oocpr.engine.backends.cuda_device import open_device
+    from oocpr.engine.backends.cuda_join import DeviceJoins
+
+    return DeviceJoins(
+        lambda: open_device(device),
+        store.encoded,
+        nodes=facts.nodes,
+        edges=facts.edges,
+        tile_edges=facts.tile_edges,
+        segments=facts.most_tile_rows + 1,
+        slab_bytes=slab_bytes,
+        at_once=at_once,
+    )
