@@ -163,8 +163,7 @@ class OnDevice:
             pushed = told()
             self.backend.load(reads, 0, stored)
             step = method.sweep_step(settings, state, self.nodes, [pushed])
-            sums, _ = stripe.sweep(reads, step)()
-            state = method.end_pass(state, step, [pushed], [sums])
+            state = method.end_pass(state, step, [pushed], [stripe.sweep(reads, step)()[0]])
             if settings.satisfied(state.residuals[-1]):
                 break
         seconds = perf_counter() - begun
