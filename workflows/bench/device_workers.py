@@ -1,7 +1,8 @@
 """Rank a stored graph on all CUDA devices of a machine: in one process, and by Dask workers with one each.
 
 All ranks of the devices together have to have the same bits, whoever computes, and to be within the bounds of
-those of one device. First everything stays on the devices, then a part of the tiles streams. Needs oocpr with
+those of one device. First everything stays on the devices, then a part of the tiles streams, then all do,
+beside the rate that all links had together. Needs oocpr with
 its extra ``cluster``, and CuPy::
 
     python3 workflows/bench/device_workers.py --scale 24 --out device-workers.json
@@ -21,9 +22,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from device_several import link_rates
 from distributed import Client, LocalCluster
 
 import oocpr
+from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.cluster import SWITCH
 from oocpr.engine.device_workers import RESOURCE, device_seats
 from oocpr.engine.job import chosen_device
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.api import Graph
+    from oocpr.plan.plan import Plan
     from oocpr.result.ranks import Ranks
 
 
@@ -62,16 +66,19 @@ class Notes:
             self.note(what, f"failed: {error}"[:500])
 
 
-def figures(ranks: Ranks) -> dict[str, Any]:
-    """What a run says of itself."""
+def figures(ranks: Ranks, streamed: float) -> dict[str, Any]:
+    """What a run says of itself, and the rate at which so many bytes streamed in each pass."""
     run = ranks.run
     assert run is not None, "a run tells what it did"
-    seconds = [record.seconds for record in ranks.history[1:]]
+    # Passes that read as the first does make tiles ready.
+    seconds = [record.seconds for record in ranks.history[2:]]
     return {
         "passes": run.passes,
         "seconds": run.seconds,
         "ms a pass": 1e3 * float(np.median(seconds)),
+        "best ms a pass": 1e3 * min(seconds),
         "GTEPS of a pass": run.edges / float(np.median(seconds)) / 1e9,
+        "GB/s streamed": streamed / float(np.median(seconds)) / 1e9,
         "bound": run.error_bound,
         "GB of a device": run.peak_device_memory / 1e9,
     }
@@ -84,23 +91,39 @@ def streaming_memory(graph: Graph, device: str, memory: str) -> int:
     return tiers.need.total + 12 * graph.nodes + graph.store.attributes.encoded_bytes // 2 + 2**20
 
 
+def plans(graph: Graph, names: list[str], memory: str) -> dict[str, Plan]:
+    """Plans of runs on all devices, by how much of the tiles stays there."""
+    several = ",".join(names)
+    half = streaming_memory(graph, names[0], memory)
+    planned = partial(oocpr.plan, graph, device=several, memory=memory)
+    none = max(tiers.need.total for tiers in planned(device_memory=half).devices)
+    return {
+        "resident": planned(),
+        "half streamed": planned(device_memory=half),
+        "streamed": planned(device_memory=none),
+    }
+
+
 def compare(notes: Notes, graph: Graph, names: list[str], memory: str, threads: int) -> None:
     """Runs of one kind after another, with everything on the devices and with little there."""
-    several = ",".join(names)
-    for where, given in (("resident", None), ("streamed", streaming_memory(graph, names[0], memory))):
-        plan = oocpr.plan(graph, device=several, memory=memory, device_memory=given)
+    links = link_rates([CudaDevice(int(name.partition(":")[2])) for name in names])
+    notes.note("all links at once, GB/s", sum(links) / 1e9)
+    for where, plan in plans(graph, names, memory).items():
         notes.note(f"{where}: plan", str(plan).splitlines())
+        given = plan.devices[0].memory if plan.devices[0].promised else None
         rank = partial(oocpr.pagerank, graph, memory=memory, device_memory=given)
+        staying = sum(tiers.on_device for tiers in plan.devices) / plan.facts.tiles
+        tell = partial(figures, streamed=plan.facts.column_bytes * (1 - staying))
         ranks: dict[str, Ranks] = {}
-        for way, device in (("one device", names[0]), ("one process", several)):
+        for way, device in (("one device", names[0]), ("one process", ",".join(names))):
             ranks[way] = rank(device=device)
-            notes.note(f"{where}, {way}", figures(ranks[way]))
+            notes.note(f"{where}, {way}", tell(ranks[way]))
         one, together = (found.to_numpy() for found in ranks.values())
         notes.note(f"{where}: L1 between one device and all", float(np.abs(one - together).sum()))
         for resources, nccl in (({RESOURCE: 1}, "on"), ({}, "off")):
             os.environ[SWITCH] = nccl
             way = f"{where}, workers, NCCL {nccl}"
-            work = partial(_workers, notes, way, rank, together, len(names), threads, resources)
+            work = partial(_workers, notes, way, rank, tell, together, len(names), threads, resources)
             notes.guard(way, work)
 
 
@@ -108,6 +131,7 @@ def _workers(
     notes: Notes,
     way: str,
     rank: Callable[..., Ranks],
+    tell: Callable[[Ranks], dict[str, Any]],
     together: NDArray[np.float64],
     count: int,
     threads: int,
@@ -122,7 +146,7 @@ def _workers(
     ):
         notes.note(f"{way}: seats", [[seat.device, dict(seat.resources)] for seat in device_seats(client)])
         ranks = rank(device="cuda", client=client)
-    notes.note(way, figures(ranks))
+    notes.note(way, tell(ranks))
     notes.note(f"{way}: same bits as one process", bool((ranks.to_numpy() == together).all()))
 
 
