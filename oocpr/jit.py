@@ -109,6 +109,41 @@ class Compilation(Listener):
         self._progress("compiling, once on a machine", self._functions, None, "functions")
 
 
+class MustCompileError(Exception):
+    """A function is not there compiled."""
+
+
+class _Refusal(Listener):
+    """Lets nothing be compiled."""
+
+    def on_start(self, event: Any) -> None:
+        """Stop numba, which tells of a function once it has not found it compiled."""
+        raise MustCompileError(str(event.data))
+
+    def on_end(self, event: Any) -> None:
+        """Nothing was begun."""
+
+
+@contextlib.contextmanager
+def without_compiling() -> Iterator[None]:
+    """Raise MustCompileError meanwhile where a function would have to be compiled.
+
+    Examples
+    --------
+    >>> @entry(cache=False)
+    ... def thrice(x):
+    ...     return 3 * x
+    >>> try:
+    ...     with without_compiling():
+    ...         thrice(2)
+    ... except MustCompileError:
+    ...     print("not yet;", thrice(2))
+    not yet; 6
+    """
+    with install_listener("numba:compile", _Refusal()):
+        yield
+
+
 @contextlib.contextmanager
 def watched(progress: Progress) -> Iterator[Compilation]:
     """Listen to what is compiled in this process meanwhile.

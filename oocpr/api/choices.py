@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.api.machine import KERNEL_BYTES, available_memory, whole_memory
 from oocpr.errors import UsageError
-from oocpr.ingest.budget import resident
+from oocpr.ingest.budget import resident, settled
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -170,8 +170,17 @@ def _with_io(plan: Plan, io: str, store: GraphStore, alone: bool) -> Plan:
 
 
 def process_bytes(graph: Graph) -> int:
-    """Bytes of the process before a run; what earlier runs on the graph have left is there for it."""
-    return resident() + KERNEL_BYTES - sum(whole.nbytes for whole in graph.kept.values())
+    """Bytes of the process before a run, its kernels loaded; what earlier runs kept is there for it."""
+    return resident() + KERNEL_BYTES - _kept_bytes(graph)
+
+
+def loaded_bytes(graph: Graph) -> int:
+    """Bytes of the process once a run's kernels are loaded; what earlier runs kept is there for it."""
+    return settled() - _kept_bytes(graph)
+
+
+def _kept_bytes(graph: Graph) -> int:
+    return sum(whole.nbytes for whole in graph.kept.values())
 
 
 def takes_tuned(asked: bool | None) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oocpr.api.choices import asked_settings, plan_run, process_bytes, takes_tuned
 from oocpr.api.graphs import Graph, as_graph, open_graph
+from oocpr.api.loading import Loading, plan_loaded
 from oocpr.api.timing import timed
 from oocpr.api.tuning import check_tuning, tune_once
 from oocpr.errors import UsageError
@@ -247,7 +250,8 @@ def pagerank(
         least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
         begun = start_vector(start, names, store.nodes, least)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
-    settings, made, planned = plan_run(
+    plan_for = partial(
+        plan_run,
         opened,
         settings,
         auto=auto,
@@ -258,9 +262,13 @@ def pagerank(
         device_memory=device_memory,
         alone=client is None,
         free=free,
-        base=process_bytes(opened),
         io=io,
     )
+    loading = Loading(0.0, 0.0)
+    if client is None and device == "cpu":
+        (settings, made, planned), loading = plan_loaded(opened, plan_for, progress)
+    else:
+        settings, made, planned = plan_for(base=process_bytes(opened))
     _LOG.info("plan of the run:\n%s", made)
     if tune:
         tune_once(planned, made, device=device.split(",")[0], kernel=kernel, progress=progress)
@@ -288,11 +296,11 @@ def pagerank(
     if trace is not None and timeline is not None:
         timeline.write(trace)
     run = report_of(
-        solution,
+        replace(solution, seconds=solution.seconds + loading.seconds),
         store,
         dangling=dangling,
         personalized=teleport is not None,
-        compile_seconds=compilation.seconds,
+        compile_seconds=compilation.seconds + loading.compiling,
         direct=made.direct,
         busy=None if timeline is None else timeline.busy(),
         predicted=made.predictions() if client is None else None,

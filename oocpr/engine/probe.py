@@ -74,9 +74,7 @@ def measure_rates(
     DamagedError
         When a tile's bytes are not what was written.
     """
-    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    unit = unit_of(store, settings.reads)
-    job = Job("", settings, plan, backend, threads, kernel=kernel, tuned=tuned, unit=unit)
+    job = _job(store, plan, settings, backend, threads, kernel=kernel, tuned=tuned)
     begun = time.perf_counter()
     worker = job.make_backend(0)
     try:
@@ -84,6 +82,22 @@ def measure_rates(
     finally:
         if isinstance(worker, Streams):
             worker.close()
+
+
+def _job(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    backend: str | Backend,
+    threads: int | None,
+    kernel: str | None = None,
+    *,
+    tuned: bool = False,
+) -> Job:
+    """Describe the run of a plan."""
+    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
+    unit = unit_of(store, settings.reads)
+    return Job("", settings, plan, backend, threads, kernel=kernel, tuned=tuned, unit=unit)
 
 
 def _measured(job: Job, store: RankedStore, worker: Backend, begun: float) -> Rates:
@@ -121,6 +135,23 @@ def _measured(job: Job, store: RankedStore, worker: Backend, begun: float) -> Ra
         ends=sample.rows / (sample.opening + sample.finishing()),
         loading=loading,
     )
+
+
+def load_compiled(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+) -> None:
+    """Call all compiled functions of a run on processors, on one tile of the graph, in this thread.
+
+    Parameters
+    ----------
+    store, plan, settings
+        As for `measure_rates`.
+    """
+    job = _job(store, plan, settings, "cpu", 1)
+    tiles = spread(plan.facts.tiles, 1)
+    _Sample(job, store, job.make_backend(0), tiles).load(on_device=False, kept=plan.decoded)
 
 
 def measure_whole(store: RankedStore, settings: Settings, threads: int | None) -> tuple[Forecast, int]:
