@@ -3,6 +3,10 @@
 Compiled code is kept beside the source, or under NUMBA_CACHE_DIR, so a function is compiled once a machine.
 What no caller needs is left out, for the first run waits for all of it: compiled code calls other compiled
 code without the wrappers that take Python's objects apart, which take about a third of the time.
+
+Processes may compile side by side. Numba numbers the files of a function's versions, and two processes that
+add different versions at once give both the same number, so that later one is loaded for the other. Here
+each file has a name of its own; the worst that is lost is an entry of the index, and one more compilation.
 """
 
 # Numba carries no types.
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
+from secrets import randbits
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -48,7 +53,7 @@ def entry(**options: Any) -> Any:
     >>> twice(21)
     42
     """
-    return njit(**{**_KEPT, **options})
+    return _compiled(_KEPT | options)
 
 
 def inner(**options: Any) -> Any:
@@ -70,7 +75,20 @@ def inner(**options: Any) -> Any:
     >>> quarter(3.0)
     0.75
     """
-    return njit(**{**_KEPT, **_UNWRAPPED, **options})
+    return _compiled(_KEPT | _UNWRAPPED | options)
+
+
+def _compiled(options: dict[str, Any]) -> Any:
+    def decorate(function: Any) -> Any:
+        dispatcher = njit(**options)(function)
+        # A function that is not kept has no files, and with NUMBA_DISABLE_JIT it is a plain one.
+        files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+        if files is not None:
+            numbered = files._data_name
+            files._data_name = lambda _: numbered(randbits(64))
+        return dispatcher
+
+    return decorate
 
 
 class Compilation(Listener):

@@ -8,13 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Processes that test side by side keep their compiled functions apart: when two add different versions
-# of one function to a folder at once, one version can end up under the name of the other.
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER")
-if _WORKER:
-    _KEPT = os.environ.get("NUMBA_CACHE_DIR") or str(Path(__file__).parents[1] / ".pytest_cache" / "numba")
-    os.environ["NUMBA_CACHE_DIR"] = str(Path(_KEPT) / _WORKER)
-
 # What somebody has tuned on this machine is no part of what is tested.
 os.environ["OOCPR_TUNE"] = "off"
 

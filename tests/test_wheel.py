@@ -63,7 +63,7 @@ def test_wheel_works_where_it_is_installed(wheel: Path, tmp_path: Path, data: Pa
     python, oocpr = (str(tmp_path / "venv" / "bin" / name) for name in ("python", "oocpr"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    run([python, "-m", "pip", "install", "--quiet", str(wheel)], elsewhere)
+    run([python, "-m", "pip", "install", "--quiet", "--no-compile", str(wheel)], elsewhere)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     said, where = run(
         [python, "-c", "import oocpr; print(oocpr.__version__, oocpr.__file__)"], elsewhere

@@ -57,9 +57,9 @@ def table_of(rows, node_kind):
     return pa.table({**columns, "node": nodes})
 
 
-def read_by_zarr_alone(path, name):
+def read_by_zarr_alone(attributes, name):
     """Values of all rows, as the format describes them."""
-    group = zarr.open_group(path, mode="r")[f"attributes/{name}"]
+    group = attributes[name]
     if "offsets" in group:
         ends, text = group["offsets"][:].tolist(), group["utf8"][:].tobytes()
         return [text[lo:hi].decode() for lo, hi in itertools.pairwise(ends)]
@@ -73,12 +73,12 @@ def read_by_zarr_alone(path, name):
 
 
 def check(path, rows, called):
-    store = open_store(path)
+    store, by_zarr = open_store(path), zarr.open_group(path, mode="r")["attributes"]
     for name in KINDS:
         lacking = "" if name == "title" else None
         wanted = [rows.get(node, {}).get(name) for node in called]
         wanted = [lacking if value is None else value for value in wanted]
-        assert read_by_zarr_alone(path, name) == wanted
+        assert read_by_zarr_alone(by_zarr, name) == wanted
         assert store.node_attributes.take(name, np.arange(len(called))[::-1]) == wanted[::-1]
 
 

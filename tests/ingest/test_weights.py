@@ -1,5 +1,6 @@
 import os
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -146,8 +147,17 @@ def test_any_graph_has_the_weights_of_plain_python_and_the_same_bytes_however_it
     assert facts.dangling == np.count_nonzero(sums == 0)
 
 
-@pytest.mark.parametrize("duplicates", ["merge", "sum", "count"])
-@pytest.mark.parametrize("order", ["keep", "degree", "bfs", "auto"])
+@pytest.mark.parametrize(
+    ("duplicates", "order"),
+    [
+        *(("sum", order) for order in ("keep", "degree", "bfs", "auto")),
+        *product(("merge", "count"), ("keep", "auto")),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in product(("merge", "count"), ("degree", "bfs"))
+        ),
+    ],
+)
 def test_a_larger_graph_is_the_matrix_of_scipy(tmp_path, arrays, contents, cores, duplicates, order):
     rng = np.random.default_rng(5)
     nodes, edges = 3000, 120_000

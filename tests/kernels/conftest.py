@@ -24,6 +24,18 @@ HOSTS = {
 }
 
 
+# Whole runs, so in two of the host's four ways only, and in one of them as a rule.
+RUNS = pytest.mark.parametrize(
+    "device",
+    [
+        "host",
+        pytest.param("wide-reverse", marks=pytest.mark.slow),
+        pytest.param("cuda", marks=pytest.mark.device),
+    ],
+    indirect=True,
+)
+
+
 @cache
 def _device(name: str, folder: Path) -> Device:
     return CudaDevice() if name == "cuda" else HostDevice(folder, **HOSTS[name])
@@ -35,7 +47,17 @@ def shim_folder(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.cache.mkdir("kernels-sanitized" if SANITIZE else "kernels")
 
 
-@pytest.fixture(scope="session", params=[*HOSTS, pytest.param("cuda", marks=pytest.mark.device)])
+@pytest.fixture(
+    scope="session",
+    params=[
+        "host",
+        "reverse",
+        # Both orders of threads and both widths of warps come without it.
+        pytest.param("wide", marks=pytest.mark.slow),
+        "wide-reverse",
+        pytest.param("cuda", marks=pytest.mark.device),
+    ],
+)
 def device(request: pytest.FixtureRequest, shim_folder: Path) -> Device:
     """A device: the host in both orders, for warps of 32 and of 64 lanes, and a real one."""
     return _device(request.param, shim_folder)

@@ -19,7 +19,7 @@ from oocpr.store.packing import encode_tile
 
 from ..engine.digraphs import Digraph, exact_ranks, random_digraph
 from ..engine.running import TILED, Passed, Stored, passes, plan_of, rank
-from .conftest import HOSTS
+from .conftest import HOSTS, RUNS
 from .shim.host import HostDevice
 
 if TYPE_CHECKING:
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.base import Backend
     from oocpr.engine.backends.cuda_compile import Device
     from oocpr.store.graph import GraphStore
-
-# Whole runs, so in two of the host's four ways only, and in one of them as a rule.
-RUNS = pytest.mark.parametrize(
-    "device",
-    [
-        "host",
-        pytest.param("wide-reverse", marks=pytest.mark.slow),
-        pytest.param("cuda", marks=pytest.mark.device),
-    ],
-    indirect=True,
-)
 
 
 def first_passes(

@@ -99,7 +99,8 @@ def run(store: GraphStore, plan: Plan, chosen: Settings, devices: list[Device], 
     ids=["mixed", "residual", "bits8", "power"],
 )
 def test_several_devices_have_the_bits_of_one(devices: list[Device], how: dict[str, Any]) -> None:
-    chosen = Settings(**how)
+    # Every pass exchanges and reduces alike, and each takes the host long.
+    chosen = Settings(**how, tol=1e-6)
     exact = exact_ranks(GRAPH, 0.85)
     with Stored(GRAPH, 300) as store:
         for count in range(2, len(devices) + 1):

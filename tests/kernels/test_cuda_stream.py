@@ -26,7 +26,7 @@ from oocpr.store.packing import encode_tile
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored
-from .test_cuda_backend import RUNS
+from .conftest import RUNS
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
@@ -266,6 +266,7 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
             short.validate()
 
 
+@RUNS
 @pytest.mark.parametrize("method", ["mixed", "residual"])
 def test_a_probe_measures_the_tiles_that_a_plan_has_on_a_device(device: Device, method: str) -> None:
     chosen = Settings(method=method)

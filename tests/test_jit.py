@@ -1,0 +1,60 @@
+"""Compiled functions are kept so that processes may compile side by side."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+SOURCE = """
+from oocpr.jit import entry
+
+@entry()
+def half(x):
+    return x / 2
+"""
+
+
+def loaded(path: Path) -> Any:
+    """The function anew, as another process has it."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.half
+
+
+def test_versions_that_two_processes_compile_at_once_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "halves.py"
+    path.write_text(SOURCE)
+    one, two = loaded(path), loaded(path)
+    files = one._cache._cache_file
+    save_data = files._save_data
+
+    def overtaken(name: str, data: Any) -> None:
+        assert two(3.5) == 1.75
+        save_data(name, data)
+
+    # Both read an index that is empty yet; the second then writes all of its own before the first is done.
+    monkeypatch.setattr(two._cache._cache_file, "_load_index", dict)
+    monkeypatch.setattr(files, "_save_data", overtaken)
+    assert one(3) == 1.5
+    assert loaded(path)(3.5) == 1.75
+    assert loaded(path)(3) == 1.5
+
+
+def test_what_one_process_compiles_another_loads(tmp_path: Path) -> None:
+    path = tmp_path / "halves.py"
+    path.write_text(SOURCE)
+    for argument in (3, 3.0):
+        for compiled in (1, 0):
+            function = loaded(path)
+            assert function(argument) == 1.5
+            assert sum(function.stats.cache_misses.values()) == compiled
