@@ -87,9 +87,8 @@ def plan(
     names = names_of(opened.store)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
     # The probe's own memory is none of the run's.
-    base = process_bytes(opened)
-    del names
-    settings, made, planned = plan_run(
+    plan_for = partial(
+        plan_run,
         opened,
         settings,
         auto=auto,
@@ -98,12 +97,18 @@ def plan(
         personalized=personalized,
         device=device,
         device_memory=device_memory,
-        base=base,
         io=io,
     )
+    loading = Loading(0.0, 0.0)
+    if device == "cpu":
+        (settings, made, planned), loading = plan_loaded(opened, plan_for, silent)
+    else:
+        settings, made, planned = plan_for(base=process_bytes(opened))
+    del names
     if not made.fits:
         return made
-    return timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=None)
+    made = timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=None)
+    return made.loaded(loading.seconds - loading.compiling)
 
 
 def pagerank(

@@ -39,6 +39,9 @@ SECONDS = 0.25
 SAMPLED = 8
 """Tiles that are measured, of a store that has more."""
 
+PASSING_EDGES = 2**25
+"""Edges that are measured of tiles that pass by, if so many tiles have fewer: a round waits for its first."""
+
 DEVICE_SAMPLED = 4
 """The same for a CUDA device, whose tiles are made of several stored ones."""
 
@@ -122,6 +125,8 @@ def _measured(job: Job, store: RankedStore, worker: Backend, begun: float) -> Ra
         sample = None
         # To a device they come from pinned memory, or else at the rate of the store.
         in_host = 0 if device is None else device.in_host
+        if device is None:
+            most = max(most, PASSING_EDGES // plan.facts.tile_edges)
         sample = _Sample(job, store, worker, spread(tiles, min(most, in_host or most)))
         passing = sample.measure(on_device=False, kept=in_host > 0)
     assert sample is not None, "a tile stays or passes"

@@ -132,6 +132,12 @@ class Plan:
             made = replace(made, each=(1 + COMPONENT_SWEEPS) * made.each)
         return replace(self, forecast=made)
 
+    def loaded(self, seconds: float) -> Plan:
+        """Return the plan with the time in which a new process loads what was loaded before it was timed."""
+        if self.forecast is None:
+            return self
+        return replace(self, forecast=replace(self.forecast, loading=self.forecast.loading + seconds))
+
     def predictions(self) -> dict[str, float]:
         """What a run's report shows beside what was found, by the same names.
 
@@ -321,7 +327,9 @@ def make_plan(
     cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
     left = memory - needed.total - cached * facts.most_tile_bytes
     decoded = cached == facts.tiles and _decoded(facts, chosen) <= left
-    passes = predicted_passes(damping, tol, method, facts.local_share)
+    # What neither proposes nor remembers is pushed as it is.
+    like = "residual" if mixed and not proposals and not remembered else method
+    passes = predicted_passes(damping, tol, like, facts.local_share)
     return Plan(
         facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes,
         proposals,

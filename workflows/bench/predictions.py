@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("stores", type=Path, nargs="+", help="graphs, imported")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--device-memory", nargs="*", default=[], help="budgets to stream within, with cuda")
+    parser.add_argument("--memory", nargs="*", default=[], help="budgets to read within from the disk")
     parser.add_argument("--methods", nargs="*", default=["auto", "mixed"])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--out", type=Path, required=True)
@@ -115,6 +116,7 @@ def main() -> None:
             if chosen.device == "cpu" and method != "auto":
                 ways[LEAST] = how | {"memory": least_memory(path, how)}
             ways |= {size: how | {"device_memory": size} for size in chosen.device_memory}
+            ways |= {size: how | {"memory": size, "io": "direct"} for size in chosen.memory}
             if method == "auto" and python(PLAN, path, how)["method"] == "mixed" in chosen.methods:
                 continue
             for name, way in ways.items():
