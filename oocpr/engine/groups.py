@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import tasks
-from oocpr.engine.backends.cuda_group import new_key
+from oocpr.engine.backends.cuda_link import new_key
 from oocpr.engine.exchange import forget
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import Block
+    from oocpr.sources.places import AnyPath
 
 SOURCES = ("src", "source", "from", "tail", "u")
 TARGETS = ("dst", "target", "to", "head", "v")

@@ -12,16 +12,14 @@ from oocpr.sources.lines import BLOCK_BYTES, LineReader
 from oocpr.sources.places import place_of, stamp
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block, Labels, NameBlock, Names
-    from oocpr.sources.places import Place
+    from oocpr.sources.places import AnyPath, Place
 
-    AnyPath = str | os.PathLike[str] | Place
     AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
 
 

@@ -16,9 +16,8 @@ from oocpr.sources.lines import LineReader
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.compressed import ByteStream as Stream
-    from oocpr.sources.places import Place
+    from oocpr.sources.places import AnyPath, Place
 
 _CHUNK_BYTES = 1 << 20
 _ROOM = 1 << 12

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import Block
+    from oocpr.sources.places import AnyPath
 
 _LARGEST = 2**63
 

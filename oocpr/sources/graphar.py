@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from oocpr.sources.base import AnyPath
-    from oocpr.sources.places import Place
+    from oocpr.sources.places import AnyPath, Place
 
 COLUMNS = ("_graphArSrcIndex", "_graphArDstIndex")
 _REMEDY = "Check that it is the archive's file NAME.edge.yml, and that all of the archive is there."

@@ -15,8 +15,8 @@ from oocpr.sources.weights import check_values
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import EdgeBlock
+    from oocpr.sources.places import AnyPath
 
 
 class SparseMatrix(BaseSource):

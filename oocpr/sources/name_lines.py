@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.errors import InputError
-    from oocpr.sources.base import AnyPath
+    from oocpr.sources.places import AnyPath
 
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH = (np.uint8(ord(c)) for c in " \t\r\n#")
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import Strings
+    from oocpr.sources.places import AnyPath
 
 NODE_COLUMNS = ("node", "id")
 RESERVED = ("node", "rank")

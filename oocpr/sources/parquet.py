@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from oocpr.sources.base import AnyPath
     from oocpr.sources.block import Block
-    from oocpr.sources.places import Place
+    from oocpr.sources.places import AnyPath, Place
 
 _BUFFER_BYTES = 1 << 20
 

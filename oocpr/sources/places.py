@@ -48,6 +48,10 @@ class Place(Protocol):
         ...
 
 
+AnyPath = str | os.PathLike[str] | Place
+"""What a source of one file is given: its path on this machine, or a place that can be opened."""
+
+
 class LocalFile:
     """A file of this machine.
 

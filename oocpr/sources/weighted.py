@@ -10,7 +10,7 @@ from oocpr.sources.weights import VALUES, check_values, column_number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from oocpr.sources.base import AnyPath
+    from oocpr.sources.places import AnyPath
 
 
 class ColumnsFile(FileSource):

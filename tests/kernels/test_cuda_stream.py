@@ -13,8 +13,9 @@ from hypothesis import given, settings
 
 from oocpr.api.choices import facts_of
 from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_arrived import ArrivalRoom, map_tile
+from oocpr.engine.backends.cuda_arrived import ArrivalRoom
 from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.cuda_map import map_tile
 from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings

@@ -7,108 +7,19 @@ overwrite what the last one has read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocpr.engine.backends.cuda_tile import Expanded, StreamArrays, device_tile, expand
-from oocpr.store.layout import GROUP, blocks_of, parse_tile
+from oocpr.store.layout import GROUP, blocks_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.cuda_map import Part, StreamMap, TileMap
     from oocpr.engine.backends.cuda_tile import DeviceTile
-    from oocpr.store.layout import Stream
 
 THREADS = 256
-
-
-class Part(NamedTuple):
-    """Where an array lies among the bytes of a tile."""
-
-    offset: int
-    items: int
-    dtype: str
-
-
-class StreamMap(NamedTuple):
-    """Where the arrays of a packed stream lie; see :class:`oocpr.store.layout.Stream`."""
-
-    size: int
-    words: Part
-    directory: Part
-    wide: Part
-    narrow: Part
-    widths: Part
-
-
-@dataclass(frozen=True)
-class TileMap:
-    """What is to be known of an encoded tile to use it on a device without its bytes at hand.
-
-    Parameters
-    ----------
-    nbytes
-        Length of the tile.
-    edges, segments, nonempty, verbatim
-        As in :class:`oocpr.store.layout.PackedTile`.
-    lengths, starts, gaps
-        Its streams.
-    ranks
-        Non-empty segments before each block of lengths.
-    """
-
-    nbytes: int
-    edges: int
-    segments: int
-    nonempty: int
-    verbatim: bool
-    lengths: StreamMap
-    starts: StreamMap
-    gaps: StreamMap
-    ranks: Part
-
-
-def map_tile(encoded: NDArray[np.uint8]) -> TileMap:
-    """Check an encoded tile and note where its parts are.
-
-    Parameters
-    ----------
-    encoded
-        uint8, shape (bytes,), beginning at a multiple of four.
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those of a tile.
-
-    Examples
-    --------
-    >>> from oocpr.store.packing import encode_tile
-    >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
-    >>> encoded = np.zeros(len(coded), np.uint8)
-    >>> encoded[:] = np.frombuffer(coded, np.uint8)
-    >>> found = map_tile(encoded)
-    >>> found.edges, found.gaps.size, found.gaps.words.offset % 16
-    (4, 4, 0)
-    """
-    packed = parse_tile(encoded)
-    origin = encoded.ctypes.data
-
-    def part(array: NDArray[Any]) -> Part:
-        return Part(array.ctypes.data - origin if array.size else 0, int(array.size), array.dtype.str)
-
-    def stream(of: Stream) -> StreamMap:
-        return StreamMap(
-            of.size, part(of.words), part(of.directory), part(of.wide), part(of.narrow), part(of.widths)
-        )
-
-    return TileMap(
-        int(encoded.size), packed.edges, packed.segments, packed.nonempty, packed.verbatim,
-        stream(packed.lengths), stream(packed.starts), stream(packed.gaps), part(packed.ranks),
-    )  # fmt: skip
 
 
 class ArrivalRoom:

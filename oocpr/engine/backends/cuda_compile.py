@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_group import NcclLink
+from oocpr.engine.backends.cuda_link import NcclLink
 from oocpr.engine.backends.cuda_peers import Peers
 from oocpr.engine.backends.cuda_sources import inline
 from oocpr.engine.near import cores_near
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from oocpr.engine.backends.cuda_group import Link
+    from oocpr.engine.backends.cuda_link import Link
 
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_arrived import ArrivalRoom, TileMap, map_tile
+from oocpr.engine.backends.cuda_arrived import ArrivalRoom
 from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_encode import TileEncoder
+from oocpr.engine.backends.cuda_map import TileMap, map_tile
 from oocpr.engine.backends.cuda_slab import Slab
 from oocpr.engine.backends.cuda_tile import check_columns, raise_found
 from oocpr.engine.joined import join_lengths

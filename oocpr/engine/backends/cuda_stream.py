@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_arrived import ArrivalRoom, TileMap, map_tile
+from oocpr.engine.backends.cuda_arrived import ArrivalRoom
+from oocpr.engine.backends.cuda_map import TileMap, map_tile
 from oocpr.engine.stream import PassTraffic, TileStream
 from oocpr.engine.trace import COMPUTE, COPY, DeviceTrace
 from oocpr.store.direct import aligned

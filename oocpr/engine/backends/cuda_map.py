@@ -1,0 +1,101 @@
+"""Where the parts of an encoded tile lie, so that a device can use it where it has arrived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oocpr.store.layout import parse_tile
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from oocpr.store.layout import Stream
+
+
+class Part(NamedTuple):
+    """Where an array lies among the bytes of a tile."""
+
+    offset: int
+    items: int
+    dtype: str
+
+
+class StreamMap(NamedTuple):
+    """Where the arrays of a packed stream lie; see :class:`oocpr.store.layout.Stream`."""
+
+    size: int
+    words: Part
+    directory: Part
+    wide: Part
+    narrow: Part
+    widths: Part
+
+
+@dataclass(frozen=True)
+class TileMap:
+    """What is to be known of an encoded tile to use it on a device without its bytes at hand.
+
+    Parameters
+    ----------
+    nbytes
+        Length of the tile.
+    edges, segments, nonempty, verbatim
+        As in :class:`oocpr.store.layout.PackedTile`.
+    lengths, starts, gaps
+        Its streams.
+    ranks
+        Non-empty segments before each block of lengths.
+    """
+
+    nbytes: int
+    edges: int
+    segments: int
+    nonempty: int
+    verbatim: bool
+    lengths: StreamMap
+    starts: StreamMap
+    gaps: StreamMap
+    ranks: Part
+
+
+def map_tile(encoded: NDArray[np.uint8]) -> TileMap:
+    """Check an encoded tile and note where its parts are.
+
+    Parameters
+    ----------
+    encoded
+        uint8, shape (bytes,), beginning at a multiple of four.
+
+    Raises
+    ------
+    DamagedError
+        If the bytes are not those of a tile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from oocpr.store.packing import encode_tile
+    >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
+    >>> encoded = np.zeros(len(coded), np.uint8)
+    >>> encoded[:] = np.frombuffer(coded, np.uint8)
+    >>> found = map_tile(encoded)
+    >>> found.edges, found.gaps.size, found.gaps.words.offset % 16
+    (4, 4, 0)
+    """
+    packed = parse_tile(encoded)
+    origin = encoded.ctypes.data
+
+    def part(array: NDArray[Any]) -> Part:
+        return Part(array.ctypes.data - origin if array.size else 0, int(array.size), array.dtype.str)
+
+    def stream(of: Stream) -> StreamMap:
+        return StreamMap(
+            of.size, part(of.words), part(of.directory), part(of.wide), part(of.narrow), part(of.widths)
+        )
+
+    return TileMap(
+        int(encoded.size), packed.edges, packed.segments, packed.nonempty, packed.verbatim,
+        stream(packed.lengths), stream(packed.starts), stream(packed.gaps), part(packed.ranks),
+    )  # fmt: skip
