@@ -81,8 +81,8 @@ def plan_on_several_devices(
     """Plan a run on several devices, one stripe on each; returns the graph in the tiles that it takes, too.
 
     A graph of fewer tiles than devices takes as many of them, the first, as it has tiles. Stored tiles are
-    joined within the stripes. Tiles that stay take their time by their edges, so each stripe has as many;
-    those that stream take it by their bytes.
+    joined within the stripes. Tiles that stay take their time by their edges and rows, those that stream by
+    their bytes, and stripes have as much of it as each other.
 
     Parameters
     ----------
@@ -97,16 +97,16 @@ def plan_on_several_devices(
         Whether these are the caller's word.
     """
     from oocpr.plan.joining import SHARED_EDGES
-    from oocpr.plan.on_devices import even_cuts, plan_on_devices
-    from oocpr.plan.tiling import stripe_tiles, weighed_stripes
+    from oocpr.plan.on_devices import even_cuts, plan_on_devices, stay_weights
+    from oocpr.plan.tiling import weighed_stripes
 
     given = given[: facts.tiles]
-    even = stripe_tiles(facts.tiles, len(given))
+    staying = weighed_stripes(stay_weights(store.tile_rows, facts.tile_edges), len(given))
     sizes = store.encoded.sizes()
-    weighed = even if sizes is None else weighed_stripes(sizes, len(given))
+    passing = staying if sizes is None else weighed_stripes(sizes, len(given))
 
     def planned(size: TileSize) -> Planned:
-        tiled, stripes = Tiled(facts, store), even if size.stays else weighed
+        tiled, stripes = Tiled(facts, store), staying if size.stays else passing
         if size.edges is not None:
             there = [(first, device) for (first, _), device in zip(stripes, devices, strict=False)]
             cuts, stripes = even_cuts(stripes, facts.tile_edges, size.edges)

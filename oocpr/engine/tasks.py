@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
 from oocpr.engine.backends.base import Streams
-from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.exchange import exchange
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.stream import TileStream

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 COMPUTE, COPY, READ = "compute", "copy to the device", "read"
 
@@ -132,23 +132,35 @@ class DeviceTrace:
     def __init__(self, device: Device, trace: Trace) -> None:
         self._device = device
         self._trace = trace
-        self._waiting: list[tuple[str, str, Any, Any, int]] = []
+        self._waiting: deque[tuple[str, str, Any, Any, int]] = deque()
+        self._spare: list[Any] = []
         device.synchronize()
         self._origin, self._zero = time.perf_counter(), device.moment()
 
     @contextmanager
     def span(self, track: str, name: str, nbytes: int = 0) -> Iterator[None]:
         """Add the time that the device takes for what the block launches or, on track COPY, sends."""
-        begin = self._device.moment(beside=track == COPY)
+        # Moments are made slowly, so those that have passed serve again.
+        while self._waiting and self._device.passed(self._waiting[0][3]):
+            self._take_over()
+        begin = self._moment(track)
         yield
-        self._waiting.append((track, name, begin, self._device.moment(beside=track == COPY), nbytes))
+        self._waiting.append((track, name, begin, self._moment(track), nbytes))
 
     def finish(self) -> None:
         """Take over what was measured; the device has done all of it."""
-        for track, name, begin, end, nbytes in self._waiting:
-            first, last = (self._origin + self._device.between(self._zero, moment) for moment in (begin, end))
-            self._trace.add(track, name, first, last, nbytes)
-        self._waiting.clear()
+        while self._waiting:
+            self._take_over()
+
+    def _moment(self, track: str) -> Any:
+        again = self._spare.pop() if self._spare else None
+        return self._device.moment(beside=track == COPY, again=again)
+
+    def _take_over(self) -> None:
+        track, name, begin, end, nbytes = self._waiting.popleft()
+        first, last = (self._origin + self._device.between(self._zero, moment) for moment in (begin, end))
+        self._trace.add(track, name, first, last, nbytes)
+        self._spare += (begin, end)
 
 
 def _covered(spans: list[Span]) -> float:

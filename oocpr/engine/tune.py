@@ -10,10 +10,10 @@ import numpy as np
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_baselines import Gather
 from oocpr.engine.backends.cuda_candidates import SPACES, Case, sample
-from oocpr.engine.backends.cuda_compile import send
 from oocpr.engine.backends.cuda_kept import Kept, class_of
 from oocpr.engine.backends.cuda_kernels import parse_kernel
 from oocpr.engine.backends.cuda_tuning import BalancedTiles, BinnedTiles, Tiles, Tuning, tune
+from oocpr.engine.backends.device import send
 from oocpr.engine.reads import narrow
 from oocpr.errors import UsageError
 from oocpr.progress import silent
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from oocpr.engine.backends.cuda import CudaTile
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
     from oocpr.engine.ranked import RankedStore
     from oocpr.plan.plan import GraphFacts
     from oocpr.progress import Progress

@@ -13,7 +13,7 @@ import numpy as np
 
 from oocpr.api.choices import facts_of
 from oocpr.engine import method, tasks
-from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.exchange import forget
 from oocpr.engine.reads import widen
 from oocpr.engine.run import solve

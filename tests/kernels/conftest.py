@@ -14,7 +14,7 @@ from .shim.host import SANITIZE, HostDevice
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 HOSTS = {
     "host": {"warp": 32},

@@ -11,7 +11,7 @@ from oocpr.engine.backends.cuda_baselines import PADDING, Matrix
 from oocpr.engine.reads import READS, narrow, widen
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 
 def rows_of(name: str) -> scipy.sparse.csr_array:

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from oocpr.engine.backends.cuda_baselines import BASELINES, Binned, Chunked, Cut, Gather, RowLanes, Sell
-from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_product import EVERYTHING
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.reads import READS, narrow
 
 from .matrices import NAMES, exact_numbers, matrix_on, rows_of
 
 if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_baselines import Product
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_product import Window
+    from oocpr.engine.backends.device import Device
 
 NARROW = [name for name, baseline in BASELINES.items() if not baseline.divides]
 

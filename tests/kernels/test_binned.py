@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.backends.cuda_baselines import PADDING, Binned, Cut, Gather, Matrix
-from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.reads import READS, narrow, widen
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 NODES = 5000
 

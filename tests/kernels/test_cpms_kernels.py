@@ -9,14 +9,14 @@ import pytest
 import scipy.sparse
 
 from oocpr.engine.backends.cuda_baselines import Matrix
-from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_cpms import SegmentedVector, cpms_pagerank
+from oocpr.engine.backends.device import fetch
 from oocpr.sources import open_source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 
 def cut(values: np.ndarray, bits: int) -> np.ndarray:

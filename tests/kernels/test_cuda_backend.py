@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oocpr.engine.backends.base import Backend
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
     from oocpr.store.graph import GraphStore
 
 

@@ -30,7 +30,7 @@ from .shim.host import HostDevice
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from oocpr.api.choices import facts_of
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom
-from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_map import map_tile
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
@@ -31,7 +31,7 @@ from .conftest import RUNS
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore

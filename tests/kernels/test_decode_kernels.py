@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_tile import HUBS, check_columns, place_tile, raise_faults
+from oocpr.engine.backends.device import fetch
 from oocpr.errors import DamagedError
 from oocpr.store.layout import parse_tile
 from oocpr.store.packing import encode_tile
@@ -17,7 +17,7 @@ from oocpr.store.packing import encode_tile
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 ODD = {
     "no segment": ([], []),

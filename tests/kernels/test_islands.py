@@ -9,16 +9,16 @@ import pytest
 
 from oocpr.engine.backends.base import StripeSpec, SweepStep
 from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.engine.backends.cuda_islands import MOST_ROWS, SLICE, SLICES, THREADS, find_islands, sweep_islands
 from oocpr.engine.backends.cuda_vectors import TileRows
+from oocpr.engine.backends.device import fetch, send
 from oocpr.engine.reads import narrow, widen
 
 from .tiles import placed
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_islands import Islands
+    from oocpr.engine.backends.device import Device
 
 FIRST, BEHIND = 40, 300
 """Nodes before the tile's rows and behind them."""

@@ -22,7 +22,7 @@ from ..engine.running import Stored
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
     from oocpr.store.graph import GraphStore
 
 

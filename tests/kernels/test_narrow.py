@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.reads import READS, narrow, widen
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 PROBE = """#include "narrow.cuh"
 extern "C" __global__ void store(const double* values, READS::Stored* stored, double scale, u64 count) {

@@ -21,7 +21,7 @@ from .tiles import random_tile, tiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 
 def check(device: Device, columns: np.ndarray, lengths: np.ndarray) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from oocpr.engine.backends.cuda_baselines import Gather
 from oocpr.engine.backends.cuda_candidates import SPACES, Case
-from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_product import (
     EVERYTHING,
     FORMATS,
@@ -23,6 +22,7 @@ from oocpr.engine.backends.cuda_product import (
     shape_for,
 )
 from oocpr.engine.backends.cuda_tile import check_columns, place_tile
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.reads import READS, narrow, widen
 from oocpr.errors import DamagedError
 from oocpr.store.layout import parse_tile
@@ -35,8 +35,8 @@ from .tiles import placed, random_tile, tiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_product import Window
+    from oocpr.engine.backends.device import Device
 
 NODES = 40_000
 

@@ -11,7 +11,7 @@ from oocpr.engine.backends.cuda_topk import largest_on
 from oocpr.result.topk import largest
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 RNG = np.random.default_rng(2)
 VECTORS = {

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oocpr.engine.backends.cuda_candidates import Tunable
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_tuning import Calls, Tiles
+    from oocpr.engine.backends.device import Device
 
 NODES = 3000
 

@@ -12,8 +12,8 @@ from oocpr.store.layout import parse_tile
 from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.backends.device import Device
 
 
 @st.composite

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device import STAGED_NUMBERS
 from oocpr.plan.on_device import plan_on_device
-from oocpr.plan.on_devices import even_cuts, plan_on_devices
+from oocpr.plan.on_devices import ROW_EDGES, even_cuts, plan_on_devices, stay_weights
 from oocpr.plan.plan import GraphFacts, Plan
 from oocpr.plan.tiling import stripe_tiles, weighed_stripes
 
@@ -139,3 +139,15 @@ def test_one_device_is_planned_as_it_is_without_others():
     alone = plan_on_device(FACTS, memory=PLENTY, base=BASE, device_memory=10**8, **HOW)
     assert several.devices == alone.devices
     assert several.stripes == alone.stripes
+
+
+@given(st.lists(st.integers(1, 10**5), min_size=4, max_size=60), st.integers(2, 4))
+def test_stripes_that_stay_have_as_much_to_do_as_each_other(rows, stripes):
+    tile_rows = np.cumsum([0, *rows])
+    weights = stay_weights(tile_rows, 2**20)
+    # Of two tiles of as many edges, the one of more rows takes longer.
+    assert (np.argsort(weights, kind="stable") == np.argsort(rows, kind="stable")).all()
+    assert weights.sum() == len(rows) * 2**20 + ROW_EDGES * tile_rows[-1]
+    cuts = weighed_stripes(weights, stripes)
+    loads = [weights[first:last].sum() for first, last in cuts]
+    assert max(loads) - weights.sum() / stripes <= weights.max()

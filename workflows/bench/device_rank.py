@@ -15,10 +15,8 @@ import json
 import os
 import traceback
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
+from device_tiles import encoded_tiles, local_share
 
 from oocpr.engine import method
 from oocpr.engine.backends import cuda
@@ -39,7 +38,6 @@ from oocpr.engine.stripe import Stripe
 from oocpr.plan.joining import JOINED_EDGES
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES
 from oocpr.plan.sweeps import sweeps_for
-from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,9 +45,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.cuda import CudaBackend
-
-STORED_EDGES = 1 << 20
-"""Edges of the tiles of a store, which know the share of edges inside them."""
 
 VECTORS = ("publish", "load_pushes", "update", "settle", "propose")
 PARTS: dict[str, Any] = {
@@ -334,37 +329,6 @@ class Bench:
             "runs": len(runs),
             "same bits": same,
         }
-
-
-def encoded_tiles(
-    graph: graphs.DeviceGraph, tile_edges: int, threads: int, encode_one: Any = encode_tile
-) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Tiles as a store has them, or coded in another way, and their first owned rows."""
-    offsets, columns = cp.asnumpy(graph.offsets), cp.asnumpy(graph.columns)
-    begins = np.arange(0, graph.edges, tile_edges)
-    owners = np.searchsorted(offsets, begins, side="right") - 1
-    owners[0] = 0
-    tile_rows = np.append(owners, graph.nodes).astype(np.int64)
-
-    def encode(t: int) -> bytes:
-        lo, hi = int(begins[t]), min(int(begins[t]) + tile_edges, graph.edges)
-        ends = np.append(offsets, graph.edges)[tile_rows[t] : tile_rows[t + 1] + 2]
-        return bytes(encode_one(columns[lo:hi], np.diff(np.clip(ends, lo, hi))))
-
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(encode, range(len(begins)))), tile_rows
-
-
-def local_share(graph: graphs.DeviceGraph, tile_edges: int = STORED_EDGES) -> float:
-    """Share of the edges that begin and end inside a tile, for tiles as a store has them."""
-    first_edges = cp.arange(0, graph.edges, tile_edges)
-    first_rows = cp.searchsorted(graph.offsets, first_edges, side="right") - 1
-    bounds = [*first_rows.tolist(), graph.nodes]
-    inside = 0
-    for t, (first, last) in enumerate(pairwise(bounds)):
-        columns = graph.columns[t * tile_edges : (t + 1) * tile_edges]
-        inside += int(((columns >= first) & (columns < last)).sum())
-    return inside / graph.edges
 
 
 def main() -> None:

@@ -19,13 +19,14 @@ from itertools import pairwise
 from pathlib import Path
 from threading import Barrier
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
-from device_rank import Bench, encoded_tiles, local_share
+from device_rank import Bench
 from device_stream import Coded
+from device_tiles import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 
 from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.job import chosen_device
@@ -33,10 +34,10 @@ from oocpr.engine.near import stay_near
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
-from oocpr.plan.joining import STREAMED_EDGES
-from oocpr.plan.on_devices import plan_on_devices
+from oocpr.plan.joining import JOINED_EDGES, SHARED_EDGES
+from oocpr.plan.on_devices import even_cuts, plan_on_devices, stay_weights
 from oocpr.plan.plan import GraphFacts
-from oocpr.plan.tiling import stripe_tiles, weighed_stripes
+from oocpr.plan.tiling import weighed_stripes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from oocpr.plan.plan import Plan
 
 PLENTY = 1 << 60
+RUNS = 3
 PIECE = 64 << 20
 """Bytes that the rate of a link is measured with at once: about those of a tile."""
 
@@ -120,36 +122,59 @@ def peer_rate(source: CudaDevice, target: CudaDevice, nbytes: int = 256 << 20, t
     return rate
 
 
-def stored(scale: int, tile_edges: int, threads: int) -> tuple[InMemory, GraphFacts]:
-    """Make R-MAT by out-degree, encoded in tiles in memory, and what a plan has to know of it."""
-    made = graphs.makers([scale], 0, [])[f"rmat{scale} by degree"]
-    graph = graphs.rows_of("rmat", *made())
-    share = local_share(graph)
-    coded, tile_rows = encoded_tiles(graph, tile_edges, threads)
+@dataclass
+class Made:
+    """A graph on a device, and how large its tiles are as a store has them."""
+
+    graph: graphs.DeviceGraph
+    degree: NDArray[np.uint32]
+    share: float
+    sizes: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    def taken(self, devices: int, joined: int, threads: int, *, stays: bool) -> Taken:
+        """Give it in the tiles that so many devices take: stored ones of each stripe, joined."""
+        weights = stay_weights(self.rows, STORED_EDGES) if stays else self.sizes
+        cuts, stripes = even_cuts(weighed_stripes(weights, devices), STORED_EDGES, joined)
+        begins = STORED_EDGES * np.array(cuts[:-1], np.int64)
+        coded, tile_rows = tiles_cut_at(self.graph, begins, threads)
+        facts = GraphFacts(
+            nodes=self.graph.nodes,
+            edges=self.graph.edges,
+            tiles=len(coded),
+            tile_edges=STORED_EDGES * int(np.diff(cuts).max()),
+            column_bytes=sum(map(len, coded)),
+            most_tile_bytes=max(map(len, coded)),
+            most_tile_rows=int(np.diff(tile_rows).max()),
+            local_share=self.share,
+        )
+        return Taken(InMemory(tile_rows, Coded(coded), self.degree), facts, stripes)
+
+
+class Taken(NamedTuple):
+    """A graph in the tiles that devices take, and the stripe of each."""
+
+    store: InMemory
+    facts: GraphFacts
+    stripes: tuple[tuple[int, int], ...]
+
+
+def made(scale: int, threads: int) -> Made:
+    """Make R-MAT by out-degree."""
+    graph = graphs.rows_of("rmat", *graphs.makers([scale], 0, [])[f"rmat{scale} by degree"]())
+    coded, rows = encoded_tiles(graph, STORED_EDGES, threads)
     degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
-    facts = GraphFacts(
-        nodes=graph.nodes,
-        edges=graph.edges,
-        tiles=len(coded),
-        tile_edges=tile_edges,
-        column_bytes=sum(map(len, coded)),
-        most_tile_bytes=max(map(len, coded)),
-        most_tile_rows=int(np.diff(tile_rows).max()),
-        local_share=share,
-    )
-    return InMemory(tile_rows, Coded(coded), degree), facts
+    return Made(graph, degree, local_share(graph), np.array([len(tile) for tile in coded]), rows)
 
 
-def planned(store: InMemory, facts: GraphFacts, settings: Settings, devices: int, *, stays: bool) -> Plan:
+def planned(taken: Taken, settings: Settings, *, stays: bool) -> Plan:
     """Plan with all tiles on the devices, or with none there and all in pinned memory."""
-    sizes = np.array([len(tile) for tile in store.encoded.tiles])
-    stripes = stripe_tiles(facts.tiles, devices) if stays else weighed_stripes(sizes, devices)
 
     def plan(given: list[int]) -> Plan:
         return plan_on_devices(
-            facts,
-            store.tile_rows,
-            stripes,
+            taken.facts,
+            taken.store.tile_rows,
+            taken.stripes,
             given,
             memory=PLENTY,
             base=0,
@@ -162,7 +187,7 @@ def planned(store: InMemory, facts: GraphFacts, settings: Settings, devices: int
             personalized=False,
         )
 
-    most = plan([PLENTY] * devices)
+    most = plan([PLENTY] * len(taken.stripes))
     return most if stays else plan([tiers.need.total for tiers in most.devices])
 
 
@@ -220,22 +245,28 @@ def measure_peers(bench: Bench, devices: list[CudaDevice]) -> None:
 def measure_runs(
     bench: Bench,
     name: str,
-    store: InMemory,
-    facts: GraphFacts,
+    taken: Taken,
     names: list[str],
     links: dict[str, float],
+    trace_file: Path,
     *,
     stays: bool,
 ) -> None:
     """Runs on all devices and on the first, with the same stripes."""
-    settings = Settings()
-    plan = planned(store, facts, settings, len(names), stays=stays)
+    settings, store, facts = Settings(), taken.store, taken.facts
+    plan = planned(taken, settings, stays=stays)
     where = "tiles on the devices" if stays else "streamed"
     streamed = 0 if stays else facts.column_bytes
+    bench.note(name, f"{where}: tiles, B/edge", [facts.tiles, facts.column_bytes / facts.edges])
+    sizes = [
+        sum(map(len, store.encoded.tiles[first:last])) * len(names) / facts.column_bytes
+        for first, last in taken.stripes
+    ]
+    bench.note(name, f"{where}: bytes of the largest stripe over their mean", max(sizes))
     bench.note(name, f"{where}: sweeps", plan.sweeps)
     rank = partial(solve, store, plan, settings)
     every = ",".join(names)
-    several = [rank(backend=every) for _ in range(2)]
+    several = [rank(backend=every) for _ in range(RUNS)]
     for turn, solution in enumerate(several):
         cell = figures(solution, facts, streamed, links.get("all", float("nan")))
         bench.note(name, f"{where}, {len(names)} devices, run {turn}", cell)
@@ -248,7 +279,9 @@ def measure_runs(
     trace = Trace()
     traced = rank(backend=every, trace=trace)
     later = sum(record.seconds for record in traced.history[1:])
+    bench.note(name, f"{where}: traced, ms a pass", 1e3 * later / (traced.passes - 1))
     bench.note(name, f"{where}: busy after the first pass", busy(trace, later, len(names)))
+    trace.write(trace_file)
 
 
 def main() -> None:
@@ -258,13 +291,16 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:all", help="which, such as cuda:0,cuda:1")
     parser.add_argument("--scale", type=int, default=26, help="of R-MAT")
     parser.add_argument("--quick", action="store_true", help="R-MAT 20, in small tiles")
-    parser.add_argument("--tile-edges", type=int, default=STREAMED_EDGES[0])
+    parser.add_argument(
+        "--tile-edges", type=int, default=SHARED_EDGES[0], help="of tiles that stream, at most"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    joined = {True: JOINED_EDGES[0], False: options.tile_edges}
     if options.quick:
-        options.scale, options.tile_edges = min(options.scale, 20), STREAMED_EDGES[-1] // 2
+        options.scale, joined = min(options.scale, 20), dict.fromkeys(joined, SHARED_EDGES[-1])
     names = chosen_device(options.device, None).split(",")
-    bench = Bench(options.out, 2, options.threads, options.tile_edges)
+    bench = Bench(options.out, RUNS, options.threads, joined[False])
     bench.note("machine", "devices", names)
     links: dict[str, float] = {}
     devices = [CudaDevice(int(name.partition(":")[2])) for name in names]
@@ -274,15 +310,18 @@ def main() -> None:
 
     def runs() -> None:
         begun = perf_counter()
-        store, facts = stored(options.scale, options.tile_edges, options.threads)
+        graph = made(options.scale, options.threads)
         bench.note(name, "seconds to make", perf_counter() - begun)
-        bench.note(name, "nodes, edges, tiles", [facts.nodes, facts.edges, facts.tiles])
-        bench.note(name, "B/edge", facts.column_bytes / facts.edges)
-        cp.get_default_memory_pool().free_all_blocks()
+        bench.note(
+            name, "nodes, edges, stored tiles", [graph.graph.nodes, graph.graph.edges, len(graph.sizes)]
+        )
         for stays in (False, True):
             what = "tiles on the devices" if stays else "streamed"
+            taken = graph.taken(len(names), joined[stays], options.threads, stays=stays)
+            cp.get_default_memory_pool().free_all_blocks()
+            file = options.out.with_name(f"{options.out.stem}-{'stays' if stays else 'streamed'}-trace.json")
             work: Callable[[], object] = partial(
-                measure_runs, bench, name, store, facts, names, links, stays=stays
+                measure_runs, bench, name, taken, names, links, file, stays=stays
             )
             bench.guard(name, what, work)
             for device in devices:

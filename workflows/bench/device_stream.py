@@ -14,6 +14,7 @@ import argparse
 import os
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
-from device_rank import Bench, Peer, encoded_tiles, local_share
+from device_rank import Bench, Peer
+from device_tiles import encoded_tiles, local_share
 from plain_tiles import plain_tile
 
 from oocpr.engine import method
@@ -30,6 +32,7 @@ from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
+from oocpr.engine.trace import COPY, Trace
 from oocpr.plan.device import DEVICE_SLOTS
 from oocpr.plan.joining import STREAMED_EDGES
 from oocpr.plan.model import DEVICE_MIXING
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from plain_tiles import Encode
+
+    from oocpr.engine.backends.cuda_stream import CudaTileStream
 
 
 @dataclass
@@ -79,19 +84,33 @@ class Streamed:
         self.source = Coded(coded)
         self.bytes = sum(map(len, self.source.tiles))
         self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
+        self.tile_edges = tile_edges
+        self.stream = self.opened()
+
+    def opened(self, trace: Trace | None = None) -> CudaTileStream:
+        """Open a stream of all tiles, none of which stays on the device."""
         tiles = len(self.source.tiles)
-        self.stream = self.backend.open_stream(
+        return self.backend.open_stream(
             self.source,
             range(tiles),
-            graph.nodes,
+            self.nodes,
             on_device=frozenset(),
             in_host=frozenset(range(tiles)),
-            edges=tile_edges,
+            edges=self.tile_edges,
             segments=int(np.diff(self.tile_rows).max()) + 1,
             slots=DEVICE_SLOTS,
             readers=2,
             buffers=2,
+            trace=trace,
         )
+
+    def traced(self, settings: Settings) -> tuple[Trace, list[float]]:
+        """Timeline of a run of its own, and seconds of each pass."""
+        trace = Trace()
+        kept, self.stream = self.stream, self.opened(trace)
+        _, seconds, _ = self.rank(settings)
+        self.stream = kept
+        return trace, seconds
 
     def rank(self, settings: Settings, passes: int | None = None) -> tuple[Any, list[float], float]:
         """One run, of so many passes where that is given: ranks, seconds of each pass, and the bound."""
@@ -138,6 +157,21 @@ def link_rate(nbytes: int, repeats: int = 5) -> float:
     return best
 
 
+def copying(trace: Trace, tiles: int, seconds: list[float], link: float) -> dict[str, float]:
+    """What a timeline says of copies after the first pass, which takes the tiles to pinned memory."""
+    copies = sorted((span for span in trace.spans if span.track == COPY), key=lambda span: span.begin)[tiles:]
+    begun, ended = copies[0].begin, max(span.end for span in copies)
+    gaps = [max(0.0, after.begin - before.end) for before, after in pairwise(copies)]
+    return {
+        "ms a pass": 1e3 * float(np.median(seconds[1:])),
+        "copies": len(copies),
+        "share of the time in copies": 1 - sum(gaps) / (ended - begun),
+        "longest gap, ms": 1e3 * max(gaps),
+        "middle gap, ms": 1e3 * float(np.median(gaps)),
+        "share of the link, copies and gaps": sum(s.nbytes for s in copies) / (ended - begun) / link,
+    }
+
+
 def measure(
     bench: Bench, name: str, make: Callable[[], tuple[int, Any]], options: argparse.Namespace
 ) -> None:
@@ -179,6 +213,9 @@ def measure(
         note(f"streamed, sweeps {sweeps}{' (planned)' * (sweeps == usual)}", cell)
         if sweeps == usual:
             planned, power = cell, next(iter(needed.values()))
+    trace, seconds = there.traced(Settings(sweeps=usual, mixing=DEVICE_MIXING))
+    note("traced, as planned", copying(trace, len(there.source.tiles), seconds, link))
+    trace.write(options.out.with_name(f"{options.out.stem}-{name.replace(' ', '-')}-trace.json"))
     del there
     measure_plain(graph, options, note, planned, power, exact)
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from oocpr.engine.backends.cuda_baselines import BASELINES, Gather, Matrix
-from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_group import Group
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
 from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
@@ -28,6 +27,7 @@ from oocpr.engine.backends.cuda_vectors import (
     Vectors,
     load_pushes,
 )
+from oocpr.engine.backends.device import fetch
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import blocks_of, parse_tile
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.base import PublishStep, Pushed, StripeSpec, SweepStep, TileSums
     from oocpr.engine.backends.cuda_baselines import Cut
     from oocpr.engine.backends.cuda_baselines import Product as Baseline
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_islands import Islands
     from oocpr.engine.backends.cuda_product import Shape
     from oocpr.engine.backends.cuda_rows import RowState
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.backends.device import Device
     from oocpr.engine.stream import TileBytes
 
     Shapes = Callable[[Gather, bool], Shape | Cut | None]

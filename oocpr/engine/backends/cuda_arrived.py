@@ -15,9 +15,9 @@ from oocpr.engine.backends.cuda_tile import Expanded, StreamArrays, device_tile,
 from oocpr.store.layout import GROUP, blocks_of
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_map import Part, StreamMap, TileMap
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.backends.device import Device
 
 THREADS = 256
 

@@ -28,8 +28,8 @@ from oocpr.engine.reads import READS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from oocpr.engine.backends.cuda_compile import Device, Kernels
     from oocpr.engine.backends.cuda_product import Window
+    from oocpr.engine.backends.device import Device, Kernels
 
 BLOCK = 256
 """Threads of a block."""

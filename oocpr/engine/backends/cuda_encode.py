@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_compile import fetch, send
+from oocpr.engine.backends.device import fetch, send
 from oocpr.errors import UsageError
 from oocpr.jit import entry
 from oocpr.store.direct import aligned
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_slab import Memory
+    from oocpr.engine.backends.device import Device
 
     Room = Callable[[int], NDArray[np.uint8]]
 

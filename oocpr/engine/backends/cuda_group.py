@@ -17,7 +17,7 @@ from oocpr.plan.device import STAGED_NUMBERS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 _LOG = logging.getLogger(__name__)
 

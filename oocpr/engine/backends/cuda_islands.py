@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_product import FORMATS
 from oocpr.engine.backends.cuda_tile import check_columns
+from oocpr.engine.backends.device import fetch
 
 if TYPE_CHECKING:
     from oocpr.engine.backends.base import SweepStep
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_rows import DeviceReads, RowState
     from oocpr.engine.backends.cuda_tile import DeviceTile
     from oocpr.engine.backends.cuda_vectors import TileRows
+    from oocpr.engine.backends.device import Device
 
 THREADS = 256
 MOST_ROWS = THREADS - 1

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom
-from oocpr.engine.backends.cuda_compile import fetch
 from oocpr.engine.backends.cuda_encode import TileEncoder
 from oocpr.engine.backends.cuda_map import TileMap, map_tile
 from oocpr.engine.backends.cuda_slab import Slab
 from oocpr.engine.backends.cuda_tile import check_columns, raise_found
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.joined import join_lengths
 from oocpr.plan.joining import JOINING_BUFFERS
 from oocpr.store.layout import parse_tile
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
     from oocpr.engine.stream import TileBytes
 
 

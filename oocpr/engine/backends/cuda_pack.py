@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.engine.backends.cuda_encode import TileEncoder
+from oocpr.engine.backends.device import fetch, send
 from oocpr.plan.needs import Needs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 SORTS = 3
 """Sorts at a time: keys come and go while others are sorted."""

@@ -11,8 +11,8 @@ from oocpr.engine.reads import READS
 from oocpr.store.layout import GROUP
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.backends.device import Device
 
 SCRATCH_BYTES = 4 * GROUP * (GROUP + 4)
 """Shared memory of a team: SCRATCH of kernels/decode.cuh, in words."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.cuda_baselines import PADDING
-from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.device import fetch
 from oocpr.engine.reads import READS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import StripeSpec
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 
 @dataclass

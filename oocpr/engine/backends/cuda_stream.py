@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.cuda_compile import Device, Mark
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.backends.device import Device, Mark
     from oocpr.engine.stream import TileBytes
     from oocpr.engine.trace import Trace
 

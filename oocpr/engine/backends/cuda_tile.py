@@ -16,8 +16,8 @@ from oocpr.store.format import REMEDY
 from oocpr.store.layout import BLOCK, GROUP, blocks_of
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_map import TileMap
+    from oocpr.engine.backends.device import Device
     from oocpr.store.layout import PackedTile, Stream
 
 TEAMS = 4

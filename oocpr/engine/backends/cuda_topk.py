@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_compile import fetch
+from oocpr.engine.backends.device import fetch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.cuda_compile import Device
+    from oocpr.engine.backends.device import Device
 
 _BLOCK = 256
 _DIGITS = 12

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.cuda_baselines import Cut, Matrix
     from oocpr.engine.backends.cuda_candidates import Case, Tunable
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_product import Shape
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.backends.device import Device
     from oocpr.progress import Progress
 
     Calls = list[Callable[[], object]]

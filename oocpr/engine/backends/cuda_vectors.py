@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.base import Pushed, TileSums
-from oocpr.engine.backends.cuda_compile import fetch, send
 from oocpr.engine.backends.cuda_product import FORMATS
 from oocpr.engine.backends.cuda_rows import allocate_rows, fetch_ranks
+from oocpr.engine.backends.device import fetch, send
 from oocpr.plan.device import STAGED_NUMBERS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import PublishStep, StripeSpec, SweepStep
-    from oocpr.engine.backends.cuda_compile import Device
     from oocpr.engine.backends.cuda_rows import DeviceReads, RowState
     from oocpr.engine.backends.cuda_tile import DeviceTile
+    from oocpr.engine.backends.device import Device
 
 THREADS = 256
 ROWS = 4 * THREADS

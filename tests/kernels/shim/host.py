@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from oocpr.engine.backends.cuda_compile import Mark
+    from oocpr.engine.backends.device import Mark
 
 SHIM = Path(__file__).parent
 SANITIZE = os.environ.get("OOCPR_SHIM_SANITIZE") == "1"
@@ -195,7 +195,7 @@ class HostLink:
 
 
 class HostDevice:
-    """What :class:`oocpr.engine.backends.cuda_compile.Device` describes, on the host.
+    """What :class:`oocpr.engine.backends.device.Device` describes, on the host.
 
     Parameters
     ----------
@@ -306,13 +306,19 @@ class HostDevice:
     def hold_beside(self, mark: Mark) -> None:
         """See Device."""
 
-    def moment(self, *, beside: bool = False) -> float:  # noqa: ARG002
+    def moment(self, *, beside: bool = False, again: Any = None) -> list[float]:  # noqa: ARG002
         """See Device."""
-        return perf_counter()
+        moment: list[float] = [] if again is None else again
+        moment[:] = [perf_counter()]
+        return moment
 
-    def between(self, earlier: float, later: float) -> float:
+    def passed(self, moment: list[float]) -> bool:  # noqa: ARG002
+        """See Device; the host does everything at once."""
+        return True
+
+    def between(self, earlier: list[float], later: list[float]) -> float:
         """See Device."""
-        return later - earlier
+        return later[0] - earlier[0]
 
     def apart(self) -> nullcontext[None]:
         """See Device; the host has one order of work."""
