@@ -158,8 +158,10 @@ def link_rate(nbytes: int, repeats: int = 5) -> float:
 
 
 def copying(trace: Trace, tiles: int, seconds: list[float], link: float) -> dict[str, float]:
-    """What a timeline says of copies after the first pass, which takes the tiles to pinned memory."""
-    copies = sorted((span for span in trace.spans if span.track == COPY), key=lambda span: span.begin)[tiles:]
+    """What a timeline says of copies after two passes: the first takes the tiles to pinned memory."""
+    copies = sorted((span for span in trace.spans if span.track == COPY), key=lambda span: span.begin)[
+        2 * tiles :
+    ]
     begun, ended = copies[0].begin, max(span.end for span in copies)
     gaps = [max(0.0, after.begin - before.end) for before, after in pairwise(copies)]
     return {

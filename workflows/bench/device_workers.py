@@ -81,7 +81,29 @@ def figures(ranks: Ranks, streamed: float) -> dict[str, Any]:
         "GB/s streamed": streamed / float(np.median(seconds)) / 1e9,
         "bound": run.error_bound,
         "GB of a device": run.peak_device_memory / 1e9,
+        "predicted/found": compared(ranks),
     }
+
+
+def compared(ranks: Ranks) -> dict[str, float]:
+    """What was predicted before a run over what was found; empty where it was not measured for."""
+    run = ranks.run
+    assert run is not None, "a run tells what it did"
+    predicted, pass_seconds = run.predicted or {}, run.pass_seconds
+    if pass_seconds is None or "seconds" not in predicted:
+        return {}
+    found = {
+        "pass_seconds": pass_seconds,
+        "seconds": run.seconds - run.compile_seconds,
+        "bytes_read": run.bytes_read,
+        "peak_memory": run.peak_memory,
+        "peak_device_memory": run.peak_device_memory,
+        "passes": run.passes,
+    }
+    # The time, had the number of passes been known.
+    known = predicted["seconds"] + (run.passes - predicted["passes"]) * predicted["pass_seconds"]
+    ratios = {name: predicted[name] / value for name, value in found.items() if value}
+    return ratios | {"seconds_of_these_passes": known / found["seconds"]}
 
 
 def streaming_memory(graph: Graph, device: str, memory: str) -> int:
@@ -116,7 +138,7 @@ def compare(notes: Notes, graph: Graph, names: list[str], memory: str, threads: 
         tell = partial(figures, streamed=plan.facts.column_bytes * (1 - staying))
         ranks: dict[str, Ranks] = {}
         for way, device in (("one device", names[0]), ("one process", ",".join(names))):
-            ranks[way] = rank(device=device)
+            ranks[way] = rank(device=device, predict=True)
             notes.note(f"{where}, {way}", tell(ranks[way]))
         one, together = (found.to_numpy() for found in ranks.values())
         notes.note(f"{where}: L1 between one device and all", float(np.abs(one - together).sum()))
@@ -164,8 +186,9 @@ def main() -> None:
     logging.getLogger("oocpr.engine.cluster").setLevel(logging.INFO)
     notes = Notes(options.out)
     names = chosen_device(options.device, None).split(",")
-    path = options.cache / f"device-workers-{options.scale}.zarr"
-    build_store(Rmat(options.scale), path, memory=parse_bytes(options.memory), order="degree", overwrite=True)
+    path = options.cache / f"rmat{options.scale}-degree.zarr"
+    if not path.exists():
+        build_store(Rmat(options.scale), path, memory=parse_bytes(options.memory), order="degree")
     graph = oocpr.open_graph(path)
     notes.note("nodes, edges, tiles", [graph.nodes, graph.edges, graph.store.tiles])
     notes.guard("runs", partial(compare, notes, graph, names, options.memory, options.threads))
