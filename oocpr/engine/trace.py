@@ -134,8 +134,11 @@ class DeviceTrace:
         self._trace = trace
         self._waiting: deque[tuple[str, str, Any, Any, int]] = deque()
         self._spare: list[Any] = []
-        device.synchronize()
-        self._origin, self._zero = time.perf_counter(), device.moment()
+        # The first moment of a device may take long, so the second is what both clocks are compared at.
+        for _ in range(2):
+            self._zero = device.moment()
+            device.synchronize()
+            self._origin = time.perf_counter()
 
     @contextmanager
     def span(self, track: str, name: str, nbytes: int = 0) -> Iterator[None]:
