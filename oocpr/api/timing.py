@@ -23,12 +23,10 @@ def timed(
     kernel: str | None,
     tune: bool | None,
 ) -> Plan:
-    """Measure, and say in the plan how long its run takes; that of several devices is not predicted."""
+    """Measure, and say in the plan how long its run takes."""
     from oocpr.engine.probe import measure_rates, measure_whole
     from oocpr.plan.model import MOST_WHOLE_EDGES, Passes
 
-    if len(made.devices) > 1:
-        return made
     if made.method == "components" and made.facts.edges <= MOST_WHOLE_EDGES:
         timing, passes = measure_whole(store, settings, threads)
         return replace(made, expected=Passes(passes, passes, passes), forecast=timing)

@@ -328,11 +328,11 @@ def info(graph: str, json_path: str | None) -> None:
 def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
     """Say what a run would need and how long it would take.
 
-    The time of a pass comes from a probe of a second or two on tiles spread over the store; bytes read and
-    memory follow from the sizes of the graph. How many passes a graph needs shows only in a run: the number
-    is the usual one, the range what graphs of all kinds were seen to need. Graphs of up to four million
-    links that fit are ranked to be timed. A run that does not fit ends with exit code 4, after the plan was
-    printed.
+    The time of a pass comes from a probe of a second or two on tiles spread over the store, on all devices at
+    once where several are named; bytes read and memory follow from the sizes of the graph. How many passes a
+    graph needs shows only in a run: the number is the usual one, the range what graphs of all kinds were
+    seen to need. Graphs of up to four million links that fit are ranked to be timed. A run that does not fit
+    ends with exit code 4, after the plan was printed.
     """
     from oocpr import api
 

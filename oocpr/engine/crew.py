@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import sys
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from oocpr.engine import tasks
 from oocpr.engine.backends.base import Streams
 from oocpr.engine.exchange import forget
-from oocpr.engine.near import stay_near
 from oocpr.engine.peak import own_peak
+from oocpr.engine.side_by_side import SideBySide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Backend
     from oocpr.engine.job import Job
     from oocpr.engine.method import State
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.stream import PassTraffic
     from oocpr.engine.stripe import Stripe
-
-
-Result = TypeVar("Result")
-
-
-SWITCHING = 1e-4
-"""Seconds for which a thread may keep Python from the others. Those of several devices launch a little each:
-with the usual 5 ms four H200s took 28 ms for a pass of R-MAT with 1.06 G edges, with this 22."""
 
 
 class Crew(Protocol):
@@ -120,19 +107,12 @@ class DevicesCrew:
     """
 
     def __init__(self, job: Job, store: RankedStore) -> None:
-        stripes = range(len(job.plan.stripes))
-        self._job, self._nodes = job, store.nodes
-        self._backends: list[Backend] = []
-        self._threads: list[ThreadPoolExecutor] = []
+        self._devices = SideBySide(job)
+        self._job = job = replace(job, backend=tuple(self._devices.backends))
+        self._nodes = store.nodes
         self._stripes: list[Stripe] = []
-        self._interval = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCHING)
         try:
-            for stripe in stripes:
-                self._backends.append(job.make_backend(stripe))
-            self._job = job = replace(job, backend=tuple(self._backends))
-            self._threads += [_thread_near(backend) for backend in self._backends]
-            self._stripes = self._each(lambda index: tasks.open_stripe(job, store, index))
+            self._stripes = self._devices.each(lambda index: tasks.open_stripe(job, store, index))
         except BaseException:
             self.close()
             raise
@@ -146,8 +126,8 @@ class DevicesCrew:
             sweeping = [tasks.begin_sweep(job, stripe, state, published) for stripe in stripes]
             swept = [wait_for() for wait_for in sweeping]
         else:
-            published = self._each(lambda index: tasks.publish(job, stripes[index], state, index))
-            swept = self._each(lambda index: tasks.sweep(job, stripes[index], state, published))
+            published = self._devices.each(lambda index: tasks.publish(job, stripes[index], state, index))
+            swept = self._devices.each(lambda index: tasks.sweep(job, stripes[index], state, published))
         state = tasks.reduce(job, state, published, swept, self._nodes)
         return state, [part.traffic for part in swept]
 
@@ -155,9 +135,9 @@ class DevicesCrew:
         """See Crew."""
         ranks = np.empty(self._nodes)
         # One after another: the host has room for all ranks, and once more for those of one stripe.
-        for index, (thread, stripe) in enumerate(zip(self._threads, self._stripes, strict=True)):
+        for index, stripe in enumerate(self._stripes):
             rows = slice(stripe.spec.row_begin, stripe.spec.row_end)
-            ranks[rows] = thread.submit(tasks.finish, stripe, state, index).result()
+            ranks[rows] = self._devices.one(index, tasks.finish, stripe, state, index)
         return ranks
 
     def peak_memory(self) -> int:
@@ -166,31 +146,15 @@ class DevicesCrew:
 
     def peak_device_memory(self) -> int:
         """See Crew; of the device that took the most."""
-        taken = (backend.taken_bytes for backend in self._backends if isinstance(backend, Streams))
+        taken = (backend.taken_bytes for backend in self._devices.backends if isinstance(backend, Streams))
         return max(taken, default=0)
 
     def close(self) -> None:
         """See Crew."""
-        sys.setswitchinterval(self._interval)
-        for thread in self._threads:
-            thread.shutdown(cancel_futures=True)
+        self._devices.stop()
         for stripe in self._stripes:
             stripe.close()
         self._stripes.clear()
         forget(self._job.token)
-        for backend in self._backends:
-            # Also of those whose stripe could not be opened.
-            if isinstance(backend, Streams):
-                backend.close()
-
-    def _each(self, work: Callable[[int], Result]) -> list[Result]:
-        """Work for each stripe in its thread; an error is raised once all have ended."""
-        futures = [thread.submit(work, index) for index, thread in enumerate(self._threads)]
-        wait(futures)
-        return [future.result() for future in futures]
-
-
-def _thread_near(backend: Backend) -> ThreadPoolExecutor:
-    """A thread near the memory of a backend, so that what it pins is near too."""
-    cores = backend.cores if isinstance(backend, Streams) else frozenset[int]()
-    return ThreadPoolExecutor(1, "oocpr-device", initializer=stay_near, initargs=(cores,))
+        # Also the backends of stripes that could not be opened.
+        self._devices.close()

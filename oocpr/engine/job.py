@@ -123,6 +123,20 @@ class Job:
         )
 
 
+def each_backend(
+    backend: str | Backend | tuple[str | Backend, ...],
+) -> str | Backend | tuple[str | Backend, ...]:
+    """Tell the names of several devices apart, one for each stripe; anything else stays as it is.
+
+    Examples
+    --------
+    >>> each_backend("cuda:0,cuda:2"), each_backend("cuda"), each_backend("cpu")
+    (('cuda:0', 'cuda:2'), 'cuda', 'cpu')
+    """
+    several = named_devices(backend) if isinstance(backend, str) else ()
+    return several if len(several) > 1 else backend
+
+
 def make_backend(
     name: str | Backend,
     threads: int | None,

@@ -1,7 +1,7 @@
 """A second of measuring, so that a plan can say how long a run takes.
 
-Tiles spread over the store are taken through a first pass and some later ones by the functions of a run, with
-its threads, its ring of buffers and an array to gather from that is as long as the graph has nodes.
+Tiles spread over the store, or over the stripe of each device, are taken through a first pass and some later
+ones; see :mod:`oocpr.engine.sample`.
 """
 
 from __future__ import annotations
@@ -9,43 +9,28 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from operator import mul
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from oocpr.engine import method, tasks
-from oocpr.engine.backends.base import Streams
-from oocpr.engine.job import Job
-from oocpr.engine.reads import READS
-from oocpr.engine.weighing import per_link, tiles_of, unit_of
+from oocpr.engine.job import Job, each_backend
+from oocpr.engine.picked import places_of
+from oocpr.engine.sample import SECONDS, Rounds, Sample
+from oocpr.engine.side_by_side import Alone, SideBySide
+from oocpr.engine.weighing import tiles_of, unit_of
 from oocpr.jit import watched
 from oocpr.plan.model import Forecast, Rates
 from oocpr.progress import silent
 from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep
+    from collections.abc import Iterable
+
+    from oocpr.engine.backends.base import Backend
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
-    from oocpr.engine.stream import Tiles
-    from oocpr.plan.plan import GraphFacts, Plan
-
-SECONDS = 0.25
-"""How long reading is measured, and how long later passes are, for tiles of each kind."""
-
-SAMPLED = 8
-"""Tiles that are measured, of a store that has more."""
-
-PASSING_EDGES = 2**25
-"""Edges that are measured of tiles that pass by, if so many tiles have fewer: a round waits for its first."""
-
-DEVICE_SAMPLED = 4
-"""The same for a CUDA device, whose tiles are made of several stored ones."""
-
-LEAST_ROUNDS = 3
+    from oocpr.plan.plan import Plan
 
 
 def measure_rates(
@@ -53,7 +38,7 @@ def measure_rates(
     plan: Plan,
     settings: Settings,
     *,
-    backend: str | Backend = "cpu",
+    backend: str | Backend | tuple[str | Backend, ...] = "cpu",
     threads: int | None = None,
     kernel: str | None = None,
     tuned: bool = False,
@@ -79,19 +64,18 @@ def measure_rates(
     """
     job = _job(store, plan, settings, backend, threads, kernel=kernel, tuned=tuned)
     begun = time.perf_counter()
-    worker = job.make_backend(0)
+    team = SideBySide(job) if len(plan.devices) > 1 else Alone(job)
     try:
-        return _measured(job, store, worker, begun)
+        return _measured(job, store, team, begun)
     finally:
-        if isinstance(worker, Streams):
-            worker.close()
+        team.close()
 
 
 def _job(
     store: RankedStore,
     plan: Plan,
     settings: Settings,
-    backend: str | Backend,
+    backend: str | Backend | tuple[str | Backend, ...],
     threads: int | None,
     kernel: str | None = None,
     *,
@@ -100,46 +84,54 @@ def _job(
     """Describe the run of a plan."""
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     unit = unit_of(store, settings.reads)
-    return Job("", settings, plan, backend, threads, kernel=kernel, tuned=tuned, unit=unit)
+    return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, tuned=tuned, unit=unit)
 
 
-def _measured(job: Job, store: RankedStore, worker: Backend, begun: float) -> Rates:
-    """Measure with a backend that was begun to be made at a time."""
-    plan, device = job.plan, job.plan.device
-    staying = plan.cached_tiles if device is None else device.on_device
-    stays, there = staying / plan.facts.tiles, device is not None and staying > 0
-    tiles, most = plan.facts.tiles, SAMPLED if device is None else DEVICE_SAMPLED
+def _measured(job: Job, store: RankedStore, team: Alone | SideBySide, begun: float) -> Rates:
+    """Measure with backends that were begun to be made at a time."""
+    plan, places = job.plan, places_of(job.plan)
     # What is loaded once a process is no part of a pass.
     with watched(silent) as compilation:
-        _Sample(job, store, worker, spread(tiles, 1)).load(on_device=there, kept=plan.decoded)
+        Sample(job, store, team, [place.one(decoded=plan.decoded) for place in places]).load()
     loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
-    store_bytes = _reading(store, job.readers, plan.direct)
-    sample: _Sample | None = None
-    kept = passing = None
-    if stays > 0:
-        # No more than the plan keeps, which there is memory for.
-        sample = _Sample(job, store, worker, spread(tiles, min(most, staying)))
-        kept = sample.measure(on_device=there, kept=True)
-    if stays < 1:
+    store_bytes = _reading(store, job.readers * len(places), plan.direct)
+    sample: Sample | None = None
+    nothing = [0.0] * len(places)
+    kept = passing = Rounds(nothing, nothing)
+    if any(place.staying for place in places):
+        sample = Sample(job, store, team, [place.of_staying() for place in places])
+        kept = sample.measure()
+    if any(place.staying < len(place.tiles) for place in places):
         # One after the other has the memory.
         sample = None
-        # To a device they come from pinned memory, or else at the rate of the store.
-        in_host = 0 if device is None else device.in_host
-        if device is None:
-            most = max(most, PASSING_EDGES // plan.facts.tile_edges)
-        sample = _Sample(job, store, worker, spread(tiles, min(most, in_host or most)))
-        passing = sample.measure(on_device=False, kept=in_host > 0)
+        sample = Sample(job, store, team, [place.of_passing() for place in places])
+        passing = sample.measure()
     assert sample is not None, "a tile stays or passes"
-    first = (stays * kept.first if kept else 0) + ((1 - stays) * passing.first if passing else 0)
+    edges = [place.edges for place in places]
+    moved = [place.passing_edges for place in places]
+    first = [
+        (each - passes) * of_staying + passes * of_passing
+        for each, passes, of_staying, of_passing in zip(edges, moved, kept.first, passing.first, strict=True)
+    ]
     return Rates(
         store_bytes=store_bytes,
-        kept=1 / kept.later if kept else math.inf,
-        passing=1 / passing.later if passing else math.inf,
-        first=1 / first,
+        kept=_rate(edges, map(mul, edges, kept.later)),
+        passing=_rate(moved, map(mul, moved, passing.later)),
+        first=_rate(edges, first),
         rows=sample.rows / sample.pushing(),
         ends=sample.rows / (sample.opening + sample.finishing()),
         loading=loading,
     )
+
+
+def _rate(edges: list[float], seconds: Iterable[float]) -> float:
+    """Edges a second of all backends together; infinite where there is nothing to do.
+
+    A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
+    tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
+    """
+    slowest = max(seconds)
+    return sum(edges) / slowest if slowest else math.inf
 
 
 def load_compiled(
@@ -155,8 +147,7 @@ def load_compiled(
         As for `measure_rates`.
     """
     job = _job(store, plan, settings, "cpu", 1)
-    tiles = spread(plan.facts.tiles, 1)
-    _Sample(job, store, job.make_backend(0), tiles).load(on_device=False, kept=plan.decoded)
+    Sample(job, store, Alone(job), [place.one(decoded=plan.decoded) for place in places_of(plan)]).load()
 
 
 def measure_whole(store: RankedStore, settings: Settings, threads: int | None) -> tuple[Forecast, int]:
@@ -180,153 +171,6 @@ def measure_whole(store: RankedStore, settings: Settings, threads: int | None) -
         loading=max(0.0, loaded.seconds - compilation.seconds - run.seconds),
     )
     return timing, run.passes
-
-
-def spread(tiles: int, most: int) -> list[int]:
-    """Choose at most so many tiles, evenly.
-
-    Examples
-    --------
-    >>> spread(3, 8), spread(100, 4)
-    ([0, 1, 2], [12, 37, 62, 87])
-    """
-    count = min(tiles, most)
-    return [(2 * k + 1) * tiles // (2 * count) for k in range(count)]
-
-
-def edges_of(facts: GraphFacts, tile: int) -> float:
-    """Edges of a tile: all have as many but the last, or about as many where stored ones were joined.
-
-    Examples
-    --------
-    >>> from oocpr.plan.plan import GraphFacts
-    >>> facts = GraphFacts(100, 2500, 3, 1000, 5000, 2000, 40, 0.5)
-    >>> [edges_of(facts, tile) for tile in range(3)]
-    [1000, 1000, 500]
-    """
-    if (facts.tiles - 1) * facts.tile_edges < facts.edges <= facts.tiles * facts.tile_edges:
-        return min(facts.tile_edges, facts.edges - tile * facts.tile_edges)
-    return facts.edges / facts.tiles
-
-
-@dataclass(frozen=True)
-class _Passes:
-    """Seconds an edge in which the tiles of a sample were swept, in a first pass and in later ones."""
-
-    first: float
-    later: float
-
-
-class _Sample:
-    """Tiles of a graph, each with a state of its own rows; a device that computes alone has one of all."""
-
-    def __init__(self, job: Job, store: RankedStore, backend: Backend, tiles: list[int]) -> None:
-        self._job, self._store, self._backend, self._tiles = job, store, backend, tiles
-        facts = job.plan.facts
-        each = tuple((tile, tile + 1) for tile in tiles)
-        cuts = each if job.plan.device is None else ((0, facts.tiles),)
-        parts = replace(job, plan=replace(job.plan, stripes=cuts))
-        self._specs = [parts.spec(store, k) for k in range(len(cuts))]
-        self._part = {tile: k if len(cuts) > 1 else 0 for k, tile in enumerate(tiles)}
-        self.rows = max(1, sum(spec.rows for spec in self._specs))
-        begun = time.perf_counter()
-        self._states = [self._allocated(spec) for spec in self._specs]
-        self.opening = time.perf_counter() - begun
-        proposals = self._specs[0].proposals
-        self._reads = backend.allocate_reads(store.nodes, job.settings.reads, proposals)
-        least = 1.0 if job.unit is None else job.unit.least
-        self._begin = method.begin(job.settings, len(cuts), 1 / store.nodes / least)
-        slots = job.slots
-        self._later = replace(
-            self._begin,
-            starting=False,
-            memory=replace(self._begin.memory, live=tuple(range(slots))),
-            weights=tuple((slot, 0.01) for slot in range(slots)),
-        )
-        self._fill()
-
-    def load(self, *, on_device: bool, kept: bool) -> None:
-        """Do all that is measured later once."""
-        self._measured(2, 0.0, on_device=on_device, kept=kept)
-
-    def measure(self, *, on_device: bool, kept: bool) -> _Passes:
-        """Pass over the tiles, again and again."""
-        first, *later = self._measured(1 + LEAST_ROUNDS, SECONDS, on_device=on_device, kept=kept)
-        edges = sum(edges_of(self._job.plan.facts, tile) for tile in self._tiles)
-        return _Passes(first / edges, median(later) / edges)
-
-    def _measured(self, rounds: int, seconds: float, *, on_device: bool, kept: bool) -> list[float]:
-        chosen = frozenset(self._tiles)
-        stream = tasks.open_stream(
-            self._job,
-            0,
-            self._store,
-            self._backend,
-            self._tiles,
-            on_device=chosen if on_device else frozenset(),
-            kept=chosen if kept else frozenset(),
-        )
-        took: list[float] = []
-        try:
-            while len(took) < rounds or sum(took[1:]) < seconds:
-                state = self._later if took else self._begin
-                pushed = [self._published(k, state)[1] for k in range(len(self._specs))]
-                step = method.sweep_step(self._job.settings, state, self._store.nodes, pushed)
-                begun = time.perf_counter()
-                self._sweep(stream, step)
-                took.append(time.perf_counter() - begun)
-        finally:
-            stream.close()
-        return took
-
-    def pushing(self) -> float:
-        """Seconds of pushing the rows of the sample and laying out the pushes, as later passes do."""
-        took = []
-        for _ in range(1 + LEAST_ROUNDS):
-            begun = time.perf_counter()
-            for k, spec in enumerate(self._specs):
-                stored, _ = self._published(k, self._later)
-                self._backend.load(self._reads, spec.row_begin, stored)
-            took.append(time.perf_counter() - begun)
-        return median(took[1:])
-
-    def finishing(self) -> float:
-        """Seconds of what follows the last pass."""
-        begun = time.perf_counter()
-        for state in self._states:
-            ranks = self._backend.finish(state, 0.0)
-            ranks /= max(ranks.sum(), 1.0)
-        return time.perf_counter() - begun
-
-    def _allocated(self, spec: StripeSpec) -> Any:
-        return self._backend.allocate(spec, per_link(self._store, self._job.unit, spec), None)
-
-    def _fill(self) -> None:
-        """Write all that is gathered from: memory that nobody has written to reads faster."""
-        if isinstance(self._backend, Streams):
-            return
-        numbers = np.zeros(self._store.nodes, READS[self._job.settings.reads].dtype)
-        self._backend.load(self._reads, 0, numbers)
-
-    def _published(self, k: int, state: method.State) -> tuple[Any, Pushed]:
-        step: PublishStep = method.publish_step(self._job.settings, state, k)
-        stored, told = self._backend.publish(self._states[k], step)
-        return stored, told()
-
-    def _sweep(self, stream: Tiles, step: SweepStep) -> None:
-        swept: dict[int, Any] = {}
-
-        def sweep(tile: int, prepared: Any) -> None:
-            part = self._part[tile]
-            rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
-            swept[part] = self._backend.sweep_tile(
-                self._states[part], self._reads, prepared, rows, step, None
-            )
-
-        stream.run(sweep)
-        # A device is waited for here only.
-        for part, last in swept.items():
-            self._backend.sums(self._states[part], [last], step)
 
 
 def _reading(store: RankedStore, readers: int, direct: bool) -> float:

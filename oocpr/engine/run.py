@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
-from oocpr.engine.backends.cuda_device import named_devices
 from oocpr.engine.crew import Crew, DevicesCrew, LocalCrew
-from oocpr.engine.job import Job
+from oocpr.engine.job import Job, each_backend
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.weighing import check_weighted, unit_of
@@ -107,11 +106,9 @@ def solve(
         return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     unit = unit_of(store, settings.reads)
-    if isinstance(backend, str):
-        several = named_devices(backend)
-        backend = several if len(several) > 1 else backend
     cuts = store.cuts if isinstance(store, JoinedStore) else None
-    job = Job(path, settings, plan, backend, threads, teleport, kernel, tuned, start, unit, trace, cuts)
+    named = each_backend(backend)
+    job = Job(path, settings, plan, named, threads, teleport, kernel, tuned, start, unit, trace, cuts)
     begun = time.perf_counter()
     crew = _crew(job, store, client)
     try:

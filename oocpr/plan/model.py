@@ -54,6 +54,8 @@ FEWEST_TOLD = 4
 class Rates:
     """What a probe saw a machine do, a second; infinite where nothing of the kind is to be done.
 
+    Of several devices it is what all did together, each with its own stripe, until the last was done.
+
     Parameters
     ----------
     store_bytes

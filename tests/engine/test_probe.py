@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from oocpr.engine.exchange import _exchanges
-from oocpr.engine.probe import SAMPLED, edges_of, measure_rates, measure_whole, spread
+from oocpr.engine.picked import SAMPLED, edges_of, spread
+from oocpr.engine.probe import measure_rates, measure_whole
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
@@ -34,6 +35,13 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
         assert 0 < seconds < 60
     assert rates.loading >= 0
     assert not _exchanges
+
+
+def test_a_graph_without_links_is_measured(stored):
+    store = stored(type(GRAPH).of(3, []), 700)
+    plan = plan_of(store, Settings())
+    timing = plan.timed(measure_rates(store, plan, Settings(), threads=1)).forecast
+    assert 0 < timing.each < 60
 
 
 def test_a_plan_is_run_with_or_without_its_forecast(stored):

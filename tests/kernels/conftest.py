@@ -61,3 +61,23 @@ def shim_folder(pytestconfig: pytest.Config) -> Path:
 def device(request: pytest.FixtureRequest, shim_folder: Path) -> Device:
     """A device: the host in both orders, for warps of 32 and of 64 lanes, and a real one."""
     return _device(request.param, shim_folder)
+
+
+@pytest.fixture(
+    params=[
+        "host",
+        pytest.param("wide-reverse", marks=pytest.mark.slow),
+        pytest.param("cuda", marks=pytest.mark.device),
+    ]
+)
+def devices(request: pytest.FixtureRequest, shim_folder: Path) -> list[Device]:
+    """Three devices, of real ones as many as there are."""
+    if request.param != "cuda":
+        # The third reads nothing of the others where it is.
+        return [HostDevice(shim_folder, **HOSTS[request.param], linked=index < 2) for index in range(3)]
+    import cupy
+
+    count = cupy.cuda.runtime.getDeviceCount()
+    if count < 2:
+        pytest.skip("the machine has one device")
+    return [CudaDevice(index) for index in range(min(3, count))]

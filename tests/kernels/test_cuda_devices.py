@@ -14,78 +14,23 @@ from oocpr.api.on_devices import plan_on_several_devices
 from oocpr.engine import exchange
 from oocpr.engine.backends import cuda_device
 from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.on_devices import plan_on_devices
 from oocpr.plan.tiling import stripe_tiles
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, rank
-from .conftest import HOSTS
-from .shim.host import HostDevice
+from .several import PLENTY, plan_for
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.engine.backends.device import Device
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
-PLENTY = 2**33
 GRAPH = random_digraph(300, 2500, seed=8)
-
-
-@pytest.fixture(
-    params=[
-        "host",
-        pytest.param("wide-reverse", marks=pytest.mark.slow),
-        pytest.param("cuda", marks=pytest.mark.device),
-    ]
-)
-def devices(request: pytest.FixtureRequest, shim_folder: Path) -> list[Device]:
-    """Three devices, of real ones as many as there are."""
-    if request.param != "cuda":
-        # The third reads nothing of the others where it is.
-        return [HostDevice(shim_folder, **HOSTS[request.param], linked=index < 2) for index in range(3)]
-    import cupy
-
-    count = cupy.cuda.runtime.getDeviceCount()
-    if count < 2:
-        pytest.skip("the machine has one device")
-    return [CudaDevice(index) for index in range(min(3, count))]
-
-
-def plan_for(store: GraphStore, chosen: Settings, devices: int, on_each: int, *, pinned: bool) -> Plan:
-    """A plan in which so many tiles stay on each device, and all others in pinned memory or none."""
-
-    def planned(given: list[int], memory: int) -> Plan:
-        return plan_on_devices(
-            facts_of(store),
-            store.tile_rows,
-            stripe_tiles(store.tiles, devices),
-            given,
-            memory=memory,
-            base=0,
-            stays=False,
-            method=chosen.method,
-            reads=chosen.reads,
-            damping=chosen.damping,
-            tol=chosen.tol,
-            mixing=chosen.mixing,
-            personalized=False,
-        )
-
-    most = planned([PLENTY] * devices, PLENTY)
-    given = [tiers.need.total + on_each * (tiers.kept_bytes // tiers.on_device) for tiers in most.devices]
-    plan = planned(given, PLENTY if pinned else most.need.total)
-    assert plan.fits
-    assert [tiers.on_device for tiers in plan.devices] == [on_each] * devices
-    assert plan.cached_tiles == (store.tiles if pinned else on_each * devices)
-    return plan
 
 
 def run(store: GraphStore, plan: Plan, chosen: Settings, devices: list[Device], **how: Any) -> Solution:
@@ -176,15 +121,16 @@ def test_a_run_leaves_no_thread_and_nothing_to_exchange(devices: list[Device]) -
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
 
 
-def test_a_damaged_tile_of_one_stripe_ends_the_run(devices: list[Device]) -> None:
+@pytest.mark.parametrize("tile", [0, -2])
+def test_a_damaged_tile_of_one_stripe_ends_the_run(devices: list[Device], tile: int) -> None:
     with Stored(GRAPH, 300) as store:
         chosen = Settings()
         plan = plan_for(store, chosen, 2, 0, pinned=False)
-        read_into = store.encoded.read_into
+        read_into, one = store.encoded.read_into, range(store.tiles)[tile]
 
         def damaged(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
             size = read_into(tile, out, direct=direct)
-            if tile == store.tiles - 2:
+            if tile == one:
                 out[8] ^= 1
             return size
 

@@ -101,8 +101,10 @@ def main() -> None:
     """Compare, print a line each, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("stores", type=Path, nargs="+", help="graphs, imported")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--device-memory", nargs="*", default=[], help="budgets to stream within, with cuda")
+    parser.add_argument("--device", default="cpu", help="such as cuda, cuda:0,cuda:1 or cuda:all")
+    parser.add_argument(
+        "--device-memory", nargs="*", default=[], help="budgets to stream within, with cuda; of each device"
+    )
     parser.add_argument("--memory", nargs="*", default=[], help="budgets to read within from the disk")
     parser.add_argument("--methods", nargs="*", default=["auto", "mixed"])
     parser.add_argument("--runs", type=int, default=3)
@@ -126,7 +128,10 @@ def main() -> None:
                 told = ", ".join(f"{key} {value:.2f}" for key, value in ratios if value is not None)
                 print(f"{path.stem:<22}{row['method']:<11}{name:<6} {told}", flush=True)
     chosen.out.write_text(
-        json.dumps({"machine": describe(), "runs": chosen.runs, "graphs": rows}, indent=2) + "\n"
+        json.dumps(
+            {"machine": describe(), "device": chosen.device, "runs": chosen.runs, "graphs": rows}, indent=2
+        )
+        + "\n"
     )
 
 

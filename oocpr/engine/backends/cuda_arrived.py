@@ -39,12 +39,13 @@ class ArrivalRoom:
         nonempty, groups = min(edges, segments), -(-segments // GROUP)
         blocks = (blocks_of(segments), blocks_of(nonempty), blocks_of(edges))
         self._widths = [xp.empty(max(1, count) * GROUP, np.uint8) for count in blocks]
+        # Zeros, for a damaged tile may leave them as they are and is found only once it has been swept.
         self._segments = Expanded(
-            begins=xp.empty(max(1, blocks_of(edges)) * GROUP, np.uint32),
-            ranks=xp.empty(blocks_of(edges) + 1, np.uint32),
-            starts=xp.empty(max(1, nonempty), np.uint32),
-            filled=xp.empty(max(1, groups), np.uint32),
-            filled_before=xp.empty(max(1, groups), np.uint32),
+            begins=xp.zeros(max(1, blocks_of(edges)) * GROUP, np.uint32),
+            ranks=xp.zeros(blocks_of(edges) + 1, np.uint32),
+            starts=xp.zeros(max(1, nonempty), np.uint32),
+            filled=xp.zeros(max(1, groups), np.uint32),
+            filled_before=xp.zeros(max(1, groups), np.uint32),
         )
 
     def make_ready(self, arrived: Any, found: TileMap, faults: Any) -> DeviceTile:

@@ -47,7 +47,8 @@ _SANITIZERS = (
 
 
 _LAUNCHING = threading.Lock()
-"""A library keeps the threads of the kernel that runs in variables of its own, for one kernel at a time."""
+"""A library keeps the threads of the kernel that runs in variables of its own, for one kernel at a time; and
+what a kernel takes, in text that is written whenever it is asked for."""
 
 
 class HostError(Exception):
@@ -64,7 +65,8 @@ class HostKernel:
         self._reverse = reverse
         signature = getattr(library, f"signature_{name}")
         signature.restype = ctypes.c_char_p
-        self.parameters: list[str] = signature().decode().split()
+        with _LAUNCHING:
+            self.parameters: list[str] = signature().decode().split()
         self._launch = getattr(library, f"launch_{name}")
         self._launch.restype = ctypes.c_char_p
         self._launch.argtypes = [

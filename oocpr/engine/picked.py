@@ -1,0 +1,131 @@
+"""Which tiles of a run a probe measures: some of those that stay, and of those that pass, of each backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from oocpr.plan.device import DeviceTiers
+    from oocpr.plan.plan import GraphFacts, Plan
+
+SAMPLED = 8
+"""Tiles that are measured, of a store that has more."""
+
+DEVICE_SAMPLED = 4
+"""The same for each CUDA device, whose tiles are made of several stored ones."""
+
+PASSING_EDGES = 2**25
+"""Edges that are measured of tiles that pass by, if so many tiles have fewer: a round waits for its first."""
+
+
+def spread(tiles: int, most: int) -> list[int]:
+    """Choose at most so many tiles, evenly.
+
+    Examples
+    --------
+    >>> spread(3, 8), spread(100, 4)
+    ([0, 1, 2], [12, 37, 62, 87])
+    """
+    count = min(tiles, most)
+    return [(2 * k + 1) * tiles // (2 * count) for k in range(count)]
+
+
+def edges_of(facts: GraphFacts, tile: int) -> float:
+    """Edges of a tile: all have as many but the last, or about as many where stored ones were joined.
+
+    Examples
+    --------
+    >>> from oocpr.plan.plan import GraphFacts
+    >>> facts = GraphFacts(100, 2500, 3, 1000, 5000, 2000, 40, 0.5)
+    >>> [edges_of(facts, tile) for tile in range(3)]
+    [1000, 1000, 500]
+    """
+    if (facts.tiles - 1) * facts.tile_edges < facts.edges <= facts.tiles * facts.tile_edges:
+        return min(facts.tile_edges, facts.edges - tile * facts.tile_edges)
+    return facts.edges / facts.tiles
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Tiles of one backend that are measured.
+
+    Parameters
+    ----------
+    tiles
+        Which; none where the backend has none of their kind.
+    on_device
+        Whether they stay on the device.
+    kept
+        Whether they stay in memory.
+    """
+
+    tiles: list[int]
+    on_device: bool
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Place:
+    """What one backend computes, and which of that is measured.
+
+    Parameters
+    ----------
+    facts
+        The graph.
+    tiles
+        All that it computes.
+    staying
+        How many of them stay where they are computed.
+    device
+        What stays where on its device; None for a processor.
+    """
+
+    facts: GraphFacts
+    tiles: range
+    staying: int
+    device: DeviceTiers | None = None
+
+    @property
+    def edges(self) -> float:
+        """Edges of all its tiles."""
+        return sum(edges_of(self.facts, tile) for tile in self.tiles)
+
+    @property
+    def passing_edges(self) -> float:
+        """Edges of those that do not stay."""
+        return self.edges * (1 - self.staying / len(self.tiles))
+
+    def one(self, *, decoded: bool) -> Picked:
+        """One tile."""
+        return self._picked(1, on_device=self.device is not None and self.staying > 0, kept=decoded)
+
+    def of_staying(self) -> Picked:
+        """As many tiles as are measured of those that stay: no more do, and there is memory for these."""
+        most = SAMPLED if self.device is None else DEVICE_SAMPLED
+        return self._picked(min(most, self.staying), on_device=self.device is not None, kept=True)
+
+    def of_passing(self) -> Picked:
+        """The same of those that pass; to a device from pinned memory, or else at the rate of the store."""
+        most, in_host = DEVICE_SAMPLED, 0
+        if self.device is None:
+            most = max(SAMPLED, PASSING_EDGES // self.facts.tile_edges)
+        else:
+            in_host = self.device.in_host
+        some = self.staying < len(self.tiles)
+        return self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
+
+    def _picked(self, most: int, *, on_device: bool, kept: bool) -> Picked:
+        tiles = [self.tiles[at] for at in spread(len(self.tiles), most)]
+        return Picked(tiles, on_device, kept)
+
+
+def places_of(plan: Plan) -> list[Place]:
+    """What each backend of a run computes: one all, or each device a stripe."""
+    facts = plan.facts
+    if not plan.devices:
+        return [Place(facts, range(facts.tiles), plan.cached_tiles)]
+    return [
+        Place(facts, range(*stripe), tiers.on_device, tiers)
+        for stripe, tiers in zip(plan.stripes, plan.devices, strict=True)
+    ]

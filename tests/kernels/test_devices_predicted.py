@@ -1,0 +1,223 @@
+"""What is measured before a run on several devices, and what is predicted from it."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import threading
+import time
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import oocpr
+from oocpr.engine import exchange
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_stream import CudaTileStream
+from oocpr.engine.probe import measure_rates
+from oocpr.engine.run import solve
+from oocpr.engine.settings import Settings
+from oocpr.errors import DamagedError, UsageError
+from oocpr.plan.tiling import stripe_tiles
+
+from ..engine.digraphs import random_digraph
+from ..engine.running import Stored
+from .several import plan_for
+
+if TYPE_CHECKING:
+    from oocpr.engine.backends.device import Device
+    from oocpr.plan.plan import Plan
+
+GRAPH = random_digraph(300, 2500, seed=8)
+
+
+@pytest.fixture
+def named(devices: list[Device], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names by which the devices are opened, and no other one is."""
+    by_name = {f"cuda:{index}": device for index, device in enumerate(devices)}
+
+    def open_device(name: str) -> Device:
+        if name not in by_name:
+            raise UsageError(f"device {name} does not exist.", "Use another.")
+        return by_name[name]
+
+    for place in ("oocpr.engine.job.open_device", "oocpr.engine.backends.cuda_device.open_device"):
+        monkeypatch.setattr(place, open_device)
+    return list(by_name)
+
+
+def backends_of(devices: list[Device]) -> tuple[CudaBackend, ...]:
+    return tuple(CudaBackend(device, pairs=True) for device in devices)
+
+
+def promised(plan: Plan) -> Plan:
+    """The same plan, whose backends limit what may be taken of their devices."""
+    return replace(plan, devices=tuple(replace(tiers, promised=True) for tiers in plan.devices))
+
+
+def limits(devices: list[Device]) -> list[int]:
+    return [device.limit(None) for device in devices]
+
+
+@pytest.mark.parametrize("method", ["mixed", "residual"])
+@pytest.mark.parametrize("staying", ["all", "one", "none", "different"])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(
+    devices: list[Device], method: str, staying: str, pinned: bool
+) -> None:
+    chosen = Settings(method=method)
+    with Stored(GRAPH, 300) as store:
+        tiles = [last - first for first, last in stripe_tiles(store.tiles, len(devices))]
+        on_each = {
+            "all": tiles,
+            "one": [1] * len(tiles),
+            "none": [0] * len(tiles),
+            "different": [tiles[0], *[0] * (len(tiles) - 1)],
+        }[staying]
+        plan = plan_for(store, chosen, len(devices), on_each, pinned=pinned)
+        rates = measure_rates(store, plan, chosen, backend=backends_of(devices))
+    assert math.isinf(rates.kept) == (staying == "none")
+    assert math.isinf(rates.passing) == (staying == "all")
+    timing = plan.timed(rates).forecast
+    assert timing is not None
+    for seconds in (timing.first, timing.each, timing.ends):
+        # A minute for 2,500 edges would be none of a computer.
+        assert 0 < seconds < 60
+    assert timing.loading >= 0
+
+
+class SlowBackend(CudaBackend):
+    """Takes so many seconds an edge, beside all others, from a tile's launch until its sums are there."""
+
+    def __init__(self, device: Device, seconds: float) -> None:
+        super().__init__(device, pairs=True)
+        self._seconds, self._until = seconds, 0.0
+
+    def sweep_tile(self, state: Any, reads: Any, tile: Any, *how: Any) -> Any:
+        self._until = max(self._until, time.perf_counter()) + tile.there.edges * self._seconds
+        return super().sweep_tile(state, reads, tile, *how)
+
+    def sums(self, *swept: Any) -> Any:
+        time.sleep(max(0.0, self._until - time.perf_counter()))
+        return super().sums(*swept)
+
+
+@pytest.mark.parametrize("stay", [(True, True), (False, False), (True, False)])
+def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
+    devices: list[Device], stay: tuple[bool, bool]
+) -> None:
+    # The first device takes longer for as many tiles, the second one for all that it has.
+    each = (3e-4, 1e-4)
+    chosen = Settings(method="residual", tol=1e-2)
+    with Stored(GRAPH, 300) as store:
+        stripes = (0, 2), (2, store.tiles)
+        on_each = [(last - first) * stays for (first, last), stays in zip(stripes, stay, strict=True)]
+        plan = plan_for(store, chosen, 2, on_each, pinned=False, stripes=stripes)
+        backends = tuple(map(SlowBackend, devices, each))
+        timing = plan.timed(measure_rates(store, plan, chosen, backend=backends)).forecast
+        done = solve(store, plan, chosen, backend=backends)
+        least = each[1] * (store.edges - 600)
+    assert timing is not None
+    assert 0.99 * least < timing.each < 1.35 * least
+    took = median(record.seconds for record in done.history[1:])
+    assert timing.each == pytest.approx(took, rel=0.3)
+
+
+def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:
+    together = ",".join(named)
+    with Stored(GRAPH, 300) as store:
+        graph = oocpr.open_graph(store.path)
+        plan = oocpr.plan(graph, device=together)
+        assert len(plan.devices) == len(named)
+        assert re.search(r"^time +about .+ with \d+ passes", str(plan), re.MULTILINE)
+        told = plan.to_json()
+        assert told["predicted_seconds"] == plan.seconds
+        assert plan.seconds is not None
+        assert 0 < plan.seconds < 60
+        measured = oocpr.pagerank(graph, device=together, predict=True)
+        plain = oocpr.pagerank(graph, device=together)
+    assert measured.run is not None
+    assert {"seconds", "pass_seconds"} <= (measured.run.predicted or {}).keys()
+    assert np.array_equal(measured.to_numpy(), plain.to_numpy())
+
+
+def test_fewer_tiles_than_devices_are_predicted(named: list[str]) -> None:
+    with Stored(GRAPH, 2**20) as store:
+        plan = oocpr.plan(oocpr.open_graph(store.path), device=",".join(named))
+    assert len(plan.devices) == 1
+    assert plan.seconds is not None
+
+
+@pytest.mark.parametrize("on_each", [0, 2])
+def test_a_run_on_devices_that_were_measured_has_the_same_bits(devices: list[Device], on_each: int) -> None:
+    chosen = Settings(tol=1e-6)
+    with Stored(GRAPH, 300) as store:
+        plan = plan_for(store, chosen, len(devices), on_each, pinned=True)
+        before = solve(store, plan, chosen, backend=backends_of(devices))
+        backends = backends_of(devices)
+        timed = plan.timed(measure_rates(store, plan, chosen, backend=backends))
+        after = solve(store, timed, chosen, backend=backends)
+    assert after.ranks.tobytes() == before.ranks.tobytes()
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_a_damaged_tile_is_found_and_leaves_nothing_open(
+    devices: list[Device], named: list[str], monkeypatch: pytest.MonkeyPatch, measured: bool
+) -> None:
+    chosen, interval, before = Settings(), sys.getswitchinterval(), limits(devices)
+    opened: list[Any] = []
+    closed: list[Any] = []
+    open_stream, close_stream = CudaBackend.open_stream, CudaTileStream.close
+
+    def opening(backend: CudaBackend, *how: Any, **more: Any) -> CudaTileStream:
+        # Several threads open theirs.
+        stream = open_stream(backend, *how, **more)
+        opened.append(stream)
+        return stream
+
+    def closing(stream: CudaTileStream) -> None:
+        closed.append(stream)
+        close_stream(stream)
+
+    monkeypatch.setattr(CudaBackend, "open_stream", opening)
+    monkeypatch.setattr(CudaTileStream, "close", closing)
+    with Stored(GRAPH, 300) as store:
+        plan = promised(plan_for(store, chosen, len(devices), 0, pinned=False))
+        first, last = plan.stripes[-1]
+        # One that is loaded with, or one that is measured only.
+        damaged = last - 1 if measured else first + (last - first) // 2
+        read_into, held = store.encoded.read_into, []
+
+        def read(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
+            size = read_into(tile, out, direct=direct)
+            held.append(limits(devices))
+            if tile == damaged:
+                out[8] ^= 1
+            return size
+
+        store.encoded.read_into = read  # type: ignore[method-assign]
+        with pytest.raises(DamagedError):
+            measure_rates(store, plan, chosen, backend=",".join(named))
+    assert held[0] == [tiers.memory for tiers in plan.devices]
+    assert limits(devices) == before
+    assert len(opened) == (2 if measured else 1) * len(devices)
+    assert {id(stream) for stream in closed} == {id(stream) for stream in opened}
+    assert sys.getswitchinterval() == interval
+    assert not exchange._exchanges
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
+
+
+def test_a_device_that_cannot_be_had_leaves_the_others_as_they_were(
+    devices: list[Device], named: list[str]
+) -> None:
+    chosen, interval, before = Settings(), sys.getswitchinterval(), limits(devices)
+    with Stored(GRAPH, 300) as store:
+        plan = promised(plan_for(store, chosen, 2, 0, pinned=False))
+        with pytest.raises(UsageError, match="cuda:9 does not exist"):
+            measure_rates(store, plan, chosen, backend=f"{named[0]},cuda:9")
+    assert limits(devices) == before
+    assert sys.getswitchinterval() == interval
