@@ -65,12 +65,12 @@ def plan_on_one_device(
             tol=settings.tol,
             mixing=settings.mixing,
             memory=memory,
-            base=base + tiled.host,
+            base=base,
             device_memory=given,
             promised=device_memory is not None,
             personalized=personalized,
             rows_in_host=size.rows_in_host,
-            joining=tiled.device,
+            joining=tiled.joining,
         )
         return plan, tiled.store
 

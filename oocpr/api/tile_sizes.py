@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from oocpr.plan.joining import TileSize, device_joining, joined_facts, joining_bytes, tile_sizes
+from oocpr.plan.joining import (
+    NOTHING_JOINED,
+    Joining,
+    TileSize,
+    device_joining,
+    joined_facts,
+    joining_on_devices,
+    joining_on_host,
+    tile_sizes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,14 +36,13 @@ class Tiled(NamedTuple):
     ----------
     facts, store
         The graph.
-    host, device
-        Bytes that making these tiles takes of the host, and of each device.
+    joining
+        What making these tiles takes.
     """
 
     facts: GraphFacts
     store: RankedStore
-    host: int = 0
-    device: int = 0
+    joining: Joining = NOTHING_JOINED
 
 
 def first_that_fits(
@@ -94,10 +102,10 @@ def joined_tiles(
     each = device_joining(facts, larger)
     if not at_once or not each.device:
         tiled = JoinedStore(store, facts.tile_edges, cuts)
-        return Tiled(larger, tiled, joining_bytes(facts, larger, READERS * stripes))
+        return Tiled(larger, tiled, joining_on_host(facts, larger, READERS * stripes))
     parts = {first: _joins(store, facts, device, each.slab, at_once) for first, device in devices}
     tiled = JoinedStore(store, facts.tile_edges, cuts, StripedJoins(parts))
-    return Tiled(larger, tiled, stripes * at_once * each.host, at_once * each.device)
+    return Tiled(larger, tiled, joining_on_devices(facts, larger, at_once, stripes))
 
 
 def _joins(store: GraphStore, facts: GraphFacts, device: str, slab_bytes: int, at_once: int) -> Joins:

@@ -150,6 +150,33 @@ def history_bytes(nodes: int, mixing: int) -> int:
     return nodes * 4 * mixing
 
 
+def usual_host_bytes(*, rows: int, state: int, ring: int, pinned: int, joining: int) -> int:
+    """Bytes of the host that a run on a device comes to hold, where `Need` is what it may at most.
+
+    In the beginning there are out-degrees, and tiles on their way; in the end ranks.
+
+    Parameters
+    ----------
+    rows
+        Rows that the device has.
+    state
+        Bytes of what is kept of them in memory of the host.
+    ring, pinned
+        Bytes of tiles on their way, and of those that stay in pinned memory.
+    joining
+        What joining stored tiles takes.
+
+    Examples
+    --------
+    >>> usual_host_bytes(rows=100, state=0, ring=10, pinned=1000, joining=50)
+    1800
+    >>> usual_host_bytes(rows=100, state=2000, ring=500, pinned=1000, joining=50)
+    3950
+    """
+    ends = 0 if state else 8 * rows
+    return state + pinned + max(4 * rows + ring + joining, ends)
+
+
 @dataclass(frozen=True)
 class DeviceTiers:
     """What stays where in a run on a device.
@@ -172,6 +199,8 @@ class DeviceTiers:
         Whether `memory` is the caller's word, which no other use of the device may exceed either.
     rows_in_host
         Whether what a row has is kept in memory of the host, which kernels reach by the link.
+    usual_host
+        Bytes that the process should come to hold for it; see `usual_host_bytes`.
     """
 
     memory: int
@@ -184,6 +213,7 @@ class DeviceTiers:
     pairs: bool
     promised: bool = False
     rows_in_host: bool = False
+    usual_host: int = 0
 
     @property
     def fits(self) -> bool:

@@ -141,6 +141,84 @@ def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[in
     )
 
 
+class Joining(NamedTuple):
+    """Bytes that making joined tiles takes beside what a run counts.
+
+    Attributes
+    ----------
+    host, device
+        Most bytes of the host, and of each device.
+    usual_host
+        Those of the host that it takes as a rule: tiles are as large as they are, and few have as many rows
+        as the largest.
+    """
+
+    host: int = 0
+    device: int = 0
+    usual_host: int = 0
+
+    def share(self, devices: int) -> Joining:
+        """What one of so many devices has of it.
+
+        Examples
+        --------
+        >>> Joining(host=600, device=100, usual_host=400).share(2)
+        Joining(host=300, device=100, usual_host=200)
+        """
+        return Joining(self.host // devices, self.device, self.usual_host // devices)
+
+
+NOTHING_JOINED = Joining()
+"""For tiles as they are stored."""
+
+
+def joining_on_host(facts: GraphFacts, joined: GraphFacts, readers: int) -> Joining:
+    """See Joining; by the processor.
+
+    Columns twice, what is packed and what packing takes are 12 bytes an edge on R-MAT, lengths 12 a row.
+
+    Parameters
+    ----------
+    facts, joined
+        Of the graph as stored, and as `joined_facts` made them.
+    readers
+        Threads that read tiles.
+    """
+    if joined.tiles == facts.tiles:
+        return NOTHING_JOINED
+    return Joining(
+        host=joining_bytes(facts, joined, readers),
+        usual_host=12 * (readers * joined.tile_edges + joined.most_tile_rows),
+    )
+
+
+def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int) -> Joining:
+    """See Joining; by CUDA devices.
+
+    Of the host, what is packed and half as much to grow, and lengths of rows on their way, 28 bytes a row on
+    R-MAT.
+
+    Parameters
+    ----------
+    facts, joined
+        Of the graph as stored, and as `joined_facts` made them.
+    at_once
+        Joined tiles that each makes at a time.
+    devices
+        How many there are.
+    """
+    each = device_joining(facts, joined)
+    if not each.device:
+        return NOTHING_JOINED
+    packed = facts.column_bytes * joined.tile_edges // facts.edges
+    usual = (JOINING_BUFFERS + 1) * facts.most_tile_bytes + packed * 3 // 2
+    return Joining(
+        host=devices * at_once * each.host,
+        device=at_once * each.device,
+        usual_host=devices * at_once * usual + 28 * joined.most_tile_rows,
+    )
+
+
 def joining_bytes(facts: GraphFacts, joined: GraphFacts, readers: int = 2) -> int:
     """Most bytes that making joined tiles takes beside what a run counts, by the threads that read.
 

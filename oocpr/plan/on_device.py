@@ -17,7 +17,9 @@ from oocpr.plan.device import (
     kept_bytes,
     row_bytes,
     tile_bytes,
+    usual_host_bytes,
 )
+from oocpr.plan.joining import NOTHING_JOINED, Joining
 from oocpr.plan.memory import Need
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
 from oocpr.plan.plan import GraphFacts, Plan
@@ -47,7 +49,7 @@ def plan_on_device(
     promised: bool = False,
     personalized: bool,
     rows_in_host: bool = False,
-    joining: int = 0,
+    joining: Joining = NOTHING_JOINED,
     part: Part | None = None,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
@@ -72,7 +74,7 @@ def plan_on_device(
         Whether rows are kept in memory of the host, and the device has what they gather, and no more sweeps
         of a tile or slots than it has room for.
     joining
-        Bytes that joining stored tiles takes on the device.
+        What joining stored tiles takes, of the host for all devices.
     part
         What the device has of the graph where it is one of several; None for all.
     """
@@ -105,7 +107,7 @@ def plan_on_device(
             personalized=personalized,
             rows=rows,
             rows_in_host=rows_in_host,
-            joining=joining,
+            joining=joining.device,
         )
 
     while slots > FEWEST_SLOTS and needed(sweeps, slots).total > device_memory:
@@ -124,11 +126,21 @@ def plan_on_device(
     if rows_in_host:
         vectors += row_bytes(rows, proposals=proposals, personalized=personalized)
         history = history_bytes(rows, remembered)
-    host = Need(base, vectors, history, reads=0, scratch=0, ring=buffers)
+    host = Need(base, vectors, history, reads=0, scratch=joining.host, ring=buffers)
     in_host = min(tiles - on_device, max(0, memory - host.total) // encoded)
+    mean = facts.column_bytes * facts.tile_edges // max(1, facts.edges)
+    # Only buffers of a ring that a device reads from are there before anything is written to them.
+    written = min(mean, facts.most_tile_bytes) if on_device + in_host == tiles else facts.most_tile_bytes
     tiers = DeviceTiers(
         device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised,
         rows_in_host,
+        usual_host=usual_host_bytes(
+            rows=rows,
+            state=vectors - 12 * rows + history if rows_in_host else 0,
+            ring=min(RING_SLOTS, tiles) * written,
+            pinned=min(in_host * mean, facts.column_bytes),
+            joining=joining.usual_host,
+        ),
     )  # fmt: skip
     passes = predicted_passes(damping, tol, method, facts.local_share)
     return Plan(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr.plan.joining import NOTHING_JOINED, Joining
 from oocpr.plan.memory import Need
 from oocpr.plan.on_device import Part, plan_on_device
 
@@ -92,6 +93,7 @@ def plan_on_devices(
     *,
     memory: int,
     base: int,
+    joining: Joining = NOTHING_JOINED,
     **how: Any,
 ) -> Plan:
     """Decide how a run on several devices uses their memory and the host's.
@@ -105,14 +107,23 @@ def plan_on_devices(
         First tile of each device's stripe and the one past its last.
     device_memory
         Bytes that the run may use on each device, as many as there are stripes.
-    memory, base, how
+    memory, base, joining, how
         As for `plan_on_device`.
     """
+    joining = joining.share(len(stripes))
     parts = [Part(int(tile_rows[last] - tile_rows[first]), last - first) for first, last in stripes]
 
     def planned(number: int, memory: int) -> Plan:
         given = device_memory[number]
-        return plan_on_device(facts, part=parts[number], memory=memory, base=base, device_memory=given, **how)
+        return plan_on_device(
+            facts,
+            part=parts[number],
+            memory=memory,
+            base=base,
+            joining=joining,
+            device_memory=given,
+            **how,
+        )
 
     bare = [planned(number, 0) for number in range(len(stripes))]
     need = _together([plan.need for plan in bare], base)

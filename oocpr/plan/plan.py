@@ -191,7 +191,7 @@ class Plan:
         if self.method == "components":
             return usual_whole_bytes(self.need, nodes=facts.nodes, edges=facts.edges)
         if self.devices:
-            return self.need.total + self.cache_bytes
+            return self.need.base + sum(tiers.usual_host for tiers in self.devices)
         return usual_bytes(
             self.need,
             nodes=facts.nodes,

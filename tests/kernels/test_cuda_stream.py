@@ -54,7 +54,7 @@ def sent(device: Device, columns: np.ndarray, lengths: np.ndarray) -> tuple[Any,
 def check(device: Device, room: ArrivalRoom, columns: np.ndarray, lengths: np.ndarray) -> None:
     """A tile made ready where it lies has the arrays of one that was placed."""
     faults = device.xp.zeros(1, np.uint32)
-    there = room.make_ready(*sent(device, columns, lengths), faults)
+    there = room.make_ready(room.land(*sent(device, columns, lengths)), faults)
     expected = placed(device, columns, lengths)
     assert fetch(faults)[0] == 0
     assert (there.edges, there.segments, there.nonempty) == (

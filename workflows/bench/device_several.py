@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -44,11 +45,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from oocpr.engine.backends.device import Mark
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
 
 PLENTY = 1 << 60
 RUNS = 3
+AHEAD = 3
+"""Rounds of pieces that are sent ahead of the one that is waited for."""
 PIECE = 64 << 20
 """Bytes that the rate of a link is measured with at once: about those of a tile."""
 
@@ -88,13 +92,18 @@ def link_rates(devices: list[CudaDevice], seconds: float = 0.5, tries: int = 3) 
                 values[:] = 1
             slots = [cp.empty(PIECE, np.uint8) for _ in range(4)]
             device.synchronize()
+            under_way: deque[Mark] = deque()
             begin.wait()
             begun, sent = perf_counter(), 0
             while perf_counter() - begun < seconds:
                 for slot, values in zip(slots, pinned, strict=True):
                     mark = device.send_beside(slot, values)
-                mark.synchronize()
-                sent += len(slots) * PIECE
+                    sent += PIECE
+                under_way.append(mark)
+                # Threads wait for Python in turns, while the link has more to do.
+                if len(under_way) > AHEAD:
+                    under_way.popleft().synchronize()
+            mark.synchronize()
             return sent / (perf_counter() - begun)
 
     with ThreadPoolExecutor(len(devices)) as pool:

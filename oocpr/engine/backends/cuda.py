@@ -147,6 +147,9 @@ class CudaBackend:
     ) -> RowState:
         """See Backend."""
         with self._device, self._lock:
+            if self._limited:
+                # What is held back of earlier rows and tiles would be cut up, and lost to what is larger.
+                self._device.limit(None)
             return self._vectors_of(spec).allocate(spec, degree, teleport, start)
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:

@@ -7,7 +7,7 @@ overwrite what the last one has read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,30 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.device import Device
 
 THREADS = 256
+
+
+class Landed(NamedTuple):
+    """A tile in a slot, as kernels take it.
+
+    Attributes
+    ----------
+    found
+        What is in it.
+    grid, moves
+        How its widths are moved.
+    lengths, ranks, starts
+        Its segments, packed; see :func:`oocpr.engine.backends.cuda_tile.expand`.
+    tile
+        What it is once it is ready.
+    """
+
+    found: TileMap
+    grid: tuple[int]
+    moves: tuple[Any, ...]
+    lengths: StreamArrays
+    ranks: Any
+    starts: StreamArrays | None
+    tile: DeviceTile
 
 
 class ArrivalRoom:
@@ -48,17 +72,15 @@ class ArrivalRoom:
             filled_before=xp.zeros(max(1, groups), np.uint32),
         )
 
-    def make_ready(self, arrived: Any, found: TileMap, faults: Any) -> DeviceTile:
-        """Use a tile where it has arrived; it is good until the next one is made ready.
+    def land(self, arrived: Any, found: TileMap) -> Landed:
+        """Find the parts of a tile where it arrives, which are the same whenever it arrives there.
 
         Parameters
         ----------
         arrived
-            uint8 of the device, aligned to 16 bytes: the encoded tile.
+            uint8 of the device, aligned to 16 bytes: where the encoded tile comes to lie.
         found
             What `map_tile` found in it.
-        faults
-            As for :func:`oocpr.engine.backends.cuda_tile.place_tile`.
         """
         streams = (found.lengths, found.starts, found.gaps)
         words = max(1, blocks_of(found.edges)) * GROUP
@@ -67,16 +89,35 @@ class ArrivalRoom:
         for stream, room in zip(streams, self._widths, strict=True):
             moves += (np.uint64(stream.widths.offset), np.uint32(stream.widths.items))
             moves += (np.uint32(blocks_of(stream.size) * GROUP), room)
-        kernel = self._device.load("arrive.cu").get_function("make_room")
-        kernel((-(-most // THREADS),), (THREADS,), (arrived, *moves, self._segments.begins, np.uint32(words)))
         lengths, starts, gaps = (
             self._arrays(arrived, stream, room) for stream, room in zip(streams, self._widths, strict=True)
         )
-        ranks = _view(arrived, found.ranks)
-        expand(
-            self._device, found, lengths, ranks, None if found.verbatim else starts, self._segments, faults
+        return Landed(
+            found,
+            (-(-most // THREADS),),
+            (arrived, *moves, self._segments.begins, np.uint32(words)),
+            lengths,
+            _view(arrived, found.ranks),
+            None if found.verbatim else starts,
+            device_tile(found, gaps, self._segments),
         )
-        return device_tile(found, gaps, self._segments)
+
+    def make_ready(self, landed: Landed, faults: Any) -> DeviceTile:
+        """Use a tile that has arrived; it is good until the next one is made ready.
+
+        Parameters
+        ----------
+        landed
+            As `land` gave it.
+        faults
+            As for :func:`oocpr.engine.backends.cuda_tile.place_tile`.
+        """
+        kernel = self._device.load("arrive.cu").get_function("make_room")
+        kernel(landed.grid, (THREADS,), landed.moves)
+        expand(
+            self._device, landed.found, landed.lengths, landed.ranks, landed.starts, self._segments, faults
+        )
+        return landed.tile
 
     def _arrays(self, arrived: Any, stream: StreamMap, widths: Any) -> StreamArrays:
         _, words, directory, wide, narrow, _ = stream

@@ -44,7 +44,7 @@ class CudaDevice:
         self._xp: ModuleType = cupy
         self.index = index
         self._device = cupy.cuda.Device(index)
-        self._loaded: dict[tuple[Any, ...], Any] = {}
+        self._loaded: dict[tuple[Any, ...], _Functions] = {}
         self._own = threading.local()
         self._peers = Peers(cupy, index)
 
@@ -117,9 +117,9 @@ class CudaDevice:
         """See Device."""
         key = (text, *sorted(parameters.items()))
         if key not in self._loaded:
-            self._loaded[key] = self._xp.RawModule(code=inline(text, parameters), options=OPTIONS)
-        kernels: Kernels = self._loaded[key]
-        return kernels
+            module = self._xp.RawModule(code=inline(text, parameters), options=OPTIONS)
+            self._loaded[key] = _Functions(module)
+        return self._loaded[key]
 
     def synchronize(self) -> None:
         """See Device."""
@@ -258,3 +258,17 @@ class CudaDevice:
         end.record()
         end.synchronize()
         return float(self._xp.cuda.get_elapsed_time(begin, end)) / 1e3
+
+
+class _Functions:
+    """Kernels of a compiled source, found once: CuPy takes as long to find one as to launch it."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._found: dict[str, Any] = {}
+
+    def get_function(self, name: str) -> Any:
+        """See Kernels."""
+        if name not in self._found:
+            self._found[name] = self._module.get_function(name)
+        return self._found[name]

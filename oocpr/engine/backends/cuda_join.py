@@ -171,7 +171,7 @@ class _Room:
         self.device.hold_beside(self.device.mark())
         sent = self.device.send_beside(arrived, found.buffer[: found.map.nbytes])
         self.device.wait_for(sent)
-        ready = self._arrivals.make_ready(arrived, found.map, self.faults)
+        ready = self._arrivals.make_ready(self._arrivals.land(arrived, found.map), self.faults)
         check_columns(self.device, ready, nodes, self.faults, columns)
         sent.synchronize()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_arrived import ArrivalRoom
+from oocpr.engine.backends.cuda_arrived import ArrivalRoom, Landed
 from oocpr.engine.backends.cuda_map import TileMap, map_tile
 from oocpr.engine.stream import PassTraffic, TileStream
 from oocpr.engine.trace import COMPUTE, COPY, DeviceTrace
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.device import Device, Mark
     from oocpr.engine.stream import TileBytes
     from oocpr.engine.trace import Trace
+
+MOST_KNOWN = 1024
+"""Tiles in slots whose parts are remembered: some 6 KiB each."""
 
 Pinned = tuple["NDArray[np.uint8]", TileMap]
 """The encoded bytes of a tile, and what is in them."""
@@ -101,6 +104,7 @@ class CudaTileStream:
         self._passing = [tile for tile in tiles if tile not in on_device]
         self._free: list[Mark | None] = [None] * len(self._slots)
         self._pinned: dict[int, Pinned] = {}
+        self._known: dict[tuple[int, int], Landed] = {}
         self._under_way: deque[Mark] = deque()
         self._used = 0
 
@@ -120,8 +124,9 @@ class CudaTileStream:
                 self._device.wait_for(arriving)
                 assert self._room is not None, "a tile that does not stay has room"
                 at = self._used % len(self._slots)
+                landed = self._landed(self._room, tile, prepared[1], at)
                 with self._spanned(COMPUTE, tile):
-                    arrived = self._room.make_ready(self._slots[at], prepared[1], self._faults)
+                    arrived = self._room.make_ready(landed, self._faults)
             with self._spanned(COMPUTE, tile):
                 compute(tile, self._pass_by(arrived))
             with self._device:
@@ -145,6 +150,16 @@ class CudaTileStream:
         self._device.synchronize()
         if self._trace is not None:
             self._trace.finish()
+
+    def _landed(self, room: ArrivalRoom, tile: int, found: TileMap, at: int) -> Landed:
+        """Parts of a tile in a slot; finding them takes the host as long as a megabyte takes the link."""
+        key = tile, at
+        if key in self._known:
+            return self._known[key]
+        landed = room.land(self._slots[at], found)
+        if tile in self._pinned and len(self._known) < MOST_KNOWN:
+            self._known[key] = landed
+        return landed
 
     def _send_ahead(self) -> None:
         """Send tiles from pinned memory to all slots but that of the tile in use."""
