@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 
 from oocpr.api.choices import facts_of
+from oocpr.engine.backends import cuda_stream
+from oocpr.engine.backends.base import StripeSpec
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom
+from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.backends.cuda_map import map_tile
 from oocpr.engine.backends.device import fetch
 from oocpr.engine.probe import measure_rates
@@ -149,6 +152,36 @@ def test_where_tiles_stay_changes_no_bit(device: Device, method: str) -> None:
         encoded = store.attributes.column_bytes
         for run, share in zip(runs, (0, 0, 1, (store.tiles - 5) / store.tiles), strict=True):
             assert run.history[1].bytes_read == pytest.approx(share * encoded, rel=0.3)
+
+
+@RUNS
+@pytest.mark.parametrize("known", [0, 5])
+def test_what_is_remembered_of_tiles_in_slots_changes_no_bit(
+    device: Device, known: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
+        usual = stream(device, store, 0, store.tiles)
+        # More tiles in slots than are remembered.
+        assert store.tiles * DEVICE_SLOTS > known
+        monkeypatch.setattr(cuda_stream, "MOST_KNOWN", known)
+        assert np.array_equal(stream(device, store, 0, store.tiles).ranks, usual.ranks)
+
+
+@pytest.mark.device
+def test_rows_are_not_put_into_pieces_of_what_was_there_before() -> None:
+    device = CudaDevice()
+    # Rows take 22 MiB, the ranks 8 of them; in the 10 that were there before they would leave 2 unused.
+    backend = CudaBackend(device, limit=33 * 2**20)
+    spec = StripeSpec(0, 1, 0, 2**20, 2**20, 0, False, "bits16")
+    try:
+        with device:
+            before = device.xp.zeros(10 * 2**20, np.uint8)
+            del before
+            rows = backend.allocate(spec, np.ones(2**20, np.uint32), None)
+            after = device.xp.zeros(10 * 2**20, np.uint8)
+            assert (rows.ranks.size, after.size) == (2**20, 10 * 2**20)
+    finally:
+        backend.close()
 
 
 @RUNS

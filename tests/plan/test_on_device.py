@@ -88,6 +88,8 @@ def test_a_plan_that_fits_has_room_for_what_it_keeps(
     plan = planned(memory, rows_in_host=rows_in_host, facts=replace(LARGE, tiles=tiles), reads=reads)
     tiers = plan.device
     assert tiers is not None
+    # What the process comes to hold as a rule is no more than what it may.
+    assert plan.peak_memory <= plan.need.total + plan.cache_bytes
     assert plan.fits == (tiers.need.total + tiers.kept_bytes <= memory)
     assert 0 <= tiers.on_device + tiers.in_host <= tiles
     on_device, in_host = tiers.places(range(tiles))
