@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from oocpr.engine.passed import Pace, fitted, pace_of
+from oocpr.engine.picked import Place
+from oocpr.engine.probe import _Times
 from oocpr.engine.trace import COMPUTE, COPY, READ, Trace
+from oocpr.plan.device import DeviceNeed, DeviceTiers
+from oocpr.plan.plan import GraphFacts
 
 
 @given(
@@ -44,3 +48,26 @@ def test_rounds_after_the_first_tell_what_tiles_and_bytes_take():
     pace = pace_of(whole.spans, tiles)
     assert (pace.byte, pace.edge, pace.row) == pytest.approx((4e-3, 3e-3, 5e-2))
     assert pace_of(whole.spans, {}) == Pace()
+
+
+@pytest.mark.parametrize("on_device", [0, 3])
+def test_what_some_tiles_take_is_told_of_all_that_pass(on_device):
+    rows = np.array([1, 2, 2, 3, 5, 8, 6, 9, 20, 40, 700, 90])
+    facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
+    tiers = DeviceTiers(0, DeviceNeed(0, 0, 0, 0, 0), on_device, 12 - on_device, 0, 0, 5, False)
+    place = Place(facts, np.concatenate([[0], rows.cumsum()]), range(12), on_device, tiers)
+    sampled = place.of_passing().tiles
+    assert len(set(sampled)) == 4
+    assert sampled == sorted(sampled)
+    passing = set(range(12)) - tiers.places(range(12))[0]
+    assert max(passing, key=lambda tile: rows[tile]) in sampled
+    pace = Pace(byte=1e-3, edge=2e-3, row=0.5)
+    # A machine that reads an edge in a millisecond and then sweeps it.
+    first = 1e-3 + pace.kernels(4000, rows[sampled].sum()) / 4000
+    times = _Times.of(place, (7.0, 5.0), (first, 123.0), pace)
+    edges = 1000 * len(passing)
+    swept = 2e-3 * edges + 0.5 * rows[list(passing)].sum()
+    assert times.passing == pytest.approx(swept)
+    assert times.sent == pytest.approx(3 * edges * 1e-3)
+    assert times.kept == pytest.approx(5.0 * 1000 * on_device)
+    assert times.first == pytest.approx(7.0 * 1000 * on_device + 1e-3 * edges + swept)

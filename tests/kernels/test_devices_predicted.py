@@ -152,6 +152,7 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
     if not staying:
         assert timing.each == pytest.approx(expected, rel=0.1)
     assert timing.each == pytest.approx(took, rel=0.1)
+    assert timing.first == pytest.approx(done.history[0].seconds, rel=0.35)
 
 
 def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:
