@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from oocpr.plan.device import DeviceTiers
     from oocpr.plan.plan import GraphFacts, Plan
 
@@ -73,6 +76,8 @@ class Place:
     ----------
     facts
         The graph.
+    tile_rows
+        First row of each of its tiles, and the number of nodes; int64, shape (tiles + 1,).
     tiles
         All that it computes.
     staying
@@ -82,6 +87,7 @@ class Place:
     """
 
     facts: GraphFacts
+    tile_rows: NDArray[np.int64]
     tiles: range
     staying: int
     device: DeviceTiers | None = None
@@ -95,6 +101,20 @@ class Place:
     def passing_edges(self) -> float:
         """Edges of those that do not stay."""
         return self.edges * (1 - self.staying / len(self.tiles))
+
+    @property
+    def passing_rows(self) -> int:
+        """Rows of those that do not stay on the device."""
+        return sum(self.rows_of(tile) for tile in self._passing)
+
+    def rows_of(self, tile: int) -> int:
+        """Rows of a tile."""
+        return int(self.tile_rows[tile + 1] - self.tile_rows[tile])
+
+    @property
+    def _passing(self) -> list[int]:
+        on_device = frozenset[int]() if self.device is None else self.device.places(self.tiles)[0]
+        return [tile for tile in self.tiles if tile not in on_device]
 
     def one(self, *, decoded: bool) -> Picked:
         """One tile."""
@@ -113,19 +133,25 @@ class Place:
         else:
             in_host = self.device.in_host
         some = self.staying < len(self.tiles)
-        return self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
+        picked = self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
+        if self.device is not None and len(picked.tiles) > 1:
+            # What rows take is told from what edges take, and holds for the tile that has most of them.
+            widest = max(self._passing, key=self.rows_of)
+            near = min(range(len(picked.tiles)), key=lambda k: abs(picked.tiles[k] - widest))
+            picked.tiles[near] = widest
+        return picked
 
     def _picked(self, most: int, *, on_device: bool, kept: bool) -> Picked:
         tiles = [self.tiles[at] for at in spread(len(self.tiles), most)]
         return Picked(tiles, on_device, kept)
 
 
-def places_of(plan: Plan) -> list[Place]:
+def places_of(plan: Plan, tile_rows: NDArray[np.int64]) -> list[Place]:
     """What each backend of a run computes: one all, or each device a stripe."""
     facts = plan.facts
     if not plan.devices:
-        return [Place(facts, range(facts.tiles), plan.cached_tiles)]
+        return [Place(facts, tile_rows, range(facts.tiles), plan.cached_tiles)]
     return [
-        Place(facts, range(*stripe), tiers.on_device, tiers)
+        Place(facts, tile_rows, range(*stripe), tiers.on_device, tiers)
         for stripe, tiers in zip(plan.stripes, plan.devices, strict=True)
     ]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from operator import mul
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.picked import places_of
+from oocpr.engine.passed import Pace
+from oocpr.engine.picked import edges_of, places_of
 from oocpr.engine.sample import SECONDS, Rounds, Sample
 from oocpr.engine.side_by_side import Alone, SideBySide
 from oocpr.engine.weighing import tiles_of, unit_of
@@ -24,9 +24,8 @@ from oocpr.progress import silent
 from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from oocpr.engine.backends.base import Backend
+    from oocpr.engine.picked import Place
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
@@ -89,7 +88,7 @@ def _job(
 
 def _measured(job: Job, store: RankedStore, team: Alone | SideBySide, begun: float) -> Rates:
     """Measure with backends that were begun to be made at a time."""
-    plan, places = job.plan, places_of(job.plan)
+    plan, places = job.plan, places_of(job.plan, store.tile_rows)
     # What is loaded once a process is no part of a pass.
     with watched(silent) as compilation:
         Sample(job, store, team, [place.one(decoded=plan.decoded) for place in places]).load()
@@ -98,6 +97,7 @@ def _measured(job: Job, store: RankedStore, team: Alone | SideBySide, begun: flo
     sample: Sample | None = None
     nothing = [0.0] * len(places)
     kept = passing = Rounds(nothing, nothing)
+    paces = [Pace()] * len(places)
     if any(place.staying for place in places):
         sample = Sample(job, store, team, [place.of_staying() for place in places])
         kept = sample.measure()
@@ -106,32 +106,69 @@ def _measured(job: Job, store: RankedStore, team: Alone | SideBySide, begun: flo
         sample = None
         sample = Sample(job, store, team, [place.of_passing() for place in places])
         passing = sample.measure()
+        if plan.devices:
+            paces = sample.paces()
     assert sample is not None, "a tile stays or passes"
-    edges = [place.edges for place in places]
-    moved = [place.passing_edges for place in places]
-    first = [
-        (each - passes) * of_staying + passes * of_passing
-        for each, passes, of_staying, of_passing in zip(edges, moved, kept.first, passing.first, strict=True)
-    ]
+    rounds = zip(kept.first, kept.later, strict=True), zip(passing.first, passing.later, strict=True)
+    shares = list(map(_Times.of, places, *rounds, paces))
+    # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
+    # tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
+    slowest = max(shares, key=lambda share: share.kept + share.passing + plan.rows_in_host * share.sent)
+    sending = slowest if plan.rows_in_host else max(shares, key=lambda share: share.sent)
+    moved = sum(place.passing_edges for place in places)
+    edges = sum(place.edges for place in places)
     return Rates(
         store_bytes=store_bytes,
-        kept=_rate(edges, map(mul, edges, kept.later)),
-        passing=_rate(moved, map(mul, moved, passing.later)),
-        first=_rate(edges, first),
+        kept=_rate(edges - moved, slowest.kept),
+        passing=_rate(moved, slowest.passing),
+        sending=_rate(moved, sending.sent),
+        first=_rate(edges, max(share.first for share in shares)),
         rows=sample.rows / sample.pushing(),
         ends=sample.rows / (sample.opening + sample.finishing()),
         loading=loading,
     )
 
 
-def _rate(edges: list[float], seconds: Iterable[float]) -> float:
-    """Edges a second of all backends together; infinite where there is nothing to do.
+@dataclass(frozen=True)
+class _Times:
+    """Seconds of what one backend does in a pass.
 
-    A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
-    tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
+    Parameters
+    ----------
+    kept, passing
+        Of sweeping the tiles that stay, and the others.
+    sent
+        In which these come over the link of a device.
+    first
+        Of all tiles in a first pass.
     """
-    slowest = max(seconds)
-    return sum(edges) / slowest if slowest else math.inf
+
+    kept: float
+    passing: float
+    sent: float
+    first: float
+
+    @classmethod
+    def of(cls, place: Place, kept: tuple[float, float], passing: tuple[float, float], pace: Pace) -> _Times:
+        """Put together what an edge takes in a first pass and in later ones, and the pace of what passes."""
+        moved = place.passing_edges
+        stayed = place.edges - moved
+        first, later = (moved * took for took in passing)
+        if place.device is not None and moved:
+            # The sample has more rows an edge than all that passes.
+            sampled = place.of_passing().tiles
+            edges = sum(edges_of(place.facts, tile) for tile in sampled)
+            of_sample = pace.kernels(edges, sum(map(place.rows_of, sampled)))
+            later = pace.kernels(moved, place.passing_rows)
+            first = max(0.0, first - of_sample * moved / edges) + later
+        # Tiles have about as many bytes an edge.
+        sent = place.facts.column_bytes * moved / max(1, place.facts.edges) * pace.byte
+        return cls(stayed * kept[1], later, sent, stayed * kept[0] + first)
+
+
+def _rate(edges: float, seconds: float) -> float:
+    """Edges a second; infinite where there is nothing to do."""
+    return edges / seconds if seconds else math.inf
 
 
 def load_compiled(
@@ -147,7 +184,8 @@ def load_compiled(
         As for `measure_rates`.
     """
     job = _job(store, plan, settings, "cpu", 1)
-    Sample(job, store, Alone(job), [place.one(decoded=plan.decoded) for place in places_of(plan)]).load()
+    places = places_of(plan, store.tile_rows)
+    Sample(job, store, Alone(job), [place.one(decoded=plan.decoded) for place in places]).load()
 
 
 def measure_whole(store: RankedStore, settings: Settings, threads: int | None) -> tuple[Forecast, int]:

@@ -15,8 +15,10 @@ import numpy as np
 
 from oocpr.engine import method, tasks
 from oocpr.engine.backends.base import Streams
+from oocpr.engine.passed import Pace, pace_of
 from oocpr.engine.picked import edges_of
 from oocpr.engine.reads import READS
+from oocpr.engine.trace import Trace
 from oocpr.engine.weighing import per_link
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.side_by_side import Alone, SideBySide
     from oocpr.engine.stream import Tiles
+    from oocpr.plan.plan import Plan
 
 SECONDS = 0.25
 """How long reading is measured, and how long later passes are, for tiles of each kind."""
@@ -104,6 +107,10 @@ class Sample:
         return Rounds(
             self._an_edge(first), self._an_edge([median(took) for took in zip(*later, strict=True)])
         )
+
+    def paces(self) -> list[Pace]:
+        """How fast tiles pass through each device, by the rounds that were measured last."""
+        return [share.pace() for share in self._shares]
 
     def pushing(self) -> float:
         """Seconds of pushing the rows of the sample and laying out the pushes, as later passes do."""
@@ -208,6 +215,7 @@ class _Share:
         self.states: list[Any] = []
         self.reads: Any = None
         self._stream: Tiles | None = None
+        self._trace = Trace()
 
     def allocate(self) -> None:
         """Make the states of all rows."""
@@ -224,8 +232,12 @@ class _Share:
     def open(self) -> None:
         """Open the stream of the tiles."""
         chosen, none = frozenset(self._picked.tiles), frozenset[int]()
+        job = self._job
+        if job.plan.devices and not self._picked.on_device:
+            self._trace = Trace()
+            job = replace(job, trace=self._trace, plan=_apart(job.plan))
         self._stream = tasks.open_stream(
-            self._job,
+            job,
             self._index,
             self._store,
             self.backend,
@@ -239,6 +251,14 @@ class _Share:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+
+    def pace(self) -> Pace:
+        """How fast the tiles passed; nothing of tiles that stay."""
+        rows, facts = self._store.tile_rows, self._job.plan.facts
+        tiles = {
+            tile: (edges_of(facts, tile), float(rows[tile + 1] - rows[tile])) for tile in self._picked.tiles
+        }
+        return pace_of(self._trace.spans, tiles)
 
     @property
     def settled(self) -> bool:
@@ -262,3 +282,14 @@ class _Share:
                 self.backend.sums(self.states[part], [last], step)
 
         return wait
+
+
+def _apart(plan: Plan) -> Plan:
+    """The same plan, in which copies and kernels take turns where both use the link.
+
+    Otherwise each would be timed with what it waits for the other.
+    """
+    return replace(
+        plan,
+        devices=tuple(replace(tiers, slots=1) if tiers.rows_in_host else tiers for tiers in plan.devices),
+    )

@@ -54,7 +54,8 @@ FEWEST_TOLD = 4
 class Rates:
     """What a probe saw a machine do, a second; infinite where nothing of the kind is to be done.
 
-    Of several devices it is what all did together, each with its own stripe, until the last was done.
+    Of several devices it is what all do together, each with its own stripe, until the last is done. Which one
+    that is depends on all that it sweeps: where it has tiles of one kind only, the other kind is infinite.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ class Rates:
     kept
         Edges swept, in a pass after the first, of tiles that stay where they are computed.
     passing
-        The same of the others: tiles read, or sent to a device, while those before them are computed.
+        The same of the others, while the next ones are read; on a device once they are there.
     first
         Edges swept in a first pass, in which all tiles are read and those that stay are prepared.
     rows
@@ -72,6 +73,8 @@ class Rates:
         Rows made ready before the first pass and finished after the last.
     loading
         Seconds, once a process: see Forecast.
+    sending
+        Edges of the same tiles that come over the links of devices, each at work without a pause.
     """
 
     store_bytes: float
@@ -81,6 +84,7 @@ class Rates:
     rows: float
     ends: float = math.inf
     loading: float = 0.0
+    sending: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,12 @@ def forecast(
     streamed_bytes: int,
     kept_share: float,
     beside: bool = False,
+    rows_in_host: bool = False,
 ) -> Forecast:
     """Seconds of the passes over a graph.
+
+    Tiles come to a device while its kernels run, and go on coming between two passes, in which nothing is
+    read: a pass takes as long as the link or the kernels and what is between, whichever takes longer.
 
     Parameters
     ----------
@@ -137,6 +145,8 @@ def forecast(
         Share of the tiles that stay where they are computed.
     beside
         Whether the others arrive beside the computation, on a device with engines of its own for that.
+    rows_in_host
+        Whether its kernels use the link as well, and so wait for it in turns with the tiles.
 
     Examples
     --------
@@ -146,16 +156,26 @@ def forecast(
     Forecast(first=5.1, each=1.1, ends=0.0, loading=0.0)
     >>> forecast(rates, **sizes, streamed_bytes=10**9, kept_share=0.5).each
     1.6
-    >>> forecast(rates, **sizes, streamed_bytes=0, kept_share=0.5, beside=True).each
-    1.1
+    >>> device = Rates(store_bytes=1e9, kept=5e9, passing=4e9, first=2e8, rows=1e8, sending=1e9)
+    >>> passing = sizes | {"streamed_bytes": 0, "beside": True}
+    >>> [forecast(device, **passing, kept_share=share).each for share in (0, 0.75)]
+    [1.0, 0.3125]
+    >>> forecast(device, **passing, kept_share=0, rows_in_host=True).each
+    1.35
     """
-    kept = edges * (1 if beside else kept_share) / rates.kept
-    passing = edges * (1 - kept_share) / rates.passing
-    swept = max(kept, passing) if beside else kept + passing
+    sent = edges * (1 - kept_share) / rates.sending
+    swept = edges * kept_share / rates.kept + edges * (1 - kept_share) / rates.passing
     between = rows / rates.rows
+    read = streamed_bytes / rates.store_bytes
+    if not beside:
+        each = max(swept, read) + between
+    elif rows_in_host:
+        each = max(sent + swept, read) + between
+    else:
+        each = max(sent, max(swept, read) + between)
     return Forecast(
         first=max(edges / rates.first, stored_bytes / rates.store_bytes) + between,
-        each=max(swept, streamed_bytes / rates.store_bytes) + between,
+        each=each,
         ends=rows / rates.ends,
         loading=rates.loading,
     )

@@ -111,6 +111,11 @@ class Plan:
         return self.devices[0] if len(self.devices) == 1 else None
 
     @property
+    def rows_in_host(self) -> bool:
+        """Whether devices reach what rows have by the link over which tiles come."""
+        return any(tiers.rows_in_host for tiers in self.devices)
+
+    @property
     def seconds(self) -> float | None:
         """Predicted seconds of the run; None where nothing was measured."""
         return None if self.forecast is None else self.forecast.seconds(self.passes)
@@ -127,6 +132,7 @@ class Plan:
             streamed_bytes=self.streamed_bytes,
             kept_share=staying / facts.tiles,
             beside=bool(self.devices),
+            rows_in_host=self.rows_in_host,
         )
         if self.method == "components":
             made = replace(made, each=(1 + COMPONENT_SWEEPS) * made.each)

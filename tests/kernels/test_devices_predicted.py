@@ -6,7 +6,6 @@ import math
 import re
 import sys
 import threading
-import time
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -24,15 +23,27 @@ from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.tiling import stripe_tiles
 
-from ..engine.digraphs import random_digraph
+from ..engine.digraphs import Digraph, random_digraph
 from ..engine.running import Stored
+from .paced import PacedBackend, PacedDevice
 from .several import plan_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from oocpr.engine.backends.device import Device
     from oocpr.plan.plan import Plan
 
 GRAPH = random_digraph(300, 2500, seed=8)
+
+
+def uneven() -> Digraph:
+    """A graph whose first nodes are linked to most, so that its last tiles have most rows."""
+    rng = np.random.default_rng(3)
+    return Digraph(500, rng.integers(0, 500, 5000), np.minimum(500 * rng.random(5000) ** 3, 499).astype(int))
+
+
+UNEVEN = uneven()
 
 
 @pytest.fixture
@@ -80,8 +91,13 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(
         }[staying]
         plan = plan_for(store, chosen, len(devices), on_each, pinned=pinned)
         rates = measure_rates(store, plan, chosen, backend=backends_of(devices))
-    assert math.isinf(rates.kept) == (staying == "none")
-    assert math.isinf(rates.passing) == (staying == "all")
+    assert math.isinf(rates.sending) == (staying == "all")
+    if staying == "different":
+        # Only what the slowest device has.
+        assert math.isinf(rates.kept) != math.isinf(rates.passing)
+    else:
+        assert math.isinf(rates.kept) == (staying == "none")
+        assert math.isinf(rates.passing) == (staying == "all")
     timing = plan.timed(rates).forecast
     assert timing is not None
     for seconds in (timing.first, timing.each, timing.ends):
@@ -90,25 +106,9 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(
     assert timing.loading >= 0
 
 
-class SlowBackend(CudaBackend):
-    """Takes so many seconds an edge, beside all others, from a tile's launch until its sums are there."""
-
-    def __init__(self, device: Device, seconds: float) -> None:
-        super().__init__(device, pairs=True)
-        self._seconds, self._until = seconds, 0.0
-
-    def sweep_tile(self, state: Any, reads: Any, tile: Any, *how: Any) -> Any:
-        self._until = max(self._until, time.perf_counter()) + tile.there.edges * self._seconds
-        return super().sweep_tile(state, reads, tile, *how)
-
-    def sums(self, *swept: Any) -> Any:
-        time.sleep(max(0.0, self._until - time.perf_counter()))
-        return super().sums(*swept)
-
-
 @pytest.mark.parametrize("stay", [(True, True), (False, False), (True, False)])
 def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
-    devices: list[Device], stay: tuple[bool, bool]
+    shim_folder: Path, stay: tuple[bool, bool]
 ) -> None:
     # The first device takes longer for as many tiles, the second one for all that it has.
     each = (3e-4, 1e-4)
@@ -117,7 +117,7 @@ def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
         stripes = (0, 2), (2, store.tiles)
         on_each = [(last - first) * stays for (first, last), stays in zip(stripes, stay, strict=True)]
         plan = plan_for(store, chosen, 2, on_each, pinned=False, stripes=stripes)
-        backends = tuple(map(SlowBackend, devices, each))
+        backends = tuple(PacedBackend(PacedDevice(shim_folder), edge=edge) for edge in each)
         timing = plan.timed(measure_rates(store, plan, chosen, backend=backends)).forecast
         done = solve(store, plan, chosen, backend=backends)
         least = each[1] * (store.edges - 600)
@@ -125,6 +125,34 @@ def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
     assert 0.99 * least < timing.each < 1.35 * least
     took = median(record.seconds for record in done.history[1:])
     assert timing.each == pytest.approx(took, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("link", "rows_in_host", "expected"),
+    [(0.45, False, 0.45), (0.1, False, 0.1 + 0.1 + 0.1), (0.2, True, 0.2 + 0.1 + 0.1 + 0.1)],
+    ids=["link", "kernels", "both in turns"],
+)
+@pytest.mark.parametrize("staying", [0, 4])
+def test_tiles_arrive_while_others_are_swept_and_between_passes(
+    shim_folder: Path, link: float, rows_in_host: bool, expected: float, staying: int
+) -> None:
+    # By out-degree: the last tiles have most rows.
+    chosen = Settings(method="residual", tol=1e-2)
+    with Stored(UNEVEN, 300) as store:
+        plan = plan_for(store, chosen, 1, staying, pinned=True)
+        plan = replace(plan, devices=(replace(plan.devices[0], rows_in_host=rows_in_host),))
+        device = PacedDevice(shim_folder, byte=link / plan.facts.column_bytes, turns=rows_in_host)
+        paces = {"edge": 0.1 / store.edges, "row": 0.1 / store.nodes, "pushed": 0.1 / store.nodes}
+        rates = measure_rates(store, plan, chosen, backend=PacedBackend(device, **paces))
+        timing = plan.timed(rates).forecast
+        done = solve(store, plan, chosen, backend=PacedBackend(device, **paces))
+    assert timing is not None
+    took = median(record.seconds for record in done.history[1:])
+    assert rates.sending == pytest.approx(store.edges / link, rel=1e-6)
+    if not staying:
+        assert timing.each == pytest.approx(expected, rel=0.1)
+    assert timing.each == pytest.approx(took, rel=0.1)
+    assert timing.first == pytest.approx(done.history[0].seconds, rel=0.35)
 
 
 def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:

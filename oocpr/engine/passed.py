@@ -1,0 +1,104 @@
+"""How fast tiles pass through a device, by what the device's own clock says of some of them.
+
+A round over a few tiles ends before its copies would hold a pass up: those of the next round go on while
+nothing is computed. So copies and kernels are timed each for themselves, and a plan puts them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.engine.trace import COMPUTE, COPY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.trace import Span
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What tiles take that pass through a device; nothing where none does.
+
+    Parameters
+    ----------
+    byte
+        Seconds in which a byte comes over the link.
+    edge, row
+        Seconds of kernels, for each edge and for each row of a tile that is there.
+
+    Examples
+    --------
+    >>> Pace(byte=2e-11, edge=1e-11, row=1e-9).kernels(10**9, 10**7)
+    0.02
+    """
+
+    byte: float = 0.0
+    edge: float = 0.0
+    row: float = 0.0
+
+    def kernels(self, edges: float, rows: float) -> float:
+        """Seconds of all kernels of tiles with so many edges and rows."""
+        return self.edge * edges + self.row * rows
+
+
+def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]]) -> Pace:
+    """Read the pace off a timeline, which has two spans of kernels for each tile and round.
+
+    The first round is left out, in which memory is taken for the first time.
+
+    Parameters
+    ----------
+    spans
+        Of rounds over the tiles, those of a track in their order.
+    tiles
+        Edges and rows of each.
+    """
+    if not tiles:
+        return Pace()
+    of_each: dict[str, list[float]] = {f"tile {tile}": [] for tile in tiles}
+    sent = []
+    for span in spans:
+        kind, took = span.track.split(",")[0], span.end - span.begin
+        if kind == COPY:
+            sent.append(took / span.nbytes)
+        elif kind == COMPUTE:
+            of_each[span.name].append(took)
+    seconds = [median(map(sum, zip(took[2::2], took[3::2], strict=True))) for took in of_each.values()]
+    edges, rows = np.array(list(tiles.values()), np.float64).T
+    # Where rows cross the link as well, a copy that they delay is none of the link alone.
+    return Pace(median(sent[len(tiles) :]), *fitted(edges, rows, np.array(seconds)))
+
+
+def fitted(
+    edges: NDArray[np.float64], rows: NDArray[np.float64], seconds: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Seconds an edge and a row, neither below zero, by least squares; all of edges where they cannot tell.
+
+    Examples
+    --------
+    >>> edge, row = fitted(np.array([100.0, 100.0, 50.0]), np.array([10.0, 500.0, 20.0]),
+    ...                    np.array([1.1, 6.0, 0.7]))
+    >>> f"{edge:.3f} {row:.3f}"
+    '0.010 0.010'
+    """
+    # Numbers of edges and of rows may be orders of magnitude apart.
+    scale = edges.max(), max(1.0, rows.max())
+    columns = np.stack([edges / scale[0], rows / scale[1]], axis=1)
+    (edge, row), _, rank, _ = np.linalg.lstsq(columns, seconds)
+    # The least squares of two numbers, one of which must not be negative and is, have it at zero.
+    if rank < 2 or row < 0:
+        edge, row = _alone(columns[:, 0], seconds), 0.0
+    elif edge < 0:
+        edge, row = 0.0, _alone(columns[:, 1], seconds)
+    return float(edge / scale[0]), float(row / scale[1])
+
+
+def _alone(column: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
+    return float(column @ seconds / (column @ column))

@@ -1,0 +1,73 @@
+"""What a timeline says of tiles that pass through a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+from oocpr.engine.passed import Pace, fitted, pace_of
+from oocpr.engine.picked import Place
+from oocpr.engine.probe import _Times
+from oocpr.engine.trace import COMPUTE, COPY, READ, Trace
+from oocpr.plan.device import DeviceNeed, DeviceTiers
+from oocpr.plan.plan import GraphFacts
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2**26), st.integers(0, 2**26), st.floats(1e-6, 1.0)), min_size=1, max_size=8
+    )
+)
+def test_a_fit_is_the_least_squares_of_numbers_that_are_not_negative(tiles):
+    edges, rows, seconds = np.array(tiles, np.float64).T
+    edge, row = fitted(edges, rows, seconds)
+    assert edge >= 0
+    assert row >= 0
+    scale = edges.max(), max(1.0, rows.max())
+    columns = np.stack([edges / scale[0], rows / scale[1]], axis=1)
+    _, least = nnls(columns, seconds)
+    found = np.linalg.norm(columns @ (edge * scale[0], row * scale[1]) - seconds)
+    assert found == pytest.approx(least, rel=1e-6, abs=1e-9)
+
+
+def test_rounds_after_the_first_tell_what_tiles_and_bytes_take():
+    whole = Trace()
+    trace = whole.part("device 1")
+    tiles = {3: (1000.0, 10.0), 8: (1000.0, 400.0), 9: (500.0, 90.0)}
+    # What the first round of all takes longer, and a later one: by memory that is taken, and by others.
+    for slower in (50.0, 1.0, 1.0, 7.0):
+        for tile, (edges, rows) in tiles.items():
+            trace.add(READ, f"tile {tile}", 0.0, 9.0, 77)
+            trace.add(COPY, f"tile {tile}", 1.0, 1.0 + slower * edges * 4e-3, int(edges))
+            ready, swept = slower * edges * 2e-3, slower * (edges * 1e-3 + rows * 5e-2)
+            trace.add(COMPUTE, f"tile {tile}", 2.0, 2.0 + ready)
+            trace.add(COMPUTE, f"tile {tile}", 3.0, 3.0 + swept)
+    pace = pace_of(whole.spans, tiles)
+    assert (pace.byte, pace.edge, pace.row) == pytest.approx((4e-3, 3e-3, 5e-2))
+    assert pace_of(whole.spans, {}) == Pace()
+
+
+@pytest.mark.parametrize("on_device", [0, 3])
+def test_what_some_tiles_take_is_told_of_all_that_pass(on_device):
+    rows = np.array([1, 2, 2, 3, 5, 8, 6, 9, 20, 40, 700, 90])
+    facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
+    tiers = DeviceTiers(0, DeviceNeed(0, 0, 0, 0, 0), on_device, 12 - on_device, 0, 0, 5, False)
+    place = Place(facts, np.concatenate([[0], rows.cumsum()]), range(12), on_device, tiers)
+    sampled = place.of_passing().tiles
+    assert len(set(sampled)) == 4
+    assert sampled == sorted(sampled)
+    passing = set(range(12)) - tiers.places(range(12))[0]
+    assert max(passing, key=lambda tile: rows[tile]) in sampled
+    pace = Pace(byte=1e-3, edge=2e-3, row=0.5)
+    # A machine that reads an edge in a millisecond and then sweeps it.
+    first = 1e-3 + pace.kernels(4000, rows[sampled].sum()) / 4000
+    times = _Times.of(place, (7.0, 5.0), (first, 123.0), pace)
+    edges = 1000 * len(passing)
+    swept = 2e-3 * edges + 0.5 * rows[list(passing)].sum()
+    assert times.passing == pytest.approx(swept)
+    assert times.sent == pytest.approx(3 * edges * 1e-3)
+    assert times.kept == pytest.approx(5.0 * 1000 * on_device)
+    assert times.first == pytest.approx(7.0 * 1000 * on_device + 1e-3 * edges + swept)

@@ -1,0 +1,120 @@
+"""A device of the host that says and takes the time of one whose kernels and copies have known paces."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from oocpr.engine.backends.cuda import CudaBackend
+
+from .shim.host import HostDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backends.base import Pushed
+
+
+class PacedMark:
+    """See Mark; passed at a time."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+
+    def synchronize(self) -> None:
+        """See Mark."""
+        time.sleep(max(0.0, self.until - time.perf_counter()))
+
+
+class PacedDevice(HostDevice):
+    """Does everything at once and is done with it when its paces say.
+
+    Parameters
+    ----------
+    folder
+        See HostDevice.
+    byte
+        Seconds for a byte that is sent while kernels run.
+    turns
+        Whether kernels and what is sent wait for each other, in the order of their launch.
+    """
+
+    def __init__(self, folder: Path, *, byte: float = 0.0, turns: bool = False) -> None:
+        super().__init__(folder)
+        self._byte = byte
+        # Until when kernels, and what is sent, keep it busy.
+        self._until = [0.0, 0.0]
+        self._sends = 0 if turns else 1
+
+    def take(self, seconds: float, lane: int = 0) -> None:
+        """Be at work for so long, once what was launched before is done."""
+        self._until[lane] = max(time.perf_counter(), self._until[lane]) + seconds
+
+    def synchronize(self) -> None:
+        """See Device."""
+        PacedMark(max(self._until)).synchronize()
+
+    def mark(self) -> PacedMark:  # type: ignore[override]
+        """See Device."""
+        return PacedMark(self._until[0])
+
+    def send_beside(self, array: Any, values: NDArray[np.uint8]) -> PacedMark:  # type: ignore[override]
+        """See Device."""
+        super().send_beside(array, values)
+        self.take(values.nbytes * self._byte, self._sends)
+        return PacedMark(self._until[self._sends])
+
+    def wait_for(self, mark: PacedMark) -> None:  # type: ignore[override]
+        """See Device."""
+        self._until[0] = max(self._until[0], mark.until)
+
+    def hold_beside(self, mark: PacedMark) -> None:  # type: ignore[override]
+        """See Device."""
+        self._until[self._sends] = max(self._until[self._sends], mark.until)
+
+    def moment(self, *, beside: bool = False, again: Any = None) -> list[float]:
+        """See Device."""
+        moment = super().moment(again=again)
+        moment[0] = max(moment[0], self._until[self._sends if beside else 0])
+        return moment
+
+    def passed(self, moment: list[float]) -> bool:
+        """See Device."""
+        return moment[0] <= time.perf_counter()
+
+
+class PacedBackend(CudaBackend):
+    """Takes so many seconds for an edge and a row that it sweeps, and for a row that it pushes."""
+
+    def __init__(
+        self, device: PacedDevice, *, edge: float = 0.0, row: float = 0.0, pushed: float = 0.0
+    ) -> None:
+        super().__init__(device, pairs=True)
+        self._paced = device
+        self._edge, self._row, self._push = edge, row, pushed
+
+    def sweep_tile(self, state: Any, reads: Any, tile: Any, rows: tuple[int, int], *how: Any) -> Any:
+        """See Backend."""
+        self._paced.take(tile.there.edges * self._edge + (rows[1] - rows[0]) * self._row)
+        return super().sweep_tile(state, reads, tile, rows, *how)
+
+    def publish(self, state: Any, step: Any) -> tuple[Any, Callable[[], Pushed]]:
+        """See Backend."""
+        self._paced.take(state.spec.rows * self._push)
+        stored, told = super().publish(state, step)
+        done = self._paced.mark()
+
+        def tell() -> Pushed:
+            done.synchronize()
+            return told()
+
+        return stored, tell
+
+    def sums(self, *swept: Any) -> Any:
+        """See Backend."""
+        self._paced.mark().synchronize()
+        return super().sums(*swept)
