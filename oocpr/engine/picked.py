@@ -21,6 +21,9 @@ DEVICE_SAMPLED = 4
 PASSING_EDGES = 2**25
 """Edges that are measured of tiles that pass by, if so many tiles have fewer: a round waits for its first."""
 
+DEVICE_PASSING_EDGES = 2**27
+"""The same for each CUDA device, where the first round has what joining takes once in a run, too."""
+
 
 def spread(tiles: int, most: int) -> list[int]:
     """Choose at most so many tiles, evenly.
@@ -127,11 +130,11 @@ class Place:
 
     def of_passing(self) -> Picked:
         """The same of those that pass; to a device from pinned memory, or else at the rate of the store."""
-        most, in_host = DEVICE_SAMPLED, 0
+        edges, in_host = self.facts.tile_edges, 0
         if self.device is None:
-            most = max(SAMPLED, PASSING_EDGES // self.facts.tile_edges)
+            most = max(SAMPLED, PASSING_EDGES // edges)
         else:
-            in_host = self.device.in_host
+            most, in_host = max(DEVICE_SAMPLED, DEVICE_PASSING_EDGES // edges), self.device.in_host
         some = self.staying < len(self.tiles)
         picked = self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
         if self.device is not None and len(picked.tiles) > 1:

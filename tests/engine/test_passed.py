@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
+from oocpr.engine import picked
 from oocpr.engine.passed import Pace, fitted, pace_of
 from oocpr.engine.picked import Place
 from oocpr.engine.probe import _Times
@@ -51,7 +52,8 @@ def test_rounds_after_the_first_tell_what_tiles_and_bytes_take():
 
 
 @pytest.mark.parametrize("on_device", [0, 3])
-def test_what_some_tiles_take_is_told_of_all_that_pass(on_device):
+def test_what_some_tiles_take_is_told_of_all_that_pass(on_device, monkeypatch):
+    monkeypatch.setattr(picked, "DEVICE_PASSING_EDGES", 4000)
     rows = np.array([1, 2, 2, 3, 5, 8, 6, 9, 20, 40, 700, 90])
     facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     tiers = DeviceTiers(0, DeviceNeed(0, 0, 0, 0, 0), on_device, 12 - on_device, 0, 0, 5, False)
