@@ -10,9 +10,11 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from oocpr.engine.job import Job, each_backend
+from oocpr.engine.joined import JoinedStore
 from oocpr.engine.passed import Pace
 from oocpr.engine.picked import edges_of, places_of
 from oocpr.engine.sample import SECONDS, Rounds, Sample
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
+
+JOINED_ROW_EDGES = 4
+"""Edges that take as long to be joined to larger tiles as a row does, whose length goes through the host: on
+R-MAT by out-degree, half of whose rows are in one tile, first passes fit 2 to 8."""
 
 
 def measure_rates(
@@ -109,8 +115,9 @@ def _measured(job: Job, store: RankedStore, team: Alone | SideBySide, begun: flo
         if plan.devices:
             paces = sample.paces()
     assert sample is not None, "a tile stays or passes"
+    row_edges = JOINED_ROW_EDGES if isinstance(store, JoinedStore) else 0
     rounds = zip(kept.first, kept.later, strict=True), zip(passing.first, passing.later, strict=True)
-    shares = list(map(_Times.of, places, *rounds, paces))
+    shares = list(map(_Times.of, places, *rounds, paces, repeat(row_edges)))
     # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
     # tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
     slowest = max(shares, key=lambda share: share.kept + share.passing + plan.rows_in_host * share.sent)
@@ -149,8 +156,18 @@ class _Times:
     first: float
 
     @classmethod
-    def of(cls, place: Place, kept: tuple[float, float], passing: tuple[float, float], pace: Pace) -> _Times:
-        """Put together what an edge takes in a first pass and in later ones, and the pace of what passes."""
+    def of(
+        cls,
+        place: Place,
+        kept: tuple[float, float],
+        passing: tuple[float, float],
+        pace: Pace,
+        row_edges: float,
+    ) -> _Times:
+        """Put together what an edge takes in a first pass and in later ones, and the pace of what passes.
+
+        A row takes as long as `row_edges` edges until its tile is where kernels take it.
+        """
         moved = place.passing_edges
         stayed = place.edges - moved
         first, later = (moved * took for took in passing)
@@ -158,9 +175,11 @@ class _Times:
             # The sample has more rows an edge than all that passes.
             sampled = place.of_passing().tiles
             edges = sum(edges_of(place.facts, tile) for tile in sampled)
-            of_sample = pace.kernels(edges, sum(map(place.rows_of, sampled)))
+            rows = sum(map(place.rows_of, sampled))
             later = pace.kernels(moved, place.passing_rows)
-            first = max(0.0, first - of_sample * moved / edges) + later
+            until_there = max(0.0, edges * passing[0] - pace.kernels(edges, rows))
+            more = (moved + row_edges * place.passing_rows) / (edges + row_edges * rows)
+            first = until_there * more + later
         # Tiles have about as many bytes an edge.
         sent = place.facts.column_bytes * moved / max(1, place.facts.edges) * pace.byte
         return cls(stayed * kept[1], later, sent, stayed * kept[0] + first)

@@ -52,7 +52,8 @@ def test_rounds_after_the_first_tell_what_tiles_and_bytes_take():
 
 
 @pytest.mark.parametrize("on_device", [0, 3])
-def test_what_some_tiles_take_is_told_of_all_that_pass(on_device, monkeypatch):
+@pytest.mark.parametrize("row_edges", [0, 7])
+def test_what_some_tiles_take_is_told_of_all_that_pass(on_device, row_edges, monkeypatch):
     monkeypatch.setattr(picked, "DEVICE_PASSING_EDGES", 4000)
     rows = np.array([1, 2, 2, 3, 5, 8, 6, 9, 20, 40, 700, 90])
     facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
@@ -64,12 +65,17 @@ def test_what_some_tiles_take_is_told_of_all_that_pass(on_device, monkeypatch):
     passing = set(range(12)) - tiers.places(range(12))[0]
     assert max(passing, key=lambda tile: rows[tile]) in sampled
     pace = Pace(byte=1e-3, edge=2e-3, row=0.5)
-    # A machine that reads an edge in a millisecond and then sweeps it.
-    first = 1e-3 + pace.kernels(4000, rows[sampled].sum()) / 4000
-    times = _Times.of(place, (7.0, 5.0), (first, 123.0), pace)
+
+    def brought(edges: float, rows: float) -> float:
+        """Seconds of a machine that brings an edge in a millisecond, and a row in so many."""
+        return 1e-3 * (edges + row_edges * rows)
+
+    first = (brought(4000, rows[sampled].sum()) + pace.kernels(4000, rows[sampled].sum())) / 4000
+    times = _Times.of(place, (7.0, 5.0), (first, 123.0), pace, row_edges)
     edges = 1000 * len(passing)
     swept = 2e-3 * edges + 0.5 * rows[list(passing)].sum()
     assert times.passing == pytest.approx(swept)
     assert times.sent == pytest.approx(3 * edges * 1e-3)
     assert times.kept == pytest.approx(5.0 * 1000 * on_device)
-    assert times.first == pytest.approx(7.0 * 1000 * on_device + 1e-3 * edges + swept)
+    there = brought(edges, rows[list(passing)].sum())
+    assert times.first == pytest.approx(7.0 * 1000 * on_device + there + swept)

@@ -170,8 +170,8 @@ def test_what_is_remembered_of_tiles_in_slots_changes_no_bit(
 @pytest.mark.device
 def test_rows_are_not_put_into_pieces_of_what_was_there_before() -> None:
     device = CudaDevice()
-    # Rows take 22 MiB, the ranks 8 of them; in the 10 that were there before they would leave 2 unused.
-    backend = CudaBackend(device, limit=33 * 2**20)
+    # Rows take 23 MiB, the ranks 8 of them; in the 10 that were there before they would leave 1 unused.
+    backend = CudaBackend(device, limit=67 * 2**19)
     spec = StripeSpec(0, 1, 0, 2**20, 2**20, 0, False, "bits16")
     try:
         with device:
