@@ -68,6 +68,12 @@ struct Sum {
     if constexpr (PAIRED) proposal += float(Reads::widen(word.proposal_from(column, window)));
   }
 
+  // The same for a link of that weight.
+  __device__ __forceinline__ void add(const Word& word, u32 column, u64 window, double weight) {
+    push += Reads::widen(word.push) * weight;
+    if constexpr (PAIRED) proposal += float(Reads::widen(word.proposal_from(column, window)) * weight);
+  }
+
   // Adds another part of the same row.
   __device__ __forceinline__ void join(const Sum& other) {
     push += other.push;

@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 //   others            as in vectors.cu
 extern "C" __global__ void __launch_bounds__(THREADS)
     sweep_islands(const float* start, const u32* before, const u8* order, const u32* selves, const u32* links,
-                  u32 turns, u64 owned, u64 offset, u64 rows, const Stored* stored, const u32* degree, double damping,
+                  u32 turns, u64 owned, u64 offset, u64 rows, const Stored* stored, const Links* degree, double damping,
                   double scale, int slot, Kept* steps, float* push, Stored* numbers, u64 node) {
   __shared__ float sends[2][THREADS];
   const u32 number = order[THREADS * blockIdx.x + threadIdx.x];
@@ -144,8 +144,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const bool there = number < MOST_ROWS && i < owned;
   const u32 slice = SLICES * blockIdx.x + threadIdx.x / SLICE;
   const u32 from = before[slice], to = before[slice + 1];
-  const u32 degree_of = there ? degree[offset + i] : 1;
-  const float base = there ? start[i] : 0, factor = float(damping) / float(at_least_one(degree_of));
+  const Links out = there ? degree[offset + i] : Links(1);
+  const float base = there ? start[i] : 0, factor = float(damping) / short_divisor_of(out);
   const float gain = selves[slice] >> threadIdx.x % SLICE & 1 ? 1 / (1 - factor) : 1;
   float value = gain * base;
   for (u32 turn = 0; turn < turns; ++turn) {
@@ -163,8 +163,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
   if (there) {
     const u64 row = offset + i;
-    const double given = slot >= 0 ? pushed_of(stored[row], double(at_least_one(degree_of)), scale) : 0;
-    keep(value, given, degree_of, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
+    const double given = slot >= 0 ? pushed_of(stored[row], divisor_of(out), scale) : 0;
+    keep(value, given, out, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
          numbers + 2 * (node + i));
   }
 }

@@ -12,10 +12,12 @@
 //   HUBS        1: numbers of the first `hubs` nodes are kept in shared memory, where most gathers end if nodes are
 //               sorted by out-degree
 //   PROBE       1: rows are ignored, the gathered numbers only added up: what gathering alone would take
+//   WEIGHTED    1: what a link brings is multiplied by its weight
 //   TEAMS       teams of 32 lanes in a block of threads
 //   RESIDENT    blocks of threads that shall share a multiprocessor
 #include "decode.cuh"
 #include "gather.cuh"
+#include "weights.cuh"
 
 #ifndef CHECKED
 #define CHECKED 0
@@ -31,6 +33,14 @@
 #endif
 #ifndef PROBE
 #define PROBE 0
+#endif
+#ifndef WEIGHTED
+#define WEIGHTED 0
+#endif
+#if WEIGHTED
+#define WEIGHTS_OF_LINKS , const u16 *heads_of, const u16 *seconds, const u16 *thirds, const u16 *fourths, u32 weighed, double factor
+#else
+#define WEIGHTS_OF_LINKS
 #endif
 #ifndef TEAMS
 #define TEAMS 4
@@ -134,12 +144,13 @@ __device__ __forceinline__ void check(u32 (&column)[GROUP], int count, u32 nodes
 //                          neighbours, and so are many columns of graphs whose order means something
 //   hubs                   see HUBS; `reads` is aligned to 16 bytes, and hubs fill whole pieces of 16
 //   pushes, proposals      receive the sums of the segments, each without what lies in blocks after its first
+//   heads_of ... factor    weights of the links, where there are any; see weights.cuh
 //   heads, head_proposals  receive, of each block, the sum of the edges before its first segment begins
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     product(const u32* words, const u32* directory, const u32* wide, const u16* narrow, const u8* widths,
             const u32* begins_of_tile, const u32* ranks, const u32* starts, u32 edges, u32 nodes, const Stored* reads,
             u64 window, u32 each, u32 hubs, double* pushes, float* proposals, double* heads, float* head_proposals,
-            u32* faults) {
+            u32* faults WEIGHTS_OF_LINKS) {
   // Segments that contradict themselves lead anywhere.
   if (CHECKED && *faults & ~FAULT_RANGE) return;
   DYNAMIC_SHARED(bytes);
@@ -158,6 +169,10 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
   const Stream stream = {words, directory, wide, narrow, widths};
   const Segments segments = {begins_of_tile, ranks, starts};
   const Rows rows = {pushes, proposals}, rest = {heads, head_proposals};
+#if WEIGHTED
+  const Weights weights = {{heads_of, seconds, thirds, fourths}, weighed, factor};
+  Weights::Piece piece;
+#endif
   const u64 blocks = (u64(edges) + (BLOCK - 1)) / BLOCK;
 #pragma unroll 1
   for (Turns turns(team, each); turns.block < blocks; turns.go_on()) {
@@ -198,7 +213,12 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
           sum = choose(begin, Sum(), sum);
           row += begin;
         }
+#if WEIGHTED
+        if (i % PIECE == 0) piece = weights.read(u32(b) * BLOCK + GROUP * me + part + i);
+        sum.add(word[i], column[part + i], window, piece.bits(i % PIECE) * weights.factor);
+#else
         sum.add(word[i], column[part + i], window);
+#endif
       }
     }
     if constexpr (PROBE) {

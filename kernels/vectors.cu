@@ -8,6 +8,7 @@
 //   READS, PAIRED  as in gather.cuh; PAIRED where later tiles read proposals
 //   PROPOSES       1: rows propose; 0: the residual is the proposal
 //   SLOTS          passes that are remembered; a slot is a vector of `rows` numbers of 16 bits
+//   WEIGHTED       as in links.cuh, for `degree`
 #include "keep.cuh"
 
 #ifndef PROPOSES
@@ -63,7 +64,7 @@ __device__ __forceinline__ void join(const double (&values)[COUNT], double* part
 //   carry             what the first row was owed when the last pass ended, which wrote `carry_slot` (-1: none)
 //   partials          receive the sums of pushes of dangling rows, of pushes, and of the ranks
 extern "C" __global__ void __launch_bounds__(THREADS)
-    publish(u64 rows, int kind, double uniform, const double* begin, const u32* degree, double* ranks,
+    publish(u64 rows, int kind, double uniform, const double* begin, const Links* degree, double* ranks,
             double* residual, float* push, Kept* changes, const Kept* steps, const double* thetas, u32 weighted,
             double carry, int carry_slot, double scale, Stored* stored, double* partials, u64 stride) {
   double sums[3] = {0, 0, 0};
@@ -79,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       }
     }
     // Everything is asked for before anything is used.
-    const u32 links = degree[row];
+    const Links links = degree[row];
     const double rank_before = kind != RESTART ? ranks[row] : 0;
     Kept step[MOST];
 #pragma unroll
@@ -97,13 +98,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
       for (int k = 0; k < SLOTS; ++k) wanted -= thetas[k] * Memory::widen(step[k]);
     }
-    const double divisor = double(at_least_one(links));
+    const double divisor = divisor_of(links);
     const Stored number = Reads::narrow(wanted / divisor, scale);
     const double given = pushed_of(number, divisor, scale);
     rank += given;
     stored[row] = number;
     ranks[row] = rank;
-    sums[0] += links == 0 ? given : 0;
+    sums[0] += dangles(links) ? given : 0;
     sums[1] += given;
     sums[2] += rank;
   }
@@ -125,7 +126,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 //                        this pass, and those with the residual
 extern "C" __global__ void __launch_bounds__(THREADS)
     update(const double* pushes, const float* proposals, const u32* filled, const u32* filled_before, u64 owned,
-           u64 offset, u64 rows, double* carries, u32 number, const Stored* stored, const u32* degree,
+           u64 offset, u64 rows, double* carries, u32 number, const Stored* stored, const Links* degree,
            double uniform, const double* teleport, double damping, double base, double spread, double scale, int slot,
            u32 live, double* residual, Kept* changes, Kept* steps, float* push, float* start, float* sends,
            Stored* numbers, u64 first, double* partials, u64 stride, u64 place) {
@@ -137,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const u64 row = offset + i;
     const bool there = i < owned;
     // Everything is asked for before anything is used.
-    const u32 links = there ? degree[row] : 1;
+    const Links links = there ? degree[row] : Links(1);
     const Stored last = there ? stored[row] : Stored(0);
     const double before = there ? residual[row] : 0;
     Kept then[MOST];
@@ -164,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       }
       break;
     }
-    const double given = pushed_of(last, double(at_least_one(links)), scale);
+    const double given = pushed_of(last, divisor_of(links), scale);
     const double change = damping * delivered + (base * (teleport ? teleport[row] : uniform) + spread) - given;
     const double left = before + change;
     residual[row] = left;
@@ -185,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       const float proposal = float(left + damping * proposed);
       if (start) {
         start[i] = proposal;
-        if (sends) sends[i] = float(damping) / float(at_least_one(links)) * proposal;
+        if (sends) sends[i] = float(damping) / short_divisor_of(links) * proposal;
       } else {
         keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
              numbers + 2 * (first + i));
@@ -198,32 +199,32 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // Ends the tile-local sweeps: a row's proposal is what it has from outside, and the sum of its segment.
 extern "C" __global__ void __launch_bounds__(THREADS)
     propose(const float* start, const double* sums, const u32* filled, const u32* filled_before, u64 owned, u64 offset,
-            u64 rows, const Stored* stored, const u32* degree, double scale, int slot, Kept* steps, float* push,
+            u64 rows, const Stored* stored, const Links* degree, double scale, int slot, Kept* steps, float* push,
             Stored* numbers, u64 first) {
   const u64 i = thread_number();
   if (i >= owned) return;
   const u32 rank = Filled{filled, filled_before}.rank(i);
   const float proposal = start[i] + (rank == NOTHING ? 0 : float(sums[rank]));
   const u64 row = offset + i;
-  const u32 links = degree[row];
-  const double given = slot >= 0 ? pushed_of(stored[row], double(at_least_one(links)), scale) : 0;
+  const Links links = degree[row];
+  const double given = slot >= 0 ? pushed_of(stored[row], divisor_of(links), scale) : 0;
   keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
        numbers + 2 * (first + i));
 }
 
 // Largest magnitude per out-link of the vector that comes next, then of each live slot's step.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    find_peaks(u64 rows, const u32* degree, const double* residual, const float* push, const Kept* steps, u32 live,
+    find_peaks(u64 rows, const Links* degree, const double* residual, const float* push, const Kept* steps, u32 live,
                double* partials, u64 stride) {
   double peaks[1 + MOST] = {};
 #pragma unroll 1
   for (u64 row = u64(blockIdx.x) * ROWS + threadIdx.x; row < rows && row < (u64(blockIdx.x) + 1) * ROWS;
        row += THREADS) {
-    const double links = double(at_least_one(degree[row]));
-    peaks[0] = Most::of(peaks[0], fabs(PROPOSES ? double(push[row]) : residual[row]) / links);
+    const double divisor = divisor_of(degree[row]);
+    peaks[0] = Most::of(peaks[0], fabs(PROPOSES ? double(push[row]) : residual[row]) / divisor);
 #pragma unroll
     for (int k = 0; k < SLOTS; ++k) {
-      if (live >> k & 1) peaks[1 + k] = Most::of(peaks[1 + k], fabs(Memory::widen(steps[rows * k + row])) / links);
+      if (live >> k & 1) peaks[1 + k] = Most::of(peaks[1 + k], fabs(Memory::widen(steps[rows * k + row])) / divisor);
     }
   }
   join<Most>(peaks, partials, stride, blockIdx.x);

@@ -120,7 +120,7 @@ def open_stream(
     trace, tiers = _trace(job, index), job.tiers(index)
     if tiers is not None and isinstance(backend, Streams):
         return backend.open_stream(
-            store.encoded,
+            tiles_of(store),
             tiles,
             store.nodes,
             on_device=on_device,
@@ -132,6 +132,7 @@ def open_stream(
             buffers=RING_SLOTS,
             trace=trace,
             direct=plan.direct,
+            factor=None if job.unit is None else job.unit.factor,
         )
 
     def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:

@@ -21,7 +21,7 @@ from oocpr.progress import silent
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from oocpr.engine.backends.cuda import CudaTile
+    from oocpr.engine.backends.cuda_prepared import CudaTile
     from oocpr.engine.backends.device import Device
     from oocpr.engine.ranked import RankedStore
     from oocpr.plan.plan import GraphFacts

@@ -323,6 +323,7 @@ class Streams(Protocol):
         buffers: int,
         trace: Trace | None,
         direct: bool,
+        factor: float | None,
     ) -> Tiles:
         """Bring a stripe's tiles there, pass after pass.
 
@@ -344,4 +345,7 @@ class Streams(Protocol):
             Receives when each tile was read, sent and computed; None for nothing.
         direct
             Whether tiles are read past the system's page cache.
+        factor
+            Power of two by which weights are multiplied, which are behind the columns of each tile; None for
+            none.
         """

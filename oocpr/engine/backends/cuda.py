@@ -6,7 +6,7 @@ a pass are asked for. Rooms that kernels work in are kept from tile to tile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from threading import Lock
@@ -17,21 +17,20 @@ import numpy as np
 from oocpr.engine.backends.cuda_baselines import BASELINES, Gather, Matrix
 from oocpr.engine.backends.cuda_group import Group
 from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
-from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
+from oocpr.engine.backends.cuda_prepared import CudaTile, Preparing
+from oocpr.engine.backends.cuda_product import Product, SegmentSums, shape_for
 from oocpr.engine.backends.cuda_rows import DeviceReads
 from oocpr.engine.backends.cuda_stream import CudaTileStream
-from oocpr.engine.backends.cuda_tile import check_columns, place_tile, raise_found
 from oocpr.engine.backends.cuda_vectors import (
     LocalRoom,
     TileRows,
     Vectors,
     load_pushes,
 )
-from oocpr.engine.backends.device import fetch
+from oocpr.engine.weighing import part
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.format import REMEDY
-from oocpr.store.layout import blocks_of, parse_tile
-from oocpr.store.unpacking import decode_tile
+from oocpr.store.layout import blocks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.base import PublishStep, Pushed, StripeSpec, SweepStep, TileSums
     from oocpr.engine.backends.cuda_baselines import Cut
     from oocpr.engine.backends.cuda_baselines import Product as Baseline
-    from oocpr.engine.backends.cuda_islands import Islands
     from oocpr.engine.backends.cuda_product import Shape
     from oocpr.engine.backends.cuda_rows import RowState
     from oocpr.engine.backends.cuda_tile import DeviceTile
@@ -56,34 +54,6 @@ LOCAL_SWEEPS = 2
 
 ISLAND_SWEEPS = 2
 """The same inside islands, where they cost little."""
-
-
-@dataclass
-class CudaTile:
-    """A tile on the device.
-
-    Parameters
-    ----------
-    there
-        Its arrays.
-    checked
-        Whether its columns are known to be nodes.
-    hubs
-        Whether enough of them are among the first nodes for these to be kept near; known of checked tiles.
-    matrix
-        Its links decoded, for a kernel that takes them so.
-    laid
-        The same as such a kernel wants them, once it is known what is gathered.
-    islands
-        Links between neighbouring rows, once they are swept; of tiles whose columns are known.
-    """
-
-    there: DeviceTile
-    checked: bool
-    hubs: bool = False
-    matrix: Matrix | None = None
-    laid: Baseline | None = None
-    islands: Islands | None = None
 
 
 class CudaBackend:
@@ -131,17 +101,18 @@ class CudaBackend:
         self._shapes = shapes
         self._lock = Lock()
         self._most = 0, 0
-        self._vectors: dict[tuple[str, bool, bool, int], Vectors] = {}
-        self._products: dict[tuple[Gather, bool, bool, bool], Product] = {}
+        self._vectors: dict[tuple[str, bool, int, bool], Vectors] = {}
+        self._products: dict[tuple[Gather, bool, bool, bool, bool], Product] = {}
         with device:
             self._sums = SegmentSums.allocate(device, 1, 1, paired=pairs)
             self._local = LocalRoom(device, 1)
             self._faults = device.xp.zeros(1, np.uint32)
+        self._tiles = Preparing(device, kernel, self._faults)
 
     def allocate(
         self,
         spec: StripeSpec,
-        degree: NDArray[np.uint32],
+        degree: NDArray[Any],
         teleport: NDArray[np.float64] | None,
         start: NDArray[np.float64] | None = None,
     ) -> RowState:
@@ -150,7 +121,8 @@ class CudaBackend:
             if self._limited:
                 # What is held back of earlier rows and tiles would be cut up, and lost to what is larger.
                 self._device.limit(None)
-            return self._vectors_of(spec).allocate(spec, degree, teleport, start)
+            weighted = degree.dtype == np.float64
+            return self._vectors_of(spec, weighted=weighted).allocate(spec, degree, teleport, start)
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:
         """See Backend."""
@@ -159,12 +131,12 @@ class CudaBackend:
     def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
         """See Backend."""
         with self._device, self._lock:
-            self._vectors_of(state.spec).publish(state, step)
+            self._vectors_for(state).publish(state, step)
             return state.stored[: state.spec.rows], partial(self._pushed, state)
 
     def _pushed(self, state: RowState) -> Pushed:
         with self._device, self._lock:
-            return self._vectors_of(state.spec).pushed(state)
+            return self._vectors_for(state).pushed(state)
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
         """See Backend; the push of a stripe of this device that has all rows is gathered where it is."""
@@ -174,16 +146,20 @@ class CudaBackend:
 
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CudaTile:
         """See Backend; columns stay packed, those of a tile that stays are checked."""
-        packed = parse_tile(encoded)
         with self._device, self._lock:
-            tile = place_tile(self._device, packed, self._faults)
-            hubs = False
-            if decode:
-                hub_edges = check_columns(self._device, tile, nodes, self._faults)
-                self._raise(int(fetch(self._faults)[0]))
-                hubs = enough_hubs(int(fetch(hub_edges)[0]), tile.edges)
-            matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
-            return CudaTile(tile, decode, hubs, matrix)
+            return self._tiles.prepare(encoded, nodes, decode)
+
+    def prepare_weighted(
+        self,
+        encoded: NDArray[np.uint8],
+        weights: NDArray[np.uint8],
+        factor: float,
+        nodes: int,
+        decode: bool,
+    ) -> CudaTile:
+        """See Weighs."""
+        with self._device, self._lock:
+            return self._tiles.prepare_weighted(encoded, weights, factor, nodes, decode)
 
     @property
     def taken_bytes(self) -> int:
@@ -206,7 +182,14 @@ class CudaBackend:
         return self._device.cores
 
     def open_stream(
-        self, source: TileBytes, tiles: Sequence[int], nodes: int, *, on_device: frozenset[int], **ring: Any
+        self,
+        source: TileBytes,
+        tiles: Sequence[int],
+        nodes: int,
+        *,
+        on_device: frozenset[int],
+        factor: float | None = None,
+        **ring: Any,
     ) -> CudaTileStream:
         """See Streams.
 
@@ -224,12 +207,19 @@ class CudaBackend:
             # At once and whole: what grows tile by tile leaves holes that nothing else fits into.
             edges, segments = self._most
             self._most = max(edges, ring["edges"]), max(segments, ring["segments"])
+
+        def keep(encoded: NDArray[np.uint8]) -> CudaTile:
+            if factor is None:
+                return self.prepare(encoded, nodes, True)
+            return self.prepare_weighted(*part(encoded), factor, nodes, True)
+
         return CudaTileStream(
             self._device,
             source,
             tiles,
             on_device=on_device,
-            keep=lambda encoded: self.prepare(encoded, nodes, True),
+            factor=factor,
+            keep=keep,
             pass_by=lambda arrived: CudaTile(arrived, False),
             faults=self._faults,
             **ring,
@@ -259,7 +249,9 @@ class CudaBackend:
             gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
             window = (spec.row_begin, begin)
             if tile.matrix is None:
-                product = self._product(gather, checked=not tile.checked, hubs=tile.hubs)
+                product = self._product(
+                    gather, checked=not tile.checked, hubs=tile.hubs, weighted=state.weighted
+                )
                 product(there, reads.array, spec.nodes, window, self._sums, self._faults)
                 delivered = there
             else:
@@ -267,9 +259,11 @@ class CudaBackend:
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
             local = self._local if inside else None
-            islands = local is not None and tile.checked and there.edges >= self._islands_from
+            # Islands know which rows are linked, not by how much.
+            enough = tile.checked and there.edges >= self._islands_from
+            islands = local is not None and enough and there.weights is None
             room = (None, None) if local is None else (local.start, None if islands else local.sends)
-            self._vectors_of(spec).update(state, self._sums, delivered, swept, step, reads, room)
+            self._vectors_for(state).update(state, self._sums, delivered, swept, step, reads, room)
             if islands:
                 self._sweep_islands(state, reads, tile, swept, step)
             elif local is not None:
@@ -287,8 +281,8 @@ class CudaBackend:
     def _sweep_inside(
         self, state: RowState, reads: DeviceReads, there: DeviceTile, rows: TileRows, step: SweepStep
     ) -> None:
-        local, sums, vectors = self._local, self._sums, self._vectors_of(state.spec)
-        product = self._product(Gather("float32"), local=True)
+        local, sums, vectors = self._local, self._sums, self._vectors_for(state)
+        product = self._product(Gather("float32"), local=True, weighted=state.weighted)
         window = (rows.first, rows.first + rows.owned)
         turns = LOCAL_SWEEPS * (step.sweeps - 1)
         for turn in range(turns):
@@ -300,8 +294,8 @@ class CudaBackend:
     def sums(self, state: RowState, swept: Sequence[TileRows], step: SweepStep) -> TileSums:
         """See Backend."""
         with self._device, self._lock:
-            sums, faults = self._vectors_of(state.spec).totals(state, swept[-1], step, self._faults)
-            self._raise(faults)
+            sums, faults = self._vectors_for(state).totals(state, swept[-1], step, self._faults)
+            self._tiles.raise_faults(faults)
         return sums
 
     def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002
@@ -311,12 +305,7 @@ class CudaBackend:
     def finish(self, state: RowState, carry: float) -> NDArray[np.float64]:
         """See Backend."""
         with self._device, self._lock:
-            return self._vectors_of(state.spec).finish(state, carry)
-
-    def _raise(self, faults: int) -> None:
-        if faults:
-            self._faults[:] = 0
-        raise_found(faults)
+            return self._vectors_for(state).finish(state, carry)
 
     def _make_room(self, tile: DeviceTile, owned: int) -> None:
         """Have the rooms of the largest tile, and of so many rows that are swept inside, all empty."""
@@ -329,16 +318,27 @@ class CudaBackend:
         if owned > self._local.start.size:
             self._local = LocalRoom(self._device, max(owned, most_segments - 1))
 
-    def _vectors_of(self, spec: StripeSpec) -> Vectors:
-        key = (spec.reads, spec.proposals, self._pairs, spec.slots)
+    def _vectors_of(self, spec: StripeSpec, *, weighted: bool) -> Vectors:
+        key = (spec.reads, spec.proposals, spec.slots, weighted)
         if key not in self._vectors:
-            self._vectors[key] = Vectors(self._device, spec, pairs=self._pairs, in_host=self._rows_in_host)
+            self._vectors[key] = Vectors(
+                self._device, spec, pairs=self._pairs, in_host=self._rows_in_host, weighted=weighted
+            )
         return self._vectors[key]
 
+    def _vectors_for(self, state: RowState) -> Vectors:
+        return self._vectors_of(state.spec, weighted=state.weighted)
+
     def _product(
-        self, gather: Gather, *, checked: bool = False, local: bool = False, hubs: bool = False
+        self,
+        gather: Gather,
+        *,
+        checked: bool = False,
+        local: bool = False,
+        hubs: bool = False,
+        weighted: bool = False,
     ) -> Product:
-        key = (gather, checked, local, hubs)
+        key = (gather, checked, local, hubs, weighted)
         if key not in self._products:
             found = None if local else self._shapes(gather, hubs)
             near = self._device.shared_bytes if hubs else 0
@@ -349,6 +349,7 @@ class CudaBackend:
                 paired=gather.paired,
                 striped=gather.striped,
                 checked=checked,
+                weighted=weighted,
                 local=local,
                 shape=cast("Shape | None", found) or usual,
             )
@@ -358,11 +359,3 @@ class CudaBackend:
         cut = self._shapes(gather, hubs)
         options = {} if cut is None else {"cut": cut}
         return BASELINES[self._kernel].make(self._device, matrix, gather, **options)
-
-    def _matrix(self, encoded: NDArray[np.uint8], nodes: int) -> Matrix:
-        """Links of a tile decoded, segments being the rows."""
-        columns, lengths = decode_tile(encoded)
-        if columns.max(initial=0) >= nodes:
-            raise DamagedError(f"a tile has column {columns.max()} of {nodes} nodes.", REMEDY)
-        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
-        return Matrix(self._device.xp.asarray(offsets), self._device.xp.asarray(columns), nodes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_tile import Expanded, StreamArrays, device_tile, expand
+from oocpr.engine.backends.cuda_tile import DeviceWeights, Expanded, StreamArrays, device_tile, expand
 from oocpr.store.layout import GROUP, blocks_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ArrivalRoom:
             filled_before=xp.zeros(max(1, groups), np.uint32),
         )
 
-    def land(self, arrived: Any, found: TileMap) -> Landed:
+    def land(self, arrived: Any, found: TileMap, factor: float | None = None) -> Landed:
         """Find the parts of a tile where it arrives, which are the same whenever it arrives there.
 
         Parameters
@@ -81,6 +81,8 @@ class ArrivalRoom:
             uint8 of the device, aligned to 16 bytes: where the encoded tile comes to lie.
         found
             What `map_tile` found in it.
+        factor
+            What weights are multiplied by; None where there are none.
         """
         streams = (found.lengths, found.starts, found.gaps)
         words = max(1, blocks_of(found.edges)) * GROUP
@@ -92,6 +94,10 @@ class ArrivalRoom:
         lengths, starts, gaps = (
             self._arrays(arrived, stream, room) for stream, room in zip(streams, self._widths, strict=True)
         )
+        weights = None
+        if found.weights is not None and factor is not None:
+            parts = (_view(arrived, part) if part.items else None for part in found.weights.parts)
+            weights = DeviceWeights(tuple(parts), found.weights.size, factor)
         return Landed(
             found,
             (-(-most // THREADS),),
@@ -99,7 +105,7 @@ class ArrivalRoom:
             lengths,
             _view(arrived, found.ranks),
             None if found.verbatim else starts,
-            device_tile(found, gaps, self._segments),
+            device_tile(found, gaps, self._segments, weights),
         )
 
     def make_ready(self, landed: Landed, faults: Any) -> DeviceTile:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oocpr.engine.backends.cuda_tile import check_weights
+from oocpr.engine.weighing import part as part_of
 from oocpr.store.layout import parse_tile
+from oocpr.store.segments import parse_segments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +36,13 @@ class StreamMap(NamedTuple):
     widths: Part
 
 
+class WeightsMap(NamedTuple):
+    """Where the segments of a tile's weights lie, and how many weights there are."""
+
+    size: int
+    parts: tuple[Part, ...]
+
+
 @dataclass(frozen=True)
 class TileMap:
     """What is to be known of an encoded tile to use it on a device without its bytes at hand.
@@ -47,6 +57,8 @@ class TileMap:
         Its streams.
     ranks
         Non-empty segments before each block of lengths.
+    weights
+        Those of its links; None where they have none.
     """
 
     nbytes: int
@@ -58,15 +70,18 @@ class TileMap:
     starts: StreamMap
     gaps: StreamMap
     ranks: Part
+    weights: WeightsMap | None = None
 
 
-def map_tile(encoded: NDArray[np.uint8]) -> TileMap:
+def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
     """Check an encoded tile and note where its parts are.
 
     Parameters
     ----------
     encoded
         uint8, shape (bytes,), beginning at a multiple of four.
+    weighted
+        Whether weights are behind its columns, as :class:`oocpr.engine.weighing.WeightedTiles` puts them.
 
     Raises
     ------
@@ -84,7 +99,8 @@ def map_tile(encoded: NDArray[np.uint8]) -> TileMap:
     >>> found.edges, found.gaps.size, found.gaps.words.offset % 16
     (4, 4, 0)
     """
-    packed = parse_tile(encoded)
+    columns, coded = part_of(encoded) if weighted else (encoded, None)
+    packed = parse_tile(columns)
     origin = encoded.ctypes.data
 
     def part(array: NDArray[Any]) -> Part:
@@ -95,7 +111,12 @@ def map_tile(encoded: NDArray[np.uint8]) -> TileMap:
             of.size, part(of.words), part(of.directory), part(of.wide), part(of.narrow), part(of.widths)
         )
 
+    weights: WeightsMap | None = None
+    if coded is not None:
+        segments = parse_segments(coded)
+        check_weights(segments.size, packed.edges)
+        weights = WeightsMap(segments.size, tuple(map(part, segments.parts)))
     return TileMap(
         int(encoded.size), packed.edges, packed.segments, packed.nonempty, packed.verbatim,
-        stream(packed.lengths), stream(packed.starts), stream(packed.gaps), part(packed.ranks),
+        stream(packed.lengths), stream(packed.starts), stream(packed.gaps), part(packed.ranks), weights,
     )  # fmt: skip

@@ -176,6 +176,8 @@ class Product:
         Whether columns may be no nodes; they are found then.
     shape
         See Shape; without one, that of shape_for().
+    weighted
+        Whether links have weights.
     local
         Whether nodes outside the window send nothing, and `reads` begin with the window's first node.
     probe
@@ -190,6 +192,7 @@ class Product:
         paired: bool = False,
         striped: bool = False,
         checked: bool = False,
+        weighted: bool = False,
         local: bool = False,
         shape: Shape | None = None,
         probe: bool = False,
@@ -203,6 +206,7 @@ class Product:
             PAIRED=int(paired),
             STRIPED=int(striped),
             CHECKED=int(checked),
+            WEIGHTED=int(weighted),
             LOCAL=int(local),
             EDGE_ORDER=int(shape.edge_order),
             PROBE=int(probe),
@@ -248,6 +252,7 @@ class Product:
                 *tile.columns, tile.begins, tile.ranks, tile.starts, np.uint32(tile.edges), np.uint32(nodes),
                 reads, window_word(window), np.uint32(each), np.uint32(hubs), sums.pushes,
                 sums.proposals, sums.heads, sums.head_proposals, faults,
+                *(() if tile.weights is None else tile.weights.arguments),
             ),
             shared_mem=self._shared,
         )  # fmt: skip

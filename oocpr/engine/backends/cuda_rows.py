@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr.engine.backends.cpu_weights import divisors
 from oocpr.engine.backends.cuda_baselines import PADDING
 from oocpr.engine.backends.device import fetch
 from oocpr.engine.reads import READS
@@ -30,7 +31,7 @@ class RowState:
     Attributes
     ----------
     degree
-        uint32, shape (rows,).
+        uint32, shape (rows,); with weights float64, what leaves each row, -1 where nothing does.
     teleport
         float64, shape (rows,); None where uniform.
     start
@@ -72,6 +73,11 @@ class RowState:
     ranks_here: NDArray[np.float64] | None
     first_row: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
+    @property
+    def weighted(self) -> bool:
+        """Whether links have weights."""
+        return bool(self.degree.dtype == np.float64)
+
 
 class DeviceReads:
     """What rows gather.
@@ -112,7 +118,7 @@ class DeviceReads:
 def allocate_rows(
     device: Device,
     spec: StripeSpec,
-    degree: NDArray[np.uint32],
+    degree: NDArray[Any],
     teleport: NDArray[np.float64] | None,
     start: NDArray[np.float64] | None,
     *,
@@ -155,7 +161,7 @@ def allocate_rows(
     ranks, ranks_here = zeros(rows)
     return RowState(
         spec,
-        degree=copied(degree),
+        degree=copied(divisors(degree)),
         teleport=copied(teleport),
         start=copied(start),
         ranks=ranks,

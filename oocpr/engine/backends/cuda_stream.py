@@ -66,6 +66,8 @@ class CudaTileStream:
         Receives when each tile was read, sent and computed; None for nothing.
     direct
         Whether tiles are read past the system's page cache.
+    factor
+        What weights are multiplied by, which are behind the columns of each tile; None where there are none.
     """
 
     def __init__(
@@ -86,11 +88,12 @@ class CudaTileStream:
         faults: Any,
         trace: Trace | None = None,
         direct: bool = False,
+        factor: float | None = None,
     ) -> None:
         self._device = device
         self._on_device, self._in_host = on_device, in_host
         self._keep, self._pass_by = keep, pass_by
-        self._faults = faults
+        self._faults, self._factor = faults, factor
         kept = on_device | in_host
         # What is sent from elsewhere may be read into any memory.
         allocate = device.pinned if len(kept) < len(tiles) else aligned
@@ -156,7 +159,7 @@ class CudaTileStream:
         key = tile, at
         if key in self._known:
             return self._known[key]
-        landed = room.land(self._slots[at], found)
+        landed = room.land(self._slots[at], found, self._factor)
         if tile in self._pinned and len(self._known) < MOST_KNOWN:
             self._known[key] = landed
         return landed
@@ -187,8 +190,11 @@ class CudaTileStream:
         if tile in self._on_device:
             return self._keep(encoded)
         if not stays:
-            return encoded, map_tile(encoded)
+            return encoded, self._map(encoded)
         kept = self._device.pinned(encoded.size)
         kept[:] = encoded
-        self._pinned[tile] = pinned = kept, map_tile(kept)
+        self._pinned[tile] = pinned = kept, self._map(kept)
         return pinned
+
+    def _map(self, encoded: NDArray[np.uint8]) -> TileMap:
+        return map_tile(encoded, weighted=self._factor is not None)

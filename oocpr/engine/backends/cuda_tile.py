@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_map import TileMap
     from oocpr.engine.backends.device import Device
     from oocpr.store.layout import PackedTile, Stream
+    from oocpr.store.segments import Segments
 
 TEAMS = 4
 """Blocks of a stream that a block of threads decodes at a time."""
@@ -40,6 +41,30 @@ StreamArrays = tuple[Any, Any, Any, Any, Any]
 
 
 @dataclass(frozen=True)
+class DeviceWeights:
+    """Weights of a tile's links as kernels take them.
+
+    Attributes
+    ----------
+    parts
+        Their four segments, uint16 of the device, shape (size,); None for zeros.
+    size
+        How many there are; those of links behind them are zero.
+    factor
+        What they are multiplied by.
+    """
+
+    parts: tuple[Any, ...]
+    size: int
+    factor: float
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the product takes of them."""
+        return *self.parts, np.uint32(self.size), np.float64(self.factor)
+
+
+@dataclass(frozen=True)
 class DeviceTile:
     """A tile as kernels take it; arrays of the device.
 
@@ -57,6 +82,8 @@ class DeviceTile:
         uint32, shape (nonempty,): first column of each segment that is not empty; None for verbatim columns.
     filled, filled_before
         uint32: bit s says whether segment s is not empty, and how many are not before each 32 segments.
+    weights
+        Of its links; None where they have none.
     """
 
     edges: int
@@ -68,6 +95,7 @@ class DeviceTile:
     starts: Any
     filled: Any
     filled_before: Any
+    weights: DeviceWeights | None = None
 
     @property
     def blocks(self) -> int:
@@ -78,7 +106,8 @@ class DeviceTile:
     def nbytes(self) -> int:
         """Bytes on the device."""
         arrays = (*self.columns, self.begins, self.ranks, self.filled, self.filled_before)
-        return sum(int(a.nbytes) for a in arrays) + (0 if self.starts is None else int(self.starts.nbytes))
+        some = (self.starts, *(() if self.weights is None else self.weights.parts))
+        return sum(int(a.nbytes) for a in arrays) + sum(int(a.nbytes) for a in some if a is not None)
 
 
 def place_tile(device: Device, packed: PackedTile, faults: Any) -> DeviceTile:
@@ -162,13 +191,43 @@ def expand(
         )
 
 
-def device_tile(tile: PackedTile | TileMap, columns: StreamArrays, segments: Expanded) -> DeviceTile:
-    """Put a tile together of its columns and its expanded segments."""
+def device_tile(
+    tile: PackedTile | TileMap,
+    columns: StreamArrays,
+    segments: Expanded,
+    weights: DeviceWeights | None = None,
+) -> DeviceTile:
+    """Put a tile together of its columns, its expanded segments and its weights."""
     starts = None if tile.verbatim else segments.starts
     return DeviceTile(
         tile.edges, tile.segments, tile.nonempty, columns, segments.begins, segments.ranks, starts,
-        segments.filled, segments.filled_before,
+        segments.filled, segments.filled_before, weights,
     )  # fmt: skip
+
+
+def place_weights(device: Device, segments: Segments, edges: int, factor: float) -> DeviceWeights:
+    """Bring the weights of a tile of so many links to the device.
+
+    Raises
+    ------
+    DamagedError
+        Where there are more weights than links.
+    """
+    check_weights(segments.size, edges)
+    parts = tuple(device.xp.asarray(part) if part.size else None for part in segments.parts)
+    return DeviceWeights(parts, segments.size, factor)
+
+
+def check_weights(size: int, edges: int) -> None:
+    """Refuse more weights than links.
+
+    Raises
+    ------
+    DamagedError
+        Where there are.
+    """
+    if size > edges:
+        raise DamagedError(f"A chunk has {size} weights where {edges} belong.", REMEDY)
 
 
 def place_stream(device: Device, stream: Stream) -> StreamArrays:

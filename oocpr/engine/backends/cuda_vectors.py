@@ -71,9 +71,13 @@ class Vectors:
         Whether rows also gather proposals.
     in_host
         Whether rows are kept in memory of the host; see :mod:`oocpr.engine.backends.cuda_rows`.
+    weighted
+        Whether links have weights.
     """
 
-    def __init__(self, device: Device, spec: StripeSpec, *, pairs: bool, in_host: bool) -> None:
+    def __init__(
+        self, device: Device, spec: StripeSpec, *, pairs: bool, in_host: bool, weighted: bool = False
+    ) -> None:
         self._device = device
         self._in_host = in_host
         self._slots = max(1, spec.slots)
@@ -85,14 +89,15 @@ class Vectors:
             PAIRED=int(spec.proposals and pairs),
             PROPOSES=int(spec.proposals),
             SLOTS=spec.slots,
+            WEIGHTED=int(weighted),
         )
         self._kernel = kernels.get_function
-        self._settle = device.load("local.cu").get_function("settle")
+        self._settle = device.load("local.cu", WEIGHTED=int(weighted)).get_function("settle")
 
     def allocate(
         self,
         spec: StripeSpec,
-        degree: NDArray[np.uint32],
+        degree: NDArray[Any],
         teleport: NDArray[np.float64] | None,
         start: NDArray[np.float64] | None,
     ) -> RowState:
