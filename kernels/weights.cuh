@@ -33,7 +33,10 @@ struct Weights {
         const uint4 four = read_shared(reinterpret_cast<const uint4*>(parts[k] + first));
         memcpy(piece.words[k], &four, sizeof four);
       } else {
-        for (u32 i = 0; first + i < size; ++i) piece.words[k][i / 2] |= u32(parts[k][first + i]) << (16 * (i % 2));
+#pragma unroll
+        for (u32 i = 0; i < PIECE; ++i) {
+          if (first + i < size) piece.words[k][i / 2] |= u32(parts[k][first + i]) << (16 * (i % 2));
+        }
       }
     }
     return piece;

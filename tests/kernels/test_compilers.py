@@ -59,7 +59,8 @@ def test_sources_compile_without_warnings(architecture: str, file: str) -> None:
 
 @pytest.mark.parametrize(("file", "parameters"), variants(), ids=str)
 def test_variants_compile(file: str, parameters: dict[str, int | str]) -> None:
-    compiled("sm_90", file, parameters)
+    _, log = compiled("sm_90", file, parameters)
+    assert max(int(n) for n in re.findall(r"(\d+) bytes stack frame", log)) <= 64, log
 
 
 def test_warnings_are_errors() -> None:

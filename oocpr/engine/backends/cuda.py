@@ -284,6 +284,8 @@ class CudaBackend:
         local, sums, vectors = self._local, self._sums, self._vectors_for(state)
         product = self._product(Gather("float32"), local=True, weighted=state.weighted)
         window = (rows.first, rows.first + rows.owned)
+        if there.weights is not None:
+            there = replace(there, weights=there.weights.heads)
         turns = LOCAL_SWEEPS * (step.sweeps - 1)
         for turn in range(turns):
             product(there, local.sends, state.spec.nodes, window, sums, self._faults)
@@ -340,9 +342,10 @@ class CudaBackend:
     ) -> Product:
         key = (gather, checked, local, hubs, weighted)
         if key not in self._products:
-            found = None if local else self._shapes(gather, hubs)
+            # Shapes are tuned for links without weights.
+            found = None if local or weighted else self._shapes(gather, hubs)
             near = self._device.shared_bytes if hubs else 0
-            usual = shape_for(gather.reads, paired=gather.paired, shared_bytes=near)
+            usual = shape_for(gather.reads, paired=gather.paired, shared_bytes=near, weighted=weighted)
             self._products[key] = Product(
                 self._device,
                 gather.reads,

@@ -105,7 +105,12 @@ def enough_hubs(hub_edges: int, edges: int) -> bool:
     return 8 * hub_edges >= edges
 
 
-def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0) -> Shape:
+WEIGHING = 12
+"""Most blocks of threads that share a multiprocessor where links have weights, which take registers: with 16
+the compiler has them wait in memory."""
+
+
+def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: bool = False) -> Shape:
     """Choose the fastest shape for a format of numbers.
 
     Parameters
@@ -114,6 +119,8 @@ def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0) -> Shape:
         As for Product.
     shared_bytes
         Shared memory that a block of threads can be given, where hubs are worth it; else 0.
+    weighted
+        Whether links have weights.
 
     Examples
     --------
@@ -124,6 +131,8 @@ def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0) -> Shape:
     """
     word = READS[reads].bytes * (1 + paired)
     plain = Shape() if word <= MOST_IN_EDGE_ORDER else LANES
+    if weighted:
+        plain = replace(plain, resident=min(plain.resident, WEIGHING))
     hubs = min(HUB_BYTES, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
     if hubs <= 0:
         return plain
@@ -198,7 +207,7 @@ class Product:
         probe: bool = False,
     ) -> None:
         self._device = device
-        self._shape = shape = shape or shape_for(reads, paired=paired)
+        self._shape = shape = shape or shape_for(reads, paired=paired, weighted=weighted)
         self.local = local
         kernels = device.load(
             "product.cu",

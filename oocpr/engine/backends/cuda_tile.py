@@ -59,6 +59,11 @@ class DeviceWeights:
     factor: float
 
     @property
+    def heads(self) -> DeviceWeights:
+        """Their first two segments, with 20 bits of the mantissa: as much as proposals need."""
+        return DeviceWeights((*self.parts[:2], None, None), self.size, self.factor)
+
+    @property
     def arguments(self) -> tuple[Any, ...]:
         """What the product takes of them."""
         return *self.parts, np.uint32(self.size), np.float64(self.factor)
@@ -214,7 +219,7 @@ def place_weights(device: Device, segments: Segments, edges: int, factor: float)
         Where there are more weights than links.
     """
     check_weights(segments.size, edges)
-    parts = tuple(device.xp.asarray(part) if part.size else None for part in segments.parts)
+    parts = tuple(device.xp.array(part) if part.size else None for part in segments.parts)
     return DeviceWeights(parts, segments.size, factor)
 
 
