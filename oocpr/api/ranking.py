@@ -187,7 +187,8 @@ def pagerank(
         ``"reference"`` for plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
-        ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16.
+        ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16. Links
+        with weights want ``"balanced"``.
     tune
         Whether a CUDA device takes the shape of the kernel that `oocpr.tune` found fastest for such graphs,
         which changes no bit of the ranks. True finds it first where none is kept; None takes one that is
