@@ -60,6 +60,7 @@ def plan_run(
     free: Sequence[int] = (),
     base: int,
     device_memory: str | int | None = None,
+    kernel: str | None = None,
     io: str = "auto",
 ) -> tuple[Settings, Plan, RankedStore]:
     """Plan a run on an open graph; returns the graph as the run is to read it, too.
@@ -78,13 +79,15 @@ def plan_run(
         Bytes of the process before the run; see `process_bytes`.
     device_memory
         Most bytes of a CUDA device; None for what it has free.
+    kernel
+        Product of a CUDA device; None for the default.
     io
         One of `oocpr.plan.tiers.IO`.
 
     Raises
     ------
     UsageError
-        For what the graph, the method, the device and the file system do not go with.
+        For what the graph, the method, the device, its kernel and the file system do not go with.
     """
     from oocpr.engine.backends.cuda_device import named_devices
     from oocpr.engine.weighing import check_weighted
@@ -100,7 +103,7 @@ def plan_run(
     given = available_memory() if memory is None else parse_bytes(memory)
     facts = facts_of(graph.store)
     if facts.weighted:
-        check_weighted(settings.method, device)
+        check_weighted(settings.method, kernel)
     if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
         settings = replace(settings, method="components", reads=USUAL_READS["components"])
 
@@ -211,4 +214,6 @@ def facts_of(store: GraphStore) -> GraphFacts:
         most_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
         local_share=facts.local_edges / max(facts.edges, 1),
         weighted=facts.weighted,
+        weight_bytes=facts.data_bytes,
+        most_weight_bytes=facts.max_data_bytes,
     )

@@ -102,7 +102,7 @@ def plan_on_several_devices(
 
     given = given[: facts.tiles]
     staying = weighed_stripes(stay_weights(store.tile_rows, facts.tile_edges), len(given))
-    sizes = store.encoded.sizes()
+    sizes = store.tile_sizes()
     passing = staying if sizes is None else weighed_stripes(sizes, len(given))
 
     def planned(size: TileSize) -> Planned:

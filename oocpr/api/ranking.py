@@ -13,7 +13,7 @@ from oocpr.api.choices import asked_settings, plan_run, process_bytes, takes_tun
 from oocpr.api.graphs import Graph, as_graph, open_graph
 from oocpr.api.loading import Loading, plan_loaded
 from oocpr.api.timing import timed
-from oocpr.api.tuning import check_tuning, tune_once
+from oocpr.api.tuning import check_columns_only, check_tuning, tune_once
 from oocpr.errors import UsageError
 from oocpr.progress import silent
 from oocpr.result.ranks import Ranks
@@ -82,7 +82,7 @@ def plan(
     _import_what_runs_need()
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
-    device = chosen_device(device, kernel, weighted=opened.store.attributes.weighted)
+    device = chosen_device(device, kernel)
     # A run has the names of its nodes at hand.
     names = names_of(opened.store)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
@@ -97,6 +97,7 @@ def plan(
         personalized=personalized,
         device=device,
         device_memory=device_memory,
+        kernel=kernel,
         io=io,
     )
     loading = Loading(0.0, 0.0)
@@ -186,7 +187,8 @@ def pagerank(
         ``"reference"`` for plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
-        ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16.
+        ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16. Links
+        with weights want ``"balanced"``.
     tune
         Whether a CUDA device takes the shape of the kernel that `oocpr.tune` found fastest for such graphs,
         which changes no bit of the ranks. True finds it first where none is kept; None takes one that is
@@ -243,10 +245,12 @@ def pagerank(
     _import_what_runs_need()
     opened = as_graph(graph, memory=memory, progress=progress)
     store = opened.store
+    if tune:
+        check_columns_only(opened)
     if client is None:
-        device = chosen_device(device, kernel, weighted=store.attributes.weighted)
+        device = chosen_device(device, kernel)
     free: list[int] = []
-    if client is not None and names_workers_devices(device) and not store.attributes.weighted:
+    if client is not None and names_workers_devices(device):
         free = [seat.free for seat in device_seats(client)]
     names = names_of(store)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
@@ -265,6 +269,7 @@ def pagerank(
         personalized=teleport is not None,
         device=device,
         device_memory=device_memory,
+        kernel=kernel,
         alone=client is None,
         free=free,
         io=io,

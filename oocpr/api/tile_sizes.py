@@ -105,7 +105,7 @@ def joined_tiles(
         return Tiled(larger, tiled, joining_on_host(facts, larger, READERS * stripes))
     parts = {first: _joins(store, facts, device, each.slab, at_once) for first, device in devices}
     tiled = JoinedStore(store, facts.tile_edges, cuts, StripedJoins(parts))
-    return Tiled(larger, tiled, joining_on_devices(facts, larger, at_once, stripes))
+    return Tiled(larger, tiled, joining_on_devices(facts, larger, at_once, stripes, READERS * stripes))
 
 
 def _joins(store: GraphStore, facts: GraphFacts, device: str, slab_bytes: int, at_once: int) -> Joins:

@@ -55,7 +55,7 @@ def tune(
     Raises
     ------
     UsageError
-        Where there is no CUDA device, or the kernel has nothing to tune.
+        Where there is no CUDA device, the kernel has nothing to tune, or the graph is weighted.
     NotAStoreError, DamagedError, DoesNotFitError
         See `open_graph` and `pagerank`.
     """
@@ -65,8 +65,9 @@ def tune(
     name = tunable(kernel)
     if not seconds > 0:
         raise UsageError(f"{seconds} seconds are no time to try shapes in.", "Give a few seconds.")
-    opened_device = device_to_tune(device)
     opened = graph if isinstance(graph, Graph) else open_graph(graph)
+    check_columns_only(opened)
+    opened_device = device_to_tune(device)
     settings, made, planned = plan_run(
         opened,
         settings,
@@ -137,6 +138,21 @@ def check_tuning(device: str, kernel: str | None, client: Any) -> None:
         )
     tunable(kernel)
     device_to_tune(device)
+
+
+def check_columns_only(graph: Graph) -> None:
+    """Refuse to tune for a weighted graph: shapes are tried on products without weights.
+
+    Raises
+    ------
+    UsageError
+        With the way out.
+    """
+    if graph.store.attributes.weighted:
+        raise UsageError(
+            "the graph is weighted, and only products without weights are tuned.",
+            "Leave tuning out: weighted graphs take the default shape.",
+        )
 
 
 def device_to_tune(name: str) -> CudaDevice:

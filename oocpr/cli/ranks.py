@@ -115,7 +115,7 @@ _SUFFIXES = (".parquet", ".csv", ".zarr")
     "--kernel",
     metavar="NAME",
     help="How a CUDA device multiplies; binned:6:96 also says up to how many links a row has one thread, and "
-    "up to how many 16.  [default: balanced, the fastest]",
+    "up to how many 16. Links with weights want balanced.  [default: balanced, the fastest]",
 )
 @click.option(
     "--tune/--no-tune",

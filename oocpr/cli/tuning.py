@@ -56,7 +56,7 @@ def tune(session: Session, /, graph: str, json_path: str | None, **parameters: A
     graph, and the fastest is kept in a small file of the device, in OOCPR_CACHE_DIR or ~/.cache/oocpr. Runs
     of `oocpr rank` on that device take it by themselves, for this graph and others of like size, length of
     rows and order; with OOCPR_TUNE=off in the environment or --no-tune they do not. The bits of the ranks
-    never change.
+    never change. Graphs with weights take the default shape.
     """
     from oocpr import api
 

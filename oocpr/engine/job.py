@@ -102,10 +102,11 @@ class Job:
 
     def make_backend(self, stripe: int) -> Backend:
         """Return what computes a stripe in this process."""
-        facts = self.plan.facts if self.tuned else None
+        # Shapes are tuned for products without weights.
+        facts = self.plan.facts if self.tuned and self.unit is None else None
         name = self.backend[stripe] if isinstance(self.backend, tuple) else self.backend
         if isinstance(name, str):
-            name = chosen_device(name, self.kernel, weighted=self.unit is not None)
+            name = chosen_device(name, self.kernel)
         return make_backend(name, self.threads, self.kernel, facts, self.tiers(stripe))
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
@@ -188,7 +189,7 @@ def make_backend(
     )
 
 
-def chosen_device(name: str, kernel: str | None, *, weighted: bool = False) -> str:
+def chosen_device(name: str, kernel: str | None) -> str:
     """Settle what a name stands for on this machine: ``"auto"`` for a CUDA device where one can be used.
 
     ``"cuda:all"`` stands for the names of all; where several are named, each is looked for.
@@ -197,8 +198,6 @@ def chosen_device(name: str, kernel: str | None, *, weighted: bool = False) -> s
     ----------
     name, kernel
         As for `make_backend`; a kernel is only for a CUDA device.
-    weighted
-        Whether the graph has weights, which CUDA devices do not take yet.
 
     Raises
     ------
@@ -214,8 +213,6 @@ def chosen_device(name: str, kernel: str | None, *, weighted: bool = False) -> s
         return ",".join(several)
     if name != "auto":
         return name
-    if weighted:
-        return "cpu"
     try:
         open_device("cuda")
     except UsageError as error:

@@ -13,6 +13,8 @@ from oocpr.plan.joining import most_bytes
 from oocpr.store.direct import aligned
 from oocpr.store.format import REMEDY
 from oocpr.store.packing import encode_tile
+from oocpr.store.segments import encode_segments, join_segments
+from oocpr.store.segments import most_bytes as most_weight_bytes
 from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.stream import TileBytes
+    from oocpr.store.graph import GraphStore
 
 
 class Joins(Protocol):
@@ -70,7 +72,7 @@ class JoinedStore:
     cuts
         First stored tile of each joined one, and the number of tiles.
     joins
-        Makes the joined tiles; None for the processor.
+        Makes the joined tiles; None for the processor. Weights are joined by the processor.
 
     Attributes
     ----------
@@ -79,15 +81,16 @@ class JoinedStore:
     """
 
     def __init__(
-        self, store: RankedStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins | None = None
+        self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins | None = None
     ) -> None:
         self._store = store
         self.cuts = cuts
         self.nodes = store.nodes
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
         self.encoded = JoinedTiles(store, tile_edges, cuts, joins or HostJoins(store.encoded))
-        assert store.weights is None, "only CUDA devices take joined tiles, and they take no weights"
-        self.weights = None
+        self.weights = (
+            None if store.weights is None else JoinedWeights(store.weights, store.edges, tile_edges, cuts)
+        )
 
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
         """See RankedStore."""
@@ -101,15 +104,14 @@ class JoinedStore:
 class JoinedTiles:
     """Encoded tiles, each made of several when it is read; see `JoinedStore`."""
 
-    def __init__(self, store: RankedStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins) -> None:
+    def __init__(self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins) -> None:
         self._tiles = store.encoded
         self._rows = store.tile_rows
         self._cuts = cuts
         self._joins = joins
         self._left = set(range(len(cuts) - 1))
-        most = max(last - first for first, last in pairwise(cuts))
         rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
-        self.max_bytes = most_bytes(tile_edges * most, rows)
+        self.max_bytes = most_bytes(_most_edges(store.edges, tile_edges, cuts), rows)
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read and check the stored tiles, and write them as one; returns its number of bytes.
@@ -130,6 +132,50 @@ class JoinedTiles:
         if not self._left:
             self._joins.close()
         return size
+
+
+class JoinedWeights:
+    """Weights of tiles, each made of those of several when they are read; any number of threads may read.
+
+    Parameters
+    ----------
+    weights
+        Those of the stored tiles.
+    edges, tile_edges
+        Of the graph, and of a stored tile at most.
+    cuts
+        As for `JoinedStore`.
+    """
+
+    def __init__(self, weights: TileBytes, edges: int, tile_edges: int, cuts: tuple[int, ...]) -> None:
+        self._weights = weights
+        self._edges, self._tile_edges = edges, tile_edges
+        self._cuts = cuts
+        self.max_bytes = most_weight_bytes(_most_edges(edges, tile_edges, cuts))
+
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
+        """Read and check the weights of the stored tiles, and write them as one; returns the number of bytes.
+
+        Raises
+        ------
+        DamagedError
+            When bytes are not what was written.
+        """
+        first, last = self._cuts[tile], self._cuts[tile + 1]
+        if last - first == 1:
+            return self._weights.read_into(first, out, direct=direct)
+        buffer = aligned(self._weights.max_bytes)
+        values = np.empty(min(last * self._tile_edges, self._edges) - first * self._tile_edges)
+        for stored in range(first, last):
+            begin = (stored - first) * self._tile_edges
+            size = self._weights.read_into(stored, buffer, direct=direct)
+            join_segments(buffer[:size], values[begin : begin + self._tile_edges])
+        return encode_segments(values, out).size
+
+
+def _most_edges(edges: int, tile_edges: int, cuts: tuple[int, ...]) -> int:
+    """Most edges of a joined tile."""
+    return min(edges, tile_edges * max(last - first for first, last in pairwise(cuts)))
 
 
 class HostJoins:

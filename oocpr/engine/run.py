@@ -92,7 +92,7 @@ def solve(
     DamagedError
         When a tile's bytes are not what was written.
     UsageError
-        When the graph is weighted and the method, the reads or the backend cannot have that.
+        When the graph is weighted and the method, the reads or the kernel cannot have that.
     """
     plan.validate()
     if trace is not None and (client is not None or settings.method == "components"):
@@ -101,7 +101,7 @@ def solve(
             "Use another method in this process, such as mixed, or leave the trace out.",
         )
     if store.weights is not None:
-        check_weighted(settings.method, backend)
+        check_weighted(settings.method, kernel)
     if settings.method == "components":
         return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings

@@ -28,9 +28,6 @@ _FRAME = 16
 """Bytes before a tile with weights: how many those of the columns are, and of what both begin at a
 multiple."""
 
-WEIGHING = ("cpu", "reference", "auto")
-"""Names of backends that take weighted graphs; ``auto`` is the processor there."""
-
 OCTAVES = {"float64": 900, "float32": 100, "bits16": 100, "bits8": 20}
 """Powers of two between the smallest and the largest sum of weights that numbers per unit of weight may span:
 a half is left to the ranks themselves, of ``bits8`` a fifth."""
@@ -147,20 +144,20 @@ def prepare_tile(
     """Prepare a tile's bytes as `tiles_of` gives them; see `Backend.prepare`."""
     if unit is None:
         return backend.prepare(encoded, nodes, decode)
-    assert isinstance(backend, Weighs), "weights are refused before a run begins"
+    assert isinstance(backend, Weighs), "every backend takes weights"
     columns, weights = part(encoded)
     return backend.prepare_weighted(columns, weights, unit.factor, nodes, decode)
 
 
-def check_weighted(method: str, backend: str | Backend | tuple[str | Backend, ...]) -> None:
-    """Refuse what has no version for weighted graphs yet.
+def check_weighted(method: str, kernel: str | None = None) -> None:
+    """Refuse what has no version for weighted graphs.
 
     Parameters
     ----------
     method
         Of the settings.
-    backend
-        A name that `make_backend` takes, or a backend itself.
+    kernel
+        Product of a CUDA device; None for the default.
 
     Raises
     ------
@@ -169,18 +166,22 @@ def check_weighted(method: str, backend: str | Backend | tuple[str | Backend, ..
 
     Examples
     --------
-    >>> check_weighted("mixed", "cpu")
-    >>> check_weighted("mixed", "cuda:1")
+    >>> check_weighted("mixed", "balanced")
+    >>> check_weighted("mixed", "binned")
     Traceback (most recent call last):
     ...
-    oocpr.errors.UsageError: the graph is weighted, which cuda:1 does not take yet. Use device cpu.
+    oocpr.errors.UsageError: the graph is weighted, which kernel binned does not take. Use kernel balanced.
     """
+    from oocpr.engine.backends.cuda_kernels import parse_kernel
+
     if method == "components":
         raise UsageError(
             "the graph is weighted, which method components does not take yet.", "Use method mixed."
         )
-    if backend not in WEIGHING and not isinstance(backend, Weighs):
-        raise UsageError(f"the graph is weighted, which {backend} does not take yet.", "Use device cpu.")
+    if parse_kernel(kernel)[0] != "balanced":
+        raise UsageError(
+            f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced."
+        )
 
 
 def _behind(size: int, step: int) -> int:

@@ -31,8 +31,9 @@ class DeviceNeed:
     Parameters
     ----------
     vectors
-        Ranks and residual (8 each) and out-degree (4) a row; 4 more where rows propose, 8 more where the
-        teleport vector is not uniform. Nothing where rows are kept in memory of the host.
+        Ranks and residual (8 each) and out-degree (4, or the weight that leaves, 8) a row; 4 more where rows
+        propose, 8 more where the teleport vector is not uniform. Nothing where rows are kept in memory of the
+        host.
     history
         Change and step of each remembered pass, 2 bytes each, a row; the same.
     reads
@@ -76,6 +77,7 @@ def device_need(
     rows: int | None = None,
     rows_in_host: bool = False,
     joining: int = 0,
+    weighted: bool = False,
 ) -> DeviceNeed:
     """Bytes of a run on a device, its tiles apart.
 
@@ -97,6 +99,8 @@ def device_need(
         Whether rows are kept in memory of the host.
     joining
         Bytes that joining tiles takes.
+    weighted
+        Whether links have weights.
 
     Examples
     --------
@@ -119,7 +123,7 @@ def device_need(
         numbers = nodes * (2 if pairs else 1) + rows + 2 * min(nodes, STAGED_NUMBERS)
     here = 0 if rows_in_host else 1
     return DeviceNeed(
-        vectors=here * row_bytes(rows, proposals=proposals, personalized=personalized),
+        vectors=here * row_bytes(rows, proposals=proposals, personalized=personalized, weighted=weighted),
         history=here * history_bytes(rows, mixing),
         reads=numbers * READ_BYTES[reads],
         scratch=scratch,
@@ -128,15 +132,29 @@ def device_need(
     )
 
 
-def row_bytes(nodes: int, *, proposals: bool, personalized: bool) -> int:
+def row_bytes(nodes: int, *, proposals: bool, personalized: bool, weighted: bool = False) -> int:
     """Bytes of what rows have, what mixing remembers apart.
 
     Examples
     --------
     >>> row_bytes(10, proposals=True, personalized=False)
     240
+    >>> row_bytes(10, proposals=True, personalized=False, weighted=True)
+    280
     """
-    return nodes * (20 + (4 if proposals else 0) + (8 if personalized else 0))
+    per_row = 16 + divisor_bytes(weighted) + (4 if proposals else 0) + (8 if personalized else 0)
+    return nodes * per_row
+
+
+def divisor_bytes(weighted: bool) -> int:
+    """Bytes of what a row's rank is divided by: its out-degree, or the weight that leaves it.
+
+    Examples
+    --------
+    >>> divisor_bytes(False), divisor_bytes(True)
+    (4, 8)
+    """
+    return 8 if weighted else 4
 
 
 def history_bytes(nodes: int, mixing: int) -> int:
@@ -150,10 +168,13 @@ def history_bytes(nodes: int, mixing: int) -> int:
     return nodes * 4 * mixing
 
 
-def usual_host_bytes(*, rows: int, state: int, ring: int, pinned: int, joining: int) -> int:
+def usual_host_bytes(
+    *, rows: int, state: int, ring: int, pinned: int, joining: int, weighted: bool = False
+) -> int:
     """Bytes of the host that a run on a device comes to hold, where `Need` is what it may at most.
 
-    In the beginning there are out-degrees, and tiles on their way; in the end ranks.
+    In the beginning there are out-degrees or the weights that leave, and tiles on their way; in the end
+    ranks.
 
     Parameters
     ----------
@@ -165,6 +186,8 @@ def usual_host_bytes(*, rows: int, state: int, ring: int, pinned: int, joining: 
         Bytes of tiles on their way, and of those that stay in pinned memory.
     joining
         What joining stored tiles takes.
+    weighted
+        Whether links have weights.
 
     Examples
     --------
@@ -174,7 +197,7 @@ def usual_host_bytes(*, rows: int, state: int, ring: int, pinned: int, joining: 
     3950
     """
     ends = 0 if state else 8 * rows
-    return state + pinned + max(4 * rows + ring + joining, ends)
+    return state + pinned + max(divisor_bytes(weighted) * rows + ring + joining, ends)
 
 
 @dataclass(frozen=True)
@@ -278,15 +301,15 @@ class DeviceTiers:
             )
 
 
-def tile_bytes(column_bytes: int, edges: int, tile_edges: int) -> int:
-    """Encoded bytes that a tile is allowed for, from what the stored ones have.
+def tile_bytes(encoded_bytes: int, edges: int, tile_edges: int) -> int:
+    """Encoded bytes that a tile is allowed for, from what all tiles have.
 
     Examples
     --------
     >>> tile_bytes(2000, 1000, 100)
     65786
     """
-    return int(SPARE * column_bytes * tile_edges / max(1, edges)) + 2**16
+    return int(SPARE * encoded_bytes * tile_edges / max(1, edges)) + 2**16
 
 
 def kept_bytes(encoded: int, tile_edges: int, tile_rows: int) -> int:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from oocpr.plan.memory import most_column_bytes, weighted_tile_bytes
+from oocpr.store.segments import most_bytes as most_weight_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -118,6 +121,9 @@ def most_bytes(edges: int, rows: int) -> int:
 def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[int, ...]) -> GraphFacts:
     """What a plan has to know of a graph whose tiles are joined.
 
+    Its weights are taken to need the parts in all tiles that they need in the stored one where they need
+    most: one of them in a joined tile gives all others there as many bytes.
+
     Parameters
     ----------
     facts
@@ -132,12 +138,46 @@ def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[in
         return facts
     rows = int(np.diff(tile_rows[np.asarray(cuts)]).max())
     edges = min(facts.tile_edges * most, facts.edges)
-    return replace(
+    joined = replace(
         facts,
         tiles=len(cuts) - 1,
         tile_edges=edges,
         most_tile_bytes=most_bytes(edges, rows + 1),
         most_tile_rows=rows,
+    )
+    if not facts.weighted:
+        return joined
+    columns, weights = joined.most_tile_bytes, most_weight_bytes(edges)
+    weight_bytes = -(-facts.most_weight_bytes * facts.edges // facts.tile_edges)
+    return replace(
+        joined,
+        column_bytes=unweighted(facts).column_bytes + weight_bytes,
+        most_tile_bytes=weighted_tile_bytes(columns, weights),
+        weight_bytes=weight_bytes,
+        most_weight_bytes=weights,
+    )
+
+
+def unweighted(facts: GraphFacts) -> GraphFacts:
+    """What a plan has to know of the same tiles without their weights.
+
+    Examples
+    --------
+    >>> from oocpr.plan.plan import GraphFacts
+    >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 300_000, 94_208, 300, 0.5, True, 200_000, 65_552)
+    >>> found = unweighted(facts)
+    >>> found.column_bytes, found.most_tile_bytes, found.weighted
+    (100000, 24560, False)
+    """
+    if not facts.weighted:
+        return facts
+    return replace(
+        facts,
+        column_bytes=facts.column_bytes - facts.weight_bytes,
+        most_tile_bytes=most_column_bytes(facts.most_tile_bytes, facts.most_weight_bytes),
+        weighted=False,
+        weight_bytes=0,
+        most_weight_bytes=0,
     )
 
 
@@ -176,6 +216,7 @@ def joining_on_host(facts: GraphFacts, joined: GraphFacts, readers: int) -> Join
     """See Joining; by the processor.
 
     Columns twice, what is packed and what packing takes are 12 bytes an edge on R-MAT, lengths 12 a row.
+    Weights are joined after that, in less.
 
     Parameters
     ----------
@@ -192,11 +233,13 @@ def joining_on_host(facts: GraphFacts, joined: GraphFacts, readers: int) -> Join
     )
 
 
-def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int) -> Joining:
+def joining_on_devices(
+    facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int, readers: int
+) -> Joining:
     """See Joining; by CUDA devices.
 
     Of the host, what is packed and half as much to grow, and lengths of rows on their way, 28 bytes a row on
-    R-MAT.
+    R-MAT. Weights are joined by the processor.
 
     Parameters
     ----------
@@ -206,24 +249,39 @@ def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devi
         Joined tiles that each makes at a time.
     devices
         How many there are.
+    readers
+        Threads that read tiles.
     """
     each = device_joining(facts, joined)
     if not each.device:
         return NOTHING_JOINED
-    packed = facts.column_bytes * joined.tile_edges // facts.edges
-    usual = (JOINING_BUFFERS + 1) * facts.most_tile_bytes + packed * 3 // 2
+    columns = unweighted(facts)
+    packed = columns.column_bytes * joined.tile_edges // facts.edges
+    usual = (JOINING_BUFFERS + 1) * columns.most_tile_bytes + packed * 3 // 2
+    weights = readers * weight_joining_bytes(facts, joined)
     return Joining(
-        host=devices * at_once * each.host,
+        host=devices * at_once * each.host + weights,
         device=at_once * each.device,
-        usual_host=devices * at_once * usual + 28 * joined.most_tile_rows,
+        usual_host=devices * at_once * usual + 28 * joined.most_tile_rows + weights,
     )
+
+
+def weight_joining_bytes(facts: GraphFacts, joined: GraphFacts) -> int:
+    """Bytes that a thread takes to join weights: those of a tile decoded, and those of a stored one as read.
+
+    Parameters
+    ----------
+    facts, joined
+        Of the graph as stored, and as `joined_facts` made them.
+    """
+    return 8 * joined.tile_edges + facts.most_weight_bytes if facts.weighted else 0
 
 
 def joining_bytes(facts: GraphFacts, joined: GraphFacts, readers: int = 2) -> int:
     """Most bytes that making joined tiles takes beside what a run counts, by the threads that read.
 
     Columns of the stored tiles and of the joined one, lengths of its rows, and what encoding them takes; on
-    R-MAT 20 bytes an edge were measured.
+    R-MAT 20 bytes an edge were measured. Then weights, which take less; see `weight_joining_bytes`.
 
     Parameters
     ----------
@@ -279,6 +337,8 @@ def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
     """
     if joined.tiles == facts.tiles:
         return DeviceJoining(0, 0, 0)
+    # Weights are joined elsewhere.
+    facts, joined = unweighted(facts), unweighted(joined)
     edges, rows = joined.tile_edges, joined.most_tile_rows + 1
     filled = min(edges, rows)
     values = 4 * (3 * edges + 2 * filled + rows)

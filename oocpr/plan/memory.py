@@ -35,6 +35,17 @@ def weighted_tile_bytes(columns: int, weights: int) -> int:
     return PAGE + -(-columns // PAGE) * PAGE + weights
 
 
+def most_column_bytes(tile: int, weights: int) -> int:
+    """Most bytes of the columns of a tile that `weighted_tile_bytes` allows for.
+
+    Examples
+    --------
+    >>> most_column_bytes(8242, 50)
+    4096
+    """
+    return tile - PAGE - weights
+
+
 @dataclass(frozen=True)
 class Need:
     """Bytes that a run keeps at its peak, by what they are.

@@ -13,6 +13,7 @@ from oocpr.plan.device import (
     DeviceNeed,
     DeviceTiers,
     device_need,
+    divisor_bytes,
     history_bytes,
     kept_bytes,
     row_bytes,
@@ -108,6 +109,7 @@ def plan_on_device(
             rows=rows,
             rows_in_host=rows_in_host,
             joining=joining.device,
+            weighted=facts.weighted,
         )
 
     while slots > FEWEST_SLOTS and needed(sweeps, slots).total > device_memory:
@@ -121,10 +123,12 @@ def plan_on_device(
     room = max(0, device_memory - need.total) // each
     on_device = tiles if stays else min(tiles, room)
     buffers = min(RING_SLOTS, tiles) * facts.most_tile_bytes
-    vectors = rows * (12 + (16 if personalized else 0))
+    # What ranks are divided by, in the beginning, and ranks, in the end.
+    ends = rows * (8 + divisor_bytes(facts.weighted))
+    vectors = ends + rows * (16 if personalized else 0)
     history = 0
     if rows_in_host:
-        vectors += row_bytes(rows, proposals=proposals, personalized=personalized)
+        vectors += row_bytes(rows, proposals=proposals, personalized=personalized, weighted=facts.weighted)
         history = history_bytes(rows, remembered)
     host = Need(base, vectors, history, reads=0, scratch=joining.host, ring=buffers)
     in_host = min(tiles - on_device, max(0, memory - host.total) // encoded)
@@ -136,10 +140,11 @@ def plan_on_device(
         rows_in_host,
         usual_host=usual_host_bytes(
             rows=rows,
-            state=vectors - 12 * rows + history if rows_in_host else 0,
+            state=vectors - ends + history if rows_in_host else 0,
             ring=min(RING_SLOTS, tiles) * written,
             pinned=min(in_host * mean, facts.column_bytes),
             joining=joining.usual_host,
+            weighted=facts.weighted,
         ),
     )  # fmt: skip
     passes = predicted_passes(damping, tol, method, facts.local_share)

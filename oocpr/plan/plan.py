@@ -39,11 +39,13 @@ class GraphFacts:
     column_bytes
         Encoded bytes of all tiles, their weights included.
     most_tile_bytes, most_tile_rows
-        Of the largest tile.
+        Of the largest tile; see `weighted_tile_bytes`.
     local_share
         Share of edges that stay inside the rows of their tile, in [0, 1].
     weighted
         Whether edges have weights.
+    weight_bytes, most_weight_bytes
+        Encoded bytes of the weights of all tiles, and of those of the tile that has most.
     """
 
     nodes: int
@@ -55,6 +57,8 @@ class GraphFacts:
     most_tile_rows: int
     local_share: float
     weighted: bool = False
+    weight_bytes: int = 0
+    most_weight_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,20 @@ class GraphStore:
     def _read(self, name: str, lo: int, hi: int, dtype: Any) -> NDArray[Any]:
         return self._array(name).read(lo, hi).astype(dtype, copy=False)
 
+    def tile_sizes(self) -> NDArray[np.int64] | None:
+        """Bytes of each tile as stored, with its weights; None where only reading them would tell.
+
+        Returns
+        -------
+        ndarray
+            int64, shape (tiles,).
+        """
+        columns, weights = self.encoded.sizes(), self.weights
+        if columns is None or weights is None:
+            return columns
+        of_weights = weights.sizes()
+        return None if of_weights is None else columns + of_weights
+
     def indptr(self, lo: int, hi: int) -> NDArray[np.int64]:
         """Row offsets lo to hi - 1 of the nodes + 1 there are.
 

@@ -110,18 +110,20 @@ def are_weights(heads):
     return worst < uint16(0x7FF0)
 
 
-def encode_segments(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
     """Split values into segments; those that are all zero are left out.
 
     Parameters
     ----------
     values
         float64, shape (k,), contiguous, any bits.
+    out
+        uint8, shape (>= most_bytes(k),), receives the bytes; fresh memory by default.
 
     Returns
     -------
     ndarray
-        The bytes of the chunk, uint8.
+        The bytes of the chunk, uint8: the front of `out`.
 
     Examples
     --------
@@ -136,7 +138,8 @@ def encode_segments(values: NDArray[np.float64]) -> NDArray[np.uint8]:
     shifts = [48 - 16 * k for k in range(SEGMENTS)]
     mask = sum(1 << k for k, shift in enumerate(shifts) if union >> shift & 0xFFFF)
     size = segment_bytes(values.size)
-    out = np.empty(HEADER_BYTES + mask.bit_count() * size, np.uint8)
+    needed = HEADER_BYTES + mask.bit_count() * size
+    out = np.empty(needed, np.uint8) if out is None else out[:needed]
     header = out[:HEADER_BYTES].view("<u4")
     header[:] = int.from_bytes(SEGMENTS_MAGIC, "little"), mask, values.size, 0
     at = HEADER_BYTES

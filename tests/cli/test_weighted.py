@@ -72,10 +72,23 @@ def test_plan_says_that_it_is_of_a_weighted_graph(oocpr_command: Run, store: Pat
 def test_what_takes_no_weights_is_refused_before_it_starts(fails: Run, store: Path) -> None:
     for words in (("rank", store), ("plan", store)):
         assert "weighted, which method components" in fails(2, *words, "--method", "components")
-        assert "weighted, which cuda" in fails(2, *words, "--device", "cuda")
+    told = fails(2, "rank", store, "--device", "cuda", "--kernel", "binned:6:96")
+    assert told == "the graph is weighted, which kernel binned:6:96 does not take."
+    assert "weighted, and only products without weights are tuned" in fails(2, "tune", store)
 
 
-def test_device_auto_is_the_processor(oocpr_command: Run, store: Path) -> None:
+@pytest.mark.parametrize("device", ["cuda:99", "cuda:0,cuda:99"])
+@pytest.mark.parametrize("command", ["rank", "plan"])
+def test_a_device_is_asked_for_as_it_is_without_weights(
+    fails: Run, store: Path, graph: WeightedGraph, tmp_path: Path, command: str, device: str
+) -> None:
+    oocpr.import_graph((graph.src, graph.dst), tmp_path / "bare.zarr")
+    told = [fails(2, command, found, "--device", device) for found in (store, tmp_path / "bare.zarr")]
+    assert told[0] == told[1]
+    assert "device cuda:" in told[0]
+
+
+def test_device_auto_takes_what_there_is(oocpr_command: Run, store: Path) -> None:
     assert oocpr_command("rank", store, "--device", "auto", "--top", 1).code == 0
 
 

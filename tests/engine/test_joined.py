@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -13,15 +17,27 @@ from oocpr.api.choices import asked_settings, facts_of, plan_run
 from oocpr.api.graphs import Graph
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.run import solve
+from oocpr.engine.weighing import part, tiles_of
 from oocpr.engine.whole.graph import load_whole
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.joining import JOINED_AT_ONCE, device_joining, joined_cuts, joining_bytes, most_bytes
+from oocpr.plan.joining import (
+    JOINED_AT_ONCE,
+    device_joining,
+    joined_cuts,
+    joined_facts,
+    joining_bytes,
+    most_bytes,
+    unweighted,
+)
+from oocpr.store.direct import PAGE, aligned
 from oocpr.store.graph import open_store
 from oocpr.store.packing import encode_tile
+from oocpr.store.segments import encode_segments
 from oocpr.store.unpacking import decode_tile
 
 from .digraphs import digraphs, exact_ranks, fewer, random_digraph
 from .running import Stored
+from .weighted import KINDS, WeightedGraph, weighted_graphs, weights_of
 
 GRAPH = random_digraph(3000, 20_000, seed=4)
 
@@ -173,3 +189,93 @@ def test_a_damaged_tile_is_found(opened, tmp_path):
     tiles = joined(open_store(copy), 10**6).encoded
     with pytest.raises(DamagedError):
         tiles.read_into(0, np.empty(tiles.max_bytes, np.uint8))
+
+
+def read_all(tiles, count: int, *, direct: bool = False) -> list[bytes]:
+    buffer = aligned(tiles.max_bytes)
+    return [buffer[: tiles.read_into(tile, buffer, direct=direct)].tobytes() for tile in range(count)]
+
+
+@fewer(2)
+@given(weighted_graphs(), st.integers(1, 20), st.integers(1, 200))
+def test_joined_weights_are_those_of_all_their_links(graph, tile_edges, edges):
+    with TemporaryDirectory() as folder:
+        store = graph.write(Path(folder) / "graph.zarr", tile_edges)
+        each = max(1, edges // tile_edges) * tile_edges
+        parts = [graph.weight[at : at + each] for at in range(0, max(1, len(graph.weight)), each)]
+        found = read_all(joined(store, edges).weights, len(parts))
+    assert found == [encode_segments(part).tobytes() for part in parts]
+
+
+def weighted(kind: str) -> WeightedGraph:
+    bare = WeightedGraph.of(GRAPH)
+    return replace(bare, weight=weights_of(np.random.default_rng(6), len(bare.src), kind))
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_joined_weights_lie_behind_joined_columns_within_what_is_promised(tmp_path, kind, direct):
+    graph = weighted(kind)
+    # Weights of one tile need parts that those of the others do not.
+    graph.weight[4500:4503] = 0.1
+    store = graph.write(tmp_path / "graph.zarr", 1000)
+    if direct and not store.takes_direct_reads():
+        pytest.skip("the file system of temporary files takes no direct reads")
+    facts, larger = facts_of(store), joined(store, 4000)
+    planned = joined_facts(facts, store.tile_rows, larger.cuts)
+    tiles = tiles_of(larger)
+    assert tiles.max_bytes == planned.most_tile_bytes
+    assert larger.encoded.max_bytes <= unweighted(planned).most_tile_bytes < larger.encoded.max_bytes + PAGE
+    encoded = [np.frombuffer(tile, np.uint8) for tile in read_all(tiles, planned.tiles, direct=direct)]
+    columns, weights = zip(*map(part, encoded), strict=True)
+    assert np.concatenate([decode_tile(tile)[0] for tile in columns]).tolist() == graph.src.tolist()
+    cuts = range(0, len(graph.weight), 4000)
+    assert [tile.tobytes() for tile in weights] == [
+        encode_segments(graph.weight[at : at + 4000]).tobytes() for at in cuts
+    ]
+    # Predicted are as many bytes as come, with what stands between the two.
+    come = sum(map(len, encoded))
+    assert come <= planned.column_bytes * 1.25 + planned.tiles * 2 * PAGE
+    assert sum(map(len, weights)) <= planned.weight_bytes + 16 * 8 * planned.tiles
+
+
+def test_weights_that_are_alike_are_predicted_to_the_byte(tmp_path):
+    graph = weighted("reals")
+    store = graph.write(tmp_path / "graph.zarr", 1024)
+    larger = joined(store, 4096)
+    planned = joined_facts(facts_of(store), store.tile_rows, larger.cuts)
+    come = sum(map(len, read_all(larger.weights, planned.tiles)))
+    # A header of 16 bytes a stored tile is left out.
+    assert 0 <= planned.weight_bytes - come <= 32 * store.tiles
+
+
+def test_threads_join_weights_at_once(tmp_path):
+    store = weighted("reals").write(tmp_path / "graph.zarr", 100)
+    larger = joined(store, 400)
+    count = len(larger.cuts) - 1
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: read_all(larger.weights, count), range(8)))
+    assert all(one == read_all(larger.weights, count) for one in found)
+
+
+@pytest.mark.parametrize(("how", "stripes"), [(DEVICE, 1), (SEVERAL, 3)])
+def test_ranks_of_joined_weights_are_exact(tmp_path, how, stripes):
+    graph = weighted("counts")
+    opened = Graph(graph.write(tmp_path / "graph.zarr", 1000))
+    _, plan, store = plan_run(opened, SETTINGS, **how, **HOW)
+    assert (len(plan.stripes), plan.facts.tiles) == (stripes, stripes)
+    here = JoinedStore(opened.store, 1000, store.cuts)
+    run = solve(here, plan, SETTINGS, path=opened.store.path)
+    assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound <= 1e-10
+
+
+def test_damaged_weights_are_found_when_they_are_joined(tmp_path):
+    path = tmp_path / "graph.zarr"
+    weighted("reals").write(path, 1000)
+    chunk = path / "in_edges/data/c/3"
+    damaged = bytearray(chunk.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    chunk.write_bytes(damaged)
+    weights = joined(open_store(path), 10**6).weights
+    with pytest.raises(DamagedError, match="in_edges/data/c/3"):
+        weights.read_into(0, np.empty(weights.max_bytes, np.uint8))

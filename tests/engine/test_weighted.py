@@ -229,8 +229,8 @@ def test_what_has_no_version_for_weights_is_refused(stored):
     settings = Settings(method="components", reads="float32")
     with pytest.raises(UsageError, match=r"weighted.* method components"):
         solve(store, plan_of(store, Settings()), settings)
-    with pytest.raises(UsageError, match=r"weighted.* cuda:0"):
-        solve(store, plan_of(store, Settings()), Settings(), backend="cuda:0")
+    with pytest.raises(UsageError, match=r"weighted.* kernel binned:6:96 does not take"):
+        solve(store, plan_of(store, Settings()), Settings(), backend="cuda:0", kernel="binned:6:96")
 
 
 def test_reads_that_cannot_hold_the_span_of_the_weights_are_refused(stored):

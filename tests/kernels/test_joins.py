@@ -18,8 +18,11 @@ from oocpr.plan.joining import device_joining, joined_cuts, joined_facts
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
+from ..engine.weighted import WeightedGraph
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import DTypeLike
 
     from oocpr.engine.backends.device import Device
@@ -77,6 +80,16 @@ def test_tiles_of_many_rows_without_links(device: Device) -> None:
         assert store.tiles > 4
         expected = joined_bytes(store, HostJoins(store.encoded), 2100)
         assert joined_bytes(store, on(device, store, 2100), 2100) == expected
+
+
+def test_columns_of_weighted_graphs_are_joined_as_those_of_others(device: Device, tmp_path: Path) -> None:
+    graph = random_digraph(60, 1500, seed=5)
+    bare, weighted = (WeightedGraph.of(graph, weight) for weight in (1.0, 0.1))
+    store = weighted.write(tmp_path / "weighted", 100)
+    expected = joined_bytes(store, HostJoins(store.encoded), 400)
+    assert joined_bytes(store, on(device, store, 400), 400) == expected
+    other = bare.write(tmp_path / "bare", 100)
+    assert joined_bytes(other, on(device, other, 400), 400) == expected
 
 
 def test_a_damaged_tile_is_found_and_the_next_ones_are_joined(device: Device) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.plan.joining import joined_facts, joining_on_devices, joining_on_host, unweighted
+from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.plan import GraphFacts, Plan
+from oocpr.store.direct import PAGE
 
 # R-MAT of scale 26 in order of degree: half of the rows, all in the last tile, have no edges.
 LARGE = GraphFacts(
@@ -96,3 +101,64 @@ def test_a_plan_that_fits_has_room_for_what_it_keeps(
     assert (len(on_device), len(in_host)) == (tiers.on_device, tiers.in_host)
     if tiers.need.total <= memory:
         assert plan.fits
+
+
+# The same links with weights of 32 bits each, in tiles of as many links.
+WEIGHTS = LARGE.edges * 4
+WEIGHTED = replace(
+    LARGE,
+    column_bytes=LARGE.column_bytes + WEIGHTS,
+    most_tile_bytes=weighted_tile_bytes(LARGE.most_tile_bytes, 2**23 + 16),
+    weighted=True,
+    weight_bytes=WEIGHTS,
+    most_weight_bytes=2**23 + 16,
+)
+
+
+def test_weights_take_their_bytes_on_the_device_the_link_and_the_host() -> None:
+    bare, made = (planned(64 * GIB, rows_in_host=False, facts=facts) for facts in (LARGE, WEIGHTED))
+    assert bare.device is not None
+    assert made.device is not None
+    # Of a row what leaves it, 8 bytes instead of 4; of a tile that passes all that it has.
+    assert made.device.need.vectors - bare.device.need.vectors == 4 * LARGE.nodes
+    assert made.need.vectors - bare.need.vectors == 4 * LARGE.nodes
+    assert made.device.need.ring == made.device.slots * WEIGHTED.most_tile_bytes
+    assert made.device.kept_bytes - bare.device.kept_bytes >= WEIGHTS
+    assert made.bytes_read - bare.bytes_read == WEIGHTS
+    # Tiles of 6 bytes a link leave time for more sweeps than those of 2.
+    crawls = (replace(facts, local_share=0.8) for facts in (LARGE, WEIGHTED))
+    one, other = (planned(3 * GIB, rows_in_host=False, facts=facts).sweeps for facts in crawls)
+    assert one < other
+
+
+def test_rows_of_weighted_graphs_in_memory_of_the_host_take_it_there() -> None:
+    here, there = (planned(64 * GIB, rows_in_host=rows, facts=WEIGHTED) for rows in (False, True))
+    assert there.device is not None
+    assert (there.device.need.vectors, there.device.need.history) == (0, 0)
+    assert there.proposals
+    rows = LARGE.nodes * (24 + 4 + 4 * there.mixing)
+    assert there.need.vectors + there.need.history - here.need.vectors == rows
+    assert there.peak_memory <= there.need.total + there.cache_bytes
+
+
+def joined_four(facts: GraphFacts) -> GraphFacts:
+    tile_rows = np.linspace(0, facts.nodes, facts.tiles + 1).astype(np.int64)
+    return joined_facts(facts, tile_rows, (*range(0, facts.tiles, 4), facts.tiles))
+
+
+def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
+    joined = joined_four(WEIGHTED)
+    assert joined.tile_edges == 2**23
+    # Four stored tiles need no other parts of weights than one.
+    assert joined.weight_bytes == pytest.approx(WEIGHTS, rel=1e-5)
+    columns = joined_four(LARGE)
+    whole_pages = -(-columns.most_tile_bytes // PAGE) * PAGE
+    assert unweighted(joined) == replace(columns, most_tile_bytes=whole_pages)
+    bare = joining_on_devices(LARGE, unweighted(joined), 2, 3, 6)
+    made = joining_on_devices(WEIGHTED, joined, 2, 3, 6)
+    assert made.device == bare.device
+    decoded, read = 8 * 2**23, 2**23 + 16
+    assert made.host - bare.host == made.usual_host - bare.usual_host == 6 * (decoded + read)
+    # By the processor, columns take more, and come first.
+    assert joining_on_host(WEIGHTED, joined, 2) == joining_on_host(LARGE, columns, 2)
+    assert joining_on_host(WEIGHTED, joined, 2).host >= 2 * (decoded + read)

@@ -159,6 +159,11 @@ def test_a_store_gives_back_the_weights(make_store, weighted, tile_edges):
     assert facts.weighted
     assert (facts.data_bytes, facts.max_data_bytes) == (sum(sizes), max(sizes))
     assert facts.dangling == np.count_nonzero(sums == 0)
+    columns = [path / "in_edges/indices/c" / str(t) for t in range(store.tiles)]
+    # With the checksums of both.
+    assert store.tile_sizes().tolist() == [
+        chunk.stat().st_size + size + 4 for chunk, size in zip(columns, sizes, strict=True)
+    ]
 
 
 def test_a_store_without_weights_says_nothing_of_them(make_store, random_graph):
