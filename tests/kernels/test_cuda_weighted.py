@@ -10,20 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oocpr.api.choices import facts_of
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_product import EVERYTHING, Product, SegmentSums
 from oocpr.engine.backends.cuda_tile import place_weights
 from oocpr.engine.backends.device import fetch
 from oocpr.engine.job import Job
+from oocpr.engine.joined import JoinedStore
 from oocpr.engine.reads import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.weighing import unit_of
 from oocpr.errors import DamagedError, UsageError
+from oocpr.plan.joining import joined_cuts, joined_facts
+from oocpr.plan.on_device import plan_on_device
 from oocpr.store.segments import encode_segments, parse_segments
 
 from ..engine.digraphs import random_digraph
-from ..engine.running import passes, plan_of
+from ..engine.running import PLENTY, passes, plan_of
 from ..engine.weighted import WeightedGraph, weights_of
 from .conftest import RUNS
 from .test_cuda_stream import streaming_plan
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oocpr.engine.backends.device import Device
+    from oocpr.plan.plan import Plan
 
 NODES = 700
 KINDS = [
@@ -137,3 +142,39 @@ def test_what_a_weighted_tile_cannot_be_is_refused(device: Device, tmp_path: Pat
     plan = streaming_plan(store, chosen, store.tiles, 0)
     with pytest.raises(UsageError, match="takes no weighted graphs"):
         solve(store, plan, chosen, backend=CudaBackend(device, "csr-vector"))
+
+
+@RUNS
+@pytest.mark.parametrize("stays", [True, False])
+def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path: Path) -> None:
+    graph = random_weighted(300, 2500, 9)
+    store = graph.write(tmp_path / "g.zarr", 150)
+    cuts = joined_cuts(store.tiles, 150, 600)
+    facts = joined_facts(facts_of(store), store.tile_rows, cuts)
+    chosen = Settings()
+
+    def planned(device_memory: int) -> Plan:
+        return plan_on_device(
+            facts,
+            stays=stays,
+            method="mixed",
+            reads="bits16",
+            damping=0.85,
+            tol=1e-10,
+            mixing=chosen.mixing,
+            memory=PLENTY,
+            base=0,
+            device_memory=device_memory,
+            personalized=False,
+        )
+
+    plan = planned(PLENTY)
+    assert plan.device is not None
+    if not stays:
+        plan = planned(plan.device.need.total)
+        assert plan.device is not None
+    assert (plan.device.on_device, plan.device.in_host) == (facts.tiles, 0)[:: 1 if stays else -1]
+    assert plan.facts.tiles < store.tiles
+    run = solve(JoinedStore(store, 150, cuts), plan, chosen, backend=CudaBackend(device))
+    assert run.converged
+    assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound + 1e-14
