@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from oocpr.plan.joining import (
     joining_bytes,
     most_bytes,
     unweighted,
+    weight_joining_bytes,
 )
 from oocpr.store.direct import PAGE, aligned
 from oocpr.store.graph import open_store
@@ -247,6 +249,22 @@ def test_weights_that_are_alike_are_predicted_to_the_byte(tmp_path):
     come = sum(map(len, read_all(larger.weights, planned.tiles)))
     # A header of 16 bytes a stored tile is left out.
     assert 0 <= planned.weight_bytes - come <= 32 * store.tiles
+
+
+def test_weights_are_joined_in_the_memory_that_is_planned(tmp_path):
+    store = weighted("reals").write(tmp_path / "graph.zarr", 1000)
+    larger, facts = joined(store, 10_000), facts_of(store)
+    planned = weight_joining_bytes(facts, joined_facts(facts, store.tile_rows, larger.cuts))
+    buffer = np.empty(larger.weights.max_bytes, np.uint8)
+    larger.weights.read_into(0, buffer)
+    tracemalloc.start()
+    try:
+        larger.weights.read_into(0, buffer)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # What Python's own objects take is none of the plan's.
+    assert 0.9 * planned < peak < planned + PAGE + 8000
 
 
 def test_threads_join_weights_at_once(tmp_path):
