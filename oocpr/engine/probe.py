@@ -19,7 +19,8 @@ from oocpr.engine.passed import Pace
 from oocpr.engine.picked import edges_of, places_of
 from oocpr.engine.sample import SECONDS, Rounds, Sample
 from oocpr.engine.side_by_side import Alone, SideBySide
-from oocpr.engine.weighing import tiles_of, unit_of
+from oocpr.engine.weighing import unit_of
+from oocpr.engine.weighted_tiles import tiles_of
 from oocpr.jit import watched
 from oocpr.plan.model import Forecast, Rates
 from oocpr.progress import silent

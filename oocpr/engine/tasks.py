@@ -21,7 +21,8 @@ from oocpr.engine.exchange import exchange
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
-from oocpr.engine.weighing import per_link, prepare_tile, tiles_of
+from oocpr.engine.weighing import per_link, prepare_tile
+from oocpr.engine.weighted_tiles import tiles_of
 from oocpr.plan.tiers import RING_SLOTS
 from oocpr.progress import silent
 

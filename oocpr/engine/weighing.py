@@ -10,23 +10,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from oocpr.engine.backends.base import Weighs
+from oocpr.engine.weighted_tiles import part
 from oocpr.errors import UsageError
-from oocpr.store.direct import PAGE
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend, StripeSpec
     from oocpr.engine.ranked import RankedStore
-    from oocpr.engine.stream import TileBytes
 
 _CHUNK = 1 << 20
-_FRAME = 16
-"""Bytes before a tile with weights: how many those of the columns are, and of what both begin at a
-multiple."""
 
 OCTAVES = {"float64": 900, "float32": 100, "bits16": 100, "bits8": 20}
 """Powers of two between the smallest and the largest sum of weights that numbers per unit of weight may span:
@@ -89,46 +84,6 @@ def unit_of(store: RankedStore, reads: str) -> Unit | None:
     return Unit(factor, least * factor)
 
 
-def tiles_of(store: RankedStore) -> TileBytes:
-    """Where a run reads the tiles of a graph."""
-    return store.encoded if store.weights is None else WeightedTiles(store.encoded, store.weights)
-
-
-class WeightedTiles:
-    """Encoded tiles with their weights behind them; a `TileBytes`.
-
-    Parameters
-    ----------
-    columns, weights
-        Where both come from.
-    """
-
-    def __init__(self, columns: TileBytes, weights: TileBytes) -> None:
-        self._columns = columns
-        self._weights = weights
-        self.max_bytes = _behind(columns.max_bytes, PAGE) + weights.max_bytes
-
-    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
-        """Read and check both; returns their number of bytes with what tells them apart.
-
-        Raises
-        ------
-        DamagedError
-            When bytes are not what was written.
-        """
-        step = PAGE if direct else _FRAME
-        size = self._columns.read_into(tile, out[step:], direct=direct)
-        out[:_FRAME].view(np.uint64)[:] = size, step
-        begin = _behind(size, step)
-        return begin + self._weights.read_into(tile, out[begin:], direct=direct)
-
-
-def part(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Part the bytes of a tile with weights into those of its columns and of its weights."""
-    size, step = encoded[:_FRAME].view(np.uint64).tolist()
-    return encoded[step : step + size], encoded[_behind(size, step) :]
-
-
 def per_link(store: RankedStore, unit: Unit | None, spec: StripeSpec) -> NDArray[Any]:
     """What the ranks of a stripe's rows are divided by: out-degrees, or the weights that leave them."""
     if unit is None:
@@ -182,8 +137,3 @@ def check_weighted(method: str, kernel: str | None = None) -> None:
         raise UsageError(
             f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced."
         )
-
-
-def _behind(size: int, step: int) -> int:
-    """Where weights begin behind so many bytes of columns."""
-    return step + -(-size // step) * step

@@ -18,7 +18,7 @@ from oocpr.api.choices import asked_settings, facts_of, plan_run
 from oocpr.api.graphs import Graph
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.run import solve
-from oocpr.engine.weighing import part, tiles_of
+from oocpr.engine.weighted_tiles import part, tiles_of
 from oocpr.engine.whole.graph import load_whole
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.joining import (

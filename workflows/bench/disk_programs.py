@@ -56,7 +56,7 @@ def rates(file: Path, stores: list[Path], rounds: int) -> dict[str, Any]:
     round for as long as reading one store takes, and the medians compare.
     """
     from oocpr.engine.stream import TileStream
-    from oocpr.engine.weighing import tiles_of
+    from oocpr.engine.weighted_tiles import tiles_of
     from oocpr.plan.tiers import RING_SLOTS, reading_threads
     from oocpr.store.graph import open_store
 

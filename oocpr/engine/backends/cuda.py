@@ -27,7 +27,7 @@ from oocpr.engine.backends.cuda_vectors import (
     Vectors,
     load_pushes,
 )
-from oocpr.engine.weighing import part
+from oocpr.engine.weighted_tiles import part
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import blocks_of

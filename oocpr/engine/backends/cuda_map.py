@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oocpr.engine.backends.cuda_tile import check_weights
-from oocpr.engine.weighing import part as part_of
+from oocpr.engine.weighted_tiles import part as part_of
+from oocpr.errors import DamagedError
+from oocpr.store.format import REMEDY
 from oocpr.store.layout import parse_tile
 from oocpr.store.segments import parse_segments
 
@@ -81,7 +82,7 @@ def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
     encoded
         uint8, shape (bytes,), beginning at a multiple of four.
     weighted
-        Whether weights are behind its columns, as :class:`oocpr.engine.weighing.WeightedTiles` puts them.
+        Whether weights are behind its columns; see :class:`oocpr.engine.weighted_tiles.WeightedTiles`.
 
     Raises
     ------
@@ -120,3 +121,15 @@ def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
         int(encoded.size), packed.edges, packed.segments, packed.nonempty, packed.verbatim,
         stream(packed.lengths), stream(packed.starts), stream(packed.gaps), part(packed.ranks), weights,
     )  # fmt: skip
+
+
+def check_weights(size: int, edges: int) -> None:
+    """Refuse more weights than links.
+
+    Raises
+    ------
+    DamagedError
+        Where there are.
+    """
+    if size > edges:
+        raise DamagedError(f"A chunk has {size} weights where {edges} belong.", REMEDY)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr.engine.backends.cuda_map import check_weights
 from oocpr.errors import DamagedError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import BLOCK, GROUP, blocks_of
@@ -221,18 +222,6 @@ def place_weights(device: Device, segments: Segments, edges: int, factor: float)
     check_weights(segments.size, edges)
     parts = tuple(device.xp.array(part) if part.size else None for part in segments.parts)
     return DeviceWeights(parts, segments.size, factor)
-
-
-def check_weights(size: int, edges: int) -> None:
-    """Refuse more weights than links.
-
-    Raises
-    ------
-    DamagedError
-        Where there are.
-    """
-    if size > edges:
-        raise DamagedError(f"A chunk has {size} weights where {edges} belong.", REMEDY)
 
 
 def place_stream(device: Device, stream: Stream) -> StreamArrays:
