@@ -16,12 +16,15 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
 from oocpr.errors import DamagedError, OocprError, UsageError
+from oocpr.store.codec import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, REMEDY, metadata_checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
+
+register_codecs()
 
 
 def open_zarr_store(path: str | os.PathLike[str] | Store) -> Store:

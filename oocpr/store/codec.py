@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
+from zarr.registry import register_codec
 
 from oocpr.errors import DamagedError
 from oocpr.store.format import CODEC_NAME, REMEDY, SEGMENTS_NAME
@@ -129,6 +130,12 @@ class MantissaSegments(_ChunkCodec):
         if values.dtype != np.float64:
             raise TypeError(f"codec {SEGMENTS_NAME!r}: expected float64, not {values.dtype}")
         return encode_segments(values.astype(np.float64, copy=False)).tobytes()
+
+
+def register_codecs() -> None:
+    """Let Zarr know the codecs where the package is on the path but its entry points are not installed."""
+    for codec in (PackedInts, MantissaSegments):
+        register_codec(codec.name, codec)
 
 
 def encode_chunk(values: NDArray[Any]) -> bytes:

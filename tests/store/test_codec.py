@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from zarr.codecs import Crc32cCodec
 from oocpr.errors import DamagedError
 from oocpr.store.codec import PackedInts, decode_chunk, encode_chunk
 from oocpr.store.layout import KIND_OFFSETS, KIND_RAW, KIND_TILE, kind_of
+
+from ..engine.digraphs import random_digraph
+from ..engine.running import Stored
 
 
 def as_array(coded: bytes) -> np.ndarray:
@@ -128,3 +133,18 @@ def test_a_chunk_of_another_type_than_its_array_is_damaged():
     store["c/0"] = type(store["c/0"]).from_bytes(encode_chunk(np.array([1, 2], np.uint32)))
     with pytest.raises(DamagedError, match="2 uint32 where 4 int64 belong"):
         array[:]
+
+
+NOT_INSTALLED = """
+import importlib.metadata, sys
+importlib.metadata.entry_points = lambda **_: importlib.metadata.EntryPoints(())
+import oocpr
+print(oocpr.open_graph(sys.argv[1]).store.encoded.sizes().size)
+"""
+
+
+def test_a_store_opens_where_zarr_finds_no_entry_points():
+    with Stored(random_digraph(30, 200, seed=8), 100) as store:
+        words = [sys.executable, "-W", "error", "-c", NOT_INSTALLED, str(store.path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (done.stdout.strip(), done.stderr) == (str(store.tiles), "")
