@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from oocpr.errors import DamagedError
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
+from ..engine.weighted import WeightedGraph, weights_of
 from .shim.host import HostDevice, HostLink
 from .test_cuda_devices import plan_for
 
@@ -112,6 +114,19 @@ def test_workers_have_the_bits_of_one_process(
         assert len(passed) == (tried if way == "changes what passes" else 0)
     assert not groups._groups
     assert not _exchanges
+
+
+def test_workers_take_weighted_graphs(
+    seats: list[Seat], client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key_of_a_meeting(monkeypatch)
+    bare = WeightedGraph.of(GRAPH)
+    graph = replace(bare, weight=weights_of(np.random.default_rng(8), len(bare.src), "reals"))
+    store = graph.write(tmp_path / "g.zarr", 300)
+    alone, there = run(store), run(store, client)
+    assert np.array_equal(there.ranks, alone.ranks)
+    assert there.converged
+    assert np.abs(there.ranks - graph.exact_ranks(0.85)).sum() <= there.error_bound + 1e-14
 
 
 def test_an_error_of_one_worker_ends_the_run(
