@@ -291,3 +291,19 @@ def test_graphs_ranked_from_disk_are_measured_and_tabled(tmp_path: Path) -> None
     assert found["all rates"]["read_bytes"] >= 2**22
     table = import_module("disk_table").render(json.loads(out.read_text()))
     assert len(table.splitlines()) == 2 + 6 + 1 + 2 + len(found) - 3
+
+
+def test_runs_within_budgets_are_put_beside_their_plans(tmp_path: Path) -> None:
+    graph = oocpr.import_graph((np.array([0, 1, 2, 3]), np.array([1, 2, 0, 0])), tmp_path / "g.zarr")
+    assert graph.nodes == 4
+    out = tmp_path / "budgets.json"
+    words = [sys.executable, str(BENCH / "device_budgets.py"), str(tmp_path / "g.zarr"), "--out", str(out)]
+    # Without a device: what a processor is not given is refused, and said.
+    options = ["--device", "cpu", "--budgets", "1GiB", "all"]
+    done = subprocess.run([*words, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert "device is cpu" in found["1GiB"]["failed"]
+    assert found["all"]["same bits as the first run"]
+    assert found["all"]["bound"] <= 1e-10
+    assert {"pass_seconds", "seconds", "peak_memory"} <= set(found["all"]["predicted/found"])
