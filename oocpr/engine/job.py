@@ -102,8 +102,7 @@ class Job:
 
     def make_backend(self, stripe: int) -> Backend:
         """Return what computes a stripe in this process."""
-        # Shapes are tuned for products without weights.
-        facts = self.plan.facts if self.tuned and self.unit is None else None
+        facts = self.plan.facts if self.tuned else None
         name = self.backend[stripe] if isinstance(self.backend, tuple) else self.backend
         if isinstance(name, str):
             name = chosen_device(name, self.kernel)
