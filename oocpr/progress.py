@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives the state of long work; called often, so it must be cheap.
+    """Receives the state of long work; called often, so it must be cheap, and not always by the same thread.
 
     The library calls it, the command line and the notebook draw it.
     """

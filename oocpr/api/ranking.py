@@ -47,6 +47,7 @@ def plan(
     device: str = "cpu",
     kernel: str | None = None,
     io: str = "auto",
+    progress: Progress = silent,
 ) -> Plan:
     """Say what a run would need and take, before it starts; the time of a pass comes from a probe.
 
@@ -54,7 +55,7 @@ def plan(
     ----------
     graph
         A `Graph`, or the path of a store.
-    damping, tol, method, reads, stop, memory, device_memory, stripes, threads, device, kernel, io
+    damping, tol, method, reads, stop, memory, device_memory, stripes, threads, device, kernel, io, progress
         As for `pagerank`.
     personalized
         Whether the teleport vector would be given.
@@ -102,13 +103,13 @@ def plan(
     )
     loading = Loading(0.0, 0.0)
     if device == "cpu":
-        (settings, made, planned), loading = plan_loaded(opened, plan_for, silent)
+        (settings, made, planned), loading = plan_loaded(opened, plan_for, progress)
     else:
         settings, made, planned = plan_for(base=process_bytes(opened))
     del names
     if not made.fits:
         return made
-    made = timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=None)
+    made = timed(planned, made, settings, progress, device=device, threads=threads, kernel=kernel, tune=None)
     return made.loaded(loading.seconds - loading.compiling)
 
 
@@ -205,7 +206,7 @@ def pagerank(
         Whether to measure for a second first, as `plan` does, so that ``run.predicted`` also has the time.
         Not for a client.
     progress
-        Told after every pass.
+        Told of what is measured, and after every pass.
 
     Returns
     -------
@@ -284,7 +285,9 @@ def pagerank(
         tune_once(planned, made, device=device.split(",")[0], kernel=kernel, progress=progress)
     if predict:
         made.validate()
-        made = timed(planned, made, settings, device=device, threads=threads, kernel=kernel, tune=tune)
+        made = timed(
+            planned, made, settings, progress, device=device, threads=threads, kernel=kernel, tune=tune
+        )
     timeline = None if trace is None else Trace()
     with watched(silent) as compilation:
         solution = solve(

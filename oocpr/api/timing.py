@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.plan.plan import Plan
+    from oocpr.progress import Progress
 
 
 def timed(
     store: RankedStore,
     made: Plan,
     settings: Settings,
+    progress: Progress,
     *,
     device: str,
     threads: int | None,
@@ -28,10 +30,18 @@ def timed(
     from oocpr.plan.model import MOST_WHOLE_EDGES, Passes
 
     if made.method == "components" and made.facts.edges <= MOST_WHOLE_EDGES:
-        timing, passes = measure_whole(store, settings, threads)
+        timing, passes = measure_whole(store, settings, threads, progress)
         return replace(made, expected=Passes(passes, passes, passes), forecast=timing)
     # Of larger graphs in memory, one sweep is measured.
     settings = replace(settings, method="residual") if made.method == "components" else settings
-    tuned = takes_tuned(tune)
-    rates = measure_rates(store, made, settings, backend=device, threads=threads, kernel=kernel, tuned=tuned)
+    rates = measure_rates(
+        store,
+        made,
+        settings,
+        backend=device,
+        threads=threads,
+        kernel=kernel,
+        tuned=takes_tuned(tune),
+        progress=progress,
+    )
     return made.timed(rates)

@@ -325,7 +325,8 @@ def info(graph: str, json_path: str | None) -> None:
 @io_option
 @device_options
 @json_option("the plan")
-def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
+@click.pass_obj
+def plan(session: Session, /, graph: str, json_path: str | None, **parameters: Any) -> None:
     """Say what a run would need and how long it would take.
 
     The time of a pass comes from a probe of a second or two on tiles spread over the store, on all devices at
@@ -336,7 +337,8 @@ def plan(graph: str, json_path: str | None, **parameters: Any) -> None:
     """
     from oocpr import api
 
-    made = api.plan(graph, **parameters)
+    with session.progress() as progress:
+        made = api.plan(graph, progress=progress, **parameters)
     if json_path != "-":
         emit(f"{made}\n")
     if json_path is not None:

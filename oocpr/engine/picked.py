@@ -70,6 +70,16 @@ class Picked:
     on_device: bool
     kept: bool
 
+    def reads(self, rounds: int) -> int:
+        """How many tiles are read in so many rounds: those that stay only in the first.
+
+        Examples
+        --------
+        >>> Picked([3, 5], on_device=False, kept=False).reads(4), Picked([3, 5], False, True).reads(4)
+        (8, 2)
+        """
+        return len(self.tiles) * (1 if self.on_device or self.kept else rounds)
+
 
 @dataclass(frozen=True)
 class Place:

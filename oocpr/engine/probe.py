@@ -10,14 +10,15 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import count, repeat
 from typing import TYPE_CHECKING
 
 from oocpr.engine.job import Job, each_backend
 from oocpr.engine.joined import JoinedStore
+from oocpr.engine.measuring import STAGE, Measuring
 from oocpr.engine.passed import Pace
 from oocpr.engine.picked import edges_of, places_of
-from oocpr.engine.sample import SECONDS, Rounds, Sample
+from oocpr.engine.sample import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Sample
 from oocpr.engine.side_by_side import Alone, SideBySide
 from oocpr.engine.weighing import unit_of
 from oocpr.engine.weighted_tiles import tiles_of
@@ -28,15 +29,19 @@ from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
     from oocpr.engine.backends.base import Backend
-    from oocpr.engine.picked import Place
+    from oocpr.engine.picked import Picked, Place
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
+    from oocpr.progress import Progress
 
 JOINED_ROW_EDGES = 4
 """Edges that take as long to be joined to larger tiles as a row does, whose length goes through the host: on
 R-MAT by out-degree, half of whose rows are in one tile, first passes fit 2 to 8."""
+
+LOADING, READING, STAYING, PASSING = "loading", "reading", "tiles that stay", "tiles that pass"
+"""What is done one after the other, as progress tells it."""
 
 
 def measure_rates(
@@ -48,6 +53,7 @@ def measure_rates(
     threads: int | None = None,
     kernel: str | None = None,
     tuned: bool = False,
+    progress: Progress = silent,
 ) -> Rates:
     """Measure, on tiles of the graph itself, what the machine does right now.
 
@@ -57,6 +63,8 @@ def measure_rates(
         The run that would be done.
     backend, threads, kernel, tuned
         As for a run.
+    progress
+        Told of each tile that is read; see :class:`oocpr.engine.measuring.Measuring`.
 
     Returns
     -------
@@ -69,10 +77,13 @@ def measure_rates(
         When a tile's bytes are not what was written.
     """
     job = _job(store, plan, settings, backend, threads, kernel=kernel, tuned=tuned)
+    chosen = _Chosen.of(job, places_of(plan, store.tile_rows))
+    measuring = Measuring(progress, chosen.reads())
+    measuring.begin(LOADING)
     begun = time.perf_counter()
     team = SideBySide(job) if len(plan.devices) > 1 else Alone(job)
     try:
-        return _measured(job, store, team, begun)
+        return _measured(job, store, team, chosen, measuring, begun)
     finally:
         team.close()
 
@@ -93,25 +104,76 @@ def _job(
     return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, tuned=tuned, unit=unit)
 
 
-def _measured(job: Job, store: RankedStore, team: Alone | SideBySide, begun: float) -> Rates:
+@dataclass(frozen=True)
+class _Chosen:
+    """What is measured of a run.
+
+    Parameters
+    ----------
+    places
+        What each backend computes.
+    one, staying, passing
+        Tiles of each: one to load with, and those of each kind.
+    readers
+        Threads that read.
+    """
+
+    places: list[Place]
+    one: list[Picked]
+    staying: list[Picked]
+    passing: list[Picked]
+    readers: int
+
+    @classmethod
+    def of(cls, job: Job, places: list[Place]) -> _Chosen:
+        """Choose from what the backends compute."""
+        return cls(
+            places,
+            [place.one(decoded=job.plan.decoded) for place in places],
+            [place.of_staying() for place in places],
+            [place.of_passing() for place in places],
+            job.readers * len(places),
+        )
+
+    def reads(self) -> dict[str, int]:
+        """How many tiles each step reads in any case."""
+        return {
+            LOADING: sum(picked.reads(LOADED_ROUNDS) for picked in self.one),
+            READING: self.readers,
+            STAYING: sum(picked.reads(LEAST_ROUNDS) for picked in self.staying),
+            PASSING: sum(picked.reads(LEAST_ROUNDS) for picked in self.passing),
+        }
+
+
+def _measured(
+    job: Job,
+    store: RankedStore,
+    team: Alone | SideBySide,
+    chosen: _Chosen,
+    measuring: Measuring,
+    begun: float,
+) -> Rates:
     """Measure with backends that were begun to be made at a time."""
-    plan, places = job.plan, places_of(job.plan, store.tile_rows)
+    plan, places = job.plan, chosen.places
     # What is loaded once a process is no part of a pass.
     with watched(silent) as compilation:
-        Sample(job, store, team, [place.one(decoded=plan.decoded) for place in places]).load()
+        Sample(job, store, team, chosen.one, measuring).load()
     loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
-    store_bytes = _reading(store, job.readers * len(places), plan.direct)
+    measuring.begin(READING)
+    store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
     sample: Sample | None = None
     nothing = [0.0] * len(places)
     kept = passing = Rounds(nothing, nothing)
     paces = [Pace()] * len(places)
-    if any(place.staying for place in places):
-        sample = Sample(job, store, team, [place.of_staying() for place in places])
+    if any(picked.tiles for picked in chosen.staying):
+        measuring.begin(STAYING)
+        sample = Sample(job, store, team, chosen.staying, measuring)
         kept = sample.measure()
-    if any(place.staying < len(place.tiles) for place in places):
+    if any(picked.tiles for picked in chosen.passing):
+        measuring.begin(PASSING)
         # One after the other has the memory.
         sample = None
-        sample = Sample(job, store, team, [place.of_passing() for place in places])
+        sample = Sample(job, store, team, chosen.passing, measuring)
         passing = sample.measure()
         if plan.devices:
             paces = sample.paces()
@@ -204,20 +266,29 @@ def load_compiled(
         As for `measure_rates`.
     """
     job = _job(store, plan, settings, "cpu", 1)
-    places = places_of(plan, store.tile_rows)
-    Sample(job, store, Alone(job), [place.one(decoded=plan.decoded) for place in places]).load()
+    one = [place.one(decoded=plan.decoded) for place in places_of(plan, store.tile_rows)]
+    Sample(job, store, Alone(job), one, Measuring(silent, {})).load()
 
 
-def measure_whole(store: RankedStore, settings: Settings, threads: int | None) -> tuple[Forecast, int]:
+def measure_whole(
+    store: RankedStore, settings: Settings, threads: int | None, progress: Progress = silent
+) -> tuple[Forecast, int]:
     """Rank a graph for method ``components``, which takes about as long as measuring; its passes, too."""
     from oocpr.engine.whole.graph import load_whole
     from oocpr.engine.whole.run import WholeRun
 
+    passed = count(1)
+
+    def told(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+        # How many passes it takes is what is to be found.
+        progress(STAGE, next(passed), None, unit, note)
+
     def rank() -> Solution:
         begun = time.perf_counter()
         graph = load_whole(store, threads)
-        return WholeRun(graph, settings, threads, None).rank(begun, graph.bytes_read, silent)
+        return WholeRun(graph, settings, threads, None).rank(begun, graph.bytes_read, told)
 
+    progress(STAGE, 0, None, "passes")
     with watched(silent) as compilation:
         loaded = rank()
     run = rank()
@@ -231,7 +302,7 @@ def measure_whole(store: RankedStore, settings: Settings, threads: int | None) -
     return timing, run.passes
 
 
-def _reading(store: RankedStore, readers: int, direct: bool) -> float:
+def _reading(store: RankedStore, readers: int, direct: bool, measuring: Measuring) -> float:
     """Bytes a second that the threads of a run read, with nothing else to do."""
     source, tiles = tiles_of(store), len(store.tile_rows) - 1
     until = time.perf_counter() + SECONDS
@@ -243,6 +314,7 @@ def _reading(store: RankedStore, readers: int, direct: bool) -> float:
             # Spread over the store, so that a cached beginning does not pass for the whole.
             total += source.read_into(turn * 7919 % tiles, buffer, direct=direct)
             turn += readers
+            measuring.read()
             if time.perf_counter() >= until:
                 return total
 

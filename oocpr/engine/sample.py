@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.base import Backend, Pushed, StripeSpec, SweepStep
     from oocpr.engine.job import Job
+    from oocpr.engine.measuring import Measuring
     from oocpr.engine.picked import Picked
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.side_by_side import Alone, SideBySide
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
 SECONDS = 0.25
 """How long reading is measured, and how long later passes are, for tiles of each kind."""
 
-LEAST_ROUNDS = 3
+LOADED_ROUNDS = 2
+"""Rounds after which all that is measured later was done once: a first one, and a later one."""
+
+LEAST_ROUNDS = 4
+"""Rounds that are measured at least, the first among them."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,8 @@ class Sample:
         Its backends.
     picked
         What is measured of each.
+    measuring
+        Told of each tile that is read.
 
     Attributes
     ----------
@@ -69,8 +76,16 @@ class Sample:
         Seconds in which their states were made.
     """
 
-    def __init__(self, job: Job, store: RankedStore, team: Alone | SideBySide, picked: list[Picked]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        store: RankedStore,
+        team: Alone | SideBySide,
+        picked: list[Picked],
+        measuring: Measuring,
+    ) -> None:
         self._job, self._nodes, self._team = job, store.nodes, team
+        self._measuring = measuring
         cuts = job.plan.stripes
         if not job.plan.devices:
             cuts = tuple((tile, tile + 1) for tile in picked[0].tiles)
@@ -99,11 +114,11 @@ class Sample:
 
     def load(self) -> None:
         """Do all that is measured later once."""
-        self._measured(2, 0.0)
+        self._measured(LOADED_ROUNDS, 0.0)
 
     def measure(self) -> Rounds:
         """Pass over the tiles, again and again."""
-        first, *later = self._measured(1 + LEAST_ROUNDS, SECONDS)
+        first, *later = self._measured(LEAST_ROUNDS, SECONDS)
         return Rounds(
             self._an_edge(first), self._an_edge([median(took) for took in zip(*later, strict=True)])
         )
@@ -115,7 +130,7 @@ class Sample:
     def pushing(self) -> float:
         """Seconds of pushing the rows of the sample and laying out the pushes, as later passes do."""
         took = []
-        for _ in range(1 + LEAST_ROUNDS):
+        for _ in range(LEAST_ROUNDS):
             begun = time.perf_counter()
             published = self._published(self._later)
             for share in self._shares:
@@ -168,16 +183,16 @@ class Sample:
         While tiles are read a thread launches for each device, and one for all once nothing is read. Then,
         too, each device is waited for in its own thread: in turns only the last of them would be known.
         """
-        shares, begun = self._shares, time.perf_counter()
+        shares, read, begun = self._shares, self._measuring.read, time.perf_counter()
 
         def until(done: Callable[[], None]) -> float:
             done()
             return time.perf_counter() - begun
 
         if all(share.settled for share in shares):
-            sweeping = [share.begin_sweep(step) for share in shares]
+            sweeping = [share.begin_sweep(step, read) for share in shares]
             return self._team.each(lambda index: until(sweeping[index]))
-        return self._team.each(lambda index: until(shares[index].begin_sweep(step)))
+        return self._team.each(lambda index: until(shares[index].begin_sweep(step, read)))
 
 
 class _Share:
@@ -265,15 +280,26 @@ class _Share:
         """Whether all tiles are where they stay."""
         return self._stream is not None and self._stream.settled
 
-    def begin_sweep(self, step: SweepStep) -> Callable[[], None]:
-        """Sweep the tiles; a device is still at it when this returns what waits for it."""
+    def begin_sweep(self, step: SweepStep, read: Callable[[], None]) -> Callable[[], None]:
+        """Sweep the tiles; a device is still at it when this returns what waits for it.
+
+        Parameters
+        ----------
+        step
+            How.
+        read
+            Called after each tile that was read for it.
+        """
         assert self._stream is not None, "the stream is open"
         swept: dict[int, Any] = {}
+        settled = self.settled
 
         def sweep(tile: int, prepared: Any) -> None:
             part = self._part[tile]
             rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
             swept[part] = self.backend.sweep_tile(self.states[part], self.reads, prepared, rows, step, None)
+            if not settled:
+                read()
 
         self._stream.run(sweep)
 

@@ -201,6 +201,31 @@ def test_a_terminal_gets_one_live_line_and_a_drawn_table(process: Start, data: P
     assert "home" in answer
 
 
+@pytest.mark.parametrize(
+    ("words", "unit", "stages"),
+    [
+        (("plan", "--method", "mixed"), "tiles", ["measuring"]),
+        (("plan",), "passes", ["measuring"]),
+        (("rank", "--method", "mixed", "--predict"), "tiles", ["measuring", "ranking"]),
+    ],
+    ids=["tiles", "in memory", "before a run"],
+)
+def test_measuring_is_shown_on_the_live_line(
+    process: Start, graph: Path, words: tuple[str, ...], unit: str, stages: list[str]
+) -> None:
+    terminal = Terminal()
+    done = process(words[0], graph, *words[1:], stdout=subprocess.PIPE, stderr=terminal.writing)
+    out, _ = done.communicate()
+    assert done.returncode == 0
+    assert b"measuring" not in out
+    live, _, answer = terminal.rest().rpartition("\x1b[2K")
+    assert answer == ""
+    assert "\n" not in live
+    drawn = [line for line in live.split("\r\x1b[2K") if line and not line.startswith("compiling")]
+    assert list(dict.fromkeys(re.match(r"\w+", line)[0] for line in drawn)) == stages
+    assert unit in next(line for line in drawn if line.startswith("measuring"))
+
+
 def test_nothing_is_drawn_where_nobody_looks(process: Start, graph: Path) -> None:
     done = process("rank", graph, "--top", 1, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = done.communicate()

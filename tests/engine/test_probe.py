@@ -13,6 +13,7 @@ from oocpr.engine.probe import measure_rates, measure_whole
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
+from oocpr.plan.tiers import RING_SLOTS
 
 from .digraphs import random_digraph
 from .running import KEPT, Stored, plan_of, rank_whole
@@ -35,6 +36,41 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
         assert 0 < seconds < 60
     assert rates.loading >= 0
     assert not _exchanges
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_tiles_are_told_as_they_are_read(stored, kept):
+    store = stored(GRAPH, 700)
+    plan = plan_of(store, Settings(), stripes=2, kept=kept)
+    read_into, read, told = store.encoded.read_into, [], []
+
+    def reading(tile, out, *, direct=False):
+        size = read_into(tile, out, direct=direct)
+        read.append(tile)
+        return size
+
+    store.encoded.read_into = reading
+    measure_rates(store, plan, Settings(), threads=1, progress=lambda *facts: told.append((len(read), facts)))
+    total = told[0][1][2]
+    assert {(stage, among, unit) for _, (stage, _, among, unit, _) in told} == {("measuring", total, "tiles")}
+    # None before it is read, and each by itself.
+    assert all(done <= so_far for so_far, (_, done, *_) in told)
+    assert sorted({done for _, (_, done, *_) in told}) == list(range(total + 1))
+    of_step = {}
+    for so_far, (_, done, _, _, step) in told:
+        of_step.setdefault(step, []).append((so_far, done))
+    # A step is told, and then its tiles; those that pass are read in four rounds at least.
+    staying = {"decoded": SAMPLED, "packed": SAMPLED, "some": store.tiles // 3}
+    passing = {"some": 4 * store.tiles, "none": 4 * store.tiles}
+    tiles = {"tiles that stay": staying.get(kept), "tiles that pass": passing.get(kept)}
+    assert list(of_step)[:2] == ["loading", "reading"]
+    assert {step: len(of_step[step]) for step in list(of_step)[2:]} == {
+        step: 1 + count for step, count in tiles.items() if count
+    }
+    for step in ("loading", *list(of_step)[2:]):
+        (before, begun), *later = of_step[step]
+        # No more than the buffers hold is read before it is told.
+        assert all(so_far - before <= done - begun + RING_SLOTS for so_far, done in later)
 
 
 def test_a_graph_without_links_is_measured(stored):
@@ -76,9 +112,14 @@ def test_bytes_predicted_are_the_bytes_read(stored):
 def test_a_graph_in_memory_is_ranked_to_be_timed(stored):
     store = stored(GRAPH, 700)
     settings = Settings(method="components", reads="float32")
-    timing, passes = measure_whole(store, settings, 1)
+    told = []
+    timing, passes = measure_whole(store, settings, 1, lambda *facts: told.append(facts))
     assert passes == rank_whole(store, threads=1).passes
     assert 0 < timing.each < timing.seconds(passes) < 60
+    # Once to load, once to be timed.
+    assert [facts[:4] for facts in told] == [
+        ("measuring", number, None, "passes") for number in range(2 * passes + 1)
+    ]
 
 
 def test_a_damaged_tile_is_found_by_the_probe():

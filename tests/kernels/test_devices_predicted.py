@@ -16,6 +16,7 @@ import pytest
 import oocpr
 from oocpr.engine import exchange
 from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_join import DeviceJoins
 from oocpr.engine.backends.cuda_stream import CudaTileStream
 from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
@@ -171,6 +172,42 @@ def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:
     assert measured.run is not None
     assert {"seconds", "pass_seconds"} <= (measured.run.predicted or {}).keys()
     assert np.array_equal(measured.to_numpy(), plain.to_numpy())
+
+
+def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[range] = []
+    told: list[tuple[int, str, int, int | None, str]] = []
+    join = DeviceJoins.join
+
+    def joining(joins: DeviceJoins, stored: range, *how: Any, **more: Any) -> int:
+        size = join(joins, stored, *how, **more)
+        joined.append(stored)
+        return size
+
+    def progress(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
+        assert unit == ("passes" if stage == "ranking" else "tiles")
+        told.append((len(joined), stage, done, total, note))
+
+    monkeypatch.setattr(DeviceJoins, "join", joining)
+    with Stored(GRAPH, 300) as store:
+        graph = oocpr.open_graph(store.path)
+        plan = oocpr.plan(graph, device=",".join(named), progress=progress)
+        measured, told[:], joined[:] = list(told), [], []
+        oocpr.pagerank(graph, device=",".join(named), predict=True, progress=progress)
+    each = [last - first for first, last in plan.stripes]
+    assert plan.facts.tiles < store.tiles
+    stages = [stage for _, stage, *_ in told]
+    ranking = len(stages) - len(measured)
+    assert ranking > 0
+    assert stages == ["measuring"] * len(measured) + ["ranking"] * ranking
+    for so_far, _, done, _, _ in measured:
+        assert done <= so_far
+    total = measured[0][3]
+    assert {(stage, among) for _, stage, _, among, _ in measured} == {("measuring", total)}
+    assert measured[-1][2] == total
+    # One to load with and all that stay, of each device, are told one by one.
+    assert [done for *_, done, _, note in measured if note == "loading"] == list(range(len(each) + 1))
+    assert [note for *_, note in measured].count("tiles that stay") == 1 + sum(each)
 
 
 def test_fewer_tiles_than_devices_are_predicted(named: list[str]) -> None:
