@@ -213,10 +213,12 @@ NOTHING_JOINED = Joining()
 
 
 def joining_on_host(facts: GraphFacts, joined: GraphFacts, readers: int) -> Joining:
-    """See Joining; by the processor.
+    """See Joining; by the processor, in the threads that read.
 
-    Columns twice, what is packed and what packing takes are 12 bytes an edge on R-MAT, lengths 12 a row.
-    Weights are joined after that, in less.
+    At most columns of the stored tiles and of the joined one, lengths of its rows, and what encoding them
+    takes; on R-MAT 20 bytes an edge were measured. As a rule columns twice, what is packed and what packing
+    takes are 12 bytes an edge there, lengths 12 a row. Weights are joined after that, in less; see
+    `weight_joining_bytes`.
 
     Parameters
     ----------
@@ -228,7 +230,7 @@ def joining_on_host(facts: GraphFacts, joined: GraphFacts, readers: int) -> Join
     if joined.tiles == facts.tiles:
         return NOTHING_JOINED
     return Joining(
-        host=joining_bytes(facts, joined, readers),
+        host=readers * 24 * (joined.tile_edges + joined.most_tile_rows),
         usual_host=12 * (readers * joined.tile_edges + joined.most_tile_rows),
     )
 
@@ -275,24 +277,6 @@ def weight_joining_bytes(facts: GraphFacts, joined: GraphFacts) -> int:
         Of the graph as stored, and as `joined_facts` made them.
     """
     return 8 * joined.tile_edges + facts.most_weight_bytes if facts.weighted else 0
-
-
-def joining_bytes(facts: GraphFacts, joined: GraphFacts, readers: int = 2) -> int:
-    """Most bytes that making joined tiles takes beside what a run counts, by the threads that read.
-
-    Columns of the stored tiles and of the joined one, lengths of its rows, and what encoding them takes; on
-    R-MAT 20 bytes an edge were measured. Then weights, which take less; see `weight_joining_bytes`.
-
-    Parameters
-    ----------
-    facts, joined
-        Of the graph as stored, and as `joined_facts` made them.
-    readers
-        Threads that read tiles.
-    """
-    if joined.tiles == facts.tiles:
-        return 0
-    return readers * (24 * joined.tile_edges + 24 * joined.most_tile_rows)
 
 
 @dataclass(frozen=True)

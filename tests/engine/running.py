@@ -61,6 +61,18 @@ class Stored:
         self._folder.cleanup()
 
 
+def asked(settings: Settings, *, personalized: bool = False) -> dict[str, Any]:
+    """What a plan takes of a run's settings."""
+    return {
+        "method": settings.method,
+        "reads": settings.reads,
+        "damping": settings.damping,
+        "tol": settings.tol,
+        "mixing": settings.mixing,
+        "personalized": personalized,
+    }
+
+
 def plan_of(
     store: GraphStore,
     settings: Settings,
@@ -74,15 +86,10 @@ def plan_of(
     decide = partial(
         make_plan,
         facts_of(store),
-        method=settings.method,
-        reads=settings.reads,
-        damping=settings.damping,
-        tol=settings.tol,
-        mixing=settings.mixing,
         sweeps=sweeps,
         base=0,
         stripes=stripes,
-        personalized=personalized,
+        **asked(settings, personalized=personalized),
     )
     plan = decide(memory=PLENTY)
     if kept != "decoded":

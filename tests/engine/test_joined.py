@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from oocpr.api.choices import asked_settings, facts_of, plan_run
 from oocpr.api.graphs import Graph
+from oocpr.api.tile_sizes import READERS
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.run import solve
 from oocpr.engine.weighted_tiles import part, tiles_of
@@ -26,7 +27,7 @@ from oocpr.plan.joining import (
     device_joining,
     joined_cuts,
     joined_facts,
-    joining_bytes,
+    joining_on_host,
     most_bytes,
     unweighted,
     weight_joining_bytes,
@@ -112,7 +113,7 @@ def test_tiles_that_do_not_stay_are_not_joined(opened):
     facts = facts_of(opened.store)
     each = device_joining(facts, large.facts).host
     # With less than joining takes in any way, the stored tiles still fit.
-    least = min(each, joining_bytes(facts, large.facts))
+    least = min(each, joining_on_host(facts, large.facts, READERS).host)
     tight = HOW | {"memory": large.need.total - JOINED_AT_ONCE * each + least - 1}
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
     assert plan.fits

@@ -8,6 +8,8 @@ from oocpr.api.choices import facts_of
 from oocpr.plan.on_devices import plan_on_devices
 from oocpr.plan.tiling import stripe_tiles
 
+from ..engine.running import asked
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,12 +41,7 @@ def plan_for(
             memory=memory,
             base=0,
             stays=False,
-            method=chosen.method,
-            reads=chosen.reads,
-            damping=chosen.damping,
-            tol=chosen.tol,
-            mixing=chosen.mixing,
-            personalized=False,
+            **asked(chosen),
         )
 
     most = planned([PLENTY] * devices, PLENTY)

@@ -29,7 +29,7 @@ from oocpr.plan.on_device import plan_on_device
 from oocpr.store.packing import encode_tile
 
 from ..engine.digraphs import exact_ranks, random_digraph
-from ..engine.running import Stored
+from ..engine.running import Stored, asked
 from .conftest import RUNS
 from .tiles import placed, random_tile, tiles
 
@@ -94,16 +94,11 @@ def streaming_plan(
         return plan_on_device(
             facts,
             stays=False,
-            method=chosen.method,
-            reads=chosen.reads,
-            damping=chosen.damping,
-            tol=chosen.tol,
-            mixing=chosen.mixing,
             memory=memory,
             base=0,
             device_memory=device_memory,
-            personalized=False,
             rows_in_host=rows_in_host,
+            **asked(chosen),
         )
 
     most = planned(PLENTY, PLENTY).device
@@ -285,15 +280,10 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         short = plan_on_device(
             facts_of(store),
             stays=False,
-            method="mixed",
-            reads="bits16",
-            damping=0.85,
-            tol=1e-10,
-            mixing=chosen.mixing,
             memory=PLENTY,
             base=0,
             device_memory=least.device.need.total - 2 * store.encoded.max_bytes - 1,
-            personalized=False,
+            **asked(chosen),
         )
         assert not short.fits
         with pytest.raises(DoesNotFitError, match="of the device"):

@@ -27,7 +27,7 @@ from oocpr.plan.on_device import plan_on_device
 from oocpr.store.segments import encode_segments, parse_segments
 
 from ..engine.digraphs import random_digraph
-from ..engine.running import PLENTY, passes, plan_of
+from ..engine.running import PLENTY, asked, passes, plan_of
 from ..engine.weighted import WeightedGraph, weights_of
 from .conftest import RUNS
 from .test_cuda_stream import streaming_plan
@@ -157,15 +157,10 @@ def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path:
         return plan_on_device(
             facts,
             stays=stays,
-            method="mixed",
-            reads="bits16",
-            damping=0.85,
-            tol=1e-10,
-            mixing=chosen.mixing,
             memory=PLENTY,
             base=0,
             device_memory=device_memory,
-            personalized=False,
+            **asked(chosen),
         )
 
     plan = planned(PLENTY)

@@ -12,12 +12,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device import STAGED_NUMBERS
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.on_devices import ROW_EDGES, even_cuts, plan_on_devices, stay_weights
 from oocpr.plan.plan import GraphFacts, Plan
 from oocpr.plan.tiling import stripe_tiles, weighed_stripes
+
+from ..engine.running import asked
 
 TILES = 16
 FACTS = GraphFacts(
@@ -31,10 +34,7 @@ FACTS = GraphFacts(
     local_share=0.25,
 )
 ROWS = np.linspace(0, FACTS.nodes, TILES + 1).astype(np.int64)
-HOW: dict[str, Any] = {
-    "stays": False, "method": "mixed", "reads": "bits16", "damping": 0.85, "tol": 1e-10, "mixing": 3,
-    "personalized": False,
-}  # fmt: skip
+HOW: dict[str, Any] = {"stays": False} | asked(Settings(mixing=3))
 PLENTY = 2**50
 BASE = 10**8
 

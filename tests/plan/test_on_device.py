@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.engine.settings import Settings
 from oocpr.plan.joining import joined_facts, joining_on_devices, joining_on_host, unweighted
 from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.plan import GraphFacts, Plan
 from oocpr.store.direct import PAGE
+
+from ..engine.running import asked
 
 # R-MAT of scale 26 in order of degree: half of the rows, all in the last tile, have no edges.
 LARGE = GraphFacts(
@@ -39,16 +42,11 @@ def planned(
     return plan_on_device(
         facts,
         stays=False,
-        method="mixed",
-        reads=reads,
-        damping=0.85,
-        tol=1e-10,
-        mixing=5,
         memory=64 * GIB,
         base=0,
         device_memory=device_memory,
-        personalized=False,
         rows_in_host=rows_in_host,
+        **asked(Settings(reads=reads)),
     )
 
 
