@@ -74,4 +74,4 @@ def plan_on_one_device(
         )
         return plan, tiled.store
 
-    return first_that_fits(STREAMED_EDGES, planned)
+    return first_that_fits(facts, STREAMED_EDGES, planned)

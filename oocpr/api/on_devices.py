@@ -131,4 +131,4 @@ def plan_on_several_devices(
         )
         return plan, tiled.store
 
-    return first_that_fits(SHARED_EDGES, planned, joined_there=bool(devices))
+    return first_that_fits(facts, SHARED_EDGES, planned, joined_there=bool(devices))

@@ -46,7 +46,11 @@ class Tiled(NamedTuple):
 
 
 def first_that_fits(
-    streamed_edges: tuple[int, ...], planned: Callable[[TileSize], Planned], *, joined_there: bool = True
+    facts: GraphFacts,
+    streamed_edges: tuple[int, ...],
+    planned: Callable[[TileSize], Planned],
+    *,
+    joined_there: bool = True,
 ) -> Planned:
     """Plan with one size of tiles after the other until memory suffices.
 
@@ -54,7 +58,7 @@ def first_that_fits(
 
     Parameters
     ----------
-    streamed_edges, joined_there
+    facts, streamed_edges, joined_there
         As for :func:`oocpr.plan.joining.tile_sizes`.
     planned
         Plans a run with tiles of a size; returns the graph in them, too.
@@ -65,7 +69,7 @@ def first_that_fits(
         As `planned` returned it; where no plan fits the last one, which refuses itself.
     """
     found: Planned | None = None
-    for size in tile_sizes(streamed_edges, joined_there=joined_there):
+    for size in tile_sizes(facts, streamed_edges, joined_there=joined_there):
         found = plan, _ = planned(size)
         if plan.fits and (size.edges is None or plan.cached_tiles == plan.facts.tiles):
             break

@@ -59,11 +59,15 @@ class TileSize(NamedTuple):
     at_once: int
 
 
-def tile_sizes(streamed_edges: tuple[int, ...], *, joined_there: bool = True) -> Iterator[TileSize]:
+def tile_sizes(
+    facts: GraphFacts, streamed_edges: tuple[int, ...], *, joined_there: bool = True
+) -> Iterator[TileSize]:
     """List the sizes in which a graph may be taken, the fastest first.
 
     Parameters
     ----------
+    facts
+        Of the graph as stored: tiles that are as large as joined ones are not joined.
     streamed_edges
         Edges of joined tiles that stream, the largest first.
     joined_there
@@ -71,17 +75,23 @@ def tile_sizes(streamed_edges: tuple[int, ...], *, joined_there: bool = True) ->
 
     Examples
     --------
-    >>> sizes = list(tile_sizes((2**25, 2**23)))
+    >>> from oocpr.plan.plan import GraphFacts
+    >>> facts = GraphFacts(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
+    >>> sizes = list(tile_sizes(facts, (2**25, 2**23)))
     >>> sizes[0]
     TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2)
     >>> sizes[-1]
     TileSize(edges=None, stays=False, rows_in_host=True, at_once=0)
+    >>> [size.stays for size in tile_sizes(replace(facts, tile_edges=2**28), (2**25, 2**23))]
+    [True, False, False]
     """
     for stays, rows_in_host in ((True, False), (False, False), (False, True)):
-        for edges in JOINED_EDGES if stays else streamed_edges:
+        wanted = JOINED_EDGES if stays else streamed_edges
+        joined = [edges for edges in wanted if facts.tiles > 1 and edges >= 2 * facts.tile_edges]
+        for edges in joined:
             for at_once in range(JOINED_AT_ONCE if joined_there else 0, -1, -1):
                 yield TileSize(edges, stays, rows_in_host, at_once)
-        if not stays:
+        if not stays or len(joined) < len(wanted):
             yield TileSize(None, stays, rows_in_host, 0)
 
 

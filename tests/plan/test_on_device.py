@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
-from oocpr.plan.joining import joined_facts, joining_on_devices, joining_on_host, unweighted
+from oocpr.plan.joining import (
+    JOINED_EDGES,
+    STREAMED_EDGES,
+    joined_cuts,
+    joined_facts,
+    joining_on_devices,
+    joining_on_host,
+    tile_sizes,
+    unweighted,
+)
 from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.plan import GraphFacts, Plan
@@ -48,6 +57,26 @@ def planned(
         rows_in_host=rows_in_host,
         **asked(Settings(reads=reads)),
     )
+
+
+@given(st.integers(1, 40), st.integers(18, 30), st.integers(0, 2**17))
+def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
+    tiles: int, bits: int, more: int
+) -> None:
+    facts = replace(LARGE, tiles=tiles, tile_edges=2**bits + more)
+    sizes = list(tile_sizes(facts, STREAMED_EDGES))
+
+    def joins(edges: int) -> bool:
+        return len(joined_cuts(tiles, facts.tile_edges, edges)) - 1 < tiles
+
+    assert len(set(sizes)) == len(sizes)
+    for stays, asked_for in ((True, JOINED_EDGES), (False, STREAMED_EDGES)):
+        found = {size.edges for size in sizes if size.stays == stays} - {None}
+        assert found == set(filter(joins, asked_for))
+    # As they are stored, all stay only where they would if they were joined.
+    stored = [(size.stays, size.rows_in_host) for size in sizes if size.edges is None]
+    staying = [] if all(map(joins, JOINED_EDGES)) else [(True, False)]
+    assert stored == [*staying, (False, False), (False, True)]
 
 
 def test_rows_in_memory_of_the_host_leave_what_they_gather() -> None:
