@@ -120,6 +120,11 @@ class Place:
         """Rows of those that do not stay on the device."""
         return sum(self.rows_of(tile) for tile in self._passing)
 
+    @property
+    def staying_rows(self) -> int:
+        """Rows of those that do."""
+        return sum(self.rows_of(tile) for tile in self.tiles) - self.passing_rows
+
     def rows_of(self, tile: int) -> int:
         """Rows of a tile."""
         return int(self.tile_rows[tile + 1] - self.tile_rows[tile])

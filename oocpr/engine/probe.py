@@ -6,20 +6,20 @@ ones; see :mod:`oocpr.engine.sample`.
 
 from __future__ import annotations
 
-import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import count, repeat
+from itertools import count
 from typing import TYPE_CHECKING
 
 from oocpr.engine.job import Job, each_backend
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.measuring import STAGE, Measuring
 from oocpr.engine.passed import Pace
-from oocpr.engine.picked import edges_of, places_of
+from oocpr.engine.picked import places_of
 from oocpr.engine.sample import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Sample
 from oocpr.engine.side_by_side import Alone, SideBySide
+from oocpr.engine.times import JOINED_ROW_EDGES, Kind, Times, rate_of
 from oocpr.engine.weighing import unit_of
 from oocpr.engine.weighted_tiles import tiles_of
 from oocpr.jit import watched
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
-
-JOINED_ROW_EDGES = 4
-"""Edges that take as long to be joined to larger tiles as a row does, whose length goes through the host: on
-R-MAT by out-degree, half of whose rows are in one tile, first passes fit 2 to 8."""
 
 LOADING, READING, STAYING, PASSING = "loading", "reading", "tiles that stay", "tiles that pass"
 """What is done one after the other, as progress tells it."""
@@ -163,7 +159,7 @@ def _measured(
     store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
     sample: Sample | None = None
     nothing = [0.0] * len(places)
-    kept = passing = Rounds(nothing, nothing)
+    kept = passing = Rounds(nothing, nothing, [[]] * len(places))
     paces = [Pace()] * len(places)
     if any(picked.tiles for picked in chosen.staying):
         measuring.begin(STAYING)
@@ -179,78 +175,29 @@ def _measured(
             paces = sample.paces()
     assert sample is not None, "a tile stays or passes"
     row_edges = JOINED_ROW_EDGES if isinstance(store, JoinedStore) else 0
-    rounds = zip(kept.first, kept.later, strict=True), zip(passing.first, passing.later, strict=True)
-    shares = list(map(_Times.of, places, *rounds, paces, repeat(row_edges)))
+    shares = [
+        Times.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, row_edges)
+        for k, (place, pace) in enumerate(zip(places, paces, strict=True))
+    ]
     # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
     # tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
     slowest = max(shares, key=lambda share: share.kept + share.passing + plan.rows_in_host * share.sent)
     sending = slowest if plan.rows_in_host else max(shares, key=lambda share: share.sent)
     moved = sum(place.passing_edges for place in places)
     edges = sum(place.edges for place in places)
+    # What is joined comes no faster than it is joined.
+    if isinstance(store, JoinedStore) and moved:
+        store_bytes = min(store_bytes, sum(share.came_bytes for share in shares))
     return Rates(
         store_bytes=store_bytes,
-        kept=_rate(edges - moved, slowest.kept),
-        passing=_rate(moved, slowest.passing),
-        sending=_rate(moved, sending.sent),
-        first=_rate(edges, max(share.first for share in shares)),
+        kept=rate_of(edges - moved, slowest.kept),
+        passing=rate_of(moved, slowest.passing),
+        sending=rate_of(moved, sending.sent),
+        first=rate_of(edges, max(share.first for share in shares)),
         rows=sample.rows / sample.pushing(),
         ends=sample.rows / (sample.opening + sample.finishing()),
         loading=loading,
     )
-
-
-@dataclass(frozen=True)
-class _Times:
-    """Seconds of what one backend does in a pass.
-
-    Parameters
-    ----------
-    kept, passing
-        Of sweeping the tiles that stay, and the others.
-    sent
-        In which these come over the link of a device.
-    first
-        Of all tiles in a first pass.
-    """
-
-    kept: float
-    passing: float
-    sent: float
-    first: float
-
-    @classmethod
-    def of(
-        cls,
-        place: Place,
-        kept: tuple[float, float],
-        passing: tuple[float, float],
-        pace: Pace,
-        row_edges: float,
-    ) -> _Times:
-        """Put together what an edge takes in a first pass and in later ones, and the pace of what passes.
-
-        A row takes as long as `row_edges` edges until its tile is where kernels take it.
-        """
-        moved = place.passing_edges
-        stayed = place.edges - moved
-        first, later = (moved * took for took in passing)
-        if place.device is not None and moved:
-            # The sample has more rows an edge than all that passes.
-            sampled = place.of_passing().tiles
-            edges = sum(edges_of(place.facts, tile) for tile in sampled)
-            rows = sum(map(place.rows_of, sampled))
-            later = pace.kernels(moved, place.passing_rows)
-            until_there = max(0.0, edges * passing[0] - pace.kernels(edges, rows))
-            more = (moved + row_edges * place.passing_rows) / (edges + row_edges * rows)
-            first = until_there * more + later
-        # Tiles have about as many bytes an edge.
-        sent = place.facts.column_bytes * moved / max(1, place.facts.edges) * pace.byte
-        return cls(stayed * kept[1], later, sent, stayed * kept[0] + first)
-
-
-def _rate(edges: float, seconds: float) -> float:
-    """Edges a second; infinite where there is nothing to do."""
-    return edges / seconds if seconds else math.inf
 
 
 def load_compiled(

@@ -45,13 +45,19 @@ LEAST_ROUNDS = 4
 
 @dataclass(frozen=True)
 class Rounds:
-    """Seconds an edge in which each backend swept its tiles, in a first pass and in later ones.
+    """In what time backends swept their tiles, side by side; one without tiles took none.
 
-    Several backends are at it side by side. One without tiles took none.
+    Parameters
+    ----------
+    first, later
+        Seconds an edge, of each backend: in a first pass, and in later ones.
+    came
+        Seconds from the beginning of the first pass until each tile was there, of each backend.
     """
 
     first: list[float]
     later: list[float]
+    came: list[list[float]]
 
 
 class Sample:
@@ -119,9 +125,8 @@ class Sample:
     def measure(self) -> Rounds:
         """Pass over the tiles, again and again."""
         first, *later = self._measured(LEAST_ROUNDS, SECONDS)
-        return Rounds(
-            self._an_edge(first), self._an_edge([median(took) for took in zip(*later, strict=True)])
-        )
+        typical = [median(took) for took in zip(*later, strict=True)]
+        return Rounds(self._an_edge(first), self._an_edge(typical), [share.came for share in self._shares])
 
     def paces(self) -> list[Pace]:
         """How fast tiles pass through each device, by the rounds that were measured last."""
@@ -210,6 +215,11 @@ class _Share:
         Its tiles.
     specs
         Rows of its states: one for each tile, or one for all.
+
+    Attributes
+    ----------
+    came
+        Seconds from the beginning of the first round until each tile was there.
     """
 
     def __init__(
@@ -229,6 +239,7 @@ class _Share:
         self.edges = sum(edges_of(job.plan.facts, tile) for tile in picked.tiles)
         self.states: list[Any] = []
         self.reads: Any = None
+        self.came: list[float] = []
         self._stream: Tiles | None = None
         self._trace = Trace()
 
@@ -293,8 +304,11 @@ class _Share:
         assert self._stream is not None, "the stream is open"
         swept: dict[int, Any] = {}
         settled = self.settled
+        begun = time.perf_counter()
 
         def sweep(tile: int, prepared: Any) -> None:
+            if len(self.came) < len(self._picked.tiles):
+                self.came.append(time.perf_counter() - begun)
             part = self._part[tile]
             rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
             swept[part] = self.backend.sweep_tile(self.states[part], self.reads, prepared, rows, step, None)
