@@ -46,6 +46,7 @@ def plan_on_one_device(
         Whether the teleport vector is not uniform.
     """
     from oocpr.engine.backends.cuda_device import free_memory
+    from oocpr.engine.backends.team import usable_cores
     from oocpr.plan.joining import STREAMED_EDGES, joined_cuts
     from oocpr.plan.on_device import plan_on_device
 
@@ -55,7 +56,7 @@ def plan_on_one_device(
         tiled = Tiled(facts, store)
         if size.edges is not None:
             cuts = joined_cuts(facts.tiles, facts.tile_edges, size.edges)
-            tiled = joined_tiles(store, facts, cuts, size.at_once, [(0, device)])
+            tiled = joined_tiles(store, facts, cuts, size, [(0, device)])
         plan = plan_on_device(
             tiled.facts,
             stays=size.stays,
@@ -74,4 +75,4 @@ def plan_on_one_device(
         )
         return plan, tiled.store
 
-    return first_that_fits(facts, STREAMED_EDGES, planned)
+    return first_that_fits(facts, STREAMED_EDGES, planned, cores=usable_cores())

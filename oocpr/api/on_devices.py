@@ -96,6 +96,7 @@ def plan_on_several_devices(
     promised
         Whether these are the caller's word.
     """
+    from oocpr.engine.backends.team import usable_cores
     from oocpr.plan.joining import SHARED_EDGES
     from oocpr.plan.on_devices import even_cuts, plan_on_devices, stay_weights
     from oocpr.plan.tiling import weighed_stripes
@@ -110,7 +111,7 @@ def plan_on_several_devices(
         if size.edges is not None:
             there = [(first, device) for (first, _), device in zip(stripes, devices, strict=False)]
             cuts, stripes = even_cuts(stripes, facts.tile_edges, size.edges)
-            tiled = joined_tiles(store, facts, cuts, size.at_once, there, len(given))
+            tiled = joined_tiles(store, facts, cuts, size, there, len(given))
         plan = plan_on_devices(
             tiled.facts,
             tiled.store.tile_rows,
@@ -131,4 +132,6 @@ def plan_on_several_devices(
         )
         return plan, tiled.store
 
-    return first_that_fits(facts, SHARED_EDGES, planned, joined_there=bool(devices))
+    # How many processors workers have is not known here.
+    cores = usable_cores() // len(devices) if devices else 0
+    return first_that_fits(facts, SHARED_EDGES, planned, cores=cores, joined_there=bool(devices))

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     Planned = tuple[Plan, RankedStore]
 
-READERS = 2
-"""Threads of each stripe that read tiles, and join them where the processor does."""
-
 
 class Tiled(NamedTuple):
     """A graph in the tiles of a plan.
@@ -50,6 +47,7 @@ def first_that_fits(
     streamed_edges: tuple[int, ...],
     planned: Callable[[TileSize], Planned],
     *,
+    cores: int,
     joined_there: bool = True,
 ) -> Planned:
     """Plan with one size of tiles after the other until memory suffices.
@@ -58,7 +56,7 @@ def first_that_fits(
 
     Parameters
     ----------
-    facts, streamed_edges, joined_there
+    facts, streamed_edges, cores, joined_there
         As for :func:`oocpr.plan.joining.tile_sizes`.
     planned
         Plans a run with tiles of a size; returns the graph in them, too.
@@ -69,7 +67,7 @@ def first_that_fits(
         As `planned` returned it; where no plan fits the last one, which refuses itself.
     """
     found: Planned | None = None
-    for size in tile_sizes(facts, streamed_edges, joined_there=joined_there):
+    for size in tile_sizes(facts, streamed_edges, cores=cores, joined_there=joined_there):
         found = plan, _ = planned(size)
         if plan.fits and (size.edges is None or plan.cached_tiles == plan.facts.tiles):
             break
@@ -81,7 +79,7 @@ def joined_tiles(
     store: GraphStore,
     facts: GraphFacts,
     cuts: tuple[int, ...],
-    at_once: int,
+    size: TileSize,
     devices: Sequence[tuple[int, str]],
     stripes: int = 1,
 ) -> Tiled:
@@ -93,8 +91,8 @@ def joined_tiles(
         The graph as stored.
     cuts
         First stored tile of each joined one, and the number of tiles.
-    at_once
-        Joined tiles that each device makes at a time; 0 where the processor makes them.
+    size
+        Which joined tiles, and who makes them.
     devices
         First stored tile, and name, of each device that joins.
     stripes
@@ -104,12 +102,12 @@ def joined_tiles(
 
     larger = joined_facts(facts, store.tile_rows, cuts)
     each = device_joining(facts, larger)
-    if not at_once or not each.device:
+    if not size.there or not each.device:
         tiled = JoinedStore(store, facts.tile_edges, cuts)
-        return Tiled(larger, tiled, joining_on_host(facts, larger, READERS * stripes))
-    parts = {first: _joins(store, facts, device, each.slab, at_once) for first, device in devices}
+        return Tiled(larger, tiled, joining_on_host(facts, larger, size.at_once, stripes))
+    parts = {first: _joins(store, facts, device, each.slab, size.at_once) for first, device in devices}
     tiled = JoinedStore(store, facts.tile_edges, cuts, StripedJoins(parts))
-    return Tiled(larger, tiled, joining_on_devices(facts, larger, at_once, stripes, READERS * stripes))
+    return Tiled(larger, tiled, joining_on_devices(facts, larger, size.at_once, stripes))
 
 
 def _joins(store: GraphStore, facts: GraphFacts, device: str, slab_bytes: int, at_once: int) -> Joins:

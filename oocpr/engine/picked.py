@@ -140,7 +140,7 @@ class Place:
 
     def of_staying(self) -> Picked:
         """As many tiles as are measured of those that stay: no more do, and there is memory for these."""
-        most = SAMPLED if self.device is None else DEVICE_SAMPLED
+        most = SAMPLED if self.device is None else self._sampled(self.device)
         return self._picked(min(most, self.staying), on_device=self.device is not None, kept=True)
 
     def of_passing(self) -> Picked:
@@ -149,7 +149,8 @@ class Place:
         if self.device is None:
             most = max(SAMPLED, PASSING_EDGES // edges)
         else:
-            most, in_host = max(DEVICE_SAMPLED, DEVICE_PASSING_EDGES // edges), self.device.in_host
+            most = max(self._sampled(self.device), DEVICE_PASSING_EDGES // edges)
+            in_host = self.device.in_host
         some = self.staying < len(self.tiles)
         picked = self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
         if self.device is not None and len(picked.tiles) > 1:
@@ -158,6 +159,11 @@ class Place:
             near = min(range(len(picked.tiles)), key=lambda k: abs(picked.tiles[k] - widest))
             picked.tiles[near] = widest
         return picked
+
+    @staticmethod
+    def _sampled(device: DeviceTiers) -> int:
+        # Twice as many as are made at a time: how fast they come shows from the second half on.
+        return max(DEVICE_SAMPLED, 2 * device.joined_at_once)
 
     def _picked(self, most: int, *, on_device: bool, kept: bool) -> Picked:
         tiles = [self.tiles[at] for at in spread(len(self.tiles), most)]

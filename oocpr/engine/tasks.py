@@ -23,7 +23,7 @@ from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.weighing import per_link, prepare_tile
 from oocpr.engine.weighted_tiles import tiles_of
-from oocpr.plan.tiers import RING_SLOTS
+from oocpr.plan.tiers import RING_SLOTS, ring_slots
 from oocpr.progress import silent
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def open_stream(
             edges=plan.facts.tile_edges,
             segments=plan.facts.most_tile_rows + 1,
             slots=tiers.slots,
-            readers=job.readers,
-            buffers=RING_SLOTS,
+            readers=max(job.readers, tiers.joined_at_once),
+            buffers=ring_slots(tiers.joined_at_once),
             trace=trace,
             direct=plan.direct,
             factor=None if job.unit is None else job.unit.factor,

@@ -17,6 +17,10 @@ passes nothing is computed for a time in which several arrive: streams of R-MAT 
 FEWEST_SLOTS = 3
 """The same at least, as long as rows stay on the device."""
 
+FEWEST_IN_TURNS = 2
+"""The same where rows are kept in memory of the host, unless tiles are as small as they are stored: passes of
+R-MAT with 529 M edges took 63 ms with one slot, and 53 with two, three or five."""
+
 STAGED_NUMBERS = 2**22
 """Numbers of another stripe's push that are on their way to where rows gather."""
 
@@ -224,6 +228,8 @@ class DeviceTiers:
         Whether what a row has is kept in memory of the host, which kernels reach by the link.
     usual_host
         Bytes that the process should come to hold for it; see `usual_host_bytes`.
+    joined_at_once
+        Tiles that are read at a time because each is made of several; 0 for tiles as they are stored.
     """
 
     memory: int
@@ -237,6 +243,7 @@ class DeviceTiers:
     promised: bool = False
     rows_in_host: bool = False
     usual_host: int = 0
+    joined_at_once: int = 0
 
     @property
     def fits(self) -> bool:

@@ -23,8 +23,15 @@ JOINED_EDGES = (2**28, 2**26)
 edges took 1.18 ms in one tile and 1.30 in tiles of the second size; a run took 37 ms in 16, 112 in 256."""
 
 
-JOINED_AT_ONCE = 2
-"""Joined tiles that a device makes at a time, where it has room: the host has a part in each."""
+Maker = tuple[int, bool]
+"""Joined tiles that are made at a time for each device, and whether it makes them or processors do."""
+
+MAKERS: tuple[Maker, ...] = ((2, True), (1, True), (8, False), (4, False), (2, False))
+"""Who makes joined tiles that stay on their device, the first for whom there is room and who are there: the
+host has a part in each of a device, and each processor makes one of its own."""
+
+STREAMED_MAKERS: tuple[Maker, ...] = ((8, False), (2, True), (4, False), (1, True), (2, False))
+"""The same of smaller ones that stream."""
 
 JOINING_BUFFERS = 8
 """Stored tiles that are read at a time while a device joins them."""
@@ -50,17 +57,20 @@ class TileSize(NamedTuple):
     rows_in_host
         Whether rows are kept in memory of the host.
     at_once
-        Joined tiles that a device makes at a time; 0 where the processor makes them.
+        Joined tiles that are made at a time for each device; 0 where none are.
+    there
+        Whether devices make them.
     """
 
     edges: int | None
     stays: bool
     rows_in_host: bool
-    at_once: int
+    at_once: int = 0
+    there: bool = False
 
 
 def tile_sizes(
-    facts: GraphFacts, streamed_edges: tuple[int, ...], *, joined_there: bool = True
+    facts: GraphFacts, streamed_edges: tuple[int, ...], *, cores: int, joined_there: bool = True
 ) -> Iterator[TileSize]:
     """List the sizes in which a graph may be taken, the fastest first.
 
@@ -70,6 +80,8 @@ def tile_sizes(
         Of the graph as stored: tiles that are as large as joined ones are not joined.
     streamed_edges
         Edges of joined tiles that stream, the largest first.
+    cores
+        Processors that may join tiles for each device.
     joined_there
         Whether devices may join tiles.
 
@@ -77,22 +89,25 @@ def tile_sizes(
     --------
     >>> from oocpr.plan.plan import GraphFacts
     >>> facts = GraphFacts(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
-    >>> sizes = list(tile_sizes(facts, (2**25, 2**23)))
+    >>> sizes = list(tile_sizes(facts, (2**25, 2**23), cores=4))
     >>> sizes[0]
-    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2)
+    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2, there=True)
     >>> sizes[-1]
-    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0)
-    >>> [size.stays for size in tile_sizes(replace(facts, tile_edges=2**28), (2**25, 2**23))]
+    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0, there=False)
+    >>> [(size.at_once, size.there) for size in sizes[:4]]
+    [(2, True), (1, True), (4, False), (2, False)]
+    >>> [size.stays for size in tile_sizes(replace(facts, tile_edges=2**28), (2**25, 2**23), cores=4)]
     [True, False, False]
     """
     for stays, rows_in_host in ((True, False), (False, False), (False, True)):
         wanted = JOINED_EDGES if stays else streamed_edges
         joined = [edges for edges in wanted if facts.tiles > 1 and edges >= 2 * facts.tile_edges]
         for edges in joined:
-            for at_once in range(JOINED_AT_ONCE if joined_there else 0, -1, -1):
-                yield TileSize(edges, stays, rows_in_host, at_once)
+            for at_once, there in MAKERS if stays else STREAMED_MAKERS:
+                if joined_there if there else at_once <= max(2, cores):
+                    yield TileSize(edges, stays, rows_in_host, at_once, there)
         if not stays or len(joined) < len(wanted):
-            yield TileSize(None, stays, rows_in_host, 0)
+            yield TileSize(None, stays, rows_in_host)
 
 
 def joined_cuts(tiles: int, tile_edges: int, joined_edges: int) -> tuple[int, ...]:
@@ -201,28 +216,31 @@ class Joining(NamedTuple):
     usual_host
         Those of the host that it takes as a rule: tiles are as large as they are, and few have as many rows
         as the largest.
+    at_once
+        Tiles that are made at a time for each device.
     """
 
     host: int = 0
     device: int = 0
     usual_host: int = 0
+    at_once: int = 0
 
     def share(self, devices: int) -> Joining:
         """What one of so many devices has of it.
 
         Examples
         --------
-        >>> Joining(host=600, device=100, usual_host=400).share(2)
-        Joining(host=300, device=100, usual_host=200)
+        >>> Joining(host=600, device=100, usual_host=400, at_once=2).share(2)
+        Joining(host=300, device=100, usual_host=200, at_once=2)
         """
-        return Joining(self.host // devices, self.device, self.usual_host // devices)
+        return self._replace(host=self.host // devices, usual_host=self.usual_host // devices)
 
 
 NOTHING_JOINED = Joining()
 """For tiles as they are stored."""
 
 
-def joining_on_host(facts: GraphFacts, joined: GraphFacts, readers: int) -> Joining:
+def joining_on_host(facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int) -> Joining:
     """See Joining; by the processor, in the threads that read.
 
     At most columns of the stored tiles and of the joined one, lengths of its rows, and what encoding them
@@ -234,20 +252,21 @@ def joining_on_host(facts: GraphFacts, joined: GraphFacts, readers: int) -> Join
     ----------
     facts, joined
         Of the graph as stored, and as `joined_facts` made them.
-    readers
-        Threads that read tiles.
+    at_once
+        Joined tiles that are made at a time for each device.
+    devices
+        How many there are.
     """
     if joined.tiles == facts.tiles:
         return NOTHING_JOINED
     return Joining(
-        host=readers * 24 * (joined.tile_edges + joined.most_tile_rows),
-        usual_host=12 * (readers * joined.tile_edges + joined.most_tile_rows),
+        host=devices * at_once * 24 * (joined.tile_edges + joined.most_tile_rows),
+        usual_host=12 * (devices * at_once * joined.tile_edges + joined.most_tile_rows),
+        at_once=at_once,
     )
 
 
-def joining_on_devices(
-    facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int, readers: int
-) -> Joining:
+def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int) -> Joining:
     """See Joining; by CUDA devices.
 
     Of the host, what is packed and half as much to grow, and lengths of rows on their way, 28 bytes a row on
@@ -261,8 +280,6 @@ def joining_on_devices(
         Joined tiles that each makes at a time.
     devices
         How many there are.
-    readers
-        Threads that read tiles.
     """
     each = device_joining(facts, joined)
     if not each.device:
@@ -270,11 +287,12 @@ def joining_on_devices(
     columns = unweighted(facts)
     packed = columns.column_bytes * joined.tile_edges // facts.edges
     usual = (JOINING_BUFFERS + 1) * columns.most_tile_bytes + packed * 3 // 2
-    weights = readers * weight_joining_bytes(facts, joined)
+    weights = devices * at_once * weight_joining_bytes(facts, joined)
     return Joining(
         host=devices * at_once * each.host + weights,
         device=at_once * each.device,
         usual_host=devices * at_once * usual + 28 * joined.most_tile_rows + weights,
+        at_once=at_once,
     )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from oocpr.plan.device import (
     DEVICE_SLOTS,
+    FEWEST_IN_TURNS,
     FEWEST_SLOTS,
     DeviceNeed,
     DeviceTiers,
@@ -25,7 +26,7 @@ from oocpr.plan.memory import Need
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
 from oocpr.plan.plan import GraphFacts, Plan
 from oocpr.plan.sweeps import streamed_sweeps, sweeps_for
-from oocpr.plan.tiers import RING_SLOTS
+from oocpr.plan.tiers import ring_slots
 
 
 class Part(NamedTuple):
@@ -116,13 +117,17 @@ def plan_on_device(
         slots -= 1
     if rows_in_host and needed(sweeps, slots).total > device_memory:
         sweeps = 1
-        while slots > 1 and needed(sweeps, slots).total > device_memory:
+        # Smaller joined tiles are better than one slot, in which nothing arrives while kernels run.
+        while (
+            slots > (FEWEST_IN_TURNS if joining.at_once else 1)
+            and needed(sweeps, slots).total > device_memory
+        ):
             slots -= 1
     proposals = mixed and (sweeps > 1 or pairs)
     need = needed(sweeps, slots)
     room = max(0, device_memory - need.total) // each
     on_device = tiles if stays else min(tiles, room)
-    buffers = min(RING_SLOTS, tiles) * facts.most_tile_bytes
+    buffers = min(ring_slots(joining.at_once), tiles)
     # What ranks are divided by, in the beginning, and ranks, in the end.
     ends = rows * (8 + divisor_bytes(facts.weighted))
     vectors = ends + rows * (16 if personalized else 0)
@@ -130,7 +135,7 @@ def plan_on_device(
     if rows_in_host:
         vectors += row_bytes(rows, proposals=proposals, personalized=personalized, weighted=facts.weighted)
         history = history_bytes(rows, remembered)
-    host = Need(base, vectors, history, reads=0, scratch=joining.host, ring=buffers)
+    host = Need(base, vectors, history, reads=0, scratch=joining.host, ring=buffers * facts.most_tile_bytes)
     in_host = min(tiles - on_device, max(0, memory - host.total) // encoded)
     mean = facts.column_bytes * facts.tile_edges // max(1, facts.edges)
     # Only buffers of a ring that a device reads from are there before anything is written to them.
@@ -138,10 +143,11 @@ def plan_on_device(
     tiers = DeviceTiers(
         device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised,
         rows_in_host,
+        joined_at_once=joining.at_once,
         usual_host=usual_host_bytes(
             rows=rows,
             state=vectors - ends + history if rows_in_host else 0,
-            ring=min(RING_SLOTS, tiles) * written,
+            ring=buffers * written,
             pinned=min(in_host * mean, facts.column_bytes),
             joining=joining.usual_host,
             weighted=facts.weighted,

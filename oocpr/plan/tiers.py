@@ -5,6 +5,18 @@ from __future__ import annotations
 RING_SLOTS = 4
 """Buffers of a stripe's ring: one computed, one ready, two being read."""
 
+
+def ring_slots(reading: int) -> int:
+    """Buffers of a ring from so many threads that read.
+
+    Examples
+    --------
+    >>> ring_slots(2), ring_slots(8)
+    (4, 10)
+    """
+    return max(RING_SLOTS, reading + 2)
+
+
 READERS = 2
 """Threads that read a stripe's tiles through the page cache, which takes a processor to copy them."""
 

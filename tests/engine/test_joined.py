@@ -16,14 +16,12 @@ from hypothesis import strategies as st
 
 from oocpr.api.choices import asked_settings, facts_of, plan_run
 from oocpr.api.graphs import Graph
-from oocpr.api.tile_sizes import READERS
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.run import solve
 from oocpr.engine.weighted_tiles import part, tiles_of
 from oocpr.engine.whole.graph import load_whole
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.joining import (
-    JOINED_AT_ONCE,
     device_joining,
     joined_cuts,
     joined_facts,
@@ -113,8 +111,8 @@ def test_tiles_that_do_not_stay_are_not_joined(opened):
     facts = facts_of(opened.store)
     each = device_joining(facts, large.facts).host
     # With less than joining takes in any way, the stored tiles still fit.
-    least = min(each, joining_on_host(facts, large.facts, READERS).host)
-    tight = HOW | {"memory": large.need.total - JOINED_AT_ONCE * each + least - 1}
+    least = min(each, joining_on_host(facts, large.facts, 2, 1).host)
+    tight = HOW | {"memory": large.need.total - large.device.joined_at_once * each + least - 1}
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
     assert plan.fits
     assert store is opened.store

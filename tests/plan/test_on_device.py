@@ -64,7 +64,7 @@ def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
     tiles: int, bits: int, more: int
 ) -> None:
     facts = replace(LARGE, tiles=tiles, tile_edges=2**bits + more)
-    sizes = list(tile_sizes(facts, STREAMED_EDGES))
+    sizes = list(tile_sizes(facts, STREAMED_EDGES, cores=16))
 
     def joins(edges: int) -> bool:
         return len(joined_cuts(tiles, facts.tile_edges, edges)) - 1 < tiles
@@ -181,11 +181,11 @@ def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
     columns = joined_four(LARGE)
     whole_pages = -(-columns.most_tile_bytes // PAGE) * PAGE
     assert unweighted(joined) == replace(columns, most_tile_bytes=whole_pages)
-    bare = joining_on_devices(LARGE, unweighted(joined), 2, 3, 6)
-    made = joining_on_devices(WEIGHTED, joined, 2, 3, 6)
+    bare = joining_on_devices(LARGE, unweighted(joined), 2, 3)
+    made = joining_on_devices(WEIGHTED, joined, 2, 3)
     assert made.device == bare.device
     decoded, read = 8 * 2**23, 2**23 + 16
     assert made.host - bare.host == made.usual_host - bare.usual_host == 6 * (decoded + read)
     # By the processor, columns take more, and come first.
-    assert joining_on_host(WEIGHTED, joined, 2) == joining_on_host(LARGE, columns, 2)
-    assert joining_on_host(WEIGHTED, joined, 2).host >= 2 * (decoded + read)
+    assert joining_on_host(WEIGHTED, joined, 2, 1) == joining_on_host(LARGE, columns, 2, 1)
+    assert joining_on_host(WEIGHTED, joined, 2, 1).host >= 2 * (decoded + read)
