@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from itertools import pairwise
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from oocpr.engine.backends.cuda_arrived import ArrivalRoom
 from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.backends.cuda_map import map_tile
 from oocpr.engine.backends.device import fetch
+from oocpr.engine.joined import HostJoins, JoinedStore
 from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device import DEVICE_SLOTS, FEWEST_SLOTS
+from oocpr.plan.joining import joined_facts, joining_on_host
 from oocpr.plan.on_device import plan_on_device
 from oocpr.store.packing import encode_tile
 
@@ -36,6 +39,7 @@ from .tiles import placed, random_tile, tiles
 if TYPE_CHECKING:
     from oocpr.engine.backends.device import Device
     from oocpr.engine.solution import Solution
+    from oocpr.engine.stream import TileBytes
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
@@ -304,3 +308,34 @@ def test_a_probe_measures_the_tiles_that_a_plan_has_on_a_device(device: Device, 
             assert timing is not None
             assert 0 < timing.each < 60
             assert 0 < timing.first < 60
+
+
+class Meeting(HostJoins):
+    """Joins tiles once so many threads have come to join one; fewer wait in vain."""
+
+    def __init__(self, tiles: TileBytes, threads: int) -> None:
+        super().__init__(tiles)
+        self._met = Barrier(threads, timeout=20)
+
+    def join(self, stored: range, *how: Any, **more: Any) -> int:
+        """See Joins."""
+        self._met.wait()
+        return super().join(stored, *how, **more)
+
+
+@pytest.mark.parametrize("at_once", [2, 7])
+def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: int) -> None:
+    chosen = Settings(method="residual")
+    with Stored(random_digraph(1500, 9000, seed=4), 300) as store:
+        facts = facts_of(store)
+        # As many rounds of threads as there are.
+        cuts = tuple(np.linspace(0, store.tiles, 2 * at_once + 1).astype(int).tolist())
+        larger = joined_facts(facts, store.tile_rows, cuts)
+        joining = joining_on_host(facts, larger, at_once, 1)
+        plan = plan_on_device(
+            larger, stays=False, memory=PLENTY, base=0, device_memory=PLENTY, joining=joining, **asked(chosen)
+        )
+        joined = JoinedStore(store, facts.tile_edges, cuts, Meeting(store.encoded, at_once))
+        run = solve(joined, plan, chosen, backend=CudaBackend(device))
+        exact = exact_ranks(random_digraph(1500, 9000, seed=4), chosen.damping)
+    assert np.abs(run.ranks - exact).sum() <= run.error_bound

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from oocpr.engine.settings import Settings
 from oocpr.plan.joining import (
     JOINED_EDGES,
+    NOTHING_JOINED,
     STREAMED_EDGES,
+    Joining,
     joined_cuts,
     joined_facts,
     joining_on_devices,
@@ -47,6 +49,7 @@ def planned(
     rows_in_host: bool,
     facts: GraphFacts = LARGE,
     reads: str = "bits16",
+    joining: Joining = NOTHING_JOINED,
 ) -> Plan:
     return plan_on_device(
         facts,
@@ -55,6 +58,7 @@ def planned(
         base=0,
         device_memory=device_memory,
         rows_in_host=rows_in_host,
+        joining=joining,
         **asked(Settings(reads=reads)),
     )
 
@@ -77,6 +81,21 @@ def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
     stored = [(size.stays, size.rows_in_host) for size in sizes if size.edges is None]
     staying = [] if all(map(joins, JOINED_EDGES)) else [(True, False)]
     assert stored == [*staying, (False, False), (False, True)]
+
+
+@given(st.integers(1, 64), st.booleans())
+def test_no_more_processors_join_tiles_than_there_are(cores: int, joined_there: bool) -> None:
+    sizes = [
+        size
+        for size in tile_sizes(LARGE, STREAMED_EDGES, cores=cores, joined_there=joined_there)
+        if size.edges is not None
+    ]
+    here = {size.at_once for size in sizes if not size.there}
+    assert max(here) == max(n for n in (2, 4, 8) if n <= max(2, cores))
+    assert {size.at_once for size in sizes if size.there} == ({1, 2} if joined_there else set())
+    # Each size of tiles may be made by two threads of the host, which any machine has.
+    for size in sizes:
+        assert size._replace(at_once=2, there=False) in sizes
 
 
 def test_rows_in_memory_of_the_host_leave_what_they_gather() -> None:
@@ -106,6 +125,10 @@ def test_sweeps_and_slots_are_given_up_before_the_run_is() -> None:
     slots = [plan.device.slots for plan in narrow if plan.device is not None and plan.fits]
     assert slots == sorted(slots)
     assert {*slots} == {1, 2, 3, 4, 5}
+    # Where smaller tiles are the way out, nobody waits for a slot.
+    joining = Joining(at_once=2)
+    narrow = [planned(memory, rows_in_host=True, joining=joining) for memory in range(least, GIB, 2**20)]
+    assert {plan.device.slots for plan in narrow if plan.device is not None and plan.fits} == {2, 3, 4, 5}
 
 
 @given(
