@@ -14,7 +14,7 @@ import numpy as np
 
 from oocpr.engine.backends.cpu_weights import divisors
 from oocpr.engine.backends.cuda_baselines import PADDING
-from oocpr.engine.backends.device import fetch
+from oocpr.engine.backends.device import fetch, placed
 from oocpr.engine.reads import READS
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def allocate_rows(
 
     def copied(values: NDArray[Any] | None) -> Any:
         if values is None or not in_host:
-            return None if values is None else xp.asarray(values)
+            return None if values is None else placed(device, values)
         there, here = device.mapped(values.shape, values.dtype)
         here[...] = values
         return there

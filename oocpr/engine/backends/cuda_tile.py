@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.cuda_map import check_weights
+from oocpr.engine.backends.device import placed, send
 from oocpr.errors import DamagedError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import BLOCK, GROUP, blocks_of
@@ -141,7 +142,7 @@ def place_tile(device: Device, packed: PackedTile, faults: Any) -> DeviceTile:
         filled=xp.zeros(groups, np.uint32),
         filled_before=xp.zeros(groups, np.uint32),
     )
-    lengths, ranks = place_stream(device, packed.lengths), xp.asarray(packed.ranks)
+    lengths, ranks = place_stream(device, packed.lengths), placed(device, packed.ranks)
     starts = place_stream(device, packed.starts) if segments.starts is not None else None
     expand(device, packed, lengths, ranks, starts, segments, faults)
     return device_tile(packed, place_stream(device, packed.gaps), segments)
@@ -220,7 +221,7 @@ def place_weights(device: Device, segments: Segments, edges: int, factor: float)
         Where there are more weights than links.
     """
     check_weights(segments.size, edges)
-    parts = tuple(device.xp.array(part) if part.size else None for part in segments.parts)
+    parts = tuple(placed(device, part) if part.size else None for part in segments.parts)
     return DeviceWeights(parts, segments.size, factor)
 
 
@@ -228,9 +229,12 @@ def place_stream(device: Device, stream: Stream) -> StreamArrays:
     """Bring a packed stream to the device; behind its widths stand zeros up to a whole block."""
     xp = device.xp
     widths = xp.zeros(blocks_of(stream.size) * GROUP, np.uint8)
-    widths[: stream.widths.size] = xp.array(stream.widths)
-    directory = xp.array(stream.directory)
-    return xp.array(stream.words), directory, xp.array(stream.wide), xp.array(stream.narrow), widths
+    if stream.widths.size:
+        send(widths[: stream.widths.size], stream.widths)
+    words, directory, wide, narrow = (
+        placed(device, part) for part in (stream.words, stream.directory, stream.wide, stream.narrow)
+    )
+    return words, directory, wide, narrow, widths
 
 
 def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, columns: Any = None) -> Any:

@@ -158,6 +158,18 @@ def fetch(array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
     return out
 
 
+def placed(device: Device, values: NDArray[Any]) -> Any:
+    """Bring numbers of the host to an array of a device.
+
+    CuPy's own way is by pinned memory, as much as there are numbers up to the next power of two, which it
+    keeps.
+    """
+    there = device.xp.empty(values.shape, values.dtype)
+    if values.size:
+        send(there, values)
+    return there
+
+
 def send(array: Any, values: NDArray[Any]) -> None:
     """Put numbers of the host into an array of a device; nothing is waited for."""
     if hasattr(array, "set"):
