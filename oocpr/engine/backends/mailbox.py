@@ -54,8 +54,11 @@ nap = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
 def make_board(others: int) -> NDArray[np.int64]:
-    """Board of so many threads that follow."""
-    return np.zeros(_OTHERS + others * _LINE, np.int64)
+    """Board for so many threads that follow, which begins with a line of the cache."""
+    words = _OTHERS + others * _LINE
+    room = np.zeros(words + _LINE, np.int64)
+    first = -(room.ctypes.data // room.itemsize) % _LINE
+    return room[first : first + words]
 
 
 @intrinsic
