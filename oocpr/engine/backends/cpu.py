@@ -13,6 +13,7 @@ from oocpr.engine.backends.cpu_deliver import PIECE
 from oocpr.engine.backends.cpu_numbers import scaled_table
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.cpu_scratch import NOTHING, Scratch, slice_tile
+from oocpr.engine.backends.cpu_stripe import load, publish
 from oocpr.engine.backends.cpu_tile import (
     Links,
     Orders,
@@ -20,8 +21,6 @@ from oocpr.engine.backends.cpu_tile import (
     Shape,
     Slices,
     Sums,
-    load,
-    publish,
     sweep_decoded,
     sweep_packed,
 )

@@ -25,7 +25,6 @@ from oocpr.engine.backends.cpu_rows import (
     begin_sweeps,
     end_sweeps,
     peak_block,
-    publish_block,
     update_block,
 )
 from oocpr.engine.backends.cpu_seats import REGIONS, list_region, seat_region
@@ -164,36 +163,6 @@ class Orders(NamedTuple):
     slot: int
     peaks: bool
     scale: float
-
-
-@entry()
-def publish(board, *args):
-    """Publish all blocks of a stripe; see _publish."""
-    return by_all(board, _publish, args)
-
-
-@inner()
-def _publish(me, team, counter, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums):  # noqa: ARG001
-    """Publish the blocks of one thread."""
-    out = np.empty(BLOCK, np.float64)
-    blocks = sums.shape[0]
-    for block in range(blocks * me // team, blocks * (me + 1) // team):
-        publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
-
-
-@entry()
-def load(board, *args):
-    """Bring a push to where rows gather; see _load."""
-    return by_all(board, _load, args)
-
-
-@inner()
-def _load(me, team, counter, numbers, stride, row_begin, pushed):  # noqa: ARG001
-    """Bring the part of one thread."""
-    rows = uint64(pushed.size)
-    to = uint64(row_begin)
-    for row in range(rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)):
-        numbers[uint64(stride) * (to + row)] = pushed[row]
 
 
 @entry()
