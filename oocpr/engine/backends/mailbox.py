@@ -42,7 +42,7 @@ _OTHERS = 4 * _LINE
 # The first word of a thread's line is its number in the work that it is called to, or one of these.
 _AWAY, _WAITING, _HELD = 0, -1, -2
 
-_SPINS = 100_000
+_SPINS = 500_000
 _NAP = 20
 # A nap takes nearer to a tenth of a millisecond.
 _NAPS = 100

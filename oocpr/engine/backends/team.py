@@ -26,7 +26,7 @@ from oocpr.jit import inner
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATIENCE = 100_000
+_PATIENCE = 500_000
 _NAP = 20
 
 
