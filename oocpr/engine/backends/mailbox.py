@@ -29,10 +29,12 @@ from oocpr.jit import entry, inner
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# A board is int64, in lines of the cache: counters of the work, what is posted, how many have done it, how
-# many threads are there, and a line for each thread but the caller's.
+# A board is int64, in lines of the cache: counters of the work and how often to look before a nap, what is
+# posted, how many have done it, how many threads are there, and a line for each thread but the caller's.
 _LINE = 8
 _COUNTERS = 2
+PATIENCE = 2
+"""Where a board says how often a thread looks for the others before it naps."""
 _PART, _GIVEN, _TEAM = range(_LINE, _LINE + 3)
 _DONE, _FAILED = 2 * _LINE, 2 * _LINE + 1
 PRESENT = 3 * _LINE
@@ -42,7 +44,6 @@ _OTHERS = 4 * _LINE
 # The first word of a thread's line is its number in the work that it is called to, or one of these.
 _AWAY, _WAITING, _HELD = 0, -1, -2
 
-_SPINS = 500_000
 _NAP = 20
 # A nap takes nearer to a tenth of a millisecond.
 _NAPS = 100
@@ -53,12 +54,14 @@ _I32, _I64 = ir.IntType(32), ir.IntType(64)
 nap = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
-def make_board(others: int) -> NDArray[np.int64]:
+def make_board(others: int, patience: int) -> NDArray[np.int64]:
     """Board for so many threads that follow, which begins with a line of the cache."""
     words = _OTHERS + others * _LINE
     room = np.zeros(words + _LINE, np.int64)
     first = -(room.ctypes.data // room.itemsize) % _LINE
-    return room[first : first + words]
+    board = room[first : first + words]
+    board[PATIENCE] = patience
+    return board
 
 
 @intrinsic
@@ -139,9 +142,9 @@ def follow(board, other):
             add(board[_DONE:], int64(1))
             tries = 0
         tries += 1
-        if tries > _SPINS:
+        if tries > board[PATIENCE]:
             nap(uint32(_NAP))
-        if tries > _SPINS + _NAPS and _turn(word, int64(_WAITING), int64(_AWAY)):
+        if tries > board[PATIENCE] + _NAPS and _turn(word, int64(_WAITING), int64(_AWAY)):
             break
     add(board[PRESENT:], int64(-1))
 
@@ -151,9 +154,9 @@ def _summon(board, part, given):
     """Call the threads that are there to a work; returns how many there are with the caller's own."""
     others = (board.size - _OTHERS) // _LINE
     tries = 0
-    while now(board[PRESENT:]) < others and tries < _SPINS + _NAPS_TO_COME:
+    while now(board[PRESENT:]) < others and tries < board[PATIENCE] + _NAPS_TO_COME:
         tries += 1
-        if tries > _SPINS:
+        if tries > board[PATIENCE]:
             nap(uint32(_NAP))
     team = 1
     for k in range(others):
@@ -180,7 +183,7 @@ def _until_done(board, team):
     tries = 0
     while now(board[_DONE:]) < team - 1:
         tries += 1
-        if tries > _SPINS:
+        if tries > board[PATIENCE]:
             nap(uint32(_NAP))
     return now(board[_FAILED:])
 

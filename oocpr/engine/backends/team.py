@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any
 from numba import int64, uint32
 
 from oocpr.engine.backends.cpu_seats import REGIONS
-from oocpr.engine.backends.mailbox import FOLLOWING, PRESENT, add, follow, make_board, nap, now
+from oocpr.engine.backends.mailbox import FOLLOWING, PATIENCE, PRESENT, add, follow, make_board, nap, now
 from oocpr.jit import inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATIENCE = 500_000
+# A part that ends within some tenths of a millisecond is not worth a nap, which lasts nearly as long; but who
+# may be waiting for this very processor is.
+_PATIENT, _HASTY = 500_000, 5_000
 _NAP = 20
 
 
@@ -34,7 +36,7 @@ _NAP = 20
 def meet(counter, team, met):
     """Wait until all `team` threads have come for the time number `met`, counted from 1.
 
-    Spins for some tenths of a millisecond, then naps: the other may be waiting for this very processor.
+    Looks for them as often as the board says, then naps: the other may be waiting for this very processor.
     """
     if team == 1:
         return
@@ -42,7 +44,7 @@ def meet(counter, team, met):
     tries = 0
     while now(counter) < team * met:
         tries += 1
-        if tries > _PATIENCE:
+        if tries > counter[PATIENCE]:
             nap(uint32(_NAP))
 
 
@@ -92,7 +94,7 @@ class Team:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._board = make_board(size - 1)
+        self._board = make_board(size - 1, _PATIENT if size <= usable_cores() else _HASTY)
         self._pool = ThreadPoolExecutor(size - 1, thread_name_prefix="oocpr-team") if size > 1 else None
         self._others: list[Future[None] | None] = [None] * (size - 1)
         self._lock = Lock()
