@@ -105,12 +105,12 @@ def test_only_compiled_code_calls_what_is_compiled_for_it() -> None:
 
 
 def _compiled(node: ast.AST) -> str | None:
-    """How a function is compiled: "entry", "inner", or None where it is not."""
+    """How a function is compiled, or makes compiled code: "entry", "inner"; None where it does neither."""
     if isinstance(node, ast.FunctionDef):
         for decorator in node.decorator_list:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
-            if name in {"entry", "inner", "njit", "overload"}:
+            if name in {"entry", "inner", "intrinsic", "njit", "overload"}:
                 return name
     return None
 

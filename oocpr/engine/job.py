@@ -46,7 +46,7 @@ class Job:
     backend
         One of BACKENDS; or, within this process, a backend itself. Of several, one for each stripe.
     threads
-        Threads that work on one tile; None for all cores of the process.
+        Threads that work on one tile; None for all cores of the process, eight at most.
     teleport
         float64, shape (nodes,), sums to 1; None where uniform.
     kernel
@@ -151,7 +151,7 @@ def make_backend(
     name
         One of BACKENDS, or ``cuda:`` and the number of a device.
     threads
-        Of a processor; None for all cores.
+        Of a processor; None for all cores, eight at most.
     kernel
         Product of a CUDA device; None for the default.
     tuned_for

@@ -2,17 +2,74 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pytest
+from numba.core.errors import TypingError
 
-from oocpr.engine.backends.team import Team
+from oocpr.engine.backends.mailbox import PRESENT, by_all
+from oocpr.engine.backends.team import Team, meet
+from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+
+class Given(NamedTuple):
+    """Arrays as works get them."""
+
+    numbers: NDArray[np.int64]
+    nothing: None
+    factor: int
+
+
+@inner(cache=False)
+def _part_of_squares(me, team, counter, given, out, members):
+    members[me] += 1
+    for i in range(me, given.numbers.size, team):
+        out[i] = given.numbers[i] * given.factor
+    meet(counter, team, 1)
+    # Of what another thread has written.
+    other = (me + 1) % team
+    for i in range(other, out.size, team):
+        out[i] *= given.numbers[i]
+    meet(counter, team, 2)
+    if me == 0:
+        members[members.size - 1] = team
+
+
+@entry(cache=False)
+def squares(board, *args):
+    return by_all(board, _part_of_squares, args)
+
+
+@inner(cache=False)
+def _part_of_count(me, team, counter, members):
+    members[me] += 1
+
+
+@entry(cache=False)
+def count(board, *args):
+    return by_all(board, _part_of_count, args)
+
+
+@inner(cache=False)
+def _part_that_fails(me, team, counter, failing, members):
+    members[me] += 1
+    if me == failing:
+        raise ZeroDivisionError
+
+
+@entry(cache=False)
+def fail(board, *args):
+    return by_all(board, _part_that_fails, args)
 
 
 @pytest.fixture
@@ -24,32 +81,125 @@ def hasty() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def complete(team: Team) -> None:
+    """Have all threads of a team come, and stay for some milliseconds."""
+    members = np.zeros(team.size, np.int64)
+    for _ in range(1000):
+        members[:] = 0
+        team.run(count, members)
+        if members.all():
+            return
+    raise AssertionError("threads of a team do not come")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("callers", [1, 2, 3])
-def test_all_threads_of_a_run_work_at_the_same_time_whoever_else_runs(hasty, size, callers):
-    team = Team(size)
+@pytest.mark.parametrize("shared", [True, False])
+def test_each_part_of_each_of_many_small_works_is_done_once(hasty, size, callers, shared):
+    teams = [Team(size)] * callers if shared else [Team(size) for _ in range(callers)]
 
-    def work(me: int, of: int, counter: object, together: threading.Barrier) -> None:
-        assert of == size
-        together.wait(timeout=10)
-
-    def call() -> None:
-        for _ in range(60):
-            team.run(work, threading.Barrier(size))
+    def call(team: Team, seed: int) -> int:
+        rng = np.random.default_rng(seed)
+        most = 0
+        for turn in range(150):
+            numbers = rng.integers(0, 1000, 1 + turn)
+            out, members = np.zeros(len(numbers), np.int64), np.zeros(size + 1, np.int64)
+            team.run(squares, Given(numbers, None, turn), out, members)
+            took = members[size]
+            assert 1 <= took <= size
+            assert (members[:size] == (np.arange(size) < took)).all()
+            assert (out == numbers * numbers * turn).all()
+            # Another work in between, of other types.
+            counts = np.zeros(size, np.int64)
+            team.run(count, counts)
+            assert (counts == (np.arange(size) < counts.sum())).all()
+            most = max(most, took)
+        return int(most)
 
     with ThreadPoolExecutor(callers) as pool:
-        for result in [pool.submit(call) for _ in range(callers)]:
-            result.result()
+        most = list(pool.map(call, teams, range(callers)))
+    assert max(most) == size
+
+
+def test_threads_come_back_after_they_have_left():
+    team = Team(3)
+    for _ in range(3):
+        complete(team)
+        until_left(team)
+
+
+def until_left(team: Team) -> None:
+    """Wait until the threads of a team have gone back to Python."""
+    deadline = time.monotonic() + 10
+    while team._board[PRESENT]:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_threads_without_work_take_no_time_of_a_processor():
+    team = Team(3)
+    complete(team)
+    begun = time.process_time()
+    until_left(team)
+    assert time.process_time() - begun < 0.1
+    begun = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - begun < 0.05
+
+
+def test_a_process_that_ends_right_after_a_work_ends_at_once():
+    program = """
+import numpy as np, time
+from oocpr.engine.backends.mailbox import by_all
+from oocpr.engine.backends.team import Team
+from oocpr.jit import entry, inner
+
+@inner(cache=False)
+def _part(me, team, counter, out):
+    out[me] = 1
+
+@entry(cache=False)
+def mark(board, *args):
+    return by_all(board, _part, args)
+
+team, out = Team(4), np.zeros(4, np.int64)
+while not out.all():
+    team.run(mark, out)
+print(time.monotonic())
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=True)
+    assert time.monotonic() - float(run.stdout) < 2
+
+
+def fail_with(team: Team, failing: int) -> None:
+    """Do a work until the thread that fails takes part."""
+    members = np.zeros(team.size, np.int64)
+    while not members[failing]:
+        team.run(fail, failing, members)
 
 
 def test_an_error_in_any_thread_reaches_the_caller():
     team = Team(3)
+    for failing, kind in enumerate([ZeroDivisionError, RuntimeError, RuntimeError]):
+        complete(team)
+        with pytest.raises(kind):
+            fail_with(team, failing)
+    team.run(fail, -1, np.zeros(3, np.int64))
 
-    def work(me: int, size: int, counter: object, failing: int) -> None:
-        if me == failing:
-            raise ZeroDivisionError(me)
 
-    for failing in range(3):
-        with pytest.raises(ZeroDivisionError, match=str(failing)):
-            team.run(work, failing)
-    team.run(work, -1)
+def test_an_error_between_works_leaves_threads_that_leave():
+    team = Team(2)
+    complete(team)
+    with pytest.raises(TypingError, match="cannot share"):
+        team.run(count, "text")
+    until_left(team)
+    complete(team)
+
+
+def test_nobody_counts_references_to_what_threads_share():
+    team, numbers = Team(2), np.arange(5)
+    complete(team)
+    before = sys.getrefcount(numbers)
+    for _ in range(100):
+        team.run(squares, Given(numbers, None, 1), np.zeros(5, np.int64), np.zeros(3, np.int64))
+    assert sys.getrefcount(numbers) == before

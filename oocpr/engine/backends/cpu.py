@@ -13,6 +13,7 @@ from oocpr.engine.backends.cpu_deliver import PIECE
 from oocpr.engine.backends.cpu_numbers import scaled_table
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.cpu_scratch import NOTHING, Scratch, slice_tile
+from oocpr.engine.backends.cpu_stripe import load, publish
 from oocpr.engine.backends.cpu_tile import (
     Links,
     Orders,
@@ -20,12 +21,11 @@ from oocpr.engine.backends.cpu_tile import (
     Shape,
     Slices,
     Sums,
-    publish,
     sweep_decoded,
     sweep_packed,
 )
 from oocpr.engine.backends.cpu_weights import Weights, divisors, joined_weights, weights_of
-from oocpr.engine.backends.team import Team, usable_cores
+from oocpr.engine.backends.team import Team, usual_threads
 from oocpr.engine.reads import READS
 from oocpr.errors import DamagedError
 from oocpr.store.format import REMEDY
@@ -92,18 +92,18 @@ class CpuTile:
 
 
 class CpuBackend:
-    """numba on all cores.
+    """numba on several cores.
 
     Parameters
     ----------
     threads
-        Threads that work on one tile; None for all cores this process may use. Results do not depend on it.
+        Threads that work on one tile; None for `usual_threads`. Results do not depend on it.
     """
 
     name = "cpu"
 
     def __init__(self, threads: int | None = None) -> None:
-        self._team = Team(threads or usable_cores())
+        self._team = Team(threads or usual_threads())
         self._scratch: list[Scratch] = []
 
     def allocate(
@@ -166,8 +166,7 @@ class CpuBackend:
 
     def load(self, reads: CpuReads, row_begin: int, pushed: NDArray[np.generic]) -> None:
         """See Backend."""
-        stride = reads.stride
-        reads.numbers[stride * row_begin : stride * (row_begin + len(pushed)) : stride] = pushed
+        self._team.run(load, reads.numbers, reads.stride, row_begin, pushed)
 
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CpuTile:
         """See Backend."""

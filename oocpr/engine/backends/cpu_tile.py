@@ -25,12 +25,12 @@ from oocpr.engine.backends.cpu_rows import (
     begin_sweeps,
     end_sweeps,
     peak_block,
-    publish_block,
     update_block,
 )
 from oocpr.engine.backends.cpu_seats import REGIONS, list_region, seat_region
 from oocpr.engine.backends.cpu_slices import deliver_both, deliver_pushes
 from oocpr.engine.backends.cpu_weights import join_piece, room_for_piece
+from oocpr.engine.backends.mailbox import by_all
 from oocpr.engine.backends.team import claim, meet
 from oocpr.jit import entry, inner
 from oocpr.store.unpacking import SCRATCH
@@ -166,20 +166,17 @@ class Orders(NamedTuple):
 
 
 @entry()
-def publish(me, team, counter, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums):  # noqa: ARG001
-    """Publish the blocks of one thread."""
-    out = np.empty(BLOCK, np.float64)
-    blocks = sums.shape[0]
-    for block in range(blocks * me // team, blocks * (me + 1) // team):
-        publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
+def sweep_packed(board, *args):
+    """Everything a pass does to a tile that is still packed; see _sweep_packed."""
+    return by_all(board, _sweep_packed, args)
 
 
-@entry()
-def sweep_packed(
+@inner()
+def _sweep_packed(
     me, team, counter, tile, starts, keep, most, shape, links, weights, inside, picking, sums, rows, pushed,
     reads, table, orders, live, carry, carry_proposed,
 ):  # fmt: skip
-    """Everything a pass does to a tile that is still packed, the part of one thread.
+    """Sweep a packed tile, the part of one thread.
 
     Parameters
     ----------
@@ -222,11 +219,17 @@ def sweep_packed(
 
 
 @entry()
-def sweep_decoded(
+def sweep_decoded(board, *args):
+    """Everything a pass does to a tile whose links lie in slices; see _sweep_decoded."""
+    return by_all(board, _sweep_decoded, args)
+
+
+@inner()
+def _sweep_decoded(
     me, team, counter, slices, shape, links, weights, inside, picking, sums, rows, pushed, reads, table,
     orders, live, carry, carry_proposed,
 ):  # fmt: skip
-    """Everything a pass does to a tile whose links lie in slices, the part of one thread."""
+    """Sweep a tile in slices, the part of one thread."""
     _clear(me, team, sums)
     meet(counter, team, 1)
     count = uint64(slices.bases.size - 1)

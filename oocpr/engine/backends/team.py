@@ -1,7 +1,9 @@
 """Threads that work on one tile together and meet at barriers inside compiled code.
 
-A tile takes a millisecond or less and has several phases; handing each phase to a pool would cost more than
-some of them. So each thread enters compiled code once a tile and waits there for the others.
+A tile takes a millisecond or less and has several phases. Handing each phase to a pool would cost more than
+some of them, and handing each tile to a pool would still cost a fifth of it: every thread would wait for
+Python's lock and take the arguments apart. So a work is handed over in compiled code (see `mailbox`), and its
+threads meet there.
 """
 
 # Compiled functions carry no types: numba infers them.
@@ -11,73 +13,58 @@ some of them. So each thread enters compiled code once a tile and waits there fo
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from llvmlite import ir
-from numba import int64, types, uint32
-from numba.extending import intrinsic
+from numba import int64, uint32
 
+from oocpr.engine.backends.cpu_seats import REGIONS
+from oocpr.engine.backends.mailbox import FOLLOWING, PATIENCE, PRESENT, add, follow, make_board, nap, now
 from oocpr.jit import inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PATIENCE = 100_000
+# A part that ends within some tenths of a millisecond is not worth a nap, which lasts nearly as long; but who
+# may be waiting for this very processor is.
+_PATIENT, _HASTY = 500_000, 5_000
 _NAP = 20
-
-_sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
-
-
-@intrinsic
-def _add(typingctx: Any, counter: Any, amount: Any) -> Any:  # noqa: ARG001
-    """Add to ``counter[0]`` in one indivisible step; returns what it was."""
-
-    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, b, args[0])
-        return b.atomic_rmw("add", array.data, args[1], "seq_cst")
-
-    return types.int64(counter, types.int64), codegen
-
-
-@intrinsic
-def _now(typingctx: Any, counter: Any) -> Any:  # noqa: ARG001
-    """Read ``counter[0]`` as the last writer left it."""
-
-    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, b, args[0])
-        return b.load_atomic(array.data, "seq_cst", 8, typ=ir.IntType(64))
-
-    return types.int64(counter), codegen
 
 
 @inner()
 def meet(counter, team, met):
     """Wait until all `team` threads have come for the time number `met`, counted from 1.
 
-    Spins for some tenths of a millisecond, then naps: the other may be waiting for this very processor.
+    Looks for them as often as the board says, then naps: the other may be waiting for this very processor.
     """
     if team == 1:
         return
-    _add(counter, int64(1))
+    add(counter, int64(1))
     tries = 0
-    while _now(counter) < team * met:
+    while now(counter) < team * met:
         tries += 1
-        if tries > _PATIENCE:
-            _sleep(uint32(_NAP))
+        if tries > counter[PATIENCE]:
+            nap(uint32(_NAP))
 
 
 @inner()
 def claim(counter):
     """Take the next number, from 0 on, that no other thread has taken."""
-    return _add(counter, int64(1))
+    return add(counter, int64(1))
 
 
 def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def usual_threads() -> int:
+    """Threads of a team where the caller does not say: as many as there are cores, eight at most.
+
+    A tile is swept on its own in REGIONS parts, so more have nothing to do there, and every meeting is later.
+    """
+    return min(usable_cores(), REGIONS)
 
 
 class Team:
@@ -90,26 +77,49 @@ class Team:
 
     Examples
     --------
-    >>> team, seen = Team(2), []
-    >>> team.run(lambda me, size, counter: seen.append((me, size)))
-    >>> sorted(seen)
-    [(0, 2), (1, 2)]
+    >>> import numpy as np
+    >>> from oocpr.engine.backends.mailbox import by_all
+    >>> from oocpr.jit import entry
+    >>> @inner(cache=False)
+    ... def _part(me, team, counter, seen):
+    ...     seen[me] = team
+    >>> @entry(cache=False)
+    ... def work(board, *args):
+    ...     return by_all(board, _part, args)
+    >>> seen = np.zeros(2, np.int64)
+    >>> Team(2).run(work, seen)
+    >>> bool(seen[0] == (seen > 0).sum())
+    True
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self._board = make_board(size - 1, _PATIENT if size <= usable_cores() else _HASTY)
         self._pool = ThreadPoolExecutor(size - 1, thread_name_prefix="oocpr-team") if size > 1 else None
+        self._others: list[Future[None] | None] = [None] * (size - 1)
         self._lock = Lock()
 
-    def run(self, work: Callable[..., Any], *args: Any) -> None:
-        """Call ``work(me, size, counter, *args)`` in every thread; returns when all have returned."""
-        counter = np.zeros(2, np.int64)  # of `meet`, and of what `claim` deals out
-        if self._pool is None:
-            work(0, 1, counter, *args)
-            return
-        # Two runs whose members were queued in turns would each hold threads that wait for the other's.
+    def run(self, work: Callable[..., int], *args: Any) -> None:
+        """Call ``work(board, *args)``, which has its part done by all threads that come in time.
+
+        Parameters
+        ----------
+        work
+            Compiled; calls `oocpr.engine.backends.mailbox.by_all`, whose result it returns.
+        """
+        # A board has room for one work.
         with self._lock:
-            others = [self._pool.submit(work, me, self.size, counter, *args) for me in range(1, self.size)]
-        work(0, self.size, counter, *args)
-        for other in others:
-            other.result()
+            if self._pool is not None and self._board[PRESENT] < self.size - 1:
+                self._fetch(self._pool)
+            if work(self._board, *args):
+                raise RuntimeError("a thread could not do its part.")
+
+    def _fetch(self, pool: ThreadPoolExecutor) -> None:
+        """Send the threads to the board that are in Python."""
+        # Here, since what cannot be compiled in another thread would be told too late.
+        follow.compile(FOLLOWING)
+        for number, other in enumerate(self._others):
+            if other is None or other.done():
+                if other is not None:
+                    other.result()
+                self._others[number] = pool.submit(follow, self._board, number)

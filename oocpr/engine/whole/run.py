@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backends.cpu_rows import BLOCK
-from oocpr.engine.backends.team import Team, meet, usable_cores
+from oocpr.engine.backends.mailbox import by_all
+from oocpr.engine.backends.team import Team, meet, usual_threads
 from oocpr.engine.peak import own_peak
 from oocpr.engine.settings import ROUNDING
 from oocpr.engine.solution import PassRecord, Solution
@@ -20,8 +21,8 @@ from oocpr.engine.whole.deliver import Ranking, deliver, publish, update
 from oocpr.engine.whole.levels import REGIONS
 from oocpr.engine.whole.mixing import DEPTH, TERMS
 from oocpr.engine.whole.sending import SETTLED, Sending
-from oocpr.engine.whole.settle import solve
-from oocpr.jit import entry
+from oocpr.engine.whole.settle import solve, solve_once
+from oocpr.jit import entry, inner
 from oocpr.plan.model import COMPONENT_PASSES
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class WholeRun:
     settings
         Its damping, tol, stop, dangling and max_passes count.
     threads
-        None for all cores this process may use; results do not depend on it.
+        None for `usual_threads`; results do not depend on it.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
     start
@@ -67,7 +68,7 @@ class WholeRun:
         nodes = len(graph.degree)
         self._settings = settings
         self._levels = graph.levels
-        self._team = Team(threads or usable_cores())
+        self._team = Team(threads or usual_threads())
         self._ranking = Ranking(
             np.zeros(nodes),
             np.full(nodes, 1 / nodes) if teleport is None else teleport.copy(),
@@ -80,7 +81,7 @@ class WholeRun:
         self._sending = _sending(graph, settings.damping)
         self._most = math.ceil(math.log(SETTLED / 10) / math.log(settings.damping))
         if start is None:
-            self._team.run(solve, 0, self._levels, self._ranking.r, self._most, 0.0, self._sending)
+            self._team.run(solve_once, 0, self._levels, self._ranking.r, self._most, 0.0, self._sending)
         else:
             sends = self._sending.sends[nodes + 1 : 2 * nodes + 1]
             np.multiply(start, settings.damping, out=sends, casting="same_kind")
@@ -166,7 +167,13 @@ def _sending(graph: WholeGraph, damping: float) -> Sending:
 
 
 @entry()
-def _pass(  # type: ignore[no-untyped-def]
+def _pass(board, *args):  # type: ignore[no-untyped-def]
+    """Do a pass by all threads of a team; see _part_of_pass."""
+    return by_all(board, _part_of_pass, args)  # type: ignore[call-arg]
+
+
+@inner()
+def _part_of_pass(  # type: ignore[no-untyped-def]
     me, team, counter, levels, ranking, sending, damping, strongly, enough, most, out
 ) -> Any:
     """Push what rows send, and find what to push next unless the residual is small enough."""

@@ -23,6 +23,7 @@ from numba import float32, uint64
 from oocpr.engine.backends.cpu_deliver import first_at
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.cpu_slices import ABREAST
+from oocpr.engine.backends.mailbox import by_all
 from oocpr.engine.backends.team import claim, meet
 from oocpr.engine.whole.alone import solve_component
 from oocpr.engine.whole.levels import LISTED, SHARED, WALKED
@@ -89,6 +90,12 @@ def _visit_long(low, high, levels, sends, weights):
 
 
 @entry()
+def solve_once(board, *args):
+    """Solve by all threads of a team; see solve."""
+    return by_all(board, solve, args)
+
+
+@inner()
 def solve(me, team, counter, met, levels, residual, most, spare, sending):
     """Find what to push next: the rows' residual and what it makes them send each other.
 
