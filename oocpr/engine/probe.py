@@ -14,8 +14,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.joined import JoinedStore
+from oocpr.engine.joined import JoinedStore, closing_joins
 from oocpr.engine.passed import Pace
+from oocpr.engine.passed_frames import NothingKept
 from oocpr.engine.picked import edges_of, places_of
 from oocpr.engine.sample import SECONDS, Rounds, Sample
 from oocpr.engine.side_by_side import Alone, SideBySide
@@ -69,12 +70,8 @@ def measure_rates(
         When a tile's bytes are not what was written.
     """
     job = _job(store, plan, settings, backend, threads, kernel=kernel, tuned=tuned)
-    begun = time.perf_counter()
-    team = SideBySide(job) if len(plan.devices) > 1 else Alone(job)
-    try:
-        return _measured(job, store, team, begun)
-    finally:
-        team.close()
+    with NothingKept(), closing_joins(store):
+        return _measure(job, store)
 
 
 def _job(
@@ -91,6 +88,15 @@ def _job(
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     unit = unit_of(store, settings.reads)
     return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, tuned=tuned, unit=unit)
+
+
+def _measure(job: Job, store: RankedStore) -> Rates:
+    begun = time.perf_counter()
+    team = SideBySide(job) if len(job.plan.devices) > 1 else Alone(job)
+    try:
+        return _measured(job, store, team, begun)
+    finally:
+        team.close()
 
 
 def _measured(job: Job, store: RankedStore, team: Alone | SideBySide, begun: float) -> Rates:

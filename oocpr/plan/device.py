@@ -20,6 +20,9 @@ FEWEST_SLOTS = 3
 STAGED_NUMBERS = 2**22
 """Numbers of another stripe's push that are on their way to where rows gather."""
 
+SMALL_CHANGE = 2**23
+"""Bytes of what is not counted: sums, flags, and what pieces of memory are rounded up to."""
+
 SPARE = 1.25
 """Encoded bytes of a joined tile over the mean of the stored ones, at most; checked when it is made."""
 
@@ -59,7 +62,9 @@ class DeviceNeed:
     @property
     def total(self) -> int:
         """All of it, and the small change."""
-        return self.vectors + self.history + self.reads + self.scratch + self.ring + self.joining + 2**23
+        return (
+            self.vectors + self.history + self.reads + self.scratch + self.ring + self.joining + SMALL_CHANGE
+        )
 
 
 def device_need(
