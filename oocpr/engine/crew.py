@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.stream import PassTraffic
     from oocpr.engine.stripe import Stripe
+    from oocpr.engine.tasks import Published, Swept
 
 
 class Crew(Protocol):
@@ -60,7 +62,9 @@ class LocalCrew:
         """See Crew."""
         job = self._job
         published = [tasks.publish(job, stripe, state, index) for index, stripe in enumerate(self._stripes)]
-        swept = [tasks.sweep(job, stripe, state, published) for stripe in self._stripes]
+        # Here and below no function inside another has the pushes: the error that leaves it would have them.
+        sweep = partial(tasks.sweep, job, state=state, published=published)
+        swept = list(map(sweep, self._stripes))
         state = tasks.reduce(job, state, published, swept, self._nodes)
         return state, [part.traffic for part in swept]
 
@@ -112,7 +116,7 @@ class DevicesCrew:
         self._nodes = store.nodes
         self._stripes: list[Stripe] = []
         try:
-            self._stripes = self._devices.each(lambda index: tasks.open_stripe(job, store, index))
+            self._stripes = self._devices.each(partial(tasks.open_stripe, job, store))
         except BaseException:
             self.close()
             raise
@@ -123,11 +127,11 @@ class DevicesCrew:
         if all(stripe.stream.settled for stripe in stripes):
             publishing = [tasks.begin_publish(job, stripe, state, k) for k, stripe in enumerate(stripes)]
             published = [wait_for() for wait_for in publishing]
-            sweeping = [tasks.begin_sweep(job, stripe, state, published) for stripe in stripes]
-            swept = [wait_for() for wait_for in sweeping]
+            begin = partial(tasks.begin_sweep, job, state=state, published=published)
+            swept = [wait_for() for wait_for in list(map(begin, stripes))]
         else:
-            published = self._devices.each(lambda index: tasks.publish(job, stripes[index], state, index))
-            swept = self._devices.each(lambda index: tasks.sweep(job, stripes[index], state, published))
+            published = self._devices.each(partial(self._publish, state))
+            swept = self._devices.each(partial(self._sweep, state, published))
         state = tasks.reduce(job, state, published, swept, self._nodes)
         return state, [part.traffic for part in swept]
 
@@ -143,6 +147,12 @@ class DevicesCrew:
     def peak_memory(self) -> int:
         """See Crew."""
         return own_peak()
+
+    def _publish(self, state: State, index: int) -> Published:
+        return tasks.publish(self._job, self._stripes[index], state, index)
+
+    def _sweep(self, state: State, published: list[Published], index: int) -> Swept:
+        return tasks.sweep(self._job, self._stripes[index], state, published)
 
     def peak_device_memory(self) -> int:
         """See Crew; of the device that took the most."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import closing, nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,9 +20,11 @@ from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
+    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.stream import TileBytes
     from oocpr.store.graph import GraphStore
 
@@ -100,6 +103,15 @@ class JoinedStore:
         """See RankedStore."""
         return self._store.out_weight(lo, hi)
 
+    def close(self) -> None:
+        """Free what joining takes; see Joins."""
+        self.encoded.close()
+
+
+def closing_joins(store: RankedStore) -> AbstractContextManager[object]:
+    """Free, at the end, what joining its tiles takes, if a store joins any."""
+    return closing(store) if isinstance(store, JoinedStore) else nullcontext()
+
 
 class JoinedTiles:
     """Encoded tiles, each made of several when it is read; see `JoinedStore`."""
@@ -109,7 +121,7 @@ class JoinedTiles:
         self._rows = store.tile_rows
         self._cuts = cuts
         self._joins = joins
-        self._left = set(range(len(cuts) - 1))
+        self._left = self._all()
         rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
         self.max_bytes = most_bytes(_most_edges(store.edges, tile_edges, cuts), rows)
 
@@ -132,6 +144,14 @@ class JoinedTiles:
         if not self._left:
             self._joins.close()
         return size
+
+    def close(self) -> None:
+        """Free what joining takes, while no tile is read; all may be read again."""
+        self._joins.close()
+        self._left = self._all()
+
+    def _all(self) -> set[int]:
+        return set(range(len(self._cuts) - 1))
 
 
 class JoinedWeights:

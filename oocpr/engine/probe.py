@@ -13,9 +13,10 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.joined import JoinedStore
+from oocpr.engine.joined import JoinedStore, closing_joins
 from oocpr.engine.measuring import STAGE, Measuring
 from oocpr.engine.passed import Pace
+from oocpr.engine.passed_frames import NothingKept
 from oocpr.engine.picked import places_of
 from oocpr.engine.sample import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Sample
 from oocpr.engine.side_by_side import Alone, SideBySide
@@ -73,15 +74,8 @@ def measure_rates(
         When a tile's bytes are not what was written.
     """
     job = _job(store, plan, settings, backend, threads, kernel=kernel, tuned=tuned)
-    chosen = _Chosen.of(job, places_of(plan, store.tile_rows))
-    measuring = Measuring(progress, chosen.reads())
-    measuring.begin(LOADING)
-    begun = time.perf_counter()
-    team = SideBySide(job) if len(plan.devices) > 1 else Alone(job)
-    try:
-        return _measured(job, store, team, chosen, measuring, begun)
-    finally:
-        team.close()
+    with NothingKept(), closing_joins(store):
+        return _measure(job, store, progress)
 
 
 def _job(
@@ -98,6 +92,18 @@ def _job(
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     unit = unit_of(store, settings.reads)
     return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, tuned=tuned, unit=unit)
+
+
+def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
+    chosen = _Chosen.of(job, places_of(job.plan, store.tile_rows))
+    measuring = Measuring(progress, chosen.reads())
+    measuring.begin(LOADING)
+    begun = time.perf_counter()
+    team = SideBySide(job) if len(job.plan.devices) > 1 else Alone(job)
+    try:
+        return _measured(job, store, team, chosen, measuring, begun)
+    finally:
+        team.close()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from oocpr.engine import method
 from oocpr.engine.crew import Crew, DevicesCrew, LocalCrew
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.joined import JoinedStore
+from oocpr.engine.joined import JoinedStore, closing_joins
+from oocpr.engine.passed_frames import NothingKept
 from oocpr.engine.solution import PassRecord, Solution
 from oocpr.engine.weighing import check_weighted, unit_of
 from oocpr.errors import UsageError
@@ -103,13 +104,21 @@ def solve(
     if store.weights is not None:
         check_weighted(settings.method, kernel)
     if settings.method == "components":
-        return _solve_whole(store, settings, path, client, backend, threads, teleport, start, kept, progress)
+        with NothingKept():
+            return _solve_whole(
+                store, settings, path, client, backend, threads, teleport, start, kept, progress
+            )
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     unit = unit_of(store, settings.reads)
     cuts = store.cuts if isinstance(store, JoinedStore) else None
     named = each_backend(backend)
     job = Job(path, settings, plan, named, threads, teleport, kernel, tuned, start, unit, trace, cuts)
-    begun = time.perf_counter()
+    with NothingKept(), closing_joins(store):
+        return _solve_tiles(job, store, client, progress)
+
+
+def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) -> Solution:
+    settings, begun = job.settings, time.perf_counter()
     crew = _crew(job, store, client)
     try:
         state, history = _iterate(job, store, crew, progress)

@@ -137,10 +137,7 @@ class Sample:
         took = []
         for _ in range(LEAST_ROUNDS):
             begun = time.perf_counter()
-            published = self._published(self._later)
-            for share in self._shares:
-                for row_begin, stored, _ in published:
-                    share.backend.load(share.reads, row_begin, stored)
+            self._load(self._published(self._later))
             took.append(time.perf_counter() - begun)
         return median(took[1:])
 
@@ -166,7 +163,11 @@ class Sample:
             self._team.each(lambda index: self._shares[index].open())
             while len(took) < rounds or sum(map(max, took[1:])) < seconds:
                 state = self._later if took else self._begin
-                pushed = [sums for _, _, sums in self._published(state)]
+                published = self._published(state)
+                if not took:
+                    # A device alone gathers a push where it is, and has no room for another.
+                    self._load(published)
+                pushed = [sums for _, _, sums in published]
                 took.append(self._round(method.sweep_step(self._job.settings, state, self._nodes, pushed)))
         finally:
             # Each where it was at work: it may be still, if it was not waited for.
@@ -181,6 +182,12 @@ class Sample:
                 step = method.publish_step(self._job.settings, state, len(publishing))
                 publishing.append((spec.row_begin, *share.backend.publish(rows, step)))
         return [(row_begin, stored, told()) for row_begin, stored, told in publishing]
+
+    def _load(self, published: list[tuple[int, Any, Pushed]]) -> None:
+        """Lay out pushes where rows gather them."""
+        for share in self._shares:
+            for row_begin, stored, _ in published:
+                share.backend.load(share.reads, row_begin, stored)
 
     def _round(self, step: SweepStep) -> list[float]:
         """Sweep all tiles once, as a run does; returns the seconds after which each backend was done.

@@ -70,7 +70,7 @@ class Tiles(Protocol):
         """Whether all tiles are where they stay, so that a pass reads nothing."""
 
     def close(self) -> None:
-        """End what is still going on; no pass follows."""
+        """End what is still going on and free all tiles; no pass follows."""
 
 
 class TileStream:
@@ -137,12 +137,15 @@ class TileStream:
 
     def close(self) -> None:
         """See Tiles; between passes nothing goes on."""
+        self._kept.clear()
 
     def _stream(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         slots = min(self._slots, len(self._tiles) - len(self._kept))
         ring = [self._allocate(self._source.max_bytes) for _ in range(slots)]
         schedule = Schedule(self._tiles, self._kept.keys(), slots)
-        done: SimpleQueue[tuple[int, Future[tuple[int, Any]]]] = SimpleQueue()
+        # A read is had by nobody once it is looked at: its error has this function.
+        reading: dict[int, Future[tuple[int, Any]]] = {}
+        done: SimpleQueue[int] = SimpleQueue()
         arrived: dict[int, Any] = {}
         waited, total = 0.0, 0
         with ThreadPoolExecutor(self._readers, thread_name_prefix="oocpr-read") as pool:
@@ -151,8 +154,9 @@ class TileStream:
                 ready = None
                 for action in actions:
                     if isinstance(action, Read):
-                        future = pool.submit(self._read, action.tile, ring[action.slot], action.slot)
-                        future.add_done_callback(lambda f, tile=action.tile: done.put((tile, f)))  # type: ignore[misc]
+                        tile = action.tile
+                        reading[tile] = pool.submit(self._read, tile, ring[action.slot], action.slot)
+                        reading[tile].add_done_callback(lambda _, tile=tile: done.put(tile))  # type: ignore[misc]
                     else:
                         ready = action
                 if ready is not None:
@@ -165,9 +169,9 @@ class TileStream:
                     return PassTraffic(total, waited)
                 else:
                     begun = time.perf_counter()
-                    tile, future = done.get()
+                    tile = done.get()
                     waited += time.perf_counter() - begun
-                    size, arrived[tile] = future.result()
+                    size, arrived[tile] = reading.pop(tile).result()
                     total += size
                     actions = schedule.on(Arrived(tile))
 

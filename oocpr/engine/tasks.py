@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
@@ -160,7 +161,11 @@ def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
 def begin_publish(job: Job, stripe: Stripe, state: State, index: int) -> Callable[[], Published]:
     """Have a device begin to make a stripe's next push; returns what waits for it."""
     stored, sums = stripe.publish(method.publish_step(job.settings, state, index))
-    return lambda: Published(stripe.spec.row_begin, stored, sums())
+    return partial(_published, stripe.spec.row_begin, stored, sums)
+
+
+def _published(row_begin: int, stored: Any, sums: Callable[[], Pushed]) -> Published:
+    return Published(row_begin, stored, sums())
 
 
 def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> Published:
@@ -205,7 +210,11 @@ def _begin_sweep_with(
     shared.load(state.number + 1, pieces)
     step = _step(job, state, spec.nodes, published)
     report = stripe.sweep(shared.reads, step)
-    return lambda: Swept(*report())
+    return partial(_swept, report)
+
+
+def _swept(report: Callable[[], tuple[StripeSums, PassTraffic]]) -> Swept:
+    return Swept(*report())
 
 
 def reduce(

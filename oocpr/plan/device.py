@@ -24,6 +24,9 @@ R-MAT with 529 M edges took 63 ms with one slot, and 53 with two, three or five.
 STAGED_NUMBERS = 2**22
 """Numbers of another stripe's push that are on their way to where rows gather."""
 
+SMALL_CHANGE = 2**23
+"""Bytes of what is not counted: sums, flags, and what pieces of memory are rounded up to."""
+
 SPARE = 1.25
 """Encoded bytes of a joined tile over the mean of the stored ones, at most; checked when it is made."""
 
@@ -63,7 +66,9 @@ class DeviceNeed:
     @property
     def total(self) -> int:
         """All of it, and the small change."""
-        return self.vectors + self.history + self.reads + self.scratch + self.ring + self.joining + 2**23
+        return (
+            self.vectors + self.history + self.reads + self.scratch + self.ring + self.joining + SMALL_CHANGE
+        )
 
 
 def device_need(

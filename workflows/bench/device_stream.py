@@ -109,6 +109,7 @@ class Streamed:
         trace = Trace()
         kept, self.stream = self.stream, self.opened(trace)
         _, seconds, _ = self.rank(settings)
+        self.stream.close()
         self.stream = kept
         return trace, seconds
 
@@ -135,7 +136,7 @@ class Streamed:
             seconds.append(perf_counter() - begun)
             if passes is None and settings.satisfied(state.residuals[-1]):
                 break
-        self.stream.close()
+        cp.cuda.Device().synchronize()
         ranks = rows.ranks + rows.residual
         return ranks / ranks.sum(), seconds, settings.bound(state.residuals[-1])
 

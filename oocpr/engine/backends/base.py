@@ -302,7 +302,7 @@ class Streams(Protocol):
         """Most bytes that have been taken of it."""
 
     def close(self) -> None:
-        """Let others take what the run was limited to; nothing is computed any more."""
+        """Free all of it and let others take what the run was limited to; nothing is computed any more."""
 
     @property
     def cores(self) -> frozenset[int]:

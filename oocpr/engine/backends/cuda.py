@@ -11,6 +11,7 @@ from functools import partial
 from math import inf
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
+from weakref import ref
 
 import numpy as np
 
@@ -94,6 +95,8 @@ class CudaBackend:
         self._device = device
         self._limited = limit is not None
         self._limit_before = device.limit(limit)
+        device.forget_taken()
+        self._opened: list[ref[Any]] = []
         self._kernel = kernel
         self._pairs = pairs
         self._rows_in_host = rows_in_host
@@ -103,10 +106,15 @@ class CudaBackend:
         self._most = 0, 0
         self._vectors: dict[tuple[str, bool, int, bool], Vectors] = {}
         self._products: dict[tuple[Gather, bool, bool, bool, bool], Product] = {}
-        with device:
-            self._sums = SegmentSums.allocate(device, 1, 1, paired=pairs)
-            self._local = LocalRoom(device, 1)
-            self._faults = device.xp.zeros(1, np.uint32)
+        try:
+            with device:
+                self._sums = SegmentSums.allocate(device, 1, 1, paired=pairs)
+                self._local = LocalRoom(device, 1)
+                self._faults = device.xp.zeros(1, np.uint32)
+        except BaseException:
+            # Nobody has this backend, so nobody can close it.
+            self.close()
+            raise
         self._tiles = Preparing(device, kernel, self._faults)
 
     def allocate(
@@ -122,11 +130,15 @@ class CudaBackend:
                 # What is held back of earlier rows and tiles would be cut up, and lost to what is larger.
                 self._device.limit(None)
             weighted = degree.dtype == np.float64
-            return self._vectors_of(spec, weighted=weighted).allocate(spec, degree, teleport, start)
+            state = self._vectors_of(spec, weighted=weighted).allocate(spec, degree, teleport, start)
+            self._opened.append(ref(state))
+        return state
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:
         """See Backend."""
-        return DeviceReads(self._device, nodes, reads, paired=proposals and self._pairs)
+        made = DeviceReads(self._device, nodes, reads, paired=proposals and self._pairs)
+        self._opened.append(ref(made))
+        return made
 
     def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
         """See Backend."""
@@ -167,7 +179,13 @@ class CudaBackend:
         return self._device.taken_bytes
 
     def close(self) -> None:
-        """See Streams."""
+        """See Streams; what was made here is freed whoever has it, as the error of a run that failed may."""
+        while self._opened:
+            made = self._opened.pop()()
+            if made is not None:
+                made.close()
+        for room in ("_sums", "_local", "_faults", "_tiles"):
+            vars(self).pop(room, None)
         if self._limited:
             self._limited = False
             self._device.limit(self._limit_before)
@@ -213,7 +231,7 @@ class CudaBackend:
                 return self.prepare(encoded, nodes, True)
             return self.prepare_weighted(*part(encoded), factor, nodes, True)
 
-        return CudaTileStream(
+        stream = CudaTileStream(
             self._device,
             source,
             tiles,
@@ -224,6 +242,8 @@ class CudaBackend:
             faults=self._faults,
             **ring,
         )
+        self._opened.append(ref(stream))
+        return stream
 
     def sweep_tile(
         self,

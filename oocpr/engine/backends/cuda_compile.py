@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 OPTIONS = ("-std=c++17", "-lineinfo")
 """For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
 
+_TAKEN: dict[int, int] = {}
+"""Most bytes that CuPy had taken of each device, by its number, when it gave some up."""
+
 
 class CudaDevice:
     """The CUDA device of a number; see Device.
@@ -138,12 +141,18 @@ class CudaDevice:
         """See Device."""
         with self._device:
             taken: int = self._xp.get_default_memory_pool().total_bytes()
-        return taken
+        return max(taken, _TAKEN.get(self.index, 0))
+
+    def forget_taken(self) -> None:
+        """See Device."""
+        _TAKEN[self.index] = 0
 
     def limit(self, nbytes: int | None) -> int:
         """See Device."""
         with self._device:
             pool = self._xp.get_default_memory_pool()
+            # Between two times that it gives something up, it only takes.
+            _TAKEN[self.index] = max(pool.total_bytes(), _TAKEN.get(self.index, 0))
             pool.free_all_blocks()
             before: int = pool.get_limit()
             if nbytes is not None:

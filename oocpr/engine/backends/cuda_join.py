@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from queue import SimpleQueue
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -94,6 +95,9 @@ class DeviceJoins:
         for _ in range(self._rooms.qsize()):
             self._rooms.get()
             self._rooms.put(None)
+        if self._device is not None:
+            # What is held back of rooms would be cut up, and lost to the next ones.
+            self._device.limit(None)
 
     def _make_room(self) -> _Room:
         with self._opening:
@@ -126,10 +130,7 @@ class DeviceJoins:
             if faults:
                 room.faults[:] = 0
             raise_found(faults)
-
-        def place(values: Any) -> None:
-            values[...] = columns[:edges]
-
+        place = partial(_place, columns[:edges])
         coded = room.encoder.encode(
             edges, join_lengths(stored, rows, lengths), place, lambda size: out[:size], room.stage, room.slab
         )
@@ -138,6 +139,10 @@ class DeviceJoins:
     def _read(self, tile: int, buffer: NDArray[np.uint8], direct: bool) -> _Found:
         encoded = buffer[: self._tiles.read_into(tile, buffer, direct=direct)]
         return _Found(buffer, map_tile(encoded), decode_lengths(parse_tile(encoded)))
+
+
+def _place(columns: Any, values: Any) -> None:
+    values[...] = columns
 
 
 class _Found(NamedTuple):

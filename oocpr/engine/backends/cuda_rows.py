@@ -78,6 +78,10 @@ class RowState:
         """Whether links have weights."""
         return bool(self.degree.dtype == np.float64)
 
+    def close(self) -> None:
+        """Free all of it."""
+        vars(self).clear()
+
 
 class DeviceReads:
     """What rows gather.
@@ -113,6 +117,10 @@ class DeviceReads:
             return False
         self._array = whole
         return True
+
+    def close(self) -> None:
+        """Free it."""
+        self._array = None
 
 
 def allocate_rows(

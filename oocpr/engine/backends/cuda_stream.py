@@ -92,12 +92,14 @@ class CudaTileStream:
     ) -> None:
         self._device = device
         self._on_device, self._in_host = on_device, in_host
-        self._keep, self._pass_by = keep, pass_by
+        self._pass_by = pass_by
         self._faults, self._factor = faults, factor
         kept = on_device | in_host
         # What is sent from elsewhere may be read into any memory.
         allocate = device.pinned if len(kept) < len(tiles) else aligned
-        self._host = TileStream(source, tiles, kept, buffers, readers, self._prepare, allocate, trace, direct)
+        prepare = _Prepare(device, on_device, keep, weighted=factor is not None)
+        self._host = TileStream(source, tiles, kept, buffers, readers, prepare, allocate, trace, direct)
+        self._pinned = prepare.pinned
         self._trace = None if trace is None else DeviceTrace(device, trace)
         passing = len(tiles) - len(on_device)
         most = source.max_bytes if passing else 0
@@ -106,7 +108,6 @@ class CudaTileStream:
             self._room = ArrivalRoom(device, edges, segments) if passing else None
         self._passing = [tile for tile in tiles if tile not in on_device]
         self._free: list[Mark | None] = [None] * len(self._slots)
-        self._pinned: dict[int, Pinned] = {}
         self._known: dict[tuple[int, int], Landed] = {}
         self._under_way: deque[Mark] = deque()
         self._used = 0
@@ -147,12 +148,17 @@ class CudaTileStream:
         return self._host.settled
 
     def close(self) -> None:
-        """Wait until nothing is under way to memory that is about to be freed."""
+        """See Tiles; waits until nothing is under way to the memory that is freed."""
         while self._under_way:
             self._under_way.popleft().synchronize()
         self._device.synchronize()
         if self._trace is not None:
             self._trace.finish()
+        self._host.close()
+        self._pinned.clear()
+        self._known.clear()
+        self._slots.clear()
+        self._room = self._faults = None
 
     def _landed(self, room: ArrivalRoom, tile: int, found: TileMap, at: int) -> Landed:
         """Parts of a tile in a slot; finding them takes the host as long as a megabyte takes the link."""
@@ -186,15 +192,44 @@ class CudaTileStream:
     def _spanned(self, track: str, tile: int, nbytes: int = 0) -> AbstractContextManager[None]:
         return nullcontext() if self._trace is None else self._trace.span(track, f"tile {tile}", nbytes)
 
-    def _prepare(self, tile: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
+
+class _Prepare:
+    """Makes of a tile that was read what stays on the device or in pinned memory, or what is sent once.
+
+    It knows nothing of the stream, which has what reads tiles and calls this: in a cycle the tiles would be
+    there until somebody looks for garbage, long after the run.
+
+    Parameters
+    ----------
+    device, on_device, keep
+        See CudaTileStream.
+    weighted
+        Whether weights are behind the columns of each tile.
+
+    Attributes
+    ----------
+    pinned
+        Tiles that stay in pinned memory, as far as they have come.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        on_device: frozenset[int],
+        keep: Callable[[NDArray[np.uint8]], Any],
+        *,
+        weighted: bool,
+    ) -> None:
+        self._device, self._on_device, self._keep, self._weighted = device, on_device, keep, weighted
+        self.pinned: dict[int, Pinned] = {}
+
+    def __call__(self, tile: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
+        """See `prepare` of TileStream."""
         if tile in self._on_device:
             return self._keep(encoded)
         if not stays:
-            return encoded, self._map(encoded)
+            return encoded, map_tile(encoded, weighted=self._weighted)
         kept = self._device.pinned(encoded.size)
         kept[:] = encoded
-        self._pinned[tile] = pinned = kept, self._map(kept)
+        self.pinned[tile] = pinned = kept, map_tile(kept, weighted=self._weighted)
         return pinned
-
-    def _map(self, encoded: NDArray[np.uint8]) -> TileMap:
-        return map_tile(encoded, weighted=self._factor is not None)

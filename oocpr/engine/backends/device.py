@@ -76,7 +76,10 @@ class Device(Protocol):
 
     @property
     def taken_bytes(self) -> int:
-        """Memory that CuPy has taken, the most at any time unless some was given back."""
+        """Most memory that CuPy had taken at any time since `forget_taken` was called."""
+
+    def forget_taken(self) -> None:
+        """Count from now on."""
 
     def limit(self, nbytes: int | None) -> int:
         """Let CuPy give up what it holds back and never take more than so many bytes, 0 for all there are.

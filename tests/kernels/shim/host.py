@@ -261,6 +261,9 @@ class HostDevice:
         """See Device; the host's memory is not counted."""
         return 0
 
+    def forget_taken(self) -> None:
+        """See Device."""
+
     def limit(self, nbytes: int | None) -> int:
         """See Device; told, but not held."""
         before = self.limited

@@ -1,0 +1,250 @@
+"""Runs give back what they took of a device, however they end, and take no more than they were given."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import oocpr
+from oocpr.api.choices import asked_settings, plan_run
+from oocpr.engine import sample
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.errors import DamagedError, DoesNotFitError, OocprError
+from oocpr.sources import open_source
+
+from ..engine.digraphs import random_digraph
+from ..engine.running import build
+from ..engine.weighted import WeightedGraph
+from .pooled import CudaMachine, PooledMachine
+from .shim.host import HostKernel
+from .shim.pool import Pool, PoolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from oocpr.engine.settings import Settings
+    from oocpr.plan.plan import Plan
+
+    Machine = PooledMachine | CudaMachine
+
+NODES = 20_000
+ON_DEVICE = pytest.param("cuda", marks=pytest.mark.device)
+NEVER = 10**9
+
+
+@pytest.fixture(params=["host", ON_DEVICE])
+def machine(
+    request: pytest.FixtureRequest, shim_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Machine]:
+    """Devices whose memory can be asked about; nobody looks for garbage while they are used."""
+    gc.collect()
+    made = CudaMachine() if request.param == "cuda" else PooledMachine(shim_folder)
+    for place in ("oocpr.engine.job", "oocpr.engine.backends.cuda_device"):
+        monkeypatch.setattr(f"{place}.open_device", made.open_device)
+    # Small change would hide all that a run on a small graph takes, and measuring longer shows no more.
+    monkeypatch.setattr(sys.modules["oocpr.plan.device"], "SMALL_CHANGE", 2**14)
+    monkeypatch.setattr(sample, "SECONDS", 0)
+    monkeypatch.setattr("oocpr.engine.probe.SECONDS", 0)
+    gc.disable()
+    yield made
+    gc.enable()
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A graph with weights, and one without."""
+    folder = tmp_path_factory.mktemp("stores")
+    graph = random_digraph(NODES, 60_000, seed=3)
+    bare = WeightedGraph.of(graph)
+    weight = np.random.default_rng(3).random(len(bare.src))
+    replace(bare, weight=weight).write(folder / "w.zarr", 8000)
+    build(open_source(graph.entries), folder / "u.zarr", 8000)
+    return {"weighted": str(folder / "w.zarr"), "bare": str(folder / "u.zarr")}
+
+
+WEIGHTED = pytest.mark.parametrize("graph", ["weighted", "bare"])
+
+
+def planned(path: str, settings: Settings, device: str, given: int, *, personalized: bool = False) -> Plan:
+    """The plan of a run within so much memory of the device."""
+    return plan_run(
+        oocpr.open_graph(path),
+        settings,
+        auto=False,
+        memory="1GiB",
+        stripes=None,
+        personalized=personalized,
+        device=device,
+        device_memory=given,
+        base=0,
+    )[1]
+
+
+def least_budgets(path: str, device: str = "cuda", **how: Any) -> list[int]:
+    """The least memory of a device for each way to use it: rows or tiles in the host, tiles joined there."""
+    settings = asked_settings(
+        how.get("method", "auto"), how.get("reads"), damping=0.85, tol=1e-10, stop="certified"
+    )
+    found: dict[Any, int] = {}
+    given = 2**14
+    while given < 2**25:
+        plan = planned(path, settings, device, given, personalized="personalization" in how)
+        if plan.fits:
+            tiers = plan.devices[0]
+            staying = "all" if tiers.on_device == plan.facts.tiles else min(tiers.on_device, 2)
+            way = (plan.facts.tiles, tiers.rows_in_host, tiers.slots, staying, tiers.need.joining)
+            found.setdefault(way, max(each.need.total + each.kept_bytes for each in plan.devices))
+        given += given // 50
+    return list(found.values())
+
+
+@WEIGHTED
+@pytest.mark.parametrize("device", ["cuda", pytest.param("cuda:0,cuda:1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("predict", [False, True])
+def test_runs_in_one_process_each_keep_their_promise(
+    machine: Machine, stores: dict[str, str], graph: str, device: str, predict: bool
+) -> None:
+    settings = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
+    least, *others, most = least_budgets(stores[graph], device)
+    held = []
+    for budget in (None, least, None, *others[:: len(others) // 3], most, least):
+        held.append(
+            oocpr.pagerank(stores[graph], device=device, device_memory=budget, predict=predict, max_passes=3)
+        )
+        assert machine.used == 0
+        run = held[-1].run
+        assert run is not None
+        assert run.predicted is not None
+        taken = run.peak_device_memory
+        assert 0 < taken <= (budget or NEVER)
+        assert taken <= run.predicted["peak_device_memory"]
+        # What joining took has been given back since; one of its two rooms at least was there.
+        joining = planned(stores[graph], settings, device, budget or 2**33).devices[0].need.joining
+        assert taken >= joining // 2
+
+
+@pytest.fixture(scope="module")
+def little(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Graphs that are ranked at once, in several tiles."""
+    folder = tmp_path_factory.mktemp("little")
+    graph = random_digraph(300, 2500, seed=8)
+    WeightedGraph.of(graph, 0.5).write(folder / "w.zarr", 300)
+    build(open_source(graph.entries), folder / "u.zarr", 300)
+    return {"weighted": str(folder / "w.zarr"), "bare": str(folder / "u.zarr")}
+
+
+class Failing:
+    """Counts calls of a method, and has one of them fail.
+
+    Parameters
+    ----------
+    monkeypatch, of, name
+        Which method.
+    error
+        Makes what it raises.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, of: type, name: str, error: Callable[[str], BaseException]
+    ) -> None:
+        usual = getattr(of, name)
+        self.at, self.calls = NEVER, 0
+
+        def counted(*given: Any, **named: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.at:
+                raise error("as the test wants it")
+            return usual(*given, **named)
+
+        monkeypatch.setattr(of, name, counted)
+
+    def fail(self, at: int) -> None:
+        """Count from zero, to where it fails."""
+        self.at, self.calls = at, 0
+
+
+@WEIGHTED
+@pytest.mark.parametrize("device", ["cuda", "cuda:0,cuda:1"])
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize(
+    ("of", "name", "error"),
+    [(Pool, "take", PoolError), (HostKernel, "__call__", KeyboardInterrupt)],
+    ids=["memory", "interrupt"],
+)
+def test_wherever_a_run_fails_its_error_holds_nothing(
+    shim_folder: Path,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    stores: dict[str, str],
+    little: dict[str, str],
+    graph: str,
+    device: str,
+    streams: bool,
+    of: type,
+    name: str,
+    error: Callable[[str], BaseException],
+) -> None:
+    if isinstance(machine, CudaMachine):
+        pytest.skip("a real device does not fail when it is asked to")
+    failing = Failing(monkeypatch, of, name, error)
+    path = stores[graph] if streams else little[graph]
+    budget = least_budgets(path, device)[5] if streams else None
+    how: dict[str, Any] = {"device": device, "device_memory": budget, "predict": True, "max_passes": 3}
+    failing.fail(NEVER)
+    oocpr.pagerank(path, **how)
+    points = range(1, failing.calls + 1, failing.calls // (5 if streams else 15))
+    errors: list[BaseException] = []
+    for at in points:
+        failing.fail(at)
+        with pytest.raises((KeyboardInterrupt, OocprError)) as raised:
+            oocpr.pagerank(path, **how)
+        errors.append(raised.value)
+        assert (machine.used, machine.limits) == (0, [0, 0])
+    assert len(errors) >= 5
+
+
+@WEIGHTED
+def test_a_run_goes_where_one_had_no_room(machine: Machine, stores: dict[str, str], graph: str) -> None:
+    budget = least_budgets(stores[graph])[1]
+    device = machine.open_device("cuda")
+    errors: list[OocprError] = []
+    for share in (0.5, 0.7, 0.95):
+        with device:
+            # Somebody else's.
+            array = device.xp.zeros(int(share * budget), np.uint8)
+        held = machine.used
+        with pytest.raises(DoesNotFitError, match="the run needs more") as raised:
+            oocpr.pagerank(stores[graph], device="cuda", device_memory=budget, max_passes=3)
+        errors.append(raised.value)
+        assert machine.used == held
+        del array
+        oocpr.pagerank(stores[graph], device="cuda", device_memory=budget, max_passes=3)
+        assert machine.used == 0
+
+
+def test_a_backend_that_cannot_be_made_leaves_no_limit(machine: Machine) -> None:
+    before = machine.limits
+    with pytest.raises(DoesNotFitError):
+        CudaBackend(machine.open_device("cuda"), limit=1)
+    assert machine.limits == before
+
+
+def test_a_damaged_tile_holds_nothing(machine: Machine, little: dict[str, str], tmp_path: Path) -> None:
+    copied = tmp_path / "damaged.zarr"
+    shutil.copytree(little["bare"], copied)
+    largest = max(copied.rglob("c/*"), key=lambda file: file.stat().st_size if file.is_file() else 0)
+    coded = bytearray(largest.read_bytes())
+    coded[len(coded) // 2] ^= 1
+    largest.write_bytes(bytes(coded))
+    for predict in (False, True):
+        with pytest.raises(DamagedError) as raised:
+            oocpr.pagerank(str(copied), device="cuda", predict=predict)
+        assert raised.value.__traceback__ is not None
+        assert machine.used == 0
