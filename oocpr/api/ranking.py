@@ -178,7 +178,7 @@ def pagerank(
         file of them, numbers by node name, or for each node in store order; None for the teleport weights.
         The ranks are as exact whatever it is; the nearer it is, the fewer passes they take.
     threads
-        Computing threads; None for all cores, eight at most: a tile is swept on its own in eight parts.
+        Computing threads; None for all cores, sixteen at most: more have not paid off anywhere yet.
     client
         A ``distributed.Client``; None to work in this process. With device ``"cuda"``, each of its workers
         takes a device that no other has; only those that declare the resource ``GPU``, where any does.

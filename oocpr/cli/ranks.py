@@ -108,7 +108,7 @@ _SUFFIXES = (".parquet", ".csv", ".zarr")
     metavar="N",
     help="Parts of the graph that advance side by side.  [default: by size]",
 )
-@click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores, 8 at most]")
+@click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores, 16 at most]")
 @io_option
 @device_options
 @click.option(
