@@ -1,4 +1,4 @@
-"""How fast tiles come to a device and pass through it, by when some of them came and what its clock says.
+"""How fast tiles pass through a device, by what the device's own clock says of some of them.
 
 A round over a few tiles ends before its copies would hold a pass up: those of the next round go on while
 nothing is computed. So copies and kernels are timed each for themselves, and a plan puts them together.
@@ -46,58 +46,6 @@ class Pace:
     def kernels(self, edges: float, rows: float) -> float:
         """Seconds of all kernels of tiles with so many edges and rows."""
         return self.edge * edges + self.row * rows
-
-
-@dataclass(frozen=True)
-class Coming:
-    """In what time tiles come in a first pass.
-
-    Parameters
-    ----------
-    begin
-        Seconds that the first of them take longer: memory is taken then.
-    unit
-        Seconds for a unit of what is done for them.
-
-    Examples
-    --------
-    >>> Coming(begin=1.0, unit=1e-9).seconds(3e9)
-    4.0
-    """
-
-    begin: float = 0.0
-    unit: float = 0.0
-
-    def seconds(self, units: float) -> float:
-        """Seconds until tiles of so many units are there; none where there are no such tiles."""
-        return self.begin + self.unit * units if units else 0.0
-
-
-def coming_of(came: Sequence[float], units: Sequence[float]) -> Coming:
-    """Tell what the beginning takes from what each tile takes, by when some tiles came.
-
-    Those of the first half begin it: several come side by side.
-
-    Parameters
-    ----------
-    came
-        Seconds after which each was there, one after the other.
-    units
-        What is done for each.
-
-    Examples
-    --------
-    >>> coming_of([2.5, 3.0, 3.5, 4.0], [1, 1, 1, 1])
-    Coming(begin=2.0, unit=0.5)
-    """
-    if not came:
-        return Coming()
-    half = len(came) // 2
-    if not half:
-        return Coming(0.0, came[-1] / sum(units))
-    unit = (came[-1] - came[half - 1]) / sum(units[half:])
-    begin = came[half - 1] - unit * sum(units[:half])
-    return Coming(begin, unit) if begin > 0 else Coming(0.0, came[-1] / sum(units))
 
 
 def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]]) -> Pace:

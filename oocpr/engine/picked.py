@@ -118,21 +118,23 @@ class Place:
     @property
     def passing_rows(self) -> int:
         """Rows of those that do not stay on the device."""
-        return sum(self.rows_of(tile) for tile in self._passing)
-
-    @property
-    def staying_rows(self) -> int:
-        """Rows of those that do."""
-        return sum(self.rows_of(tile) for tile in self.tiles) - self.passing_rows
+        return sum(self.rows_of(tile) for tile in self.passing_tiles)
 
     def rows_of(self, tile: int) -> int:
         """Rows of a tile."""
         return int(self.tile_rows[tile + 1] - self.tile_rows[tile])
 
     @property
-    def _passing(self) -> list[int]:
+    def passing_tiles(self) -> list[int]:
+        """Those that do not stay on the device."""
         on_device = frozenset[int]() if self.device is None else self.device.places(self.tiles)[0]
         return [tile for tile in self.tiles if tile not in on_device]
+
+    @property
+    def staying_tiles(self) -> list[int]:
+        """Those that do."""
+        passing = frozenset(self.passing_tiles)
+        return [tile for tile in self.tiles if tile not in passing]
 
     def one(self, *, decoded: bool) -> Picked:
         """One tile."""
@@ -155,7 +157,7 @@ class Place:
         picked = self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
         if self.device is not None and len(picked.tiles) > 1:
             # What rows take is told from what edges take, and holds for the tile that has most of them.
-            widest = max(self._passing, key=self.rows_of)
+            widest = max(self.passing_tiles, key=self.rows_of)
             near = min(range(len(picked.tiles)), key=lambda k: abs(picked.tiles[k] - widest))
             picked.tiles[near] = widest
         return picked

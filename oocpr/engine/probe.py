@@ -20,7 +20,7 @@ from oocpr.engine.passed_frames import NothingKept
 from oocpr.engine.picked import places_of
 from oocpr.engine.sample import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Sample
 from oocpr.engine.side_by_side import Alone, SideBySide
-from oocpr.engine.times import JOINED_ROW_EDGES, Kind, Times, rate_of
+from oocpr.engine.times import Kind, Times, rate_of
 from oocpr.engine.weighing import unit_of
 from oocpr.engine.weighted_tiles import tiles_of
 from oocpr.jit import watched
@@ -165,7 +165,7 @@ def _measured(
     store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
     sample: Sample | None = None
     nothing = [0.0] * len(places)
-    kept = passing = Rounds(nothing, nothing, [[]] * len(places))
+    kept = passing = Rounds(nothing, nothing, [[]] * len(places), [[]] * len(places))
     paces = [Pace()] * len(places)
     if any(picked.tiles for picked in chosen.staying):
         measuring.begin(STAYING)
@@ -180,9 +180,8 @@ def _measured(
         if plan.devices:
             paces = sample.paces()
     assert sample is not None, "a tile stays or passes"
-    row_edges = JOINED_ROW_EDGES if isinstance(store, JoinedStore) else 0
     shares = [
-        Times.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, row_edges)
+        Times.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, job.readers)
         for k, (place, pace) in enumerate(zip(places, paces, strict=True))
     ]
     # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of

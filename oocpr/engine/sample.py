@@ -18,7 +18,7 @@ from oocpr.engine.backends.base import Streams
 from oocpr.engine.passed import Pace, pace_of
 from oocpr.engine.picked import edges_of
 from oocpr.engine.reads import READS
-from oocpr.engine.trace import Trace
+from oocpr.engine.trace import READ, Trace
 from oocpr.engine.weighing import per_link
 
 if TYPE_CHECKING:
@@ -53,11 +53,14 @@ class Rounds:
         Seconds an edge, of each backend: in a first pass, and in later ones.
     came
         Seconds from the beginning of the first pass until each tile was there, of each backend.
+    took
+        Seconds in which a thread read each, and joined it where it is made of several; of devices.
     """
 
     first: list[float]
     later: list[float]
     came: list[list[float]]
+    took: list[list[float]]
 
 
 class Sample:
@@ -126,7 +129,12 @@ class Sample:
         """Pass over the tiles, again and again."""
         first, *later = self._measured(LEAST_ROUNDS, SECONDS)
         typical = [median(took) for took in zip(*later, strict=True)]
-        return Rounds(self._an_edge(first), self._an_edge(typical), [share.came for share in self._shares])
+        return Rounds(
+            self._an_edge(first),
+            self._an_edge(typical),
+            [share.came for share in self._shares],
+            [share.took() for share in self._shares],
+        )
 
     def paces(self) -> list[Pace]:
         """How fast tiles pass through each device, by the rounds that were measured last."""
@@ -266,9 +274,11 @@ class _Share:
         """Open the stream of the tiles."""
         chosen, none = frozenset(self._picked.tiles), frozenset[int]()
         job = self._job
-        if job.plan.devices and not self._picked.on_device:
+        if job.plan.devices:
             self._trace = Trace()
-            job = replace(job, trace=self._trace, plan=_apart(job.plan))
+            job = replace(job, trace=self._trace)
+            if not self._picked.on_device:
+                job = replace(job, plan=_apart(job.plan))
         self._stream = tasks.open_stream(
             job,
             self._index,
@@ -292,6 +302,14 @@ class _Share:
             tile: (edges_of(facts, tile), float(rows[tile + 1] - rows[tile])) for tile in self._picked.tiles
         }
         return pace_of(self._trace.spans, tiles)
+
+    def took(self) -> list[float]:
+        """Seconds in which each tile was read first; none where that was not noted."""
+        spans = [span for span in self._trace.spans if span.track.startswith(READ)]
+        first: dict[str, float] = {}
+        for span in spans:
+            first.setdefault(span.name, span.end - span.begin)
+        return [first[name] for tile in self._picked.tiles if (name := f"tile {tile}") in first]
 
     @property
     def settled(self) -> bool:

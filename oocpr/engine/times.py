@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
-from oocpr.engine.passed import Coming, coming_of
+import numpy as np
+
+from oocpr.engine.coming import Reading, coming_of
 from oocpr.engine.picked import edges_of
+from oocpr.plan.tiers import ring_slots
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
     from oocpr.engine.passed import Pace
     from oocpr.engine.picked import Picked, Place
     from oocpr.engine.sample import Rounds
-
-JOINED_ROW_EDGES = 4
-"""Edges that take as long to be joined to larger tiles as a row does, whose length goes through the host: on
-R-MAT by out-degree, half of whose rows are in one tile, first passes fit 2 to 8."""
 
 
 class Kind(NamedTuple):
@@ -26,11 +28,12 @@ class Kind(NamedTuple):
     first: float
     later: float
     came: list[float]
+    took: list[float]
 
     @classmethod
     def of(cls, rounds: Rounds, backend: int) -> Kind:
         """What one of the backends took."""
-        return cls(rounds.first[backend], rounds.later[backend], rounds.came[backend])
+        return cls(rounds.first[backend], rounds.later[backend], rounds.came[backend], rounds.took[backend])
 
 
 @dataclass(frozen=True)
@@ -56,25 +59,38 @@ class Times:
     came_bytes: float = 0.0
 
     @classmethod
-    def of(cls, place: Place, kept: Kind, passing: Kind, pace: Pace, row_edges: float) -> Times:
+    def of(cls, place: Place, kept: Kind, passing: Kind, pace: Pace, readers: int) -> Times:
         """Put together what an edge takes in a first pass and in later ones, and the pace of what passes.
 
-        A row takes as long as `row_edges` edges until its tile is where kernels take it.
+        Parameters
+        ----------
+        place
+            All that the backend computes.
+        kept, passing, pace
+            What was measured of tiles of both kinds, and of those that pass the pace.
+        readers
+            Threads that read tiles as they are stored.
         """
         moved = place.passing_edges
         stayed = place.edges - moved
         swept, later = stayed * kept.later, moved * passing.later
         if place.device is None:
             return cls(swept, later, 0.0, stayed * kept.first + moved * passing.first)
+        at_once = place.device.joined_at_once
+        reading = Reading(max(readers, at_once), ring_slots(at_once))
 
-        def coming(picked: Picked, came: list[float]) -> Coming:
-            edges, rows = map(edges_of, repeat(place.facts), picked.tiles), map(place.rows_of, picked.tiles)
-            return coming_of(came, [e + row_edges * r for e, r in zip(edges, rows, strict=True)])
+        def sizes(tiles: Iterable[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            chosen = list(tiles)
+            edges = np.array([edges_of(place.facts, tile) for tile in chosen], np.float64)
+            return edges, np.array([place.rows_of(tile) for tile in chosen], np.float64)
 
-        # The sample has more rows an edge than all that passes.
+        def until_there(kind: Kind, picked: Picked, all_tiles: list[int]) -> float:
+            coming = coming_of(kind.came, kind.took, *sizes(picked.tiles), reading)
+            return coming.seconds(*sizes(all_tiles), reading)
+
         later = pace.kernels(moved, place.passing_rows) if moved else 0.0
-        there = coming(place.of_passing(), passing.came).seconds(moved + row_edges * place.passing_rows)
-        stays = coming(place.of_staying(), kept.came).seconds(stayed + row_edges * place.staying_rows)
+        there = until_there(passing, place.of_passing(), place.passing_tiles)
+        stays = until_there(kept, place.of_staying(), place.staying_tiles)
         # Tiles have about as many bytes an edge.
         nbytes = place.facts.column_bytes * moved / max(1, place.facts.edges)
         sent = nbytes * pace.byte
