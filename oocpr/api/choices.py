@@ -55,6 +55,7 @@ def plan_run(
     memory: str | int | None,
     stripes: int | None,
     personalized: bool,
+    started: bool = False,
     device: str,
     alone: bool = True,
     free: Sequence[int] = (),
@@ -69,6 +70,8 @@ def plan_run(
     ----------
     auto
         Whether the method may be changed to ``"components"``.
+    personalized, started
+        Whether the teleport vector is not uniform, and whether the run begins from another.
     device
         What computes.
     alone
@@ -122,6 +125,7 @@ def plan_run(
             devices=() if free else devices,
             promised=device_memory is not None,
             personalized=personalized,
+            started=started,
         )
         return settings, _with_io(plan, io, graph.store, alone), store
     if on_device and alone and (stripes or 1) == 1:
@@ -136,6 +140,7 @@ def plan_run(
             device_memory=device_memory,
             device=device,
             personalized=personalized,
+            started=started,
         )
         return settings, _with_io(plan, io, graph.store, alone), store
     plan = make_plan(

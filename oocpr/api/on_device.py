@@ -25,6 +25,7 @@ def plan_on_one_device(
     device_memory: str | int | None,
     device: str,
     personalized: bool,
+    started: bool = False,
 ) -> Planned:
     """Plan a run on a device; returns the graph in the tiles that it takes, too.
 
@@ -42,8 +43,8 @@ def plan_on_one_device(
         The same of the device; None for what it has free.
     device
         Its name.
-    personalized
-        Whether the teleport vector is not uniform.
+    personalized, started
+        Whether the teleport vector is not uniform, and whether the run begins from another.
     """
     from oocpr.engine.backends.cuda_device import free_memory
     from oocpr.engine.backends.team import usable_cores
@@ -70,6 +71,7 @@ def plan_on_one_device(
             device_memory=given,
             promised=device_memory is not None,
             personalized=personalized,
+            started=started,
             rows_in_host=size.rows_in_host,
             joining=tiled.joining,
         )

@@ -77,6 +77,7 @@ def plan_on_several_devices(
     devices: Sequence[str],
     promised: bool,
     personalized: bool,
+    started: bool = False,
 ) -> Planned:
     """Plan a run on several devices, one stripe on each; returns the graph in the tiles that it takes, too.
 
@@ -86,7 +87,7 @@ def plan_on_several_devices(
 
     Parameters
     ----------
-    store, facts, settings, memory, base, personalized
+    store, facts, settings, memory, base, personalized, started
         As for `plan_on_one_device`.
     given
         Bytes that may be used of each device.
@@ -129,6 +130,7 @@ def plan_on_several_devices(
             mixing=settings.mixing,
             promised=promised,
             personalized=personalized,
+            started=started,
         )
         return plan, tiled.store
 

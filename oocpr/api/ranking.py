@@ -268,6 +268,7 @@ def pagerank(
         memory=memory,
         stripes=stripes,
         personalized=teleport is not None,
+        started=begun is not None,
         device=device,
         device_memory=device_memory,
         kernel=kernel,

@@ -39,8 +39,8 @@ class DeviceNeed:
     ----------
     vectors
         Ranks and residual (8 each) and out-degree (4, or the weight that leaves, 8) a row; 4 more where rows
-        propose, 8 more where the teleport vector is not uniform. Nothing where rows are kept in memory of the
-        host.
+        propose, 8 more where the teleport vector is not uniform, and where the run begins from another.
+        Nothing where rows are kept in memory of the host.
     history
         Change and step of each remembered pass, 2 bytes each, a row; the same.
     reads
@@ -48,8 +48,8 @@ class DeviceNeed:
         several, what all of them push and how it comes.
     scratch
         Of the largest tile: sums of rows (8 a row and block of 1024 edges, 12 with proposals of others), what
-        tile-local sweeps send (8 a row), and of a tile that does not stay where its segments lie. And of all
-        rows, a few sums of each 1024.
+        tile-local sweeps send (8 a row), of a tile that does not stay where its segments lie, and of one that
+        does what finding its islands takes. And of all rows, a few sums of each 1024.
     ring
         Slots through which tiles pass that do not stay.
     joining
@@ -87,6 +87,7 @@ def device_need(
     rows_in_host: bool = False,
     joining: int = 0,
     weighted: bool = False,
+    started: bool = False,
 ) -> DeviceNeed:
     """Bytes of a run on a device, its tiles apart.
 
@@ -110,6 +111,8 @@ def device_need(
         Bytes that joining tiles takes.
     weighted
         Whether links have weights.
+    started
+        Whether the run begins from another vector than the teleport vector.
 
     Examples
     --------
@@ -131,8 +134,11 @@ def device_need(
         # On their way between processes they are there twice.
         numbers = nodes * (2 if pairs else 1) + rows + 2 * min(nodes, STAGED_NUMBERS)
     here = 0 if rows_in_host else 1
+    vectors = row_bytes(
+        rows, proposals=proposals, personalized=personalized, weighted=weighted, started=started
+    )
     return DeviceNeed(
-        vectors=here * row_bytes(rows, proposals=proposals, personalized=personalized, weighted=weighted),
+        vectors=here * vectors,
         history=here * history_bytes(rows, mixing),
         reads=numbers * READ_BYTES[reads],
         scratch=scratch,
@@ -141,7 +147,9 @@ def device_need(
     )
 
 
-def row_bytes(nodes: int, *, proposals: bool, personalized: bool, weighted: bool = False) -> int:
+def row_bytes(
+    nodes: int, *, proposals: bool, personalized: bool, weighted: bool = False, started: bool = False
+) -> int:
     """Bytes of what rows have, what mixing remembers apart.
 
     Examples
@@ -150,8 +158,10 @@ def row_bytes(nodes: int, *, proposals: bool, personalized: bool, weighted: bool
     240
     >>> row_bytes(10, proposals=True, personalized=False, weighted=True)
     280
+    >>> row_bytes(10, proposals=True, personalized=True, started=True)
+    400
     """
-    per_row = 16 + divisor_bytes(weighted) + (4 if proposals else 0) + (8 if personalized else 0)
+    per_row = 16 + divisor_bytes(weighted) + (4 if proposals else 0) + 8 * (personalized + started)
     return nodes * per_row
 
 

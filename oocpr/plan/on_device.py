@@ -5,6 +5,7 @@ The plan of a run on several is made of such plans, one for the stripe of each; 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from oocpr.plan.device import (
@@ -21,6 +22,7 @@ from oocpr.plan.device import (
     tile_bytes,
     usual_host_bytes,
 )
+from oocpr.plan.islands import Islands, islands_of
 from oocpr.plan.joining import NOTHING_JOINED, Joining
 from oocpr.plan.memory import Need
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
@@ -50,6 +52,7 @@ def plan_on_device(
     device_memory: int,
     promised: bool = False,
     personalized: bool,
+    started: bool = False,
     rows_in_host: bool = False,
     joining: Joining = NOTHING_JOINED,
     part: Part | None = None,
@@ -70,8 +73,8 @@ def plan_on_device(
         Bytes the run may use on the device.
     promised
         Whether these are the caller's word.
-    personalized
-        Whether the teleport vector is not uniform.
+    personalized, started
+        Whether the teleport vector is not uniform, and whether the run begins from another.
     rows_in_host
         Whether rows are kept in memory of the host, and the device has what they gather, and no more sweeps
         of a tile or slots than it has room for.
@@ -83,7 +86,7 @@ def plan_on_device(
     rows, tiles = part or (facts.nodes, facts.tiles)
     mixed = method == "mixed"
     encoded = min(facts.most_tile_bytes, tile_bytes(facts.column_bytes, facts.edges, facts.tile_edges))
-    each = kept_bytes(encoded, min(facts.tile_edges, facts.edges), facts.most_tile_rows)
+    edges = min(facts.tile_edges, facts.edges)
     small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
     sweeps = 1
     if mixed and stays:
@@ -98,7 +101,7 @@ def plan_on_device(
     def needed(sweeps: int, slots: int) -> DeviceNeed:
         return device_need(
             nodes=facts.nodes,
-            tile_edges=min(facts.tile_edges, facts.edges),
+            tile_edges=edges,
             tile_rows=facts.most_tile_rows,
             slot_bytes=facts.most_tile_bytes,
             slots=slots,
@@ -111,6 +114,7 @@ def plan_on_device(
             rows_in_host=rows_in_host,
             joining=joining.device,
             weighted=facts.weighted,
+            started=started,
         )
 
     while slots > FEWEST_SLOTS and needed(sweeps, slots).total > device_memory:
@@ -125,15 +129,27 @@ def plan_on_device(
             slots -= 1
     proposals = mixed and (sweeps > 1 or pairs)
     need = needed(sweeps, slots)
-    room = max(0, device_memory - need.total) // each
+    islands = Islands()
+    if mixed and sweeps > 1 and not facts.weighted and edges > SMALL_EDGES:
+        islands = islands_of(edges, facts.most_tile_rows, facts.local_share)
+    each = kept_bytes(encoded, edges, facts.most_tile_rows) + islands.kept
+    room = max(0, device_memory - need.total - islands.finding) // each
     on_device = tiles if stays else min(tiles, room)
+    if on_device:
+        need = replace(need, scratch=need.scratch + islands.finding)
     buffers = min(ring_slots(joining.at_once), tiles)
     # What ranks are divided by, in the beginning, and ranks, in the end.
     ends = rows * (8 + divisor_bytes(facts.weighted))
     vectors = ends + rows * (16 if personalized else 0)
     history = 0
     if rows_in_host:
-        vectors += row_bytes(rows, proposals=proposals, personalized=personalized, weighted=facts.weighted)
+        vectors += row_bytes(
+            rows,
+            proposals=proposals,
+            personalized=personalized,
+            weighted=facts.weighted,
+            started=started,
+        )
         history = history_bytes(rows, remembered)
     host = Need(base, vectors, history, reads=0, scratch=joining.host, ring=buffers * facts.most_tile_bytes)
     in_host = min(tiles - on_device, max(0, memory - host.total) // encoded)

@@ -14,11 +14,12 @@ import pytest
 import oocpr
 from oocpr.api.choices import asked_settings, plan_run
 from oocpr.engine import sample
+from oocpr.engine.backends import cuda
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.errors import DamagedError, DoesNotFitError, OocprError
 from oocpr.sources import open_source
 
-from ..engine.digraphs import random_digraph
+from ..engine.digraphs import Digraph, random_digraph
 from ..engine.running import build
 from ..engine.weighted import WeightedGraph
 from .pooled import CudaMachine, PooledMachine
@@ -72,7 +73,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 WEIGHTED = pytest.mark.parametrize("graph", ["weighted", "bare"])
 
 
-def planned(path: str, settings: Settings, device: str, given: int, *, personalized: bool = False) -> Plan:
+def planned(path: str, settings: Settings, device: str, given: int, **how: Any) -> Plan:
     """The plan of a run within so much memory of the device."""
     return plan_run(
         oocpr.open_graph(path),
@@ -80,7 +81,8 @@ def planned(path: str, settings: Settings, device: str, given: int, *, personali
         auto=False,
         memory="1GiB",
         stripes=None,
-        personalized=personalized,
+        personalized="personalization" in how,
+        started="start" in how,
         device=device,
         device_memory=given,
         base=0,
@@ -95,7 +97,7 @@ def least_budgets(path: str, device: str = "cuda", **how: Any) -> list[int]:
     found: dict[Any, int] = {}
     given = 2**14
     while given < 2**25:
-        plan = planned(path, settings, device, given, personalized="personalization" in how)
+        plan = planned(path, settings, device, given, **how)
         if plan.fits:
             tiers = plan.devices[0]
             staying = "all" if tiers.on_device == plan.facts.tiles else min(tiers.on_device, 2)
@@ -106,15 +108,21 @@ def least_budgets(path: str, device: str = "cuda", **how: Any) -> list[int]:
 
 
 @WEIGHTED
-@pytest.mark.parametrize("device", ["cuda", pytest.param("cuda:0,cuda:1", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("predict", [False, True])
+@pytest.mark.parametrize(
+    ("device", "predict"),
+    [
+        ("cuda", True),
+        pytest.param("cuda", False, marks=pytest.mark.slow),
+        pytest.param("cuda:0,cuda:1", True, marks=pytest.mark.slow),
+    ],
+)
 def test_runs_in_one_process_each_keep_their_promise(
     machine: Machine, stores: dict[str, str], graph: str, device: str, predict: bool
 ) -> None:
     settings = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
     least, *others, most = least_budgets(stores[graph], device)
     held = []
-    for budget in (None, least, None, *others[:: len(others) // 3], most, least):
+    for budget in (None, least, None, others[len(others) // 2], most, least):
         held.append(
             oocpr.pagerank(stores[graph], device=device, device_memory=budget, predict=predict, max_passes=3)
         )
@@ -128,6 +136,67 @@ def test_runs_in_one_process_each_keep_their_promise(
         # What joining took has been given back since; one of its two rooms at least was there.
         joining = planned(stores[graph], settings, device, budget or 2**33).devices[0].need.joining
         assert taken >= joining // 2
+
+
+GIVEN = np.random.default_rng(5).random(NODES)
+
+
+@WEIGHTED
+@pytest.mark.parametrize("device", ["cuda", pytest.param("cuda:0,cuda:1", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"start": GIVEN},
+        *(
+            pytest.param(how, marks=pytest.mark.slow)
+            for how in (
+                {},
+                {"personalization": GIVEN},
+                {"method": "residual"},
+                {"reads": "float64"},
+                {"reads": "bits8"},
+            )
+        ),
+    ],
+    ids=lambda how: " ".join(how) or "plain",
+)
+def test_a_run_fits_into_what_its_plan_says(
+    machine: Machine, stores: dict[str, str], graph: str, device: str, how: dict[str, Any]
+) -> None:
+    budgets = least_budgets(stores[graph], device, **how)
+    assert len(budgets) > 5
+    for budget in budgets[::2]:
+        ranks = oocpr.pagerank(
+            stores[graph], device=device, device_memory=budget, predict=True, max_passes=2, **how
+        )
+        assert ranks.run is not None
+        assert ranks.run.peak_device_memory <= budget
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_islands_fit_into_what_their_plan_says(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, joined: bool
+) -> None:
+    # Only large tiles have islands, and neighbours are what is linked inside them.
+    for place in ("oocpr.engine.job", "oocpr.plan.on_device"):
+        monkeypatch.setattr(sys.modules[place], "SMALL_EDGES", 1000)
+    if joined:
+        sizes = sys.modules["oocpr.plan.joining"]
+        monkeypatch.setattr(sizes, "JOINED_EDGES", (36_000, 18_000))
+        monkeypatch.setattr(sizes, "STREAMED_EDGES", (12_000,))
+    rng = np.random.default_rng(4)
+    src = rng.integers(0, 12_000, 60_000)
+    dst = np.clip(src + rng.integers(-60, 60, 60_000), 0, 11_999)
+    build(open_source(Digraph(12_000, src, dst).entries), tmp_path / "g.zarr", 6000)
+    path = str(tmp_path / "g.zarr")
+    found: list[Any] = []
+    find = cuda.find_islands
+    monkeypatch.setattr(cuda, "find_islands", lambda *of: found.append(of[2]) or find(*of))
+    for budget in least_budgets(path)[::2]:
+        ranks = oocpr.pagerank(path, device="cuda", device_memory=budget, predict=True, max_passes=2)
+        assert ranks.run is not None
+        assert ranks.run.peak_device_memory <= budget
+    assert found
 
 
 @pytest.fixture(scope="module")

@@ -295,6 +295,9 @@ class CudaBackend:
     ) -> None:
         if tile.islands is None:
             tile.islands = find_islands(self._device, tile.there, rows.owned, rows.first, state.spec.nodes)
+            if self._limited:
+                # As in `allocate`: what finding took is as large as a tile.
+                self._device.limit(None)
         turns = ISLAND_SWEEPS * (step.sweeps - 1)
         sweep_islands(self._device, tile.islands, self._local.start, state, rows, step, reads, turns)
 
