@@ -95,6 +95,11 @@ class PooledMachine:
         self._folder = folder
         self.pools = [Pool(), Pool()]
 
+    @property
+    def devices(self) -> int:
+        """How many there are."""
+        return len(self.pools)
+
     def open_device(self, name: str) -> PooledDevice:
         """Stands for the function of `cuda_device`."""
         return PooledDevice(self._folder, self.pools[_number(name)])
@@ -123,7 +128,7 @@ class CudaMachine:
 
         self._cupy = cupy
         self._before = 0
-        self._count = min(2, cupy.cuda.runtime.getDeviceCount())
+        self.devices = min(2, cupy.cuda.runtime.getDeviceCount())
         self._before = self.used
 
     def open_device(self, name: str) -> Device:
@@ -146,7 +151,7 @@ class CudaMachine:
         return [pool.get_limit() for pool in self._pools()]
 
     def _pools(self) -> Iterator[Any]:
-        for index in range(self._count):
+        for index in range(self.devices):
             with self._cupy.cuda.Device(index):
                 yield self._cupy.get_default_memory_pool()
 

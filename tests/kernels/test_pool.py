@@ -81,7 +81,7 @@ def test_what_is_split_is_not_given_back() -> None:
 
 
 @pytest.mark.device
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(16))
 def test_the_pool_is_that_of_cupy(seed: int) -> None:
     import cupy
 
@@ -89,10 +89,11 @@ def test_the_pool_is_that_of_cupy(seed: int) -> None:
     theirs, ours = cupy.cuda.MemoryPool(), Pool()
     rng = np.random.default_rng(seed)
     with cupy.cuda.using_allocator(theirs.malloc):
-        theirs.set_limit(size=100 * UNIT)
-        ours.limit = 100 * UNIT
+        # Of two free pieces of one size CuPy takes either; of sizes as many as these no two are alike.
+        theirs.set_limit(size=2**28)
+        ours.limit = 2**28
         both = Made(cupy, theirs), Made(PooledNumpy(ours), ours)
-        for kind, size in zip(rng.integers(0, 4, 300), rng.integers(1, 9000, 300), strict=True):
+        for kind, size in zip(rng.integers(0, 4, 300), rng.integers(1, 2**24, 300), strict=True):
             assert both[0].do(kind, size) == both[1].do(kind, size)
             assert (ours.used, ours.total) == (theirs.used_bytes(), theirs.total_bytes())
         both[0].arrays.clear()

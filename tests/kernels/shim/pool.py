@@ -116,12 +116,18 @@ class Pool:
         """Give back blocks of which no part is used."""
         with self._lock:
             self._free_gone()
-            for stream, pieces in self._free.items():
-                whole = [piece for piece in pieces if piece.before is piece.behind is None]
-                self._free[stream] = [piece for piece in pieces if piece not in whole]
-                self._total -= sum(piece.size for piece in whole)
+            self._free_whole()
+
+    def _free_whole(self) -> None:
+        for stream, pieces in self._free.items():
+            whole = [piece for piece in pieces if piece.before is piece.behind is None]
+            self._free[stream] = [piece for piece in pieces if piece not in whole]
+            self._total -= sum(piece.size for piece in whole)
 
     def _block(self, size: int) -> Piece:
+        if self.limit and self._total + size > self.limit:
+            # CuPy's looks for garbage, too, which nobody should rely on.
+            self._free_whole()
         if self.limit and self._total + size > self.limit:
             raise PoolError(f"{size} bytes beside {self._total} are more than {self.limit}")
         self._total += size
