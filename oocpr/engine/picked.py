@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -136,9 +136,12 @@ class Place:
         passing = frozenset(self.passing_tiles)
         return [tile for tile in self.tiles if tile not in passing]
 
-    def one(self, *, decoded: bool) -> Picked:
-        """One tile."""
-        return self._picked(1, on_device=self.device is not None and self.staying > 0, kept=decoded)
+    def one(self, *, decoded: bool) -> list[Picked]:
+        """One tile of each kind that there is on a device, which are taken differently; else one of any."""
+        if self.device is None:
+            return [self._picked(1, on_device=False, kept=decoded)]
+        kinds = self.of_staying(), self.of_passing()
+        return [replace(picked, tiles=picked.tiles[len(picked.tiles) // 2 :][:1]) for picked in kinds]
 
     def of_staying(self) -> Picked:
         """As many tiles as are measured of those that stay: no more do, and there is memory for these."""

@@ -6,6 +6,7 @@ ones; see :mod:`oocpr.engine.sample`.
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.joined import JoinedStore, closing_joins
+from oocpr.engine.joined import closing_joins
 from oocpr.engine.measuring import STAGE, Measuring
 from oocpr.engine.passed import Pace
 from oocpr.engine.passed_frames import NothingKept
@@ -114,14 +115,15 @@ class _Chosen:
     ----------
     places
         What each backend computes.
-    one, staying, passing
-        Tiles of each: one to load with, and those of each kind.
+    ones, staying, passing
+        Tiles of each: those to load with, one after the other, and those of each kind.
     readers
-        Threads that read.
+        Threads that read, where that is measured by itself; tiles that stay on devices or in memory are
+        timed as they come.
     """
 
     places: list[Place]
-    one: list[Picked]
+    ones: list[list[Picked]]
     staying: list[Picked]
     passing: list[Picked]
     readers: int
@@ -131,20 +133,26 @@ class _Chosen:
         """Choose from what the backends compute."""
         return cls(
             places,
-            [place.one(decoded=job.plan.decoded) for place in places],
+            _ones(job.plan, places),
             [place.of_staying() for place in places],
             [place.of_passing() for place in places],
-            job.readers * len(places),
+            job.readers * len(places) * (not job.plan.devices or job.plan.streamed_bytes > 0),
         )
 
     def reads(self) -> dict[str, int]:
         """How many tiles each step reads in any case."""
         return {
-            LOADING: sum(picked.reads(LOADED_ROUNDS) for picked in self.one),
+            LOADING: sum(picked.reads(LOADED_ROUNDS) for one in self.ones for picked in one),
             READING: self.readers,
             STAYING: sum(picked.reads(LEAST_ROUNDS) for picked in self.staying),
             PASSING: sum(picked.reads(LEAST_ROUNDS) for picked in self.passing),
         }
+
+
+def _ones(plan: Plan, places: list[Place]) -> list[list[Picked]]:
+    """Tiles to load with, one after the other: of each backend at most one."""
+    kinds = zip(*(place.one(decoded=plan.decoded) for place in places), strict=True)
+    return [list(one) for one in kinds if any(picked.tiles for picked in one)]
 
 
 def _measured(
@@ -159,13 +167,16 @@ def _measured(
     plan, places = job.plan, chosen.places
     # What is loaded once a process is no part of a pass.
     with watched(silent) as compilation:
-        Sample(job, store, team, chosen.one, measuring).load()
+        for one in chosen.ones:
+            Sample(job, store, team, one, measuring).load()
     loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
-    measuring.begin(READING)
-    store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
+    store_bytes = math.inf
+    if chosen.readers:
+        measuring.begin(READING)
+        store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
     sample: Sample | None = None
-    nothing = [0.0] * len(places)
-    kept = passing = Rounds(nothing, nothing, [[]] * len(places), [[]] * len(places))
+    kept: Rounds | None = None
+    passing: Rounds | None = None
     paces = [Pace()] * len(places)
     if any(picked.tiles for picked in chosen.staying):
         measuring.begin(STAYING)
@@ -186,18 +197,18 @@ def _measured(
     ]
     # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
     # tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
-    slowest = max(shares, key=lambda share: share.kept + share.passing + plan.rows_in_host * share.sent)
-    sending = slowest if plan.rows_in_host else max(shares, key=lambda share: share.sent)
+    slowest = max(shares, key=lambda share: share.kept + share.passing)
+    sending = max(shares, key=lambda share: share.sent + share.turned)
     moved = sum(place.passing_edges for place in places)
     edges = sum(place.edges for place in places)
-    # What is joined comes no faster than it is joined.
-    if isinstance(store, JoinedStore) and moved:
-        store_bytes = min(store_bytes, sum(share.came_bytes for share in shares))
     return Rates(
         store_bytes=store_bytes,
         kept=rate_of(edges - moved, slowest.kept),
         passing=rate_of(moved, slowest.passing),
         sending=rate_of(moved, sending.sent),
+        turned=rate_of(moved, sending.turned),
+        # One thread launches for all devices, or several have Python in turns.
+        launched=rate_of(edges, sum(share.launched for share in shares)),
         first=rate_of(edges, max(share.first for share in shares)),
         rows=sample.rows / sample.pushing(),
         ends=sample.rows / (sample.opening + sample.finishing()),
@@ -218,8 +229,8 @@ def load_compiled(
         As for `measure_rates`.
     """
     job = _job(store, plan, settings, "cpu", 1)
-    one = [place.one(decoded=plan.decoded) for place in places_of(plan, store.tile_rows)]
-    Sample(job, store, Alone(job), one, Measuring(silent, {})).load()
+    for one in _ones(plan, places_of(plan, store.tile_rows)):
+        Sample(job, store, Alone(job), one, Measuring(silent, {})).load()
 
 
 def measure_whole(

@@ -18,7 +18,7 @@ from oocpr.engine.backends.base import Streams
 from oocpr.engine.passed import Pace, pace_of
 from oocpr.engine.picked import edges_of
 from oocpr.engine.reads import READS
-from oocpr.engine.trace import READ, Trace
+from oocpr.engine.trace import HOST, READ, Trace
 from oocpr.engine.weighing import per_link
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.side_by_side import Alone, SideBySide
     from oocpr.engine.stream import Tiles
-    from oocpr.plan.plan import Plan
 
 SECONDS = 0.25
 """How long reading is measured, and how long later passes are, for tiles of each kind."""
@@ -51,16 +50,20 @@ class Rounds:
     ----------
     first, later
         Seconds an edge, of each backend: in a first pass, and in later ones.
-    came
-        Seconds from the beginning of the first pass until each tile was there, of each backend.
-    took
-        Seconds in which a thread read each, and joined it where it is made of several; of devices.
+    brought
+        Seconds in which a thread read each tile, and joined it where it is made of several; of each device.
+    taken
+        Seconds in which the host took each tile in the first pass: made it what stays, and launched what
+        computes with it.
+    launched
+        The same in later ones, of a tile as a rule.
     """
 
     first: list[float]
     later: list[float]
-    came: list[list[float]]
-    took: list[list[float]]
+    brought: list[dict[int, float]]
+    taken: list[dict[int, float]]
+    launched: list[float]
 
 
 class Sample:
@@ -132,8 +135,9 @@ class Sample:
         return Rounds(
             self._an_edge(first),
             self._an_edge(typical),
-            [share.came for share in self._shares],
-            [share.took() for share in self._shares],
+            [share.brought() for share in self._shares],
+            [share.taken() for share in self._shares],
+            [share.launched() for share in self._shares],
         )
 
     def paces(self) -> list[Pace]:
@@ -230,11 +234,6 @@ class _Share:
         Its tiles.
     specs
         Rows of its states: one for each tile, or one for all.
-
-    Attributes
-    ----------
-    came
-        Seconds from the beginning of the first round until each tile was there.
     """
 
     def __init__(
@@ -254,9 +253,9 @@ class _Share:
         self.edges = sum(edges_of(job.plan.facts, tile) for tile in picked.tiles)
         self.states: list[Any] = []
         self.reads: Any = None
-        self.came: list[float] = []
         self._stream: Tiles | None = None
         self._trace = Trace()
+        self._first_end = 0.0
 
     def allocate(self) -> None:
         """Make the states of all rows."""
@@ -274,11 +273,10 @@ class _Share:
         """Open the stream of the tiles."""
         chosen, none = frozenset(self._picked.tiles), frozenset[int]()
         job = self._job
+        self._first_end = 0.0
         if job.plan.devices:
             self._trace = Trace()
             job = replace(job, trace=self._trace)
-            if not self._picked.on_device:
-                job = replace(job, plan=_apart(job.plan))
         self._stream = tasks.open_stream(
             job,
             self._index,
@@ -303,13 +301,30 @@ class _Share:
         }
         return pace_of(self._trace.spans, tiles)
 
-    def took(self) -> list[float]:
+    def brought(self) -> dict[int, float]:
         """Seconds in which each tile was read first; none where that was not noted."""
-        spans = [span for span in self._trace.spans if span.track.startswith(READ)]
-        first: dict[str, float] = {}
-        for span in spans:
-            first.setdefault(span.name, span.end - span.begin)
-        return [first[name] for tile in self._picked.tiles if (name := f"tile {tile}") in first]
+        return {tile: spans[0][1] for tile, spans in self._spans(READ).items()}
+
+    def taken(self) -> dict[int, float]:
+        """Seconds in which the host took each tile in the first round; the same."""
+        return {
+            tile: sum(took for end, took in spans if end <= self._first_end)
+            for tile, spans in self._spans(HOST).items()
+        }
+
+    def launched(self) -> float:
+        """Seconds in which the host launched a tile in later rounds; the same."""
+        later = [took for spans in self._spans(HOST).values() for end, took in spans if end > self._first_end]
+        return median(later) if later else 0.0
+
+    def _spans(self, kind: str) -> dict[int, list[tuple[float, float]]]:
+        """End and length of what was noted of each tile on tracks of a kind, in its order."""
+        found: dict[int, list[tuple[float, float]]] = {}
+        numbers = {f"tile {tile}": tile for tile in self._picked.tiles}
+        for span in self._trace.spans:
+            if span.track.startswith(kind):
+                found.setdefault(numbers[span.name], []).append((span.end, span.end - span.begin))
+        return found
 
     @property
     def settled(self) -> bool:
@@ -329,11 +344,8 @@ class _Share:
         assert self._stream is not None, "the stream is open"
         swept: dict[int, Any] = {}
         settled = self.settled
-        begun = time.perf_counter()
 
         def sweep(tile: int, prepared: Any) -> None:
-            if len(self.came) < len(self._picked.tiles):
-                self.came.append(time.perf_counter() - begun)
             part = self._part[tile]
             rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
             swept[part] = self.backend.sweep_tile(self.states[part], self.reads, prepared, rows, step, None)
@@ -341,20 +353,10 @@ class _Share:
                 read()
 
         self._stream.run(sweep)
+        self._first_end = self._first_end or time.perf_counter()
 
         def wait() -> None:
             for part, last in swept.items():
                 self.backend.sums(self.states[part], [last], step)
 
         return wait
-
-
-def _apart(plan: Plan) -> Plan:
-    """The same plan, in which copies and kernels take turns where both use the link.
-
-    Otherwise each would be timed with what it waits for the other.
-    """
-    return replace(
-        plan,
-        devices=tuple(replace(tiers, slots=1) if tiers.rows_in_host else tiers for tiers in plan.devices),
-    )

@@ -1,7 +1,8 @@
 """A timeline of a run: which tile was read, sent and computed when, and where.
 
 Written in the Trace Event Format of Chrome's profilers, which Perfetto and chrome://tracing draw: a track for
-each buffer that tiles are read into, one for copies to a device, one for what computes.
+each buffer that tiles are read into, one for copies to a device, one for what computes, and one for the
+thread of the host that takes tiles and launches what computes with them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.device import Device
 
-COMPUTE, COPY, READ = "compute", "copy to the device", "read"
+COMPUTE, COPY, HOST, READ = "compute", "copy to the device", "host", "read"
 
 
 class Span(NamedTuple):
@@ -85,7 +86,7 @@ class Trace:
             self.add(track, name, begin, time.perf_counter(), nbytes)
 
     def busy(self) -> dict[str, float]:
-        """Seconds in which something went on, by kind of track: reading, copying, computing."""
+        """Seconds in which something went on, by kind of track: reading, copying, launching, computing."""
         kinds: dict[str, list[Span]] = defaultdict(list)
         for span in self.spans:
             kinds[span.track.split(",")[0]].append(span)

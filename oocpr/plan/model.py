@@ -60,7 +60,7 @@ class Rates:
     Parameters
     ----------
     store_bytes
-        Encoded bytes read from the store to memory.
+        Encoded bytes read from the store to memory; infinite where devices do that in a first pass only.
     kept
         Edges swept, in a pass after the first, of tiles that stay where they are computed.
     passing
@@ -75,6 +75,10 @@ class Rates:
         Seconds, once a process: see Forecast.
     sending
         Edges of the same tiles that come over the links of devices, each at work without a pause.
+    turned
+        The same of that part of sweeping them which waits for a link in turns with what comes.
+    launched
+        Edges of all tiles whose sweeps the host launches.
     """
 
     store_bytes: float
@@ -85,6 +89,8 @@ class Rates:
     ends: float = math.inf
     loading: float = 0.0
     sending: float = math.inf
+    turned: float = math.inf
+    launched: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,9 @@ def forecast(
     """Seconds of the passes over a graph.
 
     Tiles come to a device while its kernels run, and go on coming between two passes, in which nothing is
-    read: a pass takes as long as the link or the kernels and what is between, whichever takes longer.
+    read: a pass takes as long as the link, or as the kernels, or the host that launches them, and what is
+    between, whichever takes longer. Where kernels reach rows over the link as well, what comes and what they
+    reach take turns, and between two passes nothing comes.
 
     Parameters
     ----------
@@ -146,7 +154,7 @@ def forecast(
     beside
         Whether the others arrive beside the computation, on a device with engines of its own for that.
     rows_in_host
-        Whether its kernels use the link as well, and so wait for it in turns with the tiles.
+        Whether its kernels use the link as well.
 
     Examples
     --------
@@ -160,19 +168,26 @@ def forecast(
     >>> passing = sizes | {"streamed_bytes": 0, "beside": True}
     >>> [forecast(device, **passing, kept_share=share).each for share in (0, 0.75)]
     [1.0, 0.3125]
-    >>> forecast(device, **passing, kept_share=0, rows_in_host=True).each
-    1.35
+    >>> from dataclasses import replace
+    >>> reached = replace(device, turned=1e10)
+    >>> round(forecast(reached, **passing, kept_share=0, rows_in_host=True).each, 6)
+    1.2
+    >>> launched = replace(device, launched=5e8)
+    >>> forecast(launched, **passing, kept_share=0.75).each
+    2.1
     """
-    sent = edges * (1 - kept_share) / rates.sending
-    swept = edges * kept_share / rates.kept + edges * (1 - kept_share) / rates.passing
+    moved = edges * (1 - kept_share)
+    stayed = edges * kept_share / rates.kept
+    swept = stayed + moved / rates.passing
+    sent = moved / rates.sending
     between = rows / rates.rows
-    read = streamed_bytes / rates.store_bytes
+    working = max(swept, streamed_bytes / rates.store_bytes, edges / rates.launched)
     if not beside:
-        each = max(swept, read) + between
+        each = working + between
     elif rows_in_host:
-        each = max(sent + swept, read) + between
+        each = max(sent + moved / rates.turned + stayed, working) + between
     else:
-        each = max(sent, max(swept, read) + between)
+        each = max(sent, working + between)
     return Forecast(
         first=max(edges / rates.first, stored_bytes / rates.store_bytes) + between,
         each=each,

@@ -39,20 +39,22 @@ class PacedDevice(HostDevice):
         See HostDevice.
     byte
         Seconds for a byte that is sent while kernels run.
-    turns
-        Whether kernels and what is sent wait for each other, in the order of their launch.
     """
 
-    def __init__(self, folder: Path, *, byte: float = 0.0, turns: bool = False) -> None:
+    def __init__(self, folder: Path, *, byte: float = 0.0) -> None:
         super().__init__(folder)
         self._byte = byte
         # Until when kernels, and what is sent, keep it busy.
         self._until = [0.0, 0.0]
-        self._sends = 0 if turns else 1
 
     def take(self, seconds: float, lane: int = 0) -> None:
         """Be at work for so long, once what was launched before is done."""
         self._until[lane] = max(time.perf_counter(), self._until[lane]) + seconds
+
+    def take_both(self, seconds: float) -> None:
+        """Have kernels use the link for so long, in turns with what is sent."""
+        begin = max(time.perf_counter(), *self._until)
+        self._until = [begin + seconds] * 2
 
     def synchronize(self) -> None:
         """See Device."""
@@ -65,8 +67,8 @@ class PacedDevice(HostDevice):
     def send_beside(self, array: Any, values: NDArray[np.uint8]) -> PacedMark:  # type: ignore[override]
         """See Device."""
         super().send_beside(array, values)
-        self.take(values.nbytes * self._byte, self._sends)
-        return PacedMark(self._until[self._sends])
+        self.take(values.nbytes * self._byte, 1)
+        return PacedMark(self._until[1])
 
     def wait_for(self, mark: PacedMark) -> None:  # type: ignore[override]
         """See Device."""
@@ -74,12 +76,12 @@ class PacedDevice(HostDevice):
 
     def hold_beside(self, mark: PacedMark) -> None:  # type: ignore[override]
         """See Device."""
-        self._until[self._sends] = max(self._until[self._sends], mark.until)
+        self._until[1] = max(self._until[1], mark.until)
 
     def moment(self, *, beside: bool = False, again: Any = None) -> list[float]:
         """See Device."""
         moment = super().moment(again=again)
-        moment[0] = max(moment[0], self._until[self._sends if beside else 0])
+        moment[0] = max(moment[0], self._until[1 if beside else 0])
         return moment
 
     def passed(self, moment: list[float]) -> bool:
@@ -88,23 +90,41 @@ class PacedDevice(HostDevice):
 
 
 class PacedBackend(CudaBackend):
-    """Takes so many seconds for an edge and a row that it sweeps, and for a row that it pushes."""
+    """Takes so many seconds for an edge and a row that it sweeps, and for a row that it pushes.
+
+    Parameters
+    ----------
+    device
+        Whose time.
+    edge, row, pushed
+        Seconds.
+    far
+        Whether it reaches rows over the link.
+    """
 
     def __init__(
-        self, device: PacedDevice, *, edge: float = 0.0, row: float = 0.0, pushed: float = 0.0
+        self,
+        device: PacedDevice,
+        *,
+        edge: float = 0.0,
+        row: float = 0.0,
+        pushed: float = 0.0,
+        far: bool = False,
     ) -> None:
         super().__init__(device, pairs=True)
         self._paced = device
         self._edge, self._row, self._push = edge, row, pushed
+        self._reach = device.take_both if far else device.take
 
     def sweep_tile(self, state: Any, reads: Any, tile: Any, rows: tuple[int, int], *how: Any) -> Any:
         """See Backend."""
-        self._paced.take(tile.there.edges * self._edge + (rows[1] - rows[0]) * self._row)
+        self._paced.take(tile.there.edges * self._edge)
+        self._reach((rows[1] - rows[0]) * self._row)
         return super().sweep_tile(state, reads, tile, rows, *how)
 
     def publish(self, state: Any, step: Any) -> tuple[Any, Callable[[], Pushed]]:
         """See Backend."""
-        self._paced.take(state.spec.rows * self._push)
+        self._reach(state.spec.rows * self._push)
         stored, told = super().publish(state, step)
         done = self._paced.mark()
 

@@ -160,4 +160,4 @@ def test_a_timeline_has_tracks_for_each_device(devices: list[Device]) -> None:
     for device, tiles in enumerate(passing):
         copies = [span for span in trace.spans if span.track == f"{COPY}, device {device}"]
         assert len(copies) == done.passes * tiles
-    assert set(trace.busy()) == {"compute", "copy to the device", "read"}
+    assert set(trace.busy()) == {"compute", "copy to the device", "host", "read"}

@@ -132,8 +132,8 @@ def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
 
 @pytest.mark.parametrize(
     ("link", "rows_in_host", "expected"),
-    [(0.45, False, 0.45), (0.1, False, 0.1 + 0.1 + 0.1), (0.2, True, 0.2 + 0.1 + 0.1 + 0.1)],
-    ids=["link", "kernels", "both in turns"],
+    [(0.45, False, 0.45), (0.1, False, 0.1 + 0.1 + 0.1), (0.2, True, 0.2 + 0.1 + 0.1)],
+    ids=["link", "kernels", "rows and tiles in turns"],
 )
 @pytest.mark.parametrize("staying", [0, 4])
 def test_tiles_arrive_while_others_are_swept_and_between_passes(
@@ -144,8 +144,9 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
     with Stored(UNEVEN, 300) as store:
         plan = plan_for(store, chosen, 1, staying, pinned=True)
         plan = replace(plan, devices=(replace(plan.devices[0], rows_in_host=rows_in_host),))
-        device = PacedDevice(shim_folder, byte=link / plan.facts.column_bytes, turns=rows_in_host)
+        device = PacedDevice(shim_folder, byte=link / plan.facts.column_bytes)
         paces = {"edge": 0.1 / store.edges, "row": 0.1 / store.nodes, "pushed": 0.1 / store.nodes}
+        paces["far"] = rows_in_host
         rates = measure_rates(store, plan, chosen, backend=PacedBackend(device, **paces))
         timing = plan.timed(rates).forecast
         done = solve(store, plan, chosen, backend=PacedBackend(device, **paces))

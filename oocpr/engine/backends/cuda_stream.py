@@ -16,7 +16,7 @@ import numpy as np
 from oocpr.engine.backends.cuda_arrived import ArrivalRoom, Landed
 from oocpr.engine.backends.cuda_map import TileMap, map_tile
 from oocpr.engine.stream import PassTraffic, TileStream
-from oocpr.engine.trace import COMPUTE, COPY, DeviceTrace
+from oocpr.engine.trace import COMPUTE, COPY, HOST, DeviceTrace
 from oocpr.store.direct import aligned
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class CudaTileStream:
     faults
         uint32, shape (1,), of the device: receives what is wrong with a tile.
     trace
-        Receives when each tile was read, sent and computed; None for nothing.
+        Receives when each tile was read, taken, sent and computed; None for nothing.
     direct
         Whether tiles are read past the system's page cache.
     factor
@@ -97,10 +97,11 @@ class CudaTileStream:
         kept = on_device | in_host
         # What is sent from elsewhere may be read into any memory.
         allocate = device.pinned if len(kept) < len(tiles) else aligned
-        prepare = _Prepare(device, on_device, keep, weighted=factor is not None)
+        prepare = _Prepare(device, on_device, keep, trace, weighted=factor is not None)
         self._host = TileStream(source, tiles, kept, buffers, readers, prepare, allocate, trace, direct)
         self._pinned = prepare.pinned
         self._trace = None if trace is None else DeviceTrace(device, trace)
+        self._told = trace
         passing = len(tiles) - len(on_device)
         most = source.max_bytes if passing else 0
         with device:
@@ -116,29 +117,12 @@ class CudaTileStream:
         """See Tiles; returns before it is done, the first tiles of the next pass under way."""
 
         def use(tile: int, prepared: Any) -> None:
-            if tile in self._on_device:
-                with self._spanned(COMPUTE, tile):
-                    compute(tile, prepared)
-                return
-            self._send_ahead()
-            if not self._under_way:
-                self._send(tile, prepared)
-            arriving = self._under_way.popleft()
-            with self._device:
-                self._device.wait_for(arriving)
-                assert self._room is not None, "a tile that does not stay has room"
-                at = self._used % len(self._slots)
-                landed = self._landed(self._room, tile, prepared[1], at)
-                with self._spanned(COMPUTE, tile):
-                    arrived = self._room.make_ready(landed, self._faults)
-            with self._spanned(COMPUTE, tile):
-                compute(tile, self._pass_by(arrived))
-            with self._device:
-                self._free[at] = self._device.mark()
-            self._used += 1
-            if tile not in self._in_host:
-                arriving.synchronize()
-            self._send_ahead()
+            with _taken(self._told, tile):
+                if tile in self._on_device:
+                    with self._spanned(COMPUTE, tile):
+                        compute(tile, prepared)
+                else:
+                    self._use_passing(tile, prepared, compute)
 
         return self._host.run(use)
 
@@ -159,6 +143,27 @@ class CudaTileStream:
         self._known.clear()
         self._slots.clear()
         self._room = self._faults = None
+
+    def _use_passing(self, tile: int, prepared: Any, compute: Callable[[int, Any], None]) -> None:
+        self._send_ahead()
+        if not self._under_way:
+            self._send(tile, prepared)
+        arriving = self._under_way.popleft()
+        with self._device:
+            self._device.wait_for(arriving)
+            assert self._room is not None, "a tile that does not stay has room"
+            at = self._used % len(self._slots)
+            landed = self._landed(self._room, tile, prepared[1], at)
+            with self._spanned(COMPUTE, tile):
+                arrived = self._room.make_ready(landed, self._faults)
+        with self._spanned(COMPUTE, tile):
+            compute(tile, self._pass_by(arrived))
+        with self._device:
+            self._free[at] = self._device.mark()
+        self._used += 1
+        if tile not in self._in_host:
+            arriving.synchronize()
+        self._send_ahead()
 
     def _landed(self, room: ArrivalRoom, tile: int, found: TileMap, at: int) -> Landed:
         """Parts of a tile in a slot; finding them takes the host as long as a megabyte takes the link."""
@@ -193,6 +198,11 @@ class CudaTileStream:
         return nullcontext() if self._trace is None else self._trace.span(track, f"tile {tile}", nbytes)
 
 
+def _taken(trace: Trace | None, tile: int) -> AbstractContextManager[None]:
+    """The time in which the host takes a tile: makes it what stays, or launches what computes with it."""
+    return nullcontext() if trace is None else trace.span(HOST, f"tile {tile}")
+
+
 class _Prepare:
     """Makes of a tile that was read what stays on the device or in pinned memory, or what is sent once.
 
@@ -201,7 +211,7 @@ class _Prepare:
 
     Parameters
     ----------
-    device, on_device, keep
+    device, on_device, keep, trace
         See CudaTileStream.
     weighted
         Whether weights are behind the columns of each tile.
@@ -217,19 +227,22 @@ class _Prepare:
         device: Device,
         on_device: frozenset[int],
         keep: Callable[[NDArray[np.uint8]], Any],
+        trace: Trace | None,
         *,
         weighted: bool,
     ) -> None:
         self._device, self._on_device, self._keep, self._weighted = device, on_device, keep, weighted
+        self._trace = trace
         self.pinned: dict[int, Pinned] = {}
 
     def __call__(self, tile: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
         """See `prepare` of TileStream."""
-        if tile in self._on_device:
-            return self._keep(encoded)
         if not stays:
             return encoded, map_tile(encoded, weighted=self._weighted)
-        kept = self._device.pinned(encoded.size)
-        kept[:] = encoded
-        self.pinned[tile] = pinned = kept, map_tile(kept, weighted=self._weighted)
-        return pinned
+        with _taken(self._trace, tile):
+            if tile in self._on_device:
+                return self._keep(encoded)
+            kept = self._device.pinned(encoded.size)
+            kept[:] = encoded
+            self.pinned[tile] = pinned = kept, map_tile(kept, weighted=self._weighted)
+            return pinned
