@@ -106,7 +106,9 @@ def blocks_of(count: int) -> int:
     return -(-count // BLOCK)
 
 
-class _Counts(NamedTuple):
+class Counts(NamedTuple):
+    """Sizes of a packed stream: numbers of values, rows of words, and exceptions of both kinds."""
+
     values: int
     rows: int
     wide: int
@@ -114,7 +116,7 @@ class _Counts(NamedTuple):
 
 
 def _sections(
-    streams: Sequence[_Counts], extras: Sequence[tuple[str, int]]
+    streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> Iterator[tuple[int, str, str, int]]:
     """Yield stream number, part, dtype and items of the sections in the order of the bytes.
 
@@ -134,29 +136,32 @@ def _sections(
         yield k, "widths", "u1", -(-counts.values // GROUP)
 
 
-def _join(
+def _lay(
     header: NDArray[np.uint32],
-    streams: Sequence[Stream],
-    extras: dict[str, NDArray[Any]],
+    counts: Sequence[Counts],
+    extras: Sequence[tuple[str, int]],
     space: Callable[[int], NDArray[np.uint8]],
-) -> NDArray[np.uint8]:
-    counts = [_Counts(s.size, s.words.size // GROUP, s.wide.size, s.narrow.size) for s in streams]
-    pieces = [header.view(np.uint8)]
-    for k, part, dtype, _ in _sections(counts, [(name, array.size) for name, array in extras.items()]):
-        array = extras[part] if k < 0 else getattr(streams[k], part)
-        pieces.append(array.astype(dtype, copy=False).reshape(-1).view(np.uint8))
-    size = sum(piece.size for piece in pieces)
-    out = space(size + -size % 4)
-    at = 0
-    for piece in pieces:
-        out[at : at + piece.size] = piece
-        at += piece.size
-    out[at:] = 0
-    return out
+) -> tuple[NDArray[np.uint8], list[Stream], dict[str, NDArray[Any]]]:
+    """Begin a chunk: its bytes, with nothing but the header and the last padding, and its parts in them."""
+    used = sum(items * np.dtype(dtype).itemsize for _, _, dtype, items in _sections(counts, extras))
+    used += header.nbytes
+    out = space(used + -used % 4)
+    out[: header.nbytes] = header.view(np.uint8)
+    out[used:] = 0
+    return (out, *_views(out, header.nbytes, counts, extras))
 
 
-def _part(
-    buf: NDArray[np.uint8], at: int, streams: Sequence[_Counts], extras: Sequence[tuple[str, int]]
+def _counts(stream: Stream) -> Counts:
+    return Counts(stream.size, stream.words.size // GROUP, stream.wide.size, stream.narrow.size)
+
+
+def _copy(stream: Stream, to: Stream) -> None:
+    for values, part in zip(stream[1:], to[1:], strict=True):
+        part[...] = values
+
+
+def _views(
+    buf: NDArray[np.uint8], at: int, streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
     found: list[dict[str, Any]] = [{} for _ in range(len(streams) + 1)]
     for k, part, dtype, items in _sections(streams, extras):
@@ -167,15 +172,20 @@ def _part(
         at += size
     if at + -at % 4 != buf.size:
         raise DamagedError(f"A chunk has {buf.size} bytes where its header says {at + -at % 4}.", REMEDY)
-    parsed = []
-    for counts, parts in zip(streams, found, strict=False):
+    for parts in found[:-1]:
         parts["directory"] = parts["directory"].reshape(-1, 4)
-        stream = Stream(counts.values, **parts)
+    return [Stream(of.values, **parts) for of, parts in zip(streams, found, strict=False)], found[-1]
+
+
+def _part(
+    buf: NDArray[np.uint8], at: int, counts: Sequence[Counts], extras: Sequence[tuple[str, int]]
+) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
+    streams, others = _views(buf, at, counts, extras)
+    for stream in streams:
         fault = check_stream(*stream)
         if fault:
             raise DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.", REMEDY)
-        parsed.append(stream)
-    return parsed, found[-1]
+    return streams, others
 
 
 def kind_of(buf: NDArray[np.uint8]) -> int:
@@ -218,6 +228,50 @@ def _aligned(buf: NDArray[np.uint8], header: int) -> NDArray[np.uint8]:
     return view
 
 
+class LaidTile(NamedTuple):
+    """Bytes of a tile, and its parts in them, which are yet to be filled.
+
+    Attributes
+    ----------
+    coded
+        uint8, shape (bytes,).
+    streams
+        As `lay_tile` was asked for them.
+    ranks
+        uint32, non-empty segments before each block of lengths.
+    """
+
+    coded: NDArray[np.uint8]
+    streams: list[Stream]
+    ranks: NDArray[np.uint32]
+
+
+def lay_tile(
+    counts: Sequence[Counts], nonempty: int, space: Callable[[int], NDArray[np.uint8]], *, runs: bool
+) -> LaidTile:
+    """Lay out a tile whose sizes are known, so that its streams are packed where they belong.
+
+    Parameters
+    ----------
+    counts
+        Of gaps, starts and lengths, or of the columns themselves and lengths.
+    nonempty
+        Number of segments that are not empty.
+    space
+        Gives memory for so many bytes, at an address that is a multiple of four.
+    runs
+        The segments are ascending runs, not rows.
+    """
+    columns, lengths = counts[0], counts[-1]
+    flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if len(counts) == 2 else 0)
+    header = new_header(TILE_HEADER, KIND_TILE | flags)
+    header[2:5] = columns.values, lengths.values, nonempty
+    for k, of in enumerate(counts):
+        header[5 + 3 * k : 8 + 3 * k] = of[1:]
+    coded, streams, others = _lay(header, counts, [("ranks", blocks_of(lengths.values) + 1)], space)
+    return LaidTile(coded, streams, others["ranks"])
+
+
 def write_tile(
     lengths: Stream,
     ranks: NDArray[np.uint32],
@@ -250,13 +304,12 @@ def write_tile(
     ndarray
         The bytes of the chunk, in that memory: uint8, shape (bytes,).
     """
-    flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if starts is None else 0)
     streams = [columns, lengths] if starts is None else [columns, starts, lengths]
-    header = new_header(TILE_HEADER, KIND_TILE | flags)
-    header[2:5] = columns.size, lengths.size, nonempty
-    for k, s in enumerate(streams):
-        header[5 + 3 * k : 8 + 3 * k] = s.words.size // GROUP, s.wide.size, s.narrow.size
-    return _join(header, streams, {"ranks": ranks}, space)
+    laid = lay_tile([_counts(stream) for stream in streams], nonempty, space, runs=runs)
+    for to, stream in zip(laid.streams, streams, strict=True):
+        _copy(stream, to)
+    laid.ranks[:] = ranks
+    return laid.coded
 
 
 def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
@@ -298,7 +351,7 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     if any(header[11 if verbatim else 14 :]):
         raise DamagedError("A tile's header has numbers where zeros belong.", REMEDY)
     sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
-    counts = [_Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
+    counts = [Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
     streams, found = _part(buf, 4 * TILE_HEADER, counts, [("ranks", blocks_of(segments) + 1)])
     if verbatim:
         nothing = buf[:0].view("<u4")
@@ -325,7 +378,9 @@ def write_offsets(base: int, steps: Stream) -> bytes:
     header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
     header[2:6] = steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size
     header[6:8].view("<i8")[0] = base
-    return _join(header, [steps], {}, lambda size: np.empty(size, np.uint8)).tobytes()
+    coded, (laid,), _ = _lay(header, [_counts(steps)], [], lambda size: np.empty(size, np.uint8))
+    _copy(steps, laid)
+    return coded.tobytes()
 
 
 def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
@@ -349,5 +404,5 @@ def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
     buf = _aligned(buf, OFFSETS_HEADER)
     header = buf[: 4 * OFFSETS_HEADER].view("<u4")
     count, rows, wide, narrow = (int(x) for x in header[2:6])
-    (steps,), _ = _part(buf, 4 * OFFSETS_HEADER, [_Counts(count, rows, wide, narrow)], [])
+    (steps,), _ = _part(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], [])
     return int.from_bytes(header[6:8].tobytes(), "little", signed=True), steps
