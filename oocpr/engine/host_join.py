@@ -89,7 +89,11 @@ class _Room:
         self._space = Space()
 
     def decode(
-        self, number: int, encoded: NDArray[np.uint8], columns: NDArray[np.uint32], lengths: NDArray[np.uint32]
+        self,
+        number: int,
+        encoded: NDArray[np.uint8],
+        columns: NDArray[np.uint32],
+        lengths: NDArray[np.uint32],
     ) -> None:
         """Decode a stored tile: its columns to their place, and lengths on top of what is there."""
         tile = parse_tile(encoded)

@@ -1,6 +1,6 @@
-"""Where the parts of a coded chunk lie in its bytes: writing them down and finding them again, checked.
+"""Where the parts of a coded chunk lie in its bytes: finding them again, checked.
 
-The layout itself is specified in :mod:`oocpr.store.format`.
+The layout itself is specified in :mod:`oocpr.store.format`; :mod:`oocpr.store.laying` writes it down.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oocpr.store.checking import FAULTS, check_stream
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -115,7 +115,7 @@ class Counts(NamedTuple):
     narrow: int
 
 
-def _sections(
+def sections(
     streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> Iterator[tuple[int, str, str, int]]:
     """Yield stream number, part, dtype and items of the sections in the order of the bytes.
@@ -136,35 +136,25 @@ def _sections(
         yield k, "widths", "u1", -(-counts.values // GROUP)
 
 
-def _lay(
-    header: NDArray[np.uint32],
-    counts: Sequence[Counts],
-    extras: Sequence[tuple[str, int]],
-    space: Callable[[int], NDArray[np.uint8]],
-) -> tuple[NDArray[np.uint8], list[Stream], dict[str, NDArray[Any]]]:
-    """Begin a chunk: its bytes, with nothing but the header and the last padding, and its parts in them."""
-    used = sum(items * np.dtype(dtype).itemsize for _, _, dtype, items in _sections(counts, extras))
-    used += header.nbytes
-    out = space(used + -used % 4)
-    out[: header.nbytes] = header.view(np.uint8)
-    out[used:] = 0
-    return (out, *_views(out, header.nbytes, counts, extras))
-
-
-def _counts(stream: Stream) -> Counts:
-    return Counts(stream.size, stream.words.size // GROUP, stream.wide.size, stream.narrow.size)
-
-
-def _copy(stream: Stream, to: Stream) -> None:
-    for values, part in zip(stream[1:], to[1:], strict=True):
-        part[...] = values
-
-
-def _views(
+def parts_of(
     buf: NDArray[np.uint8], at: int, streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
+    """Find the parts of a chunk by their sizes, unchecked otherwise.
+
+    Parameters
+    ----------
+    buf, at
+        The bytes of the chunk, and where the header ends.
+    streams, extras
+        Sizes of streams, and names and sizes of what belongs to none.
+
+    Raises
+    ------
+    DamagedError
+        If these are not the sizes of so many bytes.
+    """
     found: list[dict[str, Any]] = [{} for _ in range(len(streams) + 1)]
-    for k, part, dtype, items in _sections(streams, extras):
+    for k, part, dtype, items in sections(streams, extras):
         size = items * np.dtype(dtype).itemsize
         if at + size > buf.size:
             raise DamagedError(f"A chunk of {buf.size} bytes ends inside its {part}.", REMEDY)
@@ -180,7 +170,7 @@ def _views(
 def _part(
     buf: NDArray[np.uint8], at: int, counts: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
-    streams, others = _views(buf, at, counts, extras)
+    streams, others = parts_of(buf, at, counts, extras)
     for stream in streams:
         fault = check_stream(*stream)
         if fault:
@@ -226,90 +216,6 @@ def _aligned(buf: NDArray[np.uint8], header: int) -> NDArray[np.uint8]:
     # One type of array for the compiled kernels, whoever owns the bytes.
     view.flags.writeable = False
     return view
-
-
-class LaidTile(NamedTuple):
-    """Bytes of a tile, and its parts in them, which are yet to be filled.
-
-    Attributes
-    ----------
-    coded
-        uint8, shape (bytes,).
-    streams
-        As `lay_tile` was asked for them.
-    ranks
-        uint32, non-empty segments before each block of lengths.
-    """
-
-    coded: NDArray[np.uint8]
-    streams: list[Stream]
-    ranks: NDArray[np.uint32]
-
-
-def lay_tile(
-    counts: Sequence[Counts], nonempty: int, space: Callable[[int], NDArray[np.uint8]], *, runs: bool
-) -> LaidTile:
-    """Lay out a tile whose sizes are known, so that its streams are packed where they belong.
-
-    Parameters
-    ----------
-    counts
-        Of gaps, starts and lengths, or of the columns themselves and lengths.
-    nonempty
-        Number of segments that are not empty.
-    space
-        Gives memory for so many bytes, at an address that is a multiple of four.
-    runs
-        The segments are ascending runs, not rows.
-    """
-    columns, lengths = counts[0], counts[-1]
-    flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if len(counts) == 2 else 0)
-    header = new_header(TILE_HEADER, KIND_TILE | flags)
-    header[2:5] = columns.values, lengths.values, nonempty
-    for k, of in enumerate(counts):
-        header[5 + 3 * k : 8 + 3 * k] = of[1:]
-    coded, streams, others = _lay(header, counts, [("ranks", blocks_of(lengths.values) + 1)], space)
-    return LaidTile(coded, streams, others["ranks"])
-
-
-def write_tile(
-    lengths: Stream,
-    ranks: NDArray[np.uint32],
-    starts: Stream | None,
-    columns: Stream,
-    nonempty: int,
-    space: Callable[[int], NDArray[np.uint8]],
-    *,
-    runs: bool,
-) -> NDArray[np.uint8]:
-    """Join the parts of a tile.
-
-    Parameters
-    ----------
-    lengths
-        The packed lengths.
-    ranks
-        uint32, non-empty segments before each block of lengths.
-    starts, columns
-        The packed starts and gaps, or None and the packed columns.
-    nonempty
-        Number of segments that are not empty.
-    space
-        Gives memory for so many bytes.
-    runs
-        The segments are ascending runs, not rows.
-
-    Returns
-    -------
-    ndarray
-        The bytes of the chunk, in that memory: uint8, shape (bytes,).
-    """
-    streams = [columns, lengths] if starts is None else [columns, starts, lengths]
-    laid = lay_tile([_counts(stream) for stream in streams], nonempty, space, runs=runs)
-    for to, stream in zip(laid.streams, streams, strict=True):
-        _copy(stream, to)
-    laid.ranks[:] = ranks
-    return laid.coded
 
 
 def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
@@ -359,28 +265,6 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     gaps, starts, lengths = streams
     runs = bool(kind & FLAG_RUNS)
     return PackedTile(edges, segments, nonempty, verbatim, runs, lengths, starts, gaps, **found)
-
-
-def write_offsets(base: int, steps: Stream) -> bytes:
-    """Join the parts of a chunk of offsets.
-
-    Parameters
-    ----------
-    base
-        First offset, a signed 64-bit number.
-    steps
-        The packed differences of neighbours, 0 first.
-
-    Returns
-    -------
-    bytes
-    """
-    header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
-    header[2:6] = steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size
-    header[6:8].view("<i8")[0] = base
-    coded, (laid,), _ = _lay(header, [_counts(steps)], [], lambda size: np.empty(size, np.uint8))
-    _copy(steps, laid)
-    return coded.tobytes()
 
 
 def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:

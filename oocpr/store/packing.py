@@ -15,8 +15,9 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.errors import UsageError
-from oocpr.jit import entry
-from oocpr.store.layout import BLOCK, GROUP, blocks_of, lay_tile
+from oocpr.jit import entry, inner
+from oocpr.store.laying import lay_tile
+from oocpr.store.layout import BLOCK, GROUP, blocks_of
 from oocpr.store.simd import bit_length
 from oocpr.store.space import Space
 from oocpr.store.streams import choose, fixed_bytes, pack, pack_stream, padded
@@ -34,12 +35,17 @@ __all__ = ["TileCoder", "decode_tile", "encode_runs", "encode_tile", "pack_strea
 def _split(columns, lengths, gaps, starts, carries):
     """Split columns into gaps and starts; returns the segment that is not ascending, or -1.
 
-    `lengths` are padded. `starts` receives the zigzag differences, one a non-empty segment, `carries` the last start of each block.
+    `lengths` are padded. `starts` receives the zigzag differences, one a non-empty segment, `carries` the
+    last start of each block.
     """
+    descents = uint64(0)
+    for i in range(uint64(1), uint64(columns.size)):
+        gaps[i] = uint32(columns[i] - columns[i - uint64(1)] - uint32(1))
+        descents += uint64(columns[i] <= columns[i - uint64(1)])
     position = uint64(0)
     k = uint64(0)
     before = uint32(0)
-    bad = -1
+    falls = uint64(0)
     for first in range(uint64(0), uint64(lengths.size), uint64(32)):
         # Many rows in a row may have no links.
         union = uint32(0)
@@ -47,25 +53,40 @@ def _split(columns, lengths, gaps, starts, carries):
             union |= lengths[s]
         if union == uint32(0):
             continue
-        for s in range(first, first + uint64(32)):
+        end = first + uint64(32)
+        while lengths[end - uint64(1)] == uint32(0):
+            end -= uint64(1)
+        # Without a branch: for an empty segment, what is written is that of the next one that is not.
+        for s in range(first, end):
             length = uint64(lengths[s])
-            if length == uint64(0):
-                continue
             start = columns[position]
+            filled = length != uint64(0)
             step = np.int32(uint32(start - before))
             starts[k] = uint32(uint32(step << np.int32(1)) ^ uint32(step >> np.int32(31)))
-            before = start
             carries[k >> uint64(10)] = start
-            k += uint64(1)
             gaps[position] = 0
-            descents = uint32(0)
-            for i in range(position + uint64(1), position + length):
-                gaps[i] = uint32(columns[i] - columns[i - uint64(1)] - uint32(1))
-                descents |= uint32(columns[i] <= columns[i - uint64(1)])
-            if descents and bad < 0:
-                bad = np.int64(s)
+            before = start if filled else before
+            # The first column is compared with itself, one fall that is not counted above.
+            ascends = start > columns[max(position, uint64(1)) - uint64(1)]
+            falls += uint64(filled & (not ascends))
+            k += uint64(filled)
             position += length
-    return bad
+    if columns.size and descents + uint64(1) != falls:
+        return _first_bad(columns, lengths)
+    return -1
+
+
+@inner()
+def _first_bad(columns, lengths):
+    """First segment that is not ascending."""
+    position = uint64(0)
+    for s in range(uint64(lengths.size)):
+        end = position + uint64(lengths[s])
+        for i in range(position + uint64(1), end):
+            if columns[i] <= columns[i - uint64(1)]:
+                return np.int64(s)
+        position = end
+    return np.int64(-1)
 
 
 @entry()
@@ -78,26 +99,31 @@ def _bits(values):
 
 
 @entry()
-def _sum(lengths):
+def _count(lengths):
+    """Sum of the lengths, and the number that are not 0."""
     total = uint64(0)
+    nonempty = uint64(0)
     for s in range(uint64(lengths.size)):
         total += uint64(lengths[s])
-    return total
+        nonempty += uint64(lengths[s] != uint32(0))
+    return total, nonempty
 
 
 @entry()
 def _carry_lengths(lengths, directory, ranks):
     """Note before each block of lengths the sum of the lengths and the number that are not 0."""
-    total = uint64(0)
-    rank = uint64(0)
-    for s in range(uint64(lengths.size)):
-        if s & uint64(1023) == uint64(0):
-            directory[s >> uint64(10), 3] = total
-            ranks[s >> uint64(10)] = rank
-        total += uint64(lengths[s])
-        rank += uint64(lengths[s] != 0)
-    directory[uint64(directory.shape[0] - 1), 3] = total
-    ranks[uint64(ranks.size - 1)] = rank
+    total = uint32(0)
+    rank = uint32(0)
+    blocks = uint64(ranks.size - 1)
+    for b in range(blocks):
+        directory[b, 3] = total
+        ranks[b] = rank
+        first = uint64(1024) * b
+        for s in range(first, min(first + uint64(1024), uint64(lengths.size))):
+            total += lengths[s]
+            rank += uint32(lengths[s] != uint32(0))
+    directory[blocks, 3] = total
+    ranks[blocks] = rank
 
 
 @entry()
@@ -166,7 +192,7 @@ class TileCoder:
         UsageError
             As `encode_tile` does.
         ValueError
-            If `out` is too short; nothing is written then.
+            If `out` is too short, or lies elsewhere; nothing is written then.
         """
         space = self._space
         columns = np.ascontiguousarray(columns, np.uint32)
@@ -174,8 +200,7 @@ class TileCoder:
         length_values = padded(space, "lengths", segments)
         # Of lengths that are there already, nothing is copied.
         length_values[:segments] = lengths
-        _check(edges, lengths, length_values)
-        nonempty = int(np.count_nonzero(length_values))
+        nonempty = _checked(edges, lengths, length_values)
         gap_values, start_values = padded(space, "gaps", edges), padded(space, "starts", nonempty)
         start_carries = space.array("start carries", blocks_of(nonempty), np.uint32)
         bad = _split(columns, length_values, gap_values, start_values, start_carries)
@@ -184,11 +209,17 @@ class TileCoder:
                 f"The columns of segment {bad} are not strictly ascending.",
                 "Sort the columns of each row and merge duplicates.",
             )
-        parts = [_Part.of(space, "gaps", gap_values, edges), _Part.of(space, "starts", start_values, nonempty)]
+        parts = [
+            _Part.of(space, "gaps", gap_values, edges),
+            _Part.of(space, "starts", start_values, nonempty),
+        ]
         verbatim = self._verbatim(columns, sum(part.choice.nbytes for part in parts))
-        parts = [*(parts if verbatim is None else [verbatim]), _Part.of(space, "lengths", length_values, segments)]
+        parts = [
+            *(parts if verbatim is None else [verbatim]),
+            _Part.of(space, "lengths", length_values, segments),
+        ]
         give = partial(space.array, "coded", dtype=np.uint8) if out is None else partial(_front, out)
-        laid = lay_tile([part.choice.counts(part.count) for part in parts], nonempty, give, runs=runs)
+        laid = lay_tile([part.choice.counts(part.size) for part in parts], nonempty, give, runs=runs)
         for part, stream in zip(parts, laid.streams, strict=True):
             pack(part.values, part.choice, stream)
         if verbatim is None:
@@ -218,12 +249,12 @@ class _Part(NamedTuple):
     """Values of a stream, padded; how many of them count; how they will be packed."""
 
     values: NDArray[np.uint32]
-    count: int
+    size: int
     choice: Choice
 
     @classmethod
-    def of(cls, space: Space, name: str, values: NDArray[np.uint32], count: int) -> _Part:
-        return cls(values, count, choose(values, space, name))
+    def of(cls, space: Space, name: str, values: NDArray[np.uint32], size: int) -> _Part:
+        return cls(values, size, choose(values, space, name))
 
 
 def _front(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -232,11 +263,10 @@ def _front(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     return out[:size]
 
 
-def _check(edges: int, lengths: NDArray[np.integer], values: NDArray[np.uint32]) -> None:
-    """Check lengths, which are `values` where they have 32 bits."""
-    if lengths.dtype == np.uint32:
-        total = int(_sum(values))
-    else:
+def _checked(edges: int, lengths: NDArray[np.integer], values: NDArray[np.uint32]) -> int:
+    """Check lengths, which are `values` where they have 32 bits; returns how many are not 0."""
+    total, nonempty = map(int, _count(values))
+    if lengths.dtype != np.uint32:
         if np.min(lengths, initial=0) < 0:
             raise UsageError("A segment length is negative.", "Pass the number of columns of each segment.")
         total = int(np.sum(lengths, dtype=np.int64))
@@ -245,6 +275,7 @@ def _check(edges: int, lengths: NDArray[np.integer], values: NDArray[np.uint32])
             f"Segment lengths add up to {total}, not to the {edges} columns given.",
             "Pass one length for each segment.",
         )
+    return nonempty
 
 
 def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer], *, runs: bool = False) -> bytes:
