@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from oocpr.plan.joining import (
+import numpy as np
+
+from oocpr.plan.join_needs import (
     NOTHING_JOINED,
     Joining,
-    TileSize,
     device_joining,
-    joined_facts,
     joining_on_devices,
     joining_on_host,
-    tile_sizes,
 )
+from oocpr.plan.joining import TileSize, joined_facts, tile_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,7 +104,8 @@ def joined_tiles(
     each = device_joining(facts, larger)
     if not size.there or not each.device:
         tiled = JoinedStore(store, facts.tile_edges, cuts)
-        return Tiled(larger, tiled, joining_on_host(facts, larger, size.at_once, stripes))
+        rows = np.diff(tiled.tile_rows)
+        return Tiled(larger, tiled, joining_on_host(facts, larger, rows, size.at_once, stripes))
     parts = {first: _joins(store, facts, device, each.slab, size.at_once) for first, device in devices}
     tiled = JoinedStore(store, facts.tile_edges, cuts, StripedJoins(parts))
     return Tiled(larger, tiled, joining_on_devices(facts, larger, size.at_once, stripes))

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from oocpr.errors import DamagedError
+from oocpr.engine.host_join import HostJoins
 from oocpr.plan.joining import most_bytes
 from oocpr.store.direct import aligned
-from oocpr.store.format import REMEDY
-from oocpr.store.packing import encode_tile
 from oocpr.store.segments import encode_segments, join_segments
 from oocpr.store.segments import most_bytes as most_weight_bytes
-from oocpr.store.unpacking import decode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
@@ -89,8 +86,9 @@ class JoinedStore:
         self._store = store
         self.cuts = cuts
         self.nodes = store.nodes
+        joins = joins or HostJoins(store.encoded, store.edges, tile_edges)
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
-        self.encoded = JoinedTiles(store, tile_edges, cuts, joins or HostJoins(store.encoded))
+        self.encoded = JoinedTiles(store, tile_edges, cuts, joins)
         self.weights = (
             None if store.weights is None else JoinedWeights(store.weights, store.edges, tile_edges, cuts)
         )
@@ -198,36 +196,6 @@ def _most_edges(edges: int, tile_edges: int, cuts: tuple[int, ...]) -> int:
     return min(edges, tile_edges * max(last - first for first, last in pairwise(cuts)))
 
 
-class HostJoins:
-    """Joins tiles on the processor.
-
-    Parameters
-    ----------
-    tiles
-        Encoded tiles as stored.
-    """
-
-    def __init__(self, tiles: TileBytes) -> None:
-        self._tiles = tiles
-
-    def join(
-        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
-    ) -> int:
-        """See Joins."""
-        buffer = aligned(self._tiles.max_bytes)
-        columns, lengths = [], []
-        for tile in stored:
-            found, of_rows = decode_tile(buffer[: self._tiles.read_into(tile, buffer, direct=direct)])
-            columns.append(found)
-            lengths.append(of_rows)
-        coded = encode_tile(np.concatenate(columns), join_lengths(stored, rows, lengths))
-        out[: len(coded)] = np.frombuffer(coded, np.uint8)
-        return len(coded)
-
-    def close(self) -> None:
-        """See Joins; nothing is kept."""
-
-
 class StripedJoins:
     """Joins tiles where those of their stripe are joined.
 
@@ -252,32 +220,3 @@ class StripedJoins:
         """See Joins."""
         for part in self._parts:
             part.close()
-
-
-def join_lengths(
-    stored: range, rows: NDArray[np.int64], parts: Iterable[NDArray[np.uint32]]
-) -> NDArray[np.uint32]:
-    """Lengths of the segments of a joined tile.
-
-    Parameters
-    ----------
-    stored, rows
-        As for :meth:`Joins.join`.
-    parts
-        Lengths of the segments of each stored tile, in their order.
-
-    Raises
-    ------
-    DamagedError
-        When a tile has another number of segments than its rows.
-    """
-    begin = int(rows[0])
-    lengths = np.zeros(int(rows[-1]) - begin + 1, np.uint32)
-    for tile, part, (first, end) in zip(stored, parts, pairwise(rows.tolist()), strict=True):
-        if len(part) != end - first + 1:
-            raise DamagedError(
-                f"tile {tile} has {len(part)} segments where {end - first + 1} belong.", REMEDY
-            )
-        # The last number is of the row after those that the tile owns, which the next tile goes on with.
-        lengths[first - begin : end - begin + 1] += part
-    return lengths

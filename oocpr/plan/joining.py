@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,9 +32,6 @@ host has a part in each of a device, and each processor makes one of its own."""
 
 STREAMED_MAKERS: tuple[Maker, ...] = ((8, False), (2, True), (4, False), (1, True), (2, False))
 """The same of smaller ones that stream."""
-
-JOINING_BUFFERS = 8
-"""Stored tiles that are read at a time while a device joins them."""
 
 STREAMED_EDGES = (2**25, 2**23, 2**21)
 """The same where tiles stream through a device: the link wants several megabytes at once."""
@@ -203,161 +200,4 @@ def unweighted(facts: GraphFacts) -> GraphFacts:
         weighted=False,
         weight_bytes=0,
         most_weight_bytes=0,
-    )
-
-
-class Joining(NamedTuple):
-    """Bytes that making joined tiles takes beside what a run counts.
-
-    Attributes
-    ----------
-    host, device
-        Most bytes of the host, and of each device.
-    usual_host
-        Those of the host that it takes as a rule: tiles are as large as they are, and few have as many rows
-        as the largest.
-    at_once
-        Tiles that are made at a time for each device.
-    """
-
-    host: int = 0
-    device: int = 0
-    usual_host: int = 0
-    at_once: int = 0
-
-    def share(self, devices: int) -> Joining:
-        """What one of so many devices has of it.
-
-        Examples
-        --------
-        >>> Joining(host=600, device=100, usual_host=400, at_once=2).share(2)
-        Joining(host=300, device=100, usual_host=200, at_once=2)
-        """
-        return self._replace(host=self.host // devices, usual_host=self.usual_host // devices)
-
-
-NOTHING_JOINED = Joining()
-"""For tiles as they are stored."""
-
-
-def joining_on_host(facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int) -> Joining:
-    """See Joining; by the processor, in the threads that read.
-
-    At most columns of the stored tiles and of the joined one, lengths of its rows, and what encoding them
-    takes; on R-MAT 20 bytes an edge were measured. As a rule columns twice, what is packed and what packing
-    takes are 12 bytes an edge there, lengths 12 a row. Weights are joined after that, in less; see
-    `weight_joining_bytes`.
-
-    Parameters
-    ----------
-    facts, joined
-        Of the graph as stored, and as `joined_facts` made them.
-    at_once
-        Joined tiles that are made at a time for each device.
-    devices
-        How many there are.
-    """
-    if joined.tiles == facts.tiles:
-        return NOTHING_JOINED
-    return Joining(
-        host=devices * at_once * 24 * (joined.tile_edges + joined.most_tile_rows),
-        usual_host=12 * (devices * at_once * joined.tile_edges + joined.most_tile_rows),
-        at_once=at_once,
-    )
-
-
-def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int) -> Joining:
-    """See Joining; by CUDA devices.
-
-    Of the host, what is packed and half as much to grow, and lengths of rows on their way, 28 bytes a row on
-    R-MAT. Weights are joined by the processor.
-
-    Parameters
-    ----------
-    facts, joined
-        Of the graph as stored, and as `joined_facts` made them.
-    at_once
-        Joined tiles that each makes at a time.
-    devices
-        How many there are.
-    """
-    each = device_joining(facts, joined)
-    if not each.device:
-        return NOTHING_JOINED
-    columns = unweighted(facts)
-    packed = columns.column_bytes * joined.tile_edges // facts.edges
-    usual = (JOINING_BUFFERS + 1) * columns.most_tile_bytes + packed * 3 // 2
-    weights = devices * at_once * weight_joining_bytes(facts, joined)
-    return Joining(
-        host=devices * at_once * each.host + weights,
-        device=at_once * each.device,
-        usual_host=devices * at_once * usual + 28 * joined.most_tile_rows + weights,
-        at_once=at_once,
-    )
-
-
-def weight_joining_bytes(facts: GraphFacts, joined: GraphFacts) -> int:
-    """Bytes that a thread takes to join weights: those of a tile decoded, and those of a stored one as read.
-
-    Parameters
-    ----------
-    facts, joined
-        Of the graph as stored, and as `joined_facts` made them.
-    """
-    return 8 * joined.tile_edges + facts.most_weight_bytes if facts.weighted else 0
-
-
-@dataclass(frozen=True)
-class DeviceJoining:
-    """Most bytes that joining tiles on a device takes beside what a run counts, for each made at a time.
-
-    Parameters
-    ----------
-    slab
-        Of the device: the columns as decoded and, with their gaps, as they are packed; first columns and
-        lengths of rows; and what is packed.
-    arriving
-        Of the device: a stored tile as it arrives, and where its segments lie.
-    host
-        Of the host: buffers for stored tiles and for what is packed, lengths of rows.
-    """
-
-    slab: int
-    arriving: int
-    host: int
-
-    @property
-    def device(self) -> int:
-        """All of the device."""
-        return self.slab + self.arriving
-
-
-def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
-    """See DeviceJoining.
-
-    Parameters
-    ----------
-    facts, joined
-        Of the graph as stored, and as `joined_facts` made them.
-
-    Examples
-    --------
-    >>> from oocpr.plan.plan import GraphFacts
-    >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
-    >>> device_joining(facts, facts).device
-    0
-    """
-    if joined.tiles == facts.tiles:
-        return DeviceJoining(0, 0, 0)
-    # Weights are joined elsewhere.
-    facts, joined = unweighted(facts), unweighted(joined)
-    edges, rows = joined.tile_edges, joined.most_tile_rows + 1
-    filled = min(edges, rows)
-    values = 4 * (3 * edges + 2 * filled + rows)
-    packed = joined.most_tile_bytes
-    return DeviceJoining(
-        # A width for 32 values, sizes and places of 1024.
-        slab=values + values // 64 + packed + 2**18,
-        arriving=facts.most_tile_bytes + facts.tile_edges // 4 + 5 * min(facts.tile_edges, rows) + 2**19,
-        host=(JOINING_BUFFERS + 1) * facts.most_tile_bytes + packed * 3 // 2 + 32 * rows,
     )

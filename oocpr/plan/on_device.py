@@ -23,7 +23,7 @@ from oocpr.plan.device import (
     usual_host_bytes,
 )
 from oocpr.plan.islands import Islands, islands_of
-from oocpr.plan.joining import NOTHING_JOINED, Joining
+from oocpr.plan.join_needs import NOTHING_JOINED, Joining
 from oocpr.plan.memory import Need
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
 from oocpr.plan.plan import GraphFacts, Plan

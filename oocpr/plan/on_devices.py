@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.plan.joining import NOTHING_JOINED, Joining
+from oocpr.plan.join_needs import NOTHING_JOINED, Joining
 from oocpr.plan.memory import Need
 from oocpr.plan.on_device import Part, plan_on_device
 

@@ -1,6 +1,6 @@
-"""Where the parts of a coded chunk lie in its bytes: writing them down and finding them again, checked.
+"""Where the parts of a coded chunk lie in its bytes: finding them again, checked.
 
-The layout itself is specified in :mod:`oocpr.store.format`.
+The layout itself is specified in :mod:`oocpr.store.format`; :mod:`oocpr.store.laying` writes it down.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from oocpr.store.checking import FAULTS, check_stream
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -106,15 +106,17 @@ def blocks_of(count: int) -> int:
     return -(-count // BLOCK)
 
 
-class _Counts(NamedTuple):
+class Counts(NamedTuple):
+    """Sizes of a packed stream: numbers of values, rows of words, and exceptions of both kinds."""
+
     values: int
     rows: int
     wide: int
     narrow: int
 
 
-def _sections(
-    streams: Sequence[_Counts], extras: Sequence[tuple[str, int]]
+def sections(
+    streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> Iterator[tuple[int, str, str, int]]:
     """Yield stream number, part, dtype and items of the sections in the order of the bytes.
 
@@ -134,32 +136,25 @@ def _sections(
         yield k, "widths", "u1", -(-counts.values // GROUP)
 
 
-def _join(
-    header: NDArray[np.uint32],
-    streams: Sequence[Stream],
-    extras: dict[str, NDArray[Any]],
-    space: Callable[[int], NDArray[np.uint8]],
-) -> NDArray[np.uint8]:
-    counts = [_Counts(s.size, s.words.size // GROUP, s.wide.size, s.narrow.size) for s in streams]
-    pieces = [header.view(np.uint8)]
-    for k, part, dtype, _ in _sections(counts, [(name, array.size) for name, array in extras.items()]):
-        array = extras[part] if k < 0 else getattr(streams[k], part)
-        pieces.append(array.astype(dtype, copy=False).reshape(-1).view(np.uint8))
-    size = sum(piece.size for piece in pieces)
-    out = space(size + -size % 4)
-    at = 0
-    for piece in pieces:
-        out[at : at + piece.size] = piece
-        at += piece.size
-    out[at:] = 0
-    return out
-
-
-def _part(
-    buf: NDArray[np.uint8], at: int, streams: Sequence[_Counts], extras: Sequence[tuple[str, int]]
+def parts_of(
+    buf: NDArray[np.uint8], at: int, streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
+    """Find the parts of a chunk by their sizes, unchecked otherwise.
+
+    Parameters
+    ----------
+    buf, at
+        The bytes of the chunk, and where the header ends.
+    streams, extras
+        Sizes of streams, and names and sizes of what belongs to none.
+
+    Raises
+    ------
+    DamagedError
+        If these are not the sizes of so many bytes.
+    """
     found: list[dict[str, Any]] = [{} for _ in range(len(streams) + 1)]
-    for k, part, dtype, items in _sections(streams, extras):
+    for k, part, dtype, items in sections(streams, extras):
         size = items * np.dtype(dtype).itemsize
         if at + size > buf.size:
             raise DamagedError(f"A chunk of {buf.size} bytes ends inside its {part}.", REMEDY)
@@ -167,15 +162,20 @@ def _part(
         at += size
     if at + -at % 4 != buf.size:
         raise DamagedError(f"A chunk has {buf.size} bytes where its header says {at + -at % 4}.", REMEDY)
-    parsed = []
-    for counts, parts in zip(streams, found, strict=False):
+    for parts in found[:-1]:
         parts["directory"] = parts["directory"].reshape(-1, 4)
-        stream = Stream(counts.values, **parts)
+    return [Stream(of.values, **parts) for of, parts in zip(streams, found, strict=False)], found[-1]
+
+
+def _part(
+    buf: NDArray[np.uint8], at: int, counts: Sequence[Counts], extras: Sequence[tuple[str, int]]
+) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
+    streams, others = parts_of(buf, at, counts, extras)
+    for stream in streams:
         fault = check_stream(*stream)
         if fault:
             raise DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.", REMEDY)
-        parsed.append(stream)
-    return parsed, found[-1]
+    return streams, others
 
 
 def kind_of(buf: NDArray[np.uint8]) -> int:
@@ -218,47 +218,6 @@ def _aligned(buf: NDArray[np.uint8], header: int) -> NDArray[np.uint8]:
     return view
 
 
-def write_tile(
-    lengths: Stream,
-    ranks: NDArray[np.uint32],
-    starts: Stream | None,
-    columns: Stream,
-    nonempty: int,
-    space: Callable[[int], NDArray[np.uint8]],
-    *,
-    runs: bool,
-) -> NDArray[np.uint8]:
-    """Join the parts of a tile.
-
-    Parameters
-    ----------
-    lengths
-        The packed lengths.
-    ranks
-        uint32, non-empty segments before each block of lengths.
-    starts, columns
-        The packed starts and gaps, or None and the packed columns.
-    nonempty
-        Number of segments that are not empty.
-    space
-        Gives memory for so many bytes.
-    runs
-        The segments are ascending runs, not rows.
-
-    Returns
-    -------
-    ndarray
-        The bytes of the chunk, in that memory: uint8, shape (bytes,).
-    """
-    flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if starts is None else 0)
-    streams = [columns, lengths] if starts is None else [columns, starts, lengths]
-    header = new_header(TILE_HEADER, KIND_TILE | flags)
-    header[2:5] = columns.size, lengths.size, nonempty
-    for k, s in enumerate(streams):
-        header[5 + 3 * k : 8 + 3 * k] = s.words.size // GROUP, s.wide.size, s.narrow.size
-    return _join(header, streams, {"ranks": ranks}, space)
-
-
 def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     """Find the parts of a tile in its bytes and check that decoding them cannot leave them.
 
@@ -298,7 +257,7 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     if any(header[11 if verbatim else 14 :]):
         raise DamagedError("A tile's header has numbers where zeros belong.", REMEDY)
     sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
-    counts = [_Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
+    counts = [Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
     streams, found = _part(buf, 4 * TILE_HEADER, counts, [("ranks", blocks_of(segments) + 1)])
     if verbatim:
         nothing = buf[:0].view("<u4")
@@ -306,26 +265,6 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     gaps, starts, lengths = streams
     runs = bool(kind & FLAG_RUNS)
     return PackedTile(edges, segments, nonempty, verbatim, runs, lengths, starts, gaps, **found)
-
-
-def write_offsets(base: int, steps: Stream) -> bytes:
-    """Join the parts of a chunk of offsets.
-
-    Parameters
-    ----------
-    base
-        First offset, a signed 64-bit number.
-    steps
-        The packed differences of neighbours, 0 first.
-
-    Returns
-    -------
-    bytes
-    """
-    header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
-    header[2:6] = steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size
-    header[6:8].view("<i8")[0] = base
-    return _join(header, [steps], {}, lambda size: np.empty(size, np.uint8)).tobytes()
 
 
 def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
@@ -349,5 +288,5 @@ def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
     buf = _aligned(buf, OFFSETS_HEADER)
     header = buf[: 4 * OFFSETS_HEADER].view("<u4")
     count, rows, wide, narrow = (int(x) for x in header[2:6])
-    (steps,), _ = _part(buf, 4 * OFFSETS_HEADER, [_Counts(count, rows, wide, narrow)], [])
+    (steps,), _ = _part(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], [])
     return int.from_bytes(header[6:8].tobytes(), "little", signed=True), steps

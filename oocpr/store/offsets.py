@@ -11,7 +11,8 @@ import numpy as np
 from numba import uint64
 
 from oocpr.jit import entry
-from oocpr.store.layout import GROUP, parse_offsets, write_offsets
+from oocpr.store.laying import write_offsets
+from oocpr.store.layout import GROUP, parse_offsets
 from oocpr.store.packing import pack_stream
 from oocpr.store.unpacking import unpack_block
 

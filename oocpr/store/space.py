@@ -27,8 +27,10 @@ class Space:
     def array(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
         """Give the array of that name with `count` entries, whatever is in it; the one before is void."""
         held = self._held.get(name)
-        if held is None or held.size < count:
-            self._held.pop(name, None)
-            # Sizes vary a little from tile to tile.
-            held = self._held[name] = np.empty(count if held is None else count + count // 8, dtype)
+        if held is None:
+            held = self._held[name] = np.empty(count, dtype)
+        elif held.size < count:
+            # The old array goes before the new one comes, and sizes vary a little from tile to tile.
+            del held, self._held[name]
+            held = self._held[name] = np.empty(count + count // 8, dtype)
         return held[:count]

@@ -14,7 +14,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.jit import entry
-from oocpr.store.layout import GROUP, Stream, blocks_of, word_rows
+from oocpr.store.layout import GROUP, Counts, Stream, blocks_of, word_rows
 from oocpr.store.simd import bit_length, count_ones, lanes_above, lowest_one
 from oocpr.store.space import Space
 
@@ -33,6 +33,9 @@ def _choose_widths(values, widths):
         union = uint32(0)
         for lane in range(uint64(32)):
             union |= values[first + lane]
+        if union == uint32(0):
+            widths[g] = 0
+            continue
         full = uint64(bit_length(uint32(union)))
         for w in range(full, full + uint64(7)):
             longer[w] = 0
@@ -61,10 +64,11 @@ def _choose_widths(values, widths):
 
 @entry()
 def _fill(values, widths, words, directory, wide, narrow):
-    """Write the bits, the exceptions and the directory; `words` is zero and has a row to spare."""
+    """Write the bits, the exceptions and the directory; `words` is zero."""
     position = uint64(0)
     q_narrow = uint64(0)
     q_wide = uint64(0)
+    final = uint64(words.size - 32)
     for g in range(uint64(widths.size)):
         if g & uint64(31) == uint64(0):
             b = g >> uint64(5)
@@ -76,10 +80,15 @@ def _fill(values, widths, words, directory, wide, narrow):
         shift = uint32(position & uint64(31))
         first = uint64(32) * g
         row = uint64(32) * (position >> uint64(5))
-        for lane in range(uint64(32)):
-            low = uint32(values[first + lane] & mask)
-            words[row + lane] |= uint32(low << shift)
-            words[row + uint64(32) + lane] |= uint32((low >> uint32(1)) >> (uint32(31) - shift))
+        if row < final:
+            for lane in range(uint64(32)):
+                low = uint32(values[first + lane] & mask)
+                words[row + lane] |= uint32(low << shift)
+                words[row + uint64(32) + lane] |= uint32((low >> uint32(1)) >> (uint32(31) - shift))
+        else:
+            # Nothing runs on from the last row.
+            for lane in range(uint64(32)):
+                words[row + lane] |= uint32(uint32(values[first + lane] & mask) << shift)
         left = uint64(lanes_above(values, first, mask))
         while left:
             lane = lowest_one(left)
@@ -111,6 +120,10 @@ class Choice(NamedTuple):
         """Bits of a lane, exceptions apart."""
         return int(self.widths.sum(dtype=np.int64))
 
+    def counts(self, values: int) -> Counts:
+        """Sizes of the stream of so many values, those that fill up the last group apart."""
+        return Counts(values, word_rows(self.bits), self.wide, self.narrow)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the stream in a chunk."""
@@ -136,16 +149,12 @@ def choose(values: NDArray[np.uint32], space: Space, name: str) -> Choice:
     return Choice(widths, *_choose_widths(values, widths))
 
 
-def pack(values: NDArray[np.uint32], count: int, choice: Choice, space: Space, name: str) -> Stream:
-    """Pack a stream as chosen; see `pack_stream`. It stays valid until the next of that name."""
-    rows = word_rows(choice.bits)
-    words = space.array(f"{name} words", GROUP * (rows + 1), np.uint32)
-    words[:] = 0
-    directory = np.zeros((blocks_of(count) + 1, 4), np.uint32)
-    wide = space.array(f"{name} wide", choice.wide, np.uint32)
-    narrow = space.array(f"{name} narrow", choice.narrow, np.uint16)
-    _fill(values, choice.widths, words, directory, wide, narrow)
-    return Stream(count, words[: GROUP * rows], directory, wide, narrow, choice.widths)
+def pack(values: NDArray[np.uint32], choice: Choice, stream: Stream) -> None:
+    """Pack values as chosen into memory for `choice.counts`; the carries are left 0."""
+    stream.words[:] = 0
+    stream.directory[:, 3] = 0
+    stream.widths[:] = choice.widths
+    _fill(values, stream.widths, stream.words, stream.directory, stream.wide, stream.narrow)
 
 
 def padded(space: Space, name: str, count: int) -> NDArray[np.uint32]:
@@ -155,7 +164,7 @@ def padded(space: Space, name: str, count: int) -> NDArray[np.uint32]:
     return values
 
 
-def pack_stream(values: NDArray[np.uint32], count: int, space: Space | None = None, name: str = "") -> Stream:
+def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
     """Pack a stream of unsigned 32-bit values; the carries of its directory are left 0.
 
     Parameters
@@ -164,8 +173,6 @@ def pack_stream(values: NDArray[np.uint32], count: int, space: Space | None = No
         uint32, padded with zeros to a multiple of 32.
     count
         How many of them count.
-    space, name
-        Memory for the stream, which is void when the next of that name is packed; fresh memory by default.
 
     Returns
     -------
@@ -177,5 +184,15 @@ def pack_stream(values: NDArray[np.uint32], count: int, space: Space | None = No
     >>> packed.widths.tolist(), packed.words.size
     ([5], 32)
     """
-    space = space or Space()
-    return pack(values, count, choose(values, space, name), space, name)
+    choice = choose(values, Space(), "")
+    of = choice.counts(count)
+    stream = Stream(
+        count,
+        np.empty(GROUP * of.rows, np.uint32),
+        np.empty((blocks_of(count) + 1, 4), np.uint32),
+        np.empty(of.wide, np.uint32),
+        np.empty(of.narrow, np.uint16),
+        np.empty(choice.widths.size, np.uint8),
+    )
+    pack(values, choice, stream)
+    return stream

@@ -244,6 +244,32 @@ def decode_columns(
         raise DamagedError("A tile's columns contradict its directory.", REMEDY)
 
 
+@entry()
+def _add_lengths(positions, segments, lengths):
+    for k in range(uint64(segments.size - 1)):
+        lengths[segments[k]] += positions[k + uint64(1)] - positions[k]
+
+
+def add_lengths(
+    tile: PackedTile,
+    positions: NDArray[np.uint32],
+    segments: NDArray[np.uint32],
+    lengths: NDArray[np.uint32],
+) -> None:
+    """Add the lengths of a tile's segments to what is there.
+
+    Parameters
+    ----------
+    tile, positions, segments
+        As expand_segments took and filled them.
+    lengths
+        uint32, shape (>= segments,).
+    """
+    if lengths.size < tile.segments:
+        raise ValueError(f"buffer too short for {tile.segments} lengths")
+    _add_lengths(positions, segments[: tile.nonempty + 1], lengths)
+
+
 def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Decode a tile.
 
@@ -305,5 +331,5 @@ def _lengths(tile: PackedTile) -> tuple[NDArray[np.uint32], NDArray[np.uint32], 
     starts = np.empty(tile.nonempty, np.uint32)
     expand_segments(tile, positions, starts, segments)
     lengths = np.zeros(tile.segments, np.uint32)
-    lengths[segments[:-1]] = np.diff(positions)
+    add_lengths(tile, positions, segments, lengths)
     return lengths, positions, starts

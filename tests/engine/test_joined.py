@@ -21,15 +21,8 @@ from oocpr.engine.run import solve
 from oocpr.engine.weighted_tiles import part, tiles_of
 from oocpr.engine.whole.graph import load_whole
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.joining import (
-    device_joining,
-    joined_cuts,
-    joined_facts,
-    joining_on_host,
-    most_bytes,
-    unweighted,
-    weight_joining_bytes,
-)
+from oocpr.plan.join_needs import device_joining, joining_on_host, weight_joining_bytes
+from oocpr.plan.joining import joined_cuts, joined_facts, most_bytes, unweighted
 from oocpr.store.direct import PAGE, aligned
 from oocpr.store.graph import open_store
 from oocpr.store.packing import encode_tile
@@ -111,7 +104,8 @@ def test_tiles_that_do_not_stay_are_not_joined(opened):
     facts = facts_of(opened.store)
     each = device_joining(facts, large.facts).host
     # With less than joining takes in any way, the stored tiles still fit.
-    least = min(each, joining_on_host(facts, large.facts, 2, 1).host)
+    rows = np.diff(opened.store.tile_rows[[0, facts.tiles]])
+    least = min(each, joining_on_host(facts, large.facts, rows, 2, 1).host)
     tight = HOW | {"memory": large.need.total - large.device.joined_at_once * each + least - 1}
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
     assert plan.fits

@@ -20,14 +20,16 @@ from oocpr.engine.backends.cuda_arrived import ArrivalRoom
 from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.backends.cuda_map import map_tile
 from oocpr.engine.backends.device import fetch
-from oocpr.engine.joined import HostJoins, JoinedStore
+from oocpr.engine.host_join import HostJoins
+from oocpr.engine.joined import JoinedStore
 from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device import DEVICE_SLOTS, FEWEST_SLOTS
-from oocpr.plan.joining import joined_facts, joining_on_host
+from oocpr.plan.join_needs import joining_on_host
+from oocpr.plan.joining import joined_facts
 from oocpr.plan.on_device import plan_on_device
 from oocpr.store.packing import encode_tile
 
@@ -39,7 +41,6 @@ from .tiles import placed, random_tile, tiles
 if TYPE_CHECKING:
     from oocpr.engine.backends.device import Device
     from oocpr.engine.solution import Solution
-    from oocpr.engine.stream import TileBytes
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
@@ -313,8 +314,8 @@ def test_a_probe_measures_the_tiles_that_a_plan_has_on_a_device(device: Device, 
 class Meeting(HostJoins):
     """Joins tiles once so many threads have come to join one; fewer wait in vain."""
 
-    def __init__(self, tiles: TileBytes, threads: int) -> None:
-        super().__init__(tiles)
+    def __init__(self, store: GraphStore, threads: int) -> None:
+        super().__init__(store.encoded, store.edges, store.attributes.tile_edges)
         self._met = Barrier(threads, timeout=20)
 
     def join(self, stored: range, *how: Any, **more: Any) -> int:
@@ -331,11 +332,12 @@ def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: 
         # As many rounds of threads as there are.
         cuts = tuple(np.linspace(0, store.tiles, 2 * at_once + 1).astype(int).tolist())
         larger = joined_facts(facts, store.tile_rows, cuts)
-        joining = joining_on_host(facts, larger, at_once, 1)
+        rows = np.diff(store.tile_rows[np.asarray(cuts)])
+        joining = joining_on_host(facts, larger, rows, at_once, 1)
         plan = plan_on_device(
             larger, stays=False, memory=PLENTY, base=0, device_memory=PLENTY, joining=joining, **asked(chosen)
         )
-        joined = JoinedStore(store, facts.tile_edges, cuts, Meeting(store.encoded, at_once))
+        joined = JoinedStore(store, facts.tile_edges, cuts, Meeting(store, at_once))
         run = solve(joined, plan, chosen, backend=CudaBackend(device))
         exact = exact_ranks(random_digraph(1500, 9000, seed=4), chosen.damping)
     assert np.abs(run.ranks - exact).sum() <= run.error_bound

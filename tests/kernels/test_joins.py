@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from oocpr.api.choices import facts_of
 from oocpr.engine.backends.cuda_join import DeviceJoins
 from oocpr.engine.backends.cuda_slab import Slab
-from oocpr.engine.joined import HostJoins, JoinedStore, Joins
+from oocpr.engine.host_join import HostJoins
+from oocpr.engine.joined import JoinedStore, Joins
 from oocpr.errors import DamagedError
-from oocpr.plan.joining import device_joining, joined_cuts, joined_facts
+from oocpr.plan.join_needs import device_joining
+from oocpr.plan.joining import joined_cuts, joined_facts
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
@@ -41,6 +43,10 @@ def on(device: Device, store: GraphStore, edges: int) -> DeviceJoins:
         segments=int(np.diff(store.tile_rows).max()) + 1,
         slab_bytes=device_joining(facts, joined_facts(facts, store.tile_rows, cuts)).slab,
     )
+
+
+def on_host(store: GraphStore) -> HostJoins:
+    return HostJoins(store.encoded, store.edges, store.attributes.tile_edges)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +76,7 @@ def joined_bytes(store: GraphStore, joins: Joins, edges: int) -> list[bytes]:
 def test_the_bytes_are_those_of_the_processor(device: Device, seed: int, tile_edges: int, edges: int) -> None:
     graph = random_digraph(60, 30 * tile_edges % 1900 + 20, seed=seed)
     with Stored(graph, tile_edges) as store:
-        expected = joined_bytes(store, HostJoins(store.encoded), edges)
+        expected = joined_bytes(store, on_host(store), edges)
         assert joined_bytes(store, on(device, store, edges), edges) == expected
 
 
@@ -78,7 +84,7 @@ def test_tiles_of_many_rows_without_links(device: Device) -> None:
     graph = random_digraph(9000, 3000, seed=3)
     with Stored(graph, 500) as store:
         assert store.tiles > 4
-        expected = joined_bytes(store, HostJoins(store.encoded), 2100)
+        expected = joined_bytes(store, on_host(store), 2100)
         assert joined_bytes(store, on(device, store, 2100), 2100) == expected
 
 
@@ -86,7 +92,7 @@ def test_columns_of_weighted_graphs_are_joined_as_those_of_others(device: Device
     graph = random_digraph(60, 1500, seed=5)
     bare, weighted = (WeightedGraph.of(graph, weight) for weight in (1.0, 0.1))
     store = weighted.write(tmp_path / "weighted", 100)
-    expected = joined_bytes(store, HostJoins(store.encoded), 400)
+    expected = joined_bytes(store, on_host(store), 400)
     assert joined_bytes(store, on(device, store, 400), 400) == expected
     other = bare.write(tmp_path / "bare", 100)
     assert joined_bytes(other, on(device, other, 400), 400) == expected
@@ -109,7 +115,7 @@ def test_a_damaged_tile_is_found_and_the_next_ones_are_joined(device: Device) ->
         with pytest.raises(DamagedError):
             joined_bytes(store, joins, 2000)
         damaged.clear()
-        assert joined_bytes(store, joins, 2000) == joined_bytes(store, HostJoins(store.encoded), 2000)
+        assert joined_bytes(store, joins, 2000) == joined_bytes(store, on_host(store), 2000)
 
 
 def test_columns_that_are_no_nodes_are_found(device: Device) -> None:

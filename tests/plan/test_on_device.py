@@ -10,18 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
-from oocpr.plan.joining import (
-    JOINED_EDGES,
-    NOTHING_JOINED,
-    STREAMED_EDGES,
-    Joining,
-    joined_cuts,
-    joined_facts,
-    joining_on_devices,
-    joining_on_host,
-    tile_sizes,
-    unweighted,
-)
+from oocpr.plan.join_needs import NOTHING_JOINED, Joining, joining_on_devices, joining_on_host
+from oocpr.plan.joining import JOINED_EDGES, STREAMED_EDGES, joined_cuts, joined_facts, tile_sizes, unweighted
 from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.plan import GraphFacts, Plan
@@ -209,6 +199,25 @@ def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
     assert made.device == bare.device
     decoded, read = 8 * 2**23, 2**23 + 16
     assert made.host - bare.host == made.usual_host - bare.usual_host == 6 * (decoded + read)
-    # By the processor, columns take more, and come first.
-    assert joining_on_host(WEIGHTED, joined, 2, 1) == joining_on_host(LARGE, columns, 2, 1)
-    assert joining_on_host(WEIGHTED, joined, 2, 1).host >= 2 * (decoded + read)
+    # By the processor, rooms of columns are kept meanwhile.
+    rows = np.full(joined.tiles, 1000)
+    bare, made = (joining_on_host(*of, rows, 2, 3) for of in ((LARGE, columns), (WEIGHTED, joined)))
+    assert made.host - bare.host == made.usual_host - bare.usual_host == 6 * (decoded + read)
+
+
+@given(st.lists(st.integers(0, 2**25), min_size=2, max_size=30), st.integers(1, 8), st.integers(1, 4))
+def test_rooms_together_have_the_rows_of_the_largest_tiles(
+    rows: list[int], at_once: int, devices: int
+) -> None:
+    joined = replace(joined_four(LARGE), tiles=len(rows), most_tile_rows=max(rows))
+
+    def taken(rows: list[int], at_once: int, devices: int = 1) -> Joining:
+        return joining_on_host(LARGE, joined, np.array(rows, np.int64), at_once, devices)
+
+    together, order = taken(rows, at_once, devices), sorted(rows, reverse=True)
+    assert together == taken(rows, at_once * devices)._replace(at_once=at_once)
+    # One after the other; a byte of each may be rounded away.
+    alone = [taken([of], 1) for of in order[: at_once * devices]]
+    assert abs(together.host - sum(one.host for one in alone)) <= len(alone)
+    assert together.usual_host == sum(one.usual_host for one in alone)
+    assert all(one.usual_host < one.host for one in alone)

@@ -75,6 +75,56 @@ def test_compiled_coder_writes_the_bytes_of_the_reference(tile):
     np.testing.assert_array_equal(decoded[1], lengths)
 
 
+@given(tiles(), st.booleans())
+def test_a_tile_is_written_to_memory_of_its_caller_and_no_further(tile, there):
+    columns, lengths = tile
+    expected = encode_tile(columns, lengths)
+    coder = TileCoder()
+    if there:
+        columns, lengths = coder.columns(columns.size), coder.lengths(lengths.size)
+        columns[:], lengths[:] = tile
+    memory = np.full(len(expected) + 300, 0xA5, np.uint8)
+    coded = coder.encode(columns, lengths, out=memory[: len(expected) + 40])
+    assert coded.tobytes() == expected
+    assert coded.ctypes.data == memory.ctypes.data
+    assert (memory[len(expected) :] == 0xA5).all()
+    # What it was made of is as it was.
+    np.testing.assert_array_equal(columns, tile[0])
+    np.testing.assert_array_equal(lengths, tile[1])
+
+
+@given(tiles())
+def test_memory_that_is_too_short_or_lies_askew_is_refused(tile):
+    expected = encode_tile(*tile)
+    memory = np.full(len(expected) + 4, 0xA5, np.uint8)
+    for out in (memory[: len(expected) - 1], memory[:0], memory[2:]):
+        with pytest.raises(ValueError, match=f"for a tile of {len(expected)}"):
+            TileCoder().encode(*tile, out=out)
+    assert (memory == 0xA5).all()
+
+
+@pytest.mark.parametrize("lengths", [[2**32 + 1, 2], [-1, 4], [1, 1], [2**33, 3]])
+def test_lengths_of_more_bits_than_are_stored_are_checked_first(lengths):
+    with pytest.raises(UsageError, match=r"add up to|negative"):
+        encode_tile(np.arange(3, dtype=np.uint32), np.array(lengths))
+
+
+def ascending(columns, lengths):
+    rows = np.split(columns.astype(np.int64), np.cumsum(lengths)[:-1])
+    return [(np.diff(row) > 0).all() for row in rows]
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=80), st.integers(0, 2**32), st.integers(1, 9))
+def test_the_first_segment_that_does_not_ascend_is_named(lengths, seed, nodes):
+    columns = np.random.default_rng(seed).integers(0, nodes, sum(lengths)).astype(np.uint32)
+    right = ascending(columns, lengths)
+    if all(right):
+        encode_tile(columns, np.array(lengths, np.int64))
+        return
+    with pytest.raises(UsageError, match=f"segment {right.index(False)} are not strictly"):
+        encode_tile(columns, np.array(lengths, np.int64))
+
+
 @settings(max_examples=25)
 @given(st.lists(tiles(), min_size=2, max_size=4))
 def test_what_a_coder_encoded_before_leaves_no_trace(several):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, parse_tile, word_rows, write_tile
+from oocpr.store.laying import write_tile
+from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, parse_tile, word_rows
 from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:

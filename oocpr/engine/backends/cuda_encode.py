@@ -16,7 +16,8 @@ from oocpr.engine.backends.device import fetch, send
 from oocpr.errors import UsageError
 from oocpr.jit import entry
 from oocpr.store.direct import aligned
-from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, word_rows, write_tile
+from oocpr.store.laying import write_tile
+from oocpr.store.layout import BLOCK, GROUP, Stream, blocks_of, word_rows
 from oocpr.store.streams import fixed_bytes
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from oocpr.engine.backends.cuda_map import TileMap, map_tile
 from oocpr.engine.backends.cuda_slab import Slab
 from oocpr.engine.backends.cuda_tile import check_columns, raise_found
 from oocpr.engine.backends.device import fetch
-from oocpr.engine.joined import join_lengths
-from oocpr.plan.joining import JOINING_BUFFERS
+from oocpr.engine.host_join import join_lengths
+from oocpr.plan.join_needs import JOINING_BUFFERS
 from oocpr.store.layout import parse_tile
 from oocpr.store.unpacking import decode_lengths
 
