@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oocpr.api.tile_sizes import Tiled, first_that_fits, joined_tiles
+from oocpr.api.tile_sizes import Tiled, fastest_that_fits, joined_tiles
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -48,18 +48,21 @@ def plan_on_one_device(
     """
     from oocpr.engine.backends.cuda_device import free_memory
     from oocpr.engine.backends.team import usable_cores
+    from oocpr.plan.encoded import stored
     from oocpr.plan.joining import STREAMED_EDGES, joined_cuts
     from oocpr.plan.on_device import plan_on_device
 
     given = free_memory(device) if device_memory is None else parse_bytes(device_memory)
+    sizes = store.tile_sizes()
 
     def planned(size: TileSize) -> Planned:
-        tiled = Tiled(facts, store)
+        tiled = Tiled(facts, store, encoded=stored(facts, sizes))
         if size.edges is not None:
             cuts = joined_cuts(facts.tiles, facts.tile_edges, size.edges)
-            tiled = joined_tiles(store, facts, cuts, size, [(0, device)])
+            tiled = joined_tiles(store, facts, cuts, sizes, size, [(0, device)])
         plan = plan_on_device(
             tiled.facts,
+            tiled.store.tile_rows,
             stays=size.stays,
             method=settings.method,
             reads=settings.reads,
@@ -74,7 +77,8 @@ def plan_on_one_device(
             started=started,
             rows_in_host=size.rows_in_host,
             joining=tiled.joining,
+            encoded=tiled.encoded,
         )
         return plan, tiled.store
 
-    return first_that_fits(facts, STREAMED_EDGES, planned, cores=usable_cores())
+    return fastest_that_fits(facts, STREAMED_EDGES, planned, cores=usable_cores())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oocpr.api.tile_sizes import Tiled, first_that_fits, joined_tiles
+from oocpr.api.tile_sizes import Tiled, fastest_that_fits, joined_tiles
 from oocpr.errors import UsageError
 from oocpr.units import parse_bytes
 
@@ -98,6 +98,7 @@ def plan_on_several_devices(
         Whether these are the caller's word.
     """
     from oocpr.engine.backends.team import usable_cores
+    from oocpr.plan.encoded import stored
     from oocpr.plan.joining import SHARED_EDGES
     from oocpr.plan.on_devices import even_cuts, plan_on_devices, stay_weights
     from oocpr.plan.tiling import weighed_stripes
@@ -108,11 +109,12 @@ def plan_on_several_devices(
     passing = staying if sizes is None else weighed_stripes(sizes, len(given))
 
     def planned(size: TileSize) -> Planned:
-        tiled, stripes = Tiled(facts, store), staying if size.stays else passing
+        tiled = Tiled(facts, store, encoded=stored(facts, sizes))
+        stripes = staying if size.stays else passing
         if size.edges is not None:
             there = [(first, device) for (first, _), device in zip(stripes, devices, strict=False)]
             cuts, stripes = even_cuts(stripes, facts.tile_edges, size.edges)
-            tiled = joined_tiles(store, facts, cuts, size, there, len(given))
+            tiled = joined_tiles(store, facts, cuts, sizes, size, there, len(given))
         plan = plan_on_devices(
             tiled.facts,
             tiled.store.tile_rows,
@@ -123,6 +125,7 @@ def plan_on_several_devices(
             stays=size.stays,
             rows_in_host=size.rows_in_host,
             joining=tiled.joining,
+            encoded=tiled.encoded,
             method=settings.method,
             reads=settings.reads,
             damping=settings.damping,
@@ -136,4 +139,6 @@ def plan_on_several_devices(
 
     # How many processors workers have is not known here.
     cores = usable_cores() // len(devices) if devices else 0
-    return first_that_fits(facts, SHARED_EDGES, planned, cores=cores, joined_there=bool(devices))
+    return fastest_that_fits(
+        facts, SHARED_EDGES, planned, cores=cores, joined_there=bool(devices), devices=len(given)
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from oocpr.plan.encoded import joined
 from oocpr.plan.join_needs import (
     NOTHING_JOINED,
     Joining,
@@ -13,13 +15,16 @@ from oocpr.plan.join_needs import (
     joining_on_devices,
     joining_on_host,
 )
-from oocpr.plan.joining import TileSize, joined_facts, tile_sizes
+from oocpr.plan.joining import TileSize, joined_facts, pass_bytes, tile_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
     from oocpr.engine.joined import Joins
     from oocpr.engine.ranked import RankedStore
+    from oocpr.plan.encoded import Encoded
     from oocpr.plan.plan import GraphFacts, Plan
     from oocpr.store.graph import GraphStore
 
@@ -35,28 +40,32 @@ class Tiled(NamedTuple):
         The graph.
     joining
         What making these tiles takes.
+    encoded
+        Bytes of each tile; None where that is not known.
     """
 
     facts: GraphFacts
     store: RankedStore
     joining: Joining = NOTHING_JOINED
+    encoded: Encoded | None = None
 
 
-def first_that_fits(
+def fastest_that_fits(
     facts: GraphFacts,
     streamed_edges: tuple[int, ...],
     planned: Callable[[TileSize], Planned],
     *,
     cores: int,
     joined_there: bool = True,
+    devices: int = 1,
 ) -> Planned:
-    """Plan with one size of tiles after the other until memory suffices.
+    """Plan with sizes of tiles for which memory suffices, and choose.
 
     Joining takes longer than reading, so joined tiles have to stay, on a device or in memory.
 
     Parameters
     ----------
-    facts, streamed_edges, cores, joined_there
+    facts, streamed_edges, cores, joined_there, devices
         As for :func:`oocpr.plan.joining.tile_sizes`.
     planned
         Plans a run with tiles of a size; returns the graph in them, too.
@@ -66,19 +75,37 @@ def first_that_fits(
     tuple
         As `planned` returned it; where no plan fits the last one, which refuses itself.
     """
+    sizes = tile_sizes(facts, streamed_edges, cores=cores, joined_there=joined_there, devices=devices)
     found: Planned | None = None
-    for size in tile_sizes(facts, streamed_edges, cores=cores, joined_there=joined_there):
-        found = plan, _ = planned(size)
-        if plan.fits and (size.edges is None or plan.cached_tiles == plan.facts.tiles):
-            break
+    for (stays, _), alike in groupby(sizes, lambda size: (size.stays, size.rows_in_host)):
+        fitting: dict[int | None, Planned] = {}
+        for size in alike:
+            if size.edges in fitting:
+                continue
+            found = plan, _ = planned(size)
+            if plan.fits and (size.edges is None or plan.cached_tiles == plan.facts.tiles):
+                fitting[size.edges] = found
+                if stays:
+                    break
+        if fitting:
+            return min(fitting.values(), key=lambda planned: _cost(planned[0]))
     assert found is not None, "tiles may always be as they are stored"
     return found
+
+
+def _cost(plan: Plan) -> tuple[bool, float]:
+    """What a pass of tiles that stream takes, to compare: reads of the store, then what is sent."""
+    facts, devices = plan.facts, plan.devices
+    staying = sum(tiers.on_device for tiers in devices)
+    sent = pass_bytes(facts.column_bytes, facts.tiles, staying=staying, devices=len(devices))
+    return plan.cached_tiles < facts.tiles, sent
 
 
 def joined_tiles(
     store: GraphStore,
     facts: GraphFacts,
     cuts: tuple[int, ...],
+    sizes: NDArray[np.int64] | None,
     size: TileSize,
     devices: Sequence[tuple[int, str]],
     stripes: int = 1,
@@ -91,6 +118,8 @@ def joined_tiles(
         The graph as stored.
     cuts
         First stored tile of each joined one, and the number of tiles.
+    sizes
+        Bytes of each stored tile; int64, shape (tiles,), None where that is not known.
     size
         Which joined tiles, and who makes them.
     devices
@@ -101,14 +130,15 @@ def joined_tiles(
     from oocpr.engine.joined import JoinedStore, StripedJoins
 
     larger = joined_facts(facts, store.tile_rows, cuts)
+    encoded = joined(larger, sizes, cuts)
     each = device_joining(facts, larger)
     if not size.there or not each.device:
         tiled = JoinedStore(store, facts.tile_edges, cuts)
         rows = np.diff(tiled.tile_rows)
-        return Tiled(larger, tiled, joining_on_host(facts, larger, rows, size.at_once, stripes))
+        return Tiled(larger, tiled, joining_on_host(facts, larger, rows, size.at_once, stripes), encoded)
     parts = {first: _joins(store, facts, device, each.slab, size.at_once) for first, device in devices}
     tiled = JoinedStore(store, facts.tile_edges, cuts, StripedJoins(parts))
-    return Tiled(larger, tiled, joining_on_devices(facts, larger, size.at_once, stripes))
+    return Tiled(larger, tiled, joining_on_devices(facts, larger, size.at_once, stripes), encoded)
 
 
 def _joins(store: GraphStore, facts: GraphFacts, device: str, slab_bytes: int, at_once: int) -> Joins:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from oocpr.engine import method
 from oocpr.engine.backends.base import Streams
 from oocpr.engine.backends.device import fetch
@@ -30,7 +32,6 @@ from oocpr.progress import silent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Backend, Pushed, SweepStep
@@ -128,7 +129,7 @@ def open_stream(
             on_device=on_device,
             in_host=kept - on_device,
             edges=plan.facts.tile_edges,
-            segments=plan.facts.most_tile_rows + 1,
+            segments=_most_rows(store, plan.stripes[index]) + 1,
             slots=tiers.slots,
             readers=max(job.readers, tiers.joined_at_once),
             buffers=ring_slots(tiers.joined_at_once),
@@ -144,6 +145,12 @@ def open_stream(
     return TileStream(
         tiles_of(store), tiles, kept, RING_SLOTS, job.readers, prepare, trace=trace, direct=plan.direct
     )
+
+
+def _most_rows(store: RankedStore, stripe: tuple[int, int]) -> int:
+    """Rows of the tile of a stripe that has most."""
+    first, last = stripe
+    return int(np.diff(store.tile_rows[first : last + 1]).max())
 
 
 def _trace(job: Job, index: int) -> Trace | None:

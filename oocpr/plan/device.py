@@ -27,9 +27,6 @@ STAGED_NUMBERS = 2**22
 SMALL_CHANGE = 2**23
 """Bytes of what is not counted: sums, flags, and what pieces of memory are rounded up to."""
 
-SPARE = 1.25
-"""Encoded bytes of a joined tile over the mean of the stored ones, at most; checked when it is made."""
-
 
 @dataclass(frozen=True)
 class DeviceNeed:
@@ -49,7 +46,7 @@ class DeviceNeed:
     scratch
         Of the largest tile: sums of rows (8 a row and block of 1024 edges, 12 with proposals of others), what
         tile-local sweeps send (8 a row), of a tile that does not stay where its segments lie, and of one that
-        does what finding its islands takes. And of all rows, a few sums of each 1024.
+        does what finding its islands takes. And of all rows, a few sums of each 1024 and of each tile.
     ring
         Slots through which tiles pass that do not stay.
     joining
@@ -66,9 +63,12 @@ class DeviceNeed:
     @property
     def total(self) -> int:
         """All of it, and the small change."""
-        return (
-            self.vectors + self.history + self.reads + self.scratch + self.ring + self.joining + SMALL_CHANGE
-        )
+        return self.lasting + self.joining + SMALL_CHANGE
+
+    @property
+    def lasting(self) -> int:
+        """What is there while tiles are joined and after that."""
+        return self.vectors + self.history + self.reads + self.scratch + self.ring
 
 
 def device_need(
@@ -83,6 +83,8 @@ def device_need(
     proposals: bool,
     pairs: bool,
     personalized: bool,
+    swept: bool = False,
+    tiles: int = 1,
     rows: int | None = None,
     rows_in_host: bool = False,
     joining: int = 0,
@@ -103,8 +105,10 @@ def device_need(
         Whether rows propose, and whether others gather that.
     personalized
         Whether the teleport vector is not uniform.
-    rows
-        Rows of its stripe; None for all.
+    swept
+        Whether tiles are swept on their own.
+    tiles, rows
+        Of its stripe; None for all rows.
     rows_in_host
         Whether rows are kept in memory of the host.
     joining
@@ -122,17 +126,19 @@ def device_need(
     (20000, 12000, 2000, 24000)
     """
     rows = nodes if rows is None else rows
-    segments = min(tile_edges, tile_rows + 1)
-    sums = 12 if pairs else 8
-    scratch = sums * (segments + tile_edges // 1024 + 1) + (8 * (tile_rows + 1) if proposals else 0)
-    scratch += rows // 1024 * 8 * (2 + 3 * mixing)
+    segments, blocks = min(tile_edges, tile_rows + 1), tile_edges // 1024 + 1
+    scratch = (12 if pairs else 8) * (segments + blocks) + (8 * (tile_rows + 1) if swept else 0)
+    # Of each 1024 rows and, where tiles begin and end, of two more of each.
+    several = max(1, mixing)
+    sums = 1 + 2 * several + (1 + several if reads == "bits8" else 0)
+    scratch += 8 * sums * (rows // 1024 + 2 * tiles + 1) + 16 * (tiles + 1)
     if slots:
         # A bit and a width an edge and a row, a first column a row.
         scratch += tile_edges // 8 + tile_edges // 32 + 4 * segments + (tile_rows + 1) // 8 * 3 + 2**16
     numbers = nodes * (3 if pairs else 1)
     if rows < nodes:
         # On their way between processes they are there twice.
-        numbers = nodes * (2 if pairs else 1) + rows + 2 * min(nodes, STAGED_NUMBERS)
+        numbers = nodes * (2 if pairs else 1) + rows + staged_numbers(nodes, rows)
     here = 0 if rows_in_host else 1
     vectors = row_bytes(
         rows, proposals=proposals, personalized=personalized, weighted=weighted, started=started
@@ -145,6 +151,17 @@ def device_need(
         ring=slots * slot_bytes,
         joining=joining,
     )
+
+
+def staged_numbers(nodes: int, rows: int) -> int:
+    """Numbers of other stripes that are on their way at most; none where kernels read them where they are.
+
+    Examples
+    --------
+    >>> staged_numbers(1000, 1000), staged_numbers(1000, 500), staged_numbers(2**30, 2**29) == 2**23
+    (0, 2000, True)
+    """
+    return 2 * min(nodes, STAGED_NUMBERS) if rows < nodes else 0
 
 
 def row_bytes(
@@ -243,6 +260,8 @@ class DeviceTiers:
         Whether what a row has is kept in memory of the host, which kernels reach by the link.
     usual_host
         Bytes that the process should come to hold for it; see `usual_host_bytes`.
+    usual
+        Bytes of the device that it should come to take.
     joined_at_once
         Tiles that are read at a time because each is made of several; 0 for tiles as they are stored.
     """
@@ -259,11 +278,17 @@ class DeviceTiers:
     rows_in_host: bool = False
     usual_host: int = 0
     joined_at_once: int = 0
+    usual: int = 0
+
+    @property
+    def most(self) -> int:
+        """Most bytes of the device that the run takes."""
+        return self.need.total + self.kept_bytes
 
     @property
     def fits(self) -> bool:
         """Whether the run stays within the memory of the device that was given."""
-        return self.need.total + self.kept_bytes <= self.memory
+        return self.most <= self.memory
 
     def to_json(self) -> dict[str, int]:
         """Bytes on the device, by what they are."""
@@ -283,7 +308,8 @@ class DeviceTiers:
             ("device vectors", f"{format_bytes(vectors)}{', the rest in host memory' * self.rows_in_host}"),
             ("device scratch", format_bytes(need.scratch + need.ring + need.joining)),
             ("device tiles", f"{self.on_device} of {tiles}, {format_bytes(self.kept_bytes)}"),
-            ("device given", format_bytes(self.memory)),
+            ("device most, given", f"{format_bytes(self.most)} / {format_bytes(self.memory)}"),
+            ("device should hold", f"about {format_bytes(self.usual)}"),
             ("over the link", f"{passing} tiles a pass" if passing else "nothing after the first pass"),
         ]
 
@@ -321,25 +347,3 @@ class DeviceTiers:
                 f"{format_bytes(self.memory)}.",
                 f"Give {least} or more of it, use reads bits8, or use device cpu.",
             )
-
-
-def tile_bytes(encoded_bytes: int, edges: int, tile_edges: int) -> int:
-    """Encoded bytes that a tile is allowed for, from what all tiles have.
-
-    Examples
-    --------
-    >>> tile_bytes(2000, 1000, 100)
-    65786
-    """
-    return int(SPARE * encoded_bytes * tile_edges / max(1, edges)) + 2**16
-
-
-def kept_bytes(encoded: int, tile_edges: int, tile_rows: int) -> int:
-    """Bytes of a tile that stays on a device: encoded, and where its segments lie.
-
-    Examples
-    --------
-    >>> kept_bytes(1000, 800, 100)
-    1621
-    """
-    return encoded + tile_edges // 8 + tile_edges // 256 + 5 * min(tile_rows + 1, tile_edges) + 13

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Islands(NamedTuple):
-    """Bytes of the islands of a tile.
+    """Bytes of the islands of tiles; int64, shape (tiles,).
 
     Attributes
     ----------
@@ -16,12 +21,12 @@ class Islands(NamedTuple):
         While they are found, of one tile after the other: its columns, and where its segments begin.
     """
 
-    kept: int = 0
-    finding: int = 0
+    kept: NDArray[np.int64]
+    finding: NDArray[np.int64]
 
 
-def islands_of(edges: int, rows: int, local_share: float) -> Islands:
-    """Bytes of the islands of a tile.
+def islands_of(edges: NDArray[np.int64], rows: NDArray[np.int64], local_share: float) -> Islands:
+    """Bytes of the islands of tiles.
 
     A link inside an island takes a byte, and each of 32 rows as many as the one of them that has most. On
     cnr-2000 that is 12 bytes a row, which has 4.5 links inside; what is known is how many are inside tiles,
@@ -30,13 +35,13 @@ def islands_of(edges: int, rows: int, local_share: float) -> Islands:
     Parameters
     ----------
     edges, rows
-        Of the tile.
+        Of the tiles; int64, shape (tiles,).
     local_share
         Share of edges that stay inside the rows of their tile.
 
     Examples
     --------
-    >>> islands_of(1000, 100, 0.5)
-    Islands(kept=1500, finding=4500)
+    >>> islands_of(np.array([1000, 1000]), np.array([100, 200]), 0.5)
+    Islands(kept=array([1500, 2500]), finding=array([4500, 5000]))
     """
-    return Islands(int(local_share * edges) + 10 * rows, 4 * edges + 5 * rows)
+    return Islands((local_share * edges).astype(np.int64) + 10 * rows, 4 * edges + 5 * rows)

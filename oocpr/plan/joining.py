@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,12 +30,20 @@ MAKERS: tuple[Maker, ...] = ((2, True), (1, True), (8, False), (4, False), (2, F
 """Who makes joined tiles that stay on their device, the first for whom there is room and who are there: the
 host has a part in each of a device, and each processor makes one of its own."""
 
+HOST_MAKERS, HOST_JOINED_EDGES = (16, 8), (2**26, 2**25)
+"""Before them, processors where there are as many, and edges of such tiles: the first size of which each
+makes two. On an H200 with 16 of them R-MAT of 1.06 G edges came in 1.6 s in tiles of 2**25 edges, in 2.3 s
+with 8 at a time in tiles of 2**26, in 3.4 s where the device made 4 tiles; a pass 9.3 ms rather than 8.0."""
+
 STREAMED_MAKERS: tuple[Maker, ...] = ((8, False), (2, True), (4, False), (1, True), (2, False))
 """The same of smaller ones that stream."""
 
 STREAMED_EDGES = (2**25, 2**23, 2**21)
 """The same where tiles stream through a device: the link wants several megabytes at once."""
 
+
+LAUNCHED_BYTES = 10 * 2**20
+"""Bytes that the link brings while the host launches the kernels of a tile: 0.2 ms with an H200."""
 
 SHARED_EDGES = (2**26, *STREAMED_EDGES)
 """The same where several devices of one process share its Python: four H200s took 18 ms for a pass of R-MAT
@@ -67,9 +75,14 @@ class TileSize(NamedTuple):
 
 
 def tile_sizes(
-    facts: GraphFacts, streamed_edges: tuple[int, ...], *, cores: int, joined_there: bool = True
+    facts: GraphFacts,
+    streamed_edges: tuple[int, ...],
+    *,
+    cores: int,
+    joined_there: bool = True,
+    devices: int = 1,
 ) -> Iterator[TileSize]:
-    """List the sizes in which a graph may be taken, the fastest first.
+    """List the sizes in which a graph may be taken, the fastest first; for those that stream see pass_bytes.
 
     Parameters
     ----------
@@ -81,6 +94,8 @@ def tile_sizes(
         Processors that may join tiles for each device.
     joined_there
         Whether devices may join tiles.
+    devices
+        How many have parts of the graph.
 
     Examples
     --------
@@ -98,13 +113,48 @@ def tile_sizes(
     """
     for stays, rows_in_host in ((True, False), (False, False), (False, True)):
         wanted = JOINED_EDGES if stays else streamed_edges
-        joined = [edges for edges in wanted if facts.tiles > 1 and edges >= 2 * facts.tile_edges]
+        joined = [edges for edges in wanted if _are_joined(facts, edges)]
+        made = [(at_once, False, edges) for at_once, edges in _by_many(facts, cores, devices) if stays]
         for edges in joined:
             for at_once, there in MAKERS if stays else STREAMED_MAKERS:
                 if joined_there if there else at_once <= max(2, cores):
-                    yield TileSize(edges, stays, rows_in_host, at_once, there)
+                    made.append((at_once, there, edges))
+        for at_once, there, edges in dict.fromkeys(made):
+            yield TileSize(edges, stays, rows_in_host, at_once, there)
         if not stays or len(joined) < len(wanted):
             yield TileSize(None, stays, rows_in_host)
+
+
+def _by_many(facts: GraphFacts, cores: int, devices: int) -> Iterator[tuple[int, int]]:
+    """Tiles that processors make at a time, and their edges, where there are enough of both."""
+    for at_once, edges in product(HOST_MAKERS, HOST_JOINED_EDGES):
+        tiles = -(-facts.edges // (devices * edges))
+        if at_once <= cores and tiles >= 2 * at_once and _are_joined(facts, edges):
+            yield at_once, edges
+
+
+def _are_joined(facts: GraphFacts, edges: int) -> bool:
+    return facts.tiles > 1 and edges >= 2 * facts.tile_edges
+
+
+def pass_bytes(column_bytes: int, tiles: int, *, staying: int, devices: int = 1) -> float:
+    """Bytes that the link of a device could bring in the time of a pass: its tiles, or while all start.
+
+    Parameters
+    ----------
+    column_bytes
+        Of all tiles, encoded.
+    tiles, staying
+        How many there are, and how many of them stay on their device.
+    devices
+        How many have parts of the graph; all kernels are launched by one Python.
+
+    Examples
+    --------
+    >>> pass_bytes(2**31, 32, staying=0) / 2**20, pass_bytes(2**31, 128, staying=64) / 2**20
+    (2048.0, 1280.0)
+    """
+    return max(column_bytes * (tiles - staying) / (tiles * devices), tiles * LAUNCHED_BYTES)
 
 
 def joined_cuts(tiles: int, tile_edges: int, joined_edges: int) -> tuple[int, ...]:

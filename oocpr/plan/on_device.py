@@ -6,7 +6,9 @@ The plan of a run on several is made of such plans, one for the stripe of each; 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from oocpr.plan.device import (
     DEVICE_SLOTS,
@@ -17,29 +19,34 @@ from oocpr.plan.device import (
     device_need,
     divisor_bytes,
     history_bytes,
-    kept_bytes,
     row_bytes,
-    tile_bytes,
+    staged_numbers,
     usual_host_bytes,
 )
-from oocpr.plan.islands import Islands, islands_of
+from oocpr.plan.encoded import guessed
 from oocpr.plan.join_needs import NOTHING_JOINED, Joining
-from oocpr.plan.memory import Need
+from oocpr.plan.memory import READ_BYTES, Need
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
 from oocpr.plan.plan import GraphFacts, Plan
+from oocpr.plan.staying import staying_tiles
 from oocpr.plan.sweeps import streamed_sweeps, sweeps_for
-from oocpr.plan.tiers import ring_slots
+from oocpr.plan.tiers import evenly, ring_slots
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-class Part(NamedTuple):
-    """The stripe of one of several devices: its rows, and its tiles."""
+    from numpy.typing import NDArray
 
-    rows: int
-    tiles: int
+    from oocpr.plan.encoded import Encoded
+    from oocpr.plan.staying import StayingTiles
+
+    Needed = Callable[[int, int], DeviceNeed]
+    """Tells what a run needs that sweeps so often and has so many slots."""
 
 
 def plan_on_device(
     facts: GraphFacts,
+    tile_rows: NDArray[np.int64],
     *,
     stays: bool,
     method: str,
@@ -55,7 +62,8 @@ def plan_on_device(
     started: bool = False,
     rows_in_host: bool = False,
     joining: Joining = NOTHING_JOINED,
-    part: Part | None = None,
+    encoded: Encoded | None = None,
+    longest: int = 0,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
 
@@ -63,6 +71,9 @@ def plan_on_device(
     ----------
     facts
         The graph, in tiles as the run takes them.
+    tile_rows
+        First row of each tile that the device has, and the one past the last; int64, shape (tiles + 1,). One
+        of several has some of the graph's.
     stays
         Whether all tiles are to stay on the device; else as many as there is room for.
     method, reads, damping, tol, mixing
@@ -80,97 +91,136 @@ def plan_on_device(
         of a tile or slots than it has room for.
     joining
         What joining stored tiles takes, of the host for all devices.
-    part
-        What the device has of the graph where it is one of several; None for all.
+    encoded
+        Bytes of the device's tiles; None where only the facts tell.
+    longest
+        Most tiles that another device has.
     """
-    rows, tiles = part or (facts.nodes, facts.tiles)
+    tiles, rows = len(tile_rows) - 1, int(tile_rows[-1] - tile_rows[0])
     mixed = method == "mixed"
-    encoded = min(facts.most_tile_bytes, tile_bytes(facts.column_bytes, facts.edges, facts.tile_edges))
     edges = min(facts.tile_edges, facts.edges)
-    small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
-    sweeps = 1
-    if mixed and stays:
-        sweeps = sweeps_for(facts.local_share, on_device=True, small=small)
-    elif mixed:
-        sweeps = streamed_sweeps(facts.column_bytes / max(1, facts.edges), facts.local_share)
     # What others propose doubles what is gathered, which costs nothing while the link is busy.
     pairs = mixed and not stays and not rows_in_host
     remembered = min(mixing, DEVICE_MIXING) if mixed else 0
-    slots = 0 if stays else min(DEVICE_SLOTS, tiles)
+    row = {"personalized": personalized, "weighted": facts.weighted, "started": started}
 
     def needed(sweeps: int, slots: int) -> DeviceNeed:
         return device_need(
             nodes=facts.nodes,
             tile_edges=edges,
-            tile_rows=facts.most_tile_rows,
+            tile_rows=int(np.diff(tile_rows).max()),
             slot_bytes=facts.most_tile_bytes,
             slots=slots,
             reads=reads,
             mixing=remembered,
             proposals=mixed and (sweeps > 1 or pairs),
             pairs=pairs,
-            personalized=personalized,
+            swept=mixed and sweeps > 1,
+            tiles=tiles,
             rows=rows,
             rows_in_host=rows_in_host,
             joining=joining.device,
-            weighted=facts.weighted,
-            started=started,
+            **row,
         )
 
-    while slots > FEWEST_SLOTS and needed(sweeps, slots).total > device_memory:
-        slots -= 1
-    if rows_in_host and needed(sweeps, slots).total > device_memory:
-        sweeps = 1
-        # Smaller joined tiles are better than one slot, in which nothing arrives while kernels run.
-        while (
-            slots > (FEWEST_IN_TURNS if joining.at_once else 1)
-            and needed(sweeps, slots).total > device_memory
-        ):
-            slots -= 1
+    sweeps, slots = _cut_down(
+        needed,
+        device_memory,
+        sweeps=_sweeps(facts, stays=stays) if mixed else 1,
+        slots=0 if stays else min(DEVICE_SLOTS, tiles),
+        fewest=None if not rows_in_host else FEWEST_IN_TURNS if joining.at_once else 1,
+    )
     proposals = mixed and (sweeps > 1 or pairs)
     need = needed(sweeps, slots)
-    islands = Islands()
-    if mixed and sweeps > 1 and not facts.weighted and edges > SMALL_EDGES:
-        islands = islands_of(edges, facts.most_tile_rows, facts.local_share)
-    each = kept_bytes(encoded, edges, facts.most_tile_rows) + islands.kept
-    room = max(0, device_memory - need.total - islands.finding) // each
-    on_device = tiles if stays else min(tiles, room)
-    if on_device:
-        need = replace(need, scratch=need.scratch + islands.finding)
-    buffers = min(ring_slots(joining.at_once), tiles)
-    # What ranks are divided by, in the beginning, and ranks, in the end.
+    islands = mixed and sweeps > 1 and not facts.weighted and edges > SMALL_EDGES
+    encoded = encoded or guessed(facts, tile_rows)
+    staying = staying_tiles(facts, tile_rows, encoded, islands=islands)
+    chosen = evenly(tiles, tiles if stays else staying.within(device_memory - need.total))
+    on_device = len(chosen)
+    need = replace(need, scratch=need.scratch + staying.found_in(chosen))
+    # Slots for more tiles than pass are not made, and devices of one process read each other's numbers.
+    taken = needed(sweeps, min(slots, tiles - on_device)).lasting
+    taken -= staged_numbers(facts.nodes, rows) * READ_BYTES[reads]
+    # What a row has beside its ranks in the end, and what these are divided by in the beginning.
+    state = history = 0
+    if rows_in_host:
+        state = row_bytes(rows, proposals=proposals, **row)
+        history = history_bytes(rows, remembered)
     ends = rows * (8 + divisor_bytes(facts.weighted))
     vectors = ends + rows * (16 if personalized else 0)
-    history = 0
-    if rows_in_host:
-        vectors += row_bytes(
-            rows,
-            proposals=proposals,
-            personalized=personalized,
-            weighted=facts.weighted,
-            started=started,
-        )
-        history = history_bytes(rows, remembered)
-    host = Need(base, vectors, history, reads=0, scratch=joining.host, ring=buffers * facts.most_tile_bytes)
-    in_host = min(tiles - on_device, max(0, memory - host.total) // encoded)
-    mean = facts.column_bytes * facts.tile_edges // max(1, facts.edges)
+    buffers = min(ring_slots(joining.at_once), tiles)
+    host = Need(
+        base, vectors + state, history, reads=0, scratch=joining.host, ring=buffers * facts.most_tile_bytes
+    )
+    others = np.setdiff1d(np.arange(tiles), chosen, assume_unique=True)
+    in_host = encoded.room_for(others, memory - host.total)
+    pinned = others[evenly(len(others), in_host)]
     # Only buffers of a ring that a device reads from are there before anything is written to them.
-    written = min(mean, facts.most_tile_bytes) if on_device + in_host == tiles else facts.most_tile_bytes
+    written = facts.most_tile_bytes if in_host < len(others) else int(encoded.usual.mean())
     tiers = DeviceTiers(
-        device_memory, need, on_device, in_host, on_device * each, in_host * encoded, slots, pairs, promised,
-        rows_in_host,
+        device_memory, need, on_device, in_host, int(staying.most[chosen].sum()),
+        int(encoded.most[pinned].sum()), slots, pairs, promised, rows_in_host,
         joined_at_once=joining.at_once,
         usual_host=usual_host_bytes(
             rows=rows,
-            state=vectors - ends + history if rows_in_host else 0,
+            state=vectors - ends + state + history if rows_in_host else 0,
             ring=buffers * written,
-            pinned=min(in_host * mean, facts.column_bytes),
+            pinned=int(encoded.usual[pinned].sum()),
             joining=joining.usual_host,
             weighted=facts.weighted,
         ),
+        usual=taken + _usual_of_tiles(staying, chosen, joining, longest),
     )  # fmt: skip
-    passes = predicted_passes(damping, tol, method, facts.local_share)
+    passes = predicted_passes(damping, tol, method, facts.local_share, pairs=pairs)
     return Plan(
         facts, method, reads, ((0, tiles),), remembered, sweeps, host, memory, on_device + in_host,
         True, passes, proposals, (tiers,),
     )  # fmt: skip
+
+
+def _sweeps(facts: GraphFacts, *, stays: bool) -> int:
+    """Products inside a tile a pass, where there is room for what they take."""
+    if stays:
+        small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
+        return sweeps_for(facts.local_share, on_device=True, small=small)
+    return streamed_sweeps(facts.column_bytes / max(1, facts.edges), facts.local_share)
+
+
+def _cut_down(needed: Needed, memory: int, *, sweeps: int, slots: int, fewest: int | None) -> tuple[int, int]:
+    """Give up slots, then sweeps, then slots again, where memory is short; returns sweeps and slots.
+
+    Parameters
+    ----------
+    needed, memory
+        What a run needs, and bytes that there are.
+    sweeps, slots
+        If there are enough.
+    fewest
+        Slots without which it does not go on, where rows are in memory of the host; None where they are not.
+    """
+
+    def short() -> bool:
+        return needed(sweeps, slots).total > memory
+
+    while slots > FEWEST_SLOTS and short():
+        slots -= 1
+    if fewest is not None and short():
+        sweeps = 1
+        # Smaller joined tiles are better than one slot, in which nothing arrives while kernels run.
+        while slots > fewest and short():
+            slots -= 1
+    return sweeps, slots
+
+
+def _usual_of_tiles(staying: StayingTiles, chosen: NDArray[np.int64], joining: Joining, longest: int) -> int:
+    """Bytes that tiles which stay, and joining them, take of the device at their peak, as a rule.
+
+    While the last tiles are joined, these are not on the device, and after that what joined them is gone:
+    from all devices at a time, so that one which has few tiles has them and what has joined them.
+    """
+    tiles, at_once = len(staying.usual), max(1, joining.at_once)
+    rounds = -(-tiles // at_once)
+    before = chosen[chosen < (rounds - 1) * at_once] if rounds >= -(-longest // at_once) else chosen
+    rooms = joining.device // at_once * min(at_once, tiles)
+    stages = ((before, rooms), (chosen, 0))
+    return max(staying.usual_in(of) + more for of, more in stages)

@@ -13,13 +13,14 @@ import numpy as np
 
 from oocpr.plan.join_needs import NOTHING_JOINED, Joining
 from oocpr.plan.memory import Need
-from oocpr.plan.on_device import Part, plan_on_device
+from oocpr.plan.on_device import plan_on_device
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from oocpr.plan.encoded import Encoded
     from oocpr.plan.plan import GraphFacts, Plan
 
 
@@ -94,6 +95,7 @@ def plan_on_devices(
     memory: int,
     base: int,
     joining: Joining = NOTHING_JOINED,
+    encoded: Encoded | None = None,
     **how: Any,
 ) -> Plan:
     """Decide how a run on several devices uses their memory and the host's.
@@ -107,17 +109,20 @@ def plan_on_devices(
         First tile of each device's stripe and the one past its last.
     device_memory
         Bytes that the run may use on each device, as many as there are stripes.
-    memory, base, joining, how
+    memory, base, joining, encoded, how
         As for `plan_on_device`.
     """
     joining = joining.share(len(stripes))
-    parts = [Part(int(tile_rows[last] - tile_rows[first]), last - first) for first, last in stripes]
+    parts = [tile_rows[first : last + 1] for first, last in stripes]
+    longest = max(last - first for first, last in stripes)
 
     def planned(number: int, memory: int) -> Plan:
         given = device_memory[number]
         return plan_on_device(
             facts,
-            part=parts[number],
+            parts[number],
+            encoded=None if encoded is None else encoded.part(*stripes[number]),
+            longest=longest,
             memory=memory,
             base=base,
             joining=joining,
@@ -128,10 +133,10 @@ def plan_on_devices(
     bare = [planned(number, 0) for number in range(len(stripes))]
     need = _together([plan.need for plan in bare], base)
     # In the end the ranks of all rows are there, and once more those of one stripe.
-    need = replace(need, vectors=need.vectors + 4 * max(part.rows for part in parts))
+    need = replace(need, vectors=need.vectors + 4 * max(int(part[-1] - part[0]) for part in parts))
     left = max(0, memory - need.total)
     # Tiles that want memory of the host: those that there is no room for on their device.
-    wanted = [part.tiles - plan.devices[0].on_device for part, plan in zip(parts, bare, strict=True)]
+    wanted = [len(part) - 1 - plan.devices[0].on_device for part, plan in zip(parts, bare, strict=True)]
     plans = []
     for number, plan in enumerate(bare):
         share = left * wanted[number] // max(1, sum(wanted[number:]))

@@ -159,7 +159,7 @@ class Plan:
             "peak_memory": self.peak_memory,
         }
         if self.devices:
-            sizes["peak_device_memory"] = max(tiers.need.total + tiers.kept_bytes for tiers in self.devices)
+            sizes["peak_device_memory"] = max(tiers.usual for tiers in self.devices)
         if self.forecast is None:
             return sizes
         timing = replace(self.forecast, loading=0.0)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 RING_SLOTS = 4
 """Buffers of a stripe's ring: one computed, one ready, two being read."""
 
@@ -35,18 +42,26 @@ def kept_tiles(tiles: int, tile_bytes: int, budget: int) -> int:
     return max(0, min(tiles, budget // max(1, tile_bytes)))
 
 
+def evenly(tiles: int, kept: int) -> NDArray[np.int64]:
+    """Choose `kept` of so many tiles, evenly, so that reading and computing overlap; ascending.
+
+    Examples
+    --------
+    >>> evenly(10, 4)
+    array([2, 4, 7, 9])
+    """
+    return -(-np.arange(1, kept + 1) * tiles // max(1, kept)) - 1
+
+
 def spread_evenly(first: int, last: int, kept: int) -> frozenset[int]:
-    """Choose `kept` of the tiles ``first .. last - 1``, evenly, so that reading and computing overlap.
+    """Choose `kept` of the tiles ``first .. last - 1`` as `evenly` does.
 
     Examples
     --------
     >>> sorted(spread_evenly(10, 20, 4))
     [12, 14, 17, 19]
     """
-    tiles = last - first
-    return frozenset(
-        first + tile for tile in range(tiles) if (tile + 1) * kept // tiles > tile * kept // tiles
-    )
+    return frozenset((first + evenly(last - first, kept)).tolist())
 
 
 def wants_direct(io: str, streamed: int, room: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from oocpr.api.choices import facts_of
@@ -11,13 +12,18 @@ from oocpr.plan.tiling import stripe_tiles
 from ..engine.running import asked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from oocpr.engine.settings import Settings
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
 PLENTY = 2**33
+
+
+def least_memory(staying: Callable[[int], int], tiles: int, from_: int) -> int:
+    """Least bytes of a device, from so many on, within which so many tiles stay."""
+    return from_ + bisect_left(range(PLENTY), tiles, key=lambda more: staying(from_ + more))
 
 
 def plan_for(
@@ -44,11 +50,14 @@ def plan_for(
             **asked(chosen),
         )
 
+    def given_to(number: int) -> int:
+        def stay(memory: int) -> int:
+            return planned([memory] * devices, PLENTY).devices[number].on_device
+
+        return least_memory(stay, staying[number], most.devices[number].need.total)
+
     most = planned([PLENTY] * devices, PLENTY)
-    given = [
-        tiers.need.total + count * (tiers.kept_bytes // tiers.on_device)
-        for tiers, count in zip(most.devices, staying, strict=True)
-    ]
+    given = [given_to(number) for number in range(devices)]
     plan = planned(given, PLENTY if pinned else most.need.total)
     assert plan.fits
     assert [tiers.on_device for tiers in plan.devices] == staying

@@ -36,6 +36,7 @@ from oocpr.store.packing import encode_tile
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, asked
 from .conftest import RUNS
+from .several import least_memory
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def streaming_plan(
     def planned(device_memory: int, memory: int) -> Plan:
         return plan_on_device(
             facts,
+            store.tile_rows,
             stays=False,
             memory=memory,
             base=0,
@@ -108,8 +110,12 @@ def streaming_plan(
 
     most = planned(PLENTY, PLENTY).device
     assert most is not None
-    each = most.kept_bytes // most.on_device
-    device_memory = most.need.total + on_device * each
+
+    def staying(device_memory: int) -> int:
+        device = planned(device_memory, 0).device
+        return 0 if device is None else device.on_device
+
+    device_memory = least_memory(staying, on_device, most.need.total)
     least = planned(device_memory, 0)
     pinned = planned(device_memory, PLENTY).device
     assert pinned is not None
@@ -284,6 +290,7 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         assert least.device.slots == DEVICE_SLOTS == FEWEST_SLOTS + 2
         short = plan_on_device(
             facts_of(store),
+            store.tile_rows,
             stays=False,
             memory=PLENTY,
             base=0,
@@ -332,12 +339,18 @@ def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: 
         # As many rounds of threads as there are.
         cuts = tuple(np.linspace(0, store.tiles, 2 * at_once + 1).astype(int).tolist())
         larger = joined_facts(facts, store.tile_rows, cuts)
-        rows = np.diff(store.tile_rows[np.asarray(cuts)])
-        joining = joining_on_host(facts, larger, rows, at_once, 1)
-        plan = plan_on_device(
-            larger, stays=False, memory=PLENTY, base=0, device_memory=PLENTY, joining=joining, **asked(chosen)
-        )
         joined = JoinedStore(store, facts.tile_edges, cuts, Meeting(store, at_once))
+        joining = joining_on_host(facts, larger, np.diff(joined.tile_rows), at_once, 1)
+        plan = plan_on_device(
+            larger,
+            joined.tile_rows,
+            stays=False,
+            memory=PLENTY,
+            base=0,
+            device_memory=PLENTY,
+            joining=joining,
+            **asked(chosen),
+        )
         run = solve(joined, plan, chosen, backend=CudaBackend(device))
         exact = exact_ranks(random_digraph(1500, 9000, seed=4), chosen.damping)
     assert np.abs(run.ranks - exact).sum() <= run.error_bound

@@ -156,6 +156,7 @@ def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path:
     def planned(device_memory: int) -> Plan:
         return plan_on_device(
             facts,
+            store.tile_rows[np.asarray(cuts)],
             stays=stays,
             memory=PLENTY,
             base=0,

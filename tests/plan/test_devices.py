@@ -75,7 +75,7 @@ def test_joined_tiles_are_even_and_stay_within_their_stripe(tiles, stripes, each
 @given(st.lists(st.integers(0, 2**27), min_size=2, max_size=5), st.integers(0, 2**29))
 def test_a_plan_that_fits_stays_within_the_memory_of_each(given, memory):
     made = plan(given, memory)
-    each = [tiers.need.total + tiers.kept_bytes for tiers in made.devices]
+    each = [tiers.most for tiers in made.devices]
     assert made.fits == (
         made.need.total <= memory and all(of <= most for of, most in zip(each, given, strict=True))
     )
@@ -89,7 +89,7 @@ def test_a_plan_that_fits_stays_within_the_memory_of_each(given, memory):
 
 def test_what_all_have_to_read_is_on_each_device_and_rows_are_dealt_out():
     first, second = plan([PLENTY, PLENTY]).devices
-    alone = plan_on_device(FACTS, memory=PLENTY, base=BASE, device_memory=PLENTY, **HOW).devices[0]
+    alone = plan_on_device(FACTS, ROWS, memory=PLENTY, base=BASE, device_memory=PLENTY, **HOW).devices[0]
     assert first.need.vectors + second.need.vectors == alone.need.vectors
     assert first.need.history + second.need.history == alone.need.history
     # Pushes and proposals of all, own pushes as made, and those of others on their way; 2 bytes each.
@@ -125,18 +125,22 @@ def test_what_each_keeps_is_printed_and_written():
     made = plan([PLENTY, need])
     text = str(made)
     for number in (0, 1):
-        for label in ("device vectors", "device scratch", "device tiles", "device given", "over the link"):
-            assert f"\n{label}, {number}" in text
+        for label in ("vectors", "scratch", "tiles", "most, given", "should hold"):
+            assert f"\ndevice {label}, {number}" in text
+        assert f"\nover the link, {number}" in text
     assert re.search(r"^over the link, 0 +nothing after the first pass$", text, re.MULTILINE)
     assert re.search(r"^over the link, 1 +8 tiles a pass$", text, re.MULTILINE)
     tiers = json.loads(json.dumps(made.to_json()))["tiers"]
     assert [of["device_tiles"] for of in tiers["devices"]] == [made.devices[0].kept_bytes, 0]
     assert tiers["device_tiles"] == made.devices[0].kept_bytes
+    told = made.to_json()
+    assert told["device_needed"] == max(of.most for of in made.devices) <= PLENTY
+    assert told["predicted_peak_device_memory"] == max(of.usual for of in made.devices)
 
 
 def test_one_device_is_planned_as_it_is_without_others():
     several = plan([10**8])
-    alone = plan_on_device(FACTS, memory=PLENTY, base=BASE, device_memory=10**8, **HOW)
+    alone = plan_on_device(FACTS, ROWS, memory=PLENTY, base=BASE, device_memory=10**8, **HOW)
     assert several.devices == alone.devices
     assert several.stripes == alone.stripes
 

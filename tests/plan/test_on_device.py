@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,13 +12,26 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
 from oocpr.plan.join_needs import NOTHING_JOINED, Joining, joining_on_devices, joining_on_host
-from oocpr.plan.joining import JOINED_EDGES, STREAMED_EDGES, joined_cuts, joined_facts, tile_sizes, unweighted
+from oocpr.plan.joining import (
+    HOST_JOINED_EDGES,
+    JOINED_EDGES,
+    STREAMED_EDGES,
+    joined_cuts,
+    joined_facts,
+    pass_bytes,
+    tile_sizes,
+    unweighted,
+)
 from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.plan import GraphFacts, Plan
+from oocpr.plan.staying import staying_tiles
 from oocpr.store.direct import PAGE
 
 from ..engine.running import asked
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # R-MAT of scale 26 in order of degree: half of the rows, all in the last tile, have no edges.
 LARGE = GraphFacts(
@@ -33,6 +47,12 @@ LARGE = GraphFacts(
 GIB = 2**30
 
 
+def rows_of(facts: GraphFacts) -> NDArray[np.int64]:
+    """First rows of tiles that have as many as each other, but the last one, which has most."""
+    before = facts.nodes if facts.tiles == 1 else facts.nodes - facts.most_tile_rows
+    return np.append(np.linspace(0, before, facts.tiles).astype(np.int64), facts.nodes)
+
+
 def planned(
     device_memory: int,
     *,
@@ -40,9 +60,11 @@ def planned(
     facts: GraphFacts = LARGE,
     reads: str = "bits16",
     joining: Joining = NOTHING_JOINED,
+    tile_rows: NDArray[np.int64] | None = None,
 ) -> Plan:
     return plan_on_device(
         facts,
+        rows_of(facts) if tile_rows is None else tile_rows,
         stays=False,
         memory=64 * GIB,
         base=0,
@@ -64,7 +86,8 @@ def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
         return len(joined_cuts(tiles, facts.tile_edges, edges)) - 1 < tiles
 
     assert len(set(sizes)) == len(sizes)
-    for stays, asked_for in ((True, JOINED_EDGES), (False, STREAMED_EDGES)):
+    # All of them together have enough for 16 processors.
+    for stays, asked_for in ((True, (*JOINED_EDGES, *HOST_JOINED_EDGES)), (False, STREAMED_EDGES)):
         found = {size.edges for size in sizes if size.stays == stays} - {None}
         assert found == set(filter(joins, asked_for))
     # As they are stored, all stay only where they would if they were joined.
@@ -81,11 +104,40 @@ def test_no_more_processors_join_tiles_than_there_are(cores: int, joined_there: 
         if size.edges is not None
     ]
     here = {size.at_once for size in sizes if not size.there}
-    assert max(here) == max(n for n in (2, 4, 8) if n <= max(2, cores))
+    assert max(here) == max(n for n in (2, 4, 8, 16) if n <= max(2, cores))
     assert {size.at_once for size in sizes if size.there} == ({1, 2} if joined_there else set())
-    # Each size of tiles may be made by two threads of the host, which any machine has.
+    # Each size of tiles may be made by two threads of the host, which any machine has, or is for many only.
     for size in sizes:
-        assert size._replace(at_once=2, there=False) in sizes
+        few = size._replace(at_once=2, there=False)
+        assert few in sizes or (size.stays and size.at_once >= 8)
+    assert cores < 8 or sizes[0].at_once == (16 if cores >= 16 else 8)
+
+
+@given(st.integers(1, 64), st.integers(1, 8), st.integers(2**20, 2**35))
+def test_processors_make_what_stays_where_each_makes_two(cores: int, devices: int, edges: int) -> None:
+    facts = replace(LARGE, edges=edges, tiles=-(-edges // 2**20), tile_edges=2**20)
+    first = next(tile_sizes(facts, STREAMED_EDGES, cores=cores, devices=devices))
+    if facts.tiles == 1:
+        assert first.edges is None
+    elif cores < 8 or edges <= 15 * 2**25 * devices:
+        assert first.there
+    else:
+        assert not first.there
+        assert first.edges is not None
+        assert first.at_once <= cores
+        assert edges > (2 * first.at_once - 1) * first.edges * devices
+
+
+def test_the_size_is_taken_that_has_least_on_its_way() -> None:
+    # Small tiles leave room for more that stay; very small ones keep the host busy.
+    few, more, many = (
+        pass_bytes(2**31, tiles, staying=tiles * staying // 128)
+        for tiles, staying in ((32, 0), (128, 48), (1024, 64))
+    )
+    assert more < few < many
+    # Devices share the links' work and not the host's.
+    assert pass_bytes(2**31, 32, staying=0, devices=2) == few / 2
+    assert pass_bytes(2**31, 1024, staying=64, devices=2) == many
 
 
 def test_rows_in_memory_of_the_host_leave_what_they_gather() -> None:
@@ -141,6 +193,54 @@ def test_a_plan_that_fits_has_room_for_what_it_keeps(
     assert (len(on_device), len(in_host)) == (tiers.on_device, tiers.in_host)
     if tiers.need.total <= memory:
         assert plan.fits
+
+
+def test_one_tile_of_many_rows_does_not_count_for_all() -> None:
+    plan = planned(6 * GIB, rows_in_host=False)
+    tiers = plan.device
+    assert tiers is not None
+    # The half of all rows that the last tile has would have taken 140 MB of each.
+    assert tiers.on_device > (6 * GIB - tiers.need.total) // 140_000_000
+    assert tiers.usual < tiers.most <= tiers.memory
+    fewer = planned(tiers.most - 1, rows_in_host=False).device
+    assert fewer is not None
+    assert fewer.on_device < tiers.on_device
+    assert planned(tiers.most, rows_in_host=False).device == replace(tiers, memory=tiers.most)
+
+
+@given(
+    tiles=st.integers(1, 12), at_once=st.integers(1, 4), rooms=st.integers(0, GIB), longest=st.integers(0, 12)
+)
+def test_what_joined_the_last_tiles_is_there_before_them(
+    tiles: int, at_once: int, rooms: int, longest: int
+) -> None:
+    facts = replace(LARGE, tiles=tiles, tile_edges=-(-LARGE.edges // tiles), most_tile_bytes=2**33)
+    tile_rows = np.linspace(0, facts.nodes, tiles + 1).astype(np.int64)
+
+    def usual(joining: Joining) -> int:
+        made = plan_on_device(
+            facts,
+            tile_rows,
+            stays=True,
+            memory=64 * GIB,
+            base=0,
+            device_memory=64 * GIB,
+            joining=joining,
+            longest=longest,
+            **asked(Settings()),
+        )
+        assert made.device is not None
+        assert made.device.usual <= made.device.most
+        return made.device.usual
+
+    bare = usual(NOTHING_JOINED)
+    made = usual(Joining(device=at_once * rooms, at_once=at_once))
+    each = staying_tiles(facts, tile_rows, islands=False).usual
+    # One after the other in rounds of so many, of which the last one is not there yet.
+    rounds = [list(range(first, min(first + at_once, tiles))) for first in range(0, tiles, at_once)]
+    waits = len(range(0, longest, at_once)) > len(rounds)
+    missing = 0 if waits else sum(int(each[tile]) for tile in rounds[-1])
+    assert made == max(bare, bare - missing + len(rounds[0]) * rooms)
 
 
 # The same links with weights of 32 bits each, in tiles of as many links.

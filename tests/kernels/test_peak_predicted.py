@@ -1,0 +1,125 @@
+"""What runs take of a device at their peak, as predicted and as found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pytest
+
+import oocpr
+from oocpr.api.choices import asked_settings, plan_run
+from oocpr.ingest.build import build_store
+from oocpr.sources import open_source
+from oocpr.sources.rmat import Rmat
+
+from ..engine.digraphs import Digraph
+from ..engine.running import PLENTY, build
+from ..engine.weighted import WeightedGraph
+from .pooled import PooledMachine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oocpr.plan.plan import Plan
+
+TILE_EDGES = 2**12
+
+
+@pytest.fixture(autouse=True)
+def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine:
+    """Two devices whose pools count; sizes of tiles and small change are as small as the graphs."""
+    made = PooledMachine(shim_folder)
+    for place in ("oocpr.engine.job", "oocpr.engine.backends.cuda_device"):
+        monkeypatch.setattr(f"{place}.open_device", made.open_device)
+    for place in ("oocpr.engine.job", "oocpr.plan.on_device"):
+        monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
+    monkeypatch.setattr(import_module("oocpr.plan.device"), "SMALL_CHANGE", 2**14)
+    sizes = import_module("oocpr.plan.joining")
+    monkeypatch.setattr(sizes, "JOINED_EDGES", (2**18, 2**16))
+    monkeypatch.setattr(sizes, "STREAMED_EDGES", (2**15, 2**14))
+    monkeypatch.setattr(sizes, "SHARED_EDGES", (2**16, 2**15, 2**14))
+    monkeypatch.setattr(sizes, "LAUNCHED_BYTES", 2**15)
+    return made
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """R-MAT by out-degree, whose last tile has most rows, neighbours that are linked, and random weights."""
+    folder = tmp_path_factory.mktemp("stores")
+    build_store(Rmat(16), folder / "rmat.zarr", memory=PLENTY, order="degree", tile_edges=TILE_EDGES)
+    rng = np.random.default_rng(4)
+    src = rng.integers(0, 60_000, 400_000)
+    near = Digraph(60_000, src, np.clip(src + rng.integers(-60, 60, src.size), 0, 59_999))
+    build(open_source(near.entries), folder / "near.zarr", TILE_EDGES)
+    bare = WeightedGraph.of(near)
+    replace(bare, weight=rng.random(bare.src.size)).write(folder / "weighted.zarr", TILE_EDGES)
+    return {name: str(folder / f"{name}.zarr") for name in ("rmat", "near", "weighted")}
+
+
+class Way(NamedTuple):
+    """How a run uses its device."""
+
+    staying: str
+    rows_in_host: bool = False
+    joined: str = "by the host"
+
+
+def way_of(plan: Plan, stored: int) -> Way:
+    """How a run uses the device of which it takes most."""
+    tiers = max(plan.devices, key=lambda tiers: tiers.usual)
+    staying = [tiers.on_device for tiers in plan.devices]
+    of_all = "all" if sum(staying) == plan.facts.tiles else "some" if all(staying) else "none"
+    joined = "by the device" if tiers.need.joining else "by the host"
+    return Way(of_all, tiers.rows_in_host, joined if plan.facts.tiles < stored else "not")
+
+
+@pytest.mark.parametrize(
+    ("graph", "device", "way"),
+    [
+        ("rmat", "cuda", Way("all", joined="by the device")),
+        ("rmat", "cuda", Way("all")),
+        ("rmat", "cuda", Way("some")),
+        ("rmat", "cuda", Way("some", rows_in_host=True)),
+        ("rmat", "cuda", Way("some", rows_in_host=True, joined="not")),
+        ("near", "cuda", Way("all")),
+        ("near", "cuda", Way("some")),
+        ("weighted", "cuda", Way("all")),
+        ("weighted", "cuda", Way("some", joined="not")),
+        ("rmat", "cuda:0,cuda:1", Way("all")),
+        ("rmat", "cuda:0,cuda:1", Way("some", rows_in_host=True)),
+        ("weighted", "cuda:0,cuda:1", Way("some")),
+    ],
+    ids=str,
+)
+def test_a_run_takes_what_was_predicted(stores: dict[str, str], graph: str, device: str, way: Way) -> None:
+    opened = oocpr.open_graph(stores[graph])
+    settings = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
+
+    def planned(given: int) -> Plan:
+        return plan_run(
+            opened,
+            settings,
+            auto=False,
+            memory="4GiB",
+            stripes=None,
+            personalized=False,
+            device=device,
+            device_memory=given,
+            base=2**28,
+        )[1]
+
+    given = [int(2**18 * 1.05**step) for step in range(140)]
+    plans = {memory: planned(memory) for memory in given}
+    budgets = [
+        memory for memory in given if plans[memory].fits and way_of(plans[memory], opened.store.tiles) == way
+    ]
+    budget = budgets[len(budgets) // 2]
+    run = oocpr.pagerank(opened, device=device, device_memory=budget, memory="4GiB", max_passes=2).run
+    assert run is not None
+    assert run.predicted is not None
+    assert run.predicted["peak_device_memory"] == max(tiers.usual for tiers in plans[budget].devices)
+    assert run.predicted["peak_device_memory"] == pytest.approx(run.peak_device_memory, rel=0.15)
+    assert run.peak_device_memory <= budget
