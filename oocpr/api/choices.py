@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from oocpr.api.graphs import Graph
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
-    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
 USUAL_READS = {"components": "float32", "power": "float64"}
@@ -204,8 +205,8 @@ def takes_tuned(asked: bool | None) -> bool:
 
 def facts_of(store: GraphStore) -> GraphFacts:
     """What a plan has to know of a stored graph."""
+    from oocpr.plan.facts import GraphFacts
     from oocpr.plan.memory import weighted_tile_bytes
-    from oocpr.plan.plan import GraphFacts
 
     facts = store.attributes
     most = facts.max_tile_bytes

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from oocpr.api.tile_sizes import Planned
     from oocpr.engine.settings import Settings
+    from oocpr.plan.facts import GraphFacts
     from oocpr.plan.joining import TileSize
-    from oocpr.plan.plan import GraphFacts
     from oocpr.store.graph import GraphStore
 
 

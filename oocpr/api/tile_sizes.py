@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from oocpr.engine.joined import Joins
     from oocpr.engine.ranked import RankedStore
     from oocpr.plan.encoded import Encoded
-    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
     Planned = tuple[Plan, RankedStore]
@@ -97,7 +98,7 @@ def _cost(plan: Plan) -> tuple[bool, float]:
     """What a pass of tiles that stream takes, to compare: reads of the store, then what is sent."""
     facts, devices = plan.facts, plan.devices
     staying = sum(tiers.on_device for tiers in devices)
-    sent = pass_bytes(facts.column_bytes, facts.tiles, staying=staying, devices=len(devices))
+    sent = pass_bytes(facts.usual_bytes, facts.tiles, staying=staying, devices=len(devices))
     return plan.cached_tiles < facts.tiles, sent
 
 
@@ -130,7 +131,7 @@ def joined_tiles(
     from oocpr.engine.joined import JoinedStore, StripedJoins
 
     larger = joined_facts(facts, store.tile_rows, cuts)
-    encoded = joined(larger, sizes, cuts)
+    encoded = joined(larger, store.tile_rows[np.asarray(cuts)], sizes, cuts)
     each = device_joining(facts, larger)
     if not size.there or not each.device:
         tiled = JoinedStore(store, facts.tile_edges, cuts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -100,7 +100,7 @@ class DevicesCrew:
 
     While tiles are read each device has a thread, which waits for them. Once all are where they stay, nothing
     is waited for but sums: then one thread launches for all devices, since several would take turns with
-    Python at every launch.
+    Python at every launch. It begins where most tiles pass, so that the link there is at work meanwhile.
 
     Parameters
     ----------
@@ -128,12 +128,24 @@ class DevicesCrew:
             publishing = [tasks.begin_publish(job, stripe, state, k) for k, stripe in enumerate(stripes)]
             published = [wait_for() for wait_for in publishing]
             begin = partial(tasks.begin_sweep, job, state=state, published=published)
-            swept = [wait_for() for wait_for in list(map(begin, stripes))]
+            begun = {index: begin(stripes[index]) for index in self._most_passing_first}
+            swept = [begun[index]() for index in range(len(stripes))]
         else:
             published = self._devices.each(partial(self._publish, state))
             swept = self._devices.each(partial(self._sweep, state, published))
         state = tasks.reduce(job, state, published, swept, self._nodes)
         return state, [part.traffic for part in swept]
+
+    @cached_property
+    def _most_passing_first(self) -> list[int]:
+        """Stripes, by how many of their tiles do not stay on their device."""
+        plan = self._job.plan
+
+        def staying(index: int) -> int:
+            first, last = plan.stripes[index]
+            return plan.devices[index].on_device - (last - first)
+
+        return sorted(range(len(plan.stripes)), key=staying)
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Crew."""

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from oocpr.engine.trace import Trace
     from oocpr.engine.weighing import Unit
     from oocpr.plan.device import DeviceTiers
-    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
 

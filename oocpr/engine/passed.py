@@ -6,9 +6,9 @@ nothing is computed. So copies and kernels are timed each for themselves, and a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,36 +26,26 @@ ALONE = 0.25
 """Share of the copies that have the link for themselves, at least."""
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(NamedTuple):
     """What tiles take that pass through a device; nothing where none does.
 
-    Parameters
+    Attributes
     ----------
-    byte
-        Seconds in which a byte comes over the link.
-    edge, row
-        Seconds of kernels, for each edge and for each row of a tile that is there.
-
-    Examples
-    --------
-    >>> Pace(byte=2e-11, edge=1e-11, row=1e-9).kernels(10**9, 10**7)
-    0.02
+    sent, swept
+        Seconds in which each tile that was measured comes over the link, and of its kernels once it is there.
+    row
+        Seconds of kernels for each row.
     """
 
-    byte: float = 0.0
-    edge: float = 0.0
+    sent: Mapping[int, float] = MappingProxyType({})
+    swept: Mapping[int, float] = MappingProxyType({})
     row: float = 0.0
-
-    def kernels(self, edges: float, rows: float) -> float:
-        """Seconds of all kernels of tiles with so many edges and rows."""
-        return self.edge * edges + self.row * rows
 
 
 def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]]) -> Pace:
     """Read the pace off a timeline, which has two spans of kernels for each tile and round.
 
-    The first round is left out, in which memory is taken for the first time.
+    The first round is left out, in which what notes them takes memory.
 
     Parameters
     ----------
@@ -66,18 +56,20 @@ def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]]) -> 
     """
     if not tiles:
         return Pace()
-    of_each: dict[str, list[float]] = {f"tile {tile}": [] for tile in tiles}
-    sent = []
+    computed: dict[str, list[float]] = {f"tile {tile}": [] for tile in tiles}
+    copied: dict[str, list[float]] = {f"tile {tile}": [] for tile in tiles}
     for span in spans:
         kind, took = span.track.split(",")[0], span.end - span.begin
         if kind == COPY:
-            sent.append(took / span.nbytes)
+            copied[span.name].append(took)
         elif kind == COMPUTE:
-            of_each[span.name].append(took)
-    seconds = [median(map(sum, zip(took[2::2], took[3::2], strict=True))) for took in of_each.values()]
-    edges, rows = np.array(list(tiles.values()), np.float64).T
+            computed[span.name].append(took)
+    swept = [median(map(sum, zip(took[2::2], took[3::2], strict=True))) for took in computed.values()]
     # Copies that kernels delay, which reach rows over the link as well, do not show how fast it is alone.
-    return Pace(float(np.quantile(sent[len(tiles) :], ALONE)), *fitted(edges, rows, np.array(seconds)))
+    sent = [float(np.quantile(took[1:], ALONE)) for took in copied.values()]
+    edges, rows = np.array(list(tiles.values()), np.float64).T
+    row = fitted(edges, rows, np.array(swept))[1]
+    return Pace(dict(zip(tiles, sent, strict=True)), dict(zip(tiles, swept, strict=True)), row)
 
 
 def fitted(

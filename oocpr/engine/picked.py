@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.plan.device import DeviceTiers
-    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.plan import Plan
 
 SAMPLED = 8
 """Tiles that are measured, of a store that has more."""
@@ -21,8 +22,9 @@ DEVICE_SAMPLED = 4
 PASSING_EDGES = 2**25
 """Edges that are measured of tiles that pass by, if so many tiles have fewer: a round waits for its first."""
 
-DEVICE_PASSING_EDGES = 2**27
-"""The same for each CUDA device, where the first round has what joining takes once in a run, too."""
+DEVICE_EDGES = 2**27
+"""Edges that are measured of tiles of any kind for each CUDA device, for which rounds of little work take as
+long as they are launched; the first round has what joining takes once in a run, too."""
 
 
 def spread(tiles: int, most: int) -> list[int]:
@@ -42,7 +44,7 @@ def edges_of(facts: GraphFacts, tile: int) -> float:
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> facts = GraphFacts(100, 2500, 3, 1000, 5000, 2000, 40, 0.5)
     >>> [edges_of(facts, tile) for tile in range(3)]
     [1000, 1000, 500]
@@ -145,7 +147,7 @@ class Place:
 
     def of_staying(self) -> Picked:
         """As many tiles as are measured of those that stay: no more do, and there is memory for these."""
-        most = SAMPLED if self.device is None else self._sampled(self.device)
+        most = SAMPLED if self.device is None else self._sampled(self.device, self.facts.tile_edges)
         return self._picked(min(most, self.staying), on_device=self.device is not None, kept=True)
 
     def of_passing(self) -> Picked:
@@ -154,7 +156,7 @@ class Place:
         if self.device is None:
             most = max(SAMPLED, PASSING_EDGES // edges)
         else:
-            most = max(self._sampled(self.device), DEVICE_PASSING_EDGES // edges)
+            most = self._sampled(self.device, edges)
             in_host = self.device.in_host
         some = self.staying < len(self.tiles)
         picked = self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
@@ -166,9 +168,9 @@ class Place:
         return picked
 
     @staticmethod
-    def _sampled(device: DeviceTiers) -> int:
+    def _sampled(device: DeviceTiers, edges: int) -> int:
         # Twice as many as are made at a time: how fast they come shows from the second half on.
-        return max(DEVICE_SAMPLED, 2 * device.joined_at_once)
+        return max(DEVICE_SAMPLED, 2 * device.joined_at_once, DEVICE_EDGES // edges)
 
     def _picked(self, most: int, *, on_device: bool, kept: bool) -> Picked:
         tiles = [self.tiles[at] for at in spread(len(self.tiles), most)]

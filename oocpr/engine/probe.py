@@ -191,8 +191,9 @@ def _measured(
         if plan.devices:
             paces = sample.paces()
     assert sample is not None, "a tile stays or passes"
+    between = sample.pushing()
     shares = [
-        Times.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, job.readers)
+        Times.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, job.readers, between)
         for k, (place, pace) in enumerate(zip(places, paces, strict=True))
     ]
     # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
@@ -210,8 +211,8 @@ def _measured(
         # One thread launches for all devices, or several have Python in turns.
         launched=rate_of(edges, sum(share.launched for share in shares)),
         first=rate_of(edges, max(share.first for share in shares)),
-        rows=sample.rows / sample.pushing(),
-        ends=sample.rows / (sample.opening + sample.finishing()),
+        rows=sample.rows / between,
+        ends=sample.rows / (sample.opening + sample.finishing() + max(share.closing for share in shares)),
         loading=loading,
     )
 

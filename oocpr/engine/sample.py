@@ -51,6 +51,8 @@ class Rounds:
         computes with it.
     launched
         The same in later ones, of a tile as a rule.
+    closing
+        Seconds in which they gave back the memory of those that stayed in memory of the host.
     """
 
     first: list[float]
@@ -58,6 +60,7 @@ class Rounds:
     brought: list[dict[int, float]]
     taken: list[dict[int, float]]
     launched: list[float]
+    closing: list[float]
 
 
 class Sample:
@@ -102,6 +105,7 @@ class Sample:
             Share(job, store, index, backend, picked[index], of_each[index])
             for index, backend in enumerate(team.backends)
         ]
+        self._closing: list[float] = []
         self.rows = max(1, sum(spec.rows for spec in specs))
         begun = time.perf_counter()
         team.each(lambda index: self._shares[index].allocate())
@@ -132,6 +136,7 @@ class Sample:
             [share.brought() for share in self._shares],
             [share.taken() for share in self._shares],
             [share.launched() for share in self._shares],
+            self._closing,
         )
 
     def paces(self) -> list[Pace]:
@@ -165,23 +170,33 @@ class Sample:
     def _measured(self, rounds: int, seconds: float) -> list[list[float]]:
         """What each round took of each backend."""
         took: list[list[float]] = []
-        until = math.inf
         try:
             self._team.each(lambda index: self._shares[index].open())
-            # What is between two rounds may take longer than they do.
-            while len(took) < rounds or time.perf_counter() < until:
-                state = self._later if took else self._begin
-                published = self._published(state)
-                if not took:
-                    # A device alone gathers a push where it is, and has no room for another.
-                    self._load(published)
-                pushed = [sums for _, _, sums in published]
-                took.append(self._round(method.sweep_step(self._job.settings, state, self._nodes, pushed)))
-                until = min(until, time.perf_counter() + seconds)
+            self._pass(took, rounds, seconds)
+            if seconds and self._job.plan.devices:
+                # To note what each tile takes takes the host time: what follows is as fast as a run.
+                for share in self._shares:
+                    share.pause()
+                del took[1:]
+                self._pass(took, rounds, seconds)
         finally:
             # Each where it was at work: it may be still, if it was not waited for.
-            self._team.each(lambda index: self._shares[index].close())
+            self._closing = self._team.each(lambda index: _timed(self._shares[index].close))
         return took
+
+    def _pass(self, took: list[list[float]], rounds: int, seconds: float) -> None:
+        """Add rounds until there are so many, and so many seconds are over since the first that was added."""
+        until = math.inf
+        # What is between two rounds may take longer than they do.
+        while len(took) < rounds or time.perf_counter() < until:
+            state = self._later if took else self._begin
+            published = self._published(state)
+            if not took:
+                # A device alone gathers a push where it is, and has no room for another.
+                self._load(published)
+            pushed = [sums for _, _, sums in published]
+            took.append(self._round(method.sweep_step(self._job.settings, state, self._nodes, pushed)))
+            until = min(until, time.perf_counter() + seconds)
 
     def _published(self, state: method.State) -> list[tuple[int, Any, Pushed]]:
         """First row, numbers and sums of the push of each state."""
@@ -214,3 +229,9 @@ class Sample:
             sweeping = [share.begin_sweep(step, read) for share in shares]
             return self._team.each(lambda index: until(sweeping[index]))
         return self._team.each(lambda index: until(shares[index].begin_sweep(step, read)))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun

@@ -14,7 +14,7 @@ from oocpr.engine.backends.base import Streams
 from oocpr.engine.passed import Pace, pace_of
 from oocpr.engine.picked import edges_of
 from oocpr.engine.reads import READS
-from oocpr.engine.trace import HOST, READ, Trace
+from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, Trace
 from oocpr.engine.weighing import per_link
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class Share:
         self._stream: Tiles | None = None
         self._trace = Trace()
         self._first_end = 0.0
+        self._launching: list[float] = []
+        self._paused = False
 
     def allocate(self) -> None:
         """Make the states of all rows."""
@@ -81,9 +83,11 @@ class Share:
         """Open the stream of the tiles."""
         chosen, none = frozenset(self._picked.tiles), frozenset[int]()
         job = self._job
-        self._first_end = 0.0
+        self._first_end, self._launching, self._paused = 0.0, [], False
         if job.plan.devices:
             self._trace = Trace()
+            # In the first round, whose copies and kernels tell nothing, that would only take time.
+            self._trace.pause(COMPUTE, COPY)
             job = replace(job, trace=self._trace)
         self._stream = tasks.open_stream(
             job,
@@ -120,10 +124,14 @@ class Share:
             for tile, spans in self._spans(HOST).items()
         }
 
+    def pause(self) -> None:
+        """Note no more of single tiles."""
+        self._trace.pause(COMPUTE, COPY, HOST)
+        self._paused = True
+
     def launched(self) -> float:
-        """Seconds in which the host launched a tile in later rounds; the same."""
-        later = [took for spans in self._spans(HOST).values() for end, took in spans if end > self._first_end]
-        return median(later) if later else 0.0
+        """Seconds in which the host launched a tile since nothing else is noted; none where it always was."""
+        return median(self._launching) / max(1, len(self._picked.tiles)) if self._launching else 0.0
 
     def _spans(self, kind: str) -> dict[int, list[tuple[float, float]]]:
         """End and length of what was noted of each tile on tracks of a kind, in its order."""
@@ -160,8 +168,14 @@ class Share:
             if not settled:
                 read()
 
+        begun = time.perf_counter()
         self._stream.run(sweep)
-        self._first_end = self._first_end or time.perf_counter()
+        ended = time.perf_counter()
+        if not self._first_end:
+            self._first_end = ended
+            self._trace.resume(COMPUTE, COPY)
+        if self._paused:
+            self._launching.append(ended - begun)
 
         def wait() -> None:
             for part, last in swept.items():

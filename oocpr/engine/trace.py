@@ -56,6 +56,7 @@ class Trace:
     def __init__(self) -> None:
         self._origin = time.perf_counter()
         self._where = ""
+        self._paused: set[str] = set()
         self.spans: list[Span] = []
 
     def part(self, name: str) -> Trace:
@@ -76,9 +77,24 @@ class Trace:
         """Add what happened from `begin` to `end`, in seconds of `time.perf_counter`."""
         self.spans.append(Span(track + self._where, name, begin, end, nbytes))
 
+    def pause(self, *tracks: str) -> None:
+        """Add nothing that begins from now on, which takes time of its own, to tracks of such kinds."""
+        self._paused.update(tracks)
+
+    def resume(self, *tracks: str) -> None:
+        """Add to them again."""
+        self._paused.difference_update(tracks)
+
+    def paused(self, track: str) -> bool:
+        """Whether nothing is added to a track of that kind."""
+        return track in self._paused
+
     @contextmanager
     def span(self, track: str, name: str, nbytes: int = 0) -> Iterator[None]:
         """Add the time that the block takes."""
+        if self.paused(track):
+            yield
+            return
         begin = time.perf_counter()
         try:
             yield
@@ -144,6 +160,9 @@ class DeviceTrace:
     @contextmanager
     def span(self, track: str, name: str, nbytes: int = 0) -> Iterator[None]:
         """Add the time that the device takes for what the block launches or, on track COPY, sends."""
+        if self._trace.paused(track):
+            yield
+            return
         # Moments are made slowly, so those that have passed serve again.
         while self._waiting and self._device.passed(self._waiting[0][3]):
             self._take_over()

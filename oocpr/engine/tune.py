@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_prepared import CudaTile
     from oocpr.engine.backends.device import Device
     from oocpr.engine.ranked import RankedStore
-    from oocpr.plan.plan import GraphFacts
+    from oocpr.plan.facts import GraphFacts
     from oocpr.progress import Progress
 
 _PIECE = 1 << 20

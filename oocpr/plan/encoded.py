@@ -11,7 +11,7 @@ from oocpr.plan.memory import weighted_tile_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.plan.plan import GraphFacts
+    from oocpr.plan.facts import GraphFacts
 
 SPARE = 1.25
 """Encoded bytes of a tile over the mean, at most, what its rows take apart."""
@@ -62,7 +62,7 @@ def stored(facts: GraphFacts, sizes: NDArray[np.int64] | None) -> Encoded | None
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> stored(GraphFacts(300, 1000, 2, 500, 2000, 90_000, 100, 0.5), np.array([1100, 900]))
     Encoded(most=array([1100,  900]), usual=array([1100,  900]))
     """
@@ -74,32 +74,36 @@ def stored(facts: GraphFacts, sizes: NDArray[np.int64] | None) -> Encoded | None
     return Encoded(sizes, sizes)
 
 
-def joined(facts: GraphFacts, sizes: NDArray[np.int64] | None, cuts: tuple[int, ...]) -> Encoded | None:
+def joined(
+    facts: GraphFacts, tile_rows: NDArray[np.int64], sizes: NDArray[np.int64] | None, cuts: tuple[int, ...]
+) -> Encoded | None:
     """Bytes of tiles that are made of stored ones; None where that is not known.
-
-    Where links have weights it is not: one that needs more bytes than others gives all of its tile as many.
 
     Parameters
     ----------
-    facts
-        The graph in joined tiles.
+    facts, tile_rows
+        The graph in joined tiles, as for `guessed`.
     sizes
-        Bytes of each stored tile; int64, shape (tiles,).
+        Bytes of each stored tile with its weights; int64, shape (tiles,).
     cuts
         First stored tile of each joined one, and the number of tiles.
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> facts = GraphFacts(300, 1000, 1, 1000, 2000, 90_000, 300, 0.5)
-    >>> joined(facts, np.array([1100, 900]), (0, 2))
+    >>> joined(facts, np.array([0, 300]), np.array([1100, 900]), (0, 2))
     Encoded(most=array([67786]), usual=array([2000]))
     """
-    if sizes is None or facts.weighted:
+    if sizes is None:
         return None
     sums = np.add.reduceat(sizes, np.asarray(cuts[:-1]))
-    most = (JOINED_SPARE * sums).astype(np.int64) + 2**16
-    return Encoded(np.minimum(facts.most_tile_bytes, most), np.minimum(facts.most_tile_bytes, sums))
+    if facts.weighted:
+        # A weight that needs more bytes than others gives all of its tile as many.
+        most = guessed(facts, tile_rows).most
+    else:
+        most = np.minimum(facts.most_tile_bytes, (JOINED_SPARE * sums).astype(np.int64) + 2**16)
+    return Encoded(most, np.minimum(most, sums))
 
 
 def guessed(facts: GraphFacts, tile_rows: NDArray[np.int64]) -> Encoded:
@@ -115,14 +119,14 @@ def guessed(facts: GraphFacts, tile_rows: NDArray[np.int64]) -> Encoded:
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> facts = GraphFacts(300, 1000, 10, 100, 2000, 90_000, 100, 0.5)
     >>> guessed(facts, np.array([0, 16, 300]))
     Encoded(most=array([65787, 65803]), usual=array([200, 200]))
     """
     mean = facts.column_bytes * facts.tile_edges / max(1, facts.edges)
     most = int(SPARE * mean) + 2**16 + np.diff(tile_rows) // 16
-    usual = (tile_edges(facts, tile_rows) * (facts.column_bytes / max(1, facts.edges))).astype(np.int64)
+    usual = (tile_edges(facts, tile_rows) * (facts.usual_bytes / max(1, facts.edges))).astype(np.int64)
     most = np.minimum(facts.most_tile_bytes, most)
     return Encoded(most, np.minimum(most, usual))
 
@@ -137,7 +141,7 @@ def tile_edges(facts: GraphFacts, tile_rows: NDArray[np.int64]) -> NDArray[np.in
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> facts = GraphFacts(300, 950, 10, 100, 2000, 90_000, 100, 0.5)
     >>> tile_edges(facts, np.array([200, 250, 300]))
     array([100,  50])

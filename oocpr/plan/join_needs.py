@@ -14,7 +14,7 @@ from oocpr.store.direct import PAGE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.plan.plan import GraphFacts
+    from oocpr.plan.facts import GraphFacts
 
 JOINING_BUFFERS = 8
 """Stored tiles that are read at a time while a device joins them."""
@@ -138,6 +138,8 @@ def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devi
     each = device_joining(facts, joined)
     if not each.device:
         return NOTHING_JOINED
+    # A device of several has one of the tiles at least.
+    at_once = min(at_once, joined.tiles - devices + 1)
     columns = unweighted(facts)
     packed = columns.column_bytes * joined.tile_edges // facts.edges
     usual = (JOINING_BUFFERS + 1) * columns.most_tile_bytes + packed * 3 // 2
@@ -196,7 +198,7 @@ def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
     >>> device_joining(facts, facts).device
     0

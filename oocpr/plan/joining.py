@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.plan.plan import GraphFacts
+    from oocpr.plan.facts import GraphFacts
 
 JOINED_EDGES = (2**28, 2**26)
 """Edges of joined tiles, the first size for which there is memory: on an H200 the product of R-MAT of 263 M
@@ -99,7 +99,7 @@ def tile_sizes(
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> facts = GraphFacts(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
     >>> sizes = list(tile_sizes(facts, (2**25, 2**23), cores=4))
     >>> sizes[0]
@@ -227,6 +227,7 @@ def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[in
         most_tile_bytes=weighted_tile_bytes(columns, weights),
         weight_bytes=weight_bytes,
         most_weight_bytes=weights,
+        stored_bytes=facts.column_bytes,
     )
 
 
@@ -235,7 +236,7 @@ def unweighted(facts: GraphFacts) -> GraphFacts:
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 300_000, 94_208, 300, 0.5, True, 200_000, 65_552)
     >>> found = unweighted(facts)
     >>> found.column_bytes, found.most_tile_bytes, found.weighted
@@ -250,4 +251,5 @@ def unweighted(facts: GraphFacts) -> GraphFacts:
         weighted=False,
         weight_bytes=0,
         most_weight_bytes=0,
+        stored_bytes=0,
     )

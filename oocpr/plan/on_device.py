@@ -27,7 +27,7 @@ from oocpr.plan.encoded import guessed
 from oocpr.plan.join_needs import NOTHING_JOINED, Joining
 from oocpr.plan.memory import READ_BYTES, Need
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
-from oocpr.plan.plan import GraphFacts, Plan
+from oocpr.plan.plan import Plan
 from oocpr.plan.staying import staying_tiles
 from oocpr.plan.sweeps import streamed_sweeps, sweeps_for
 from oocpr.plan.tiers import evenly, ring_slots
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.plan.encoded import Encoded
+    from oocpr.plan.facts import GraphFacts
     from oocpr.plan.staying import StayingTiles
 
     Needed = Callable[[int, int], DeviceNeed]
@@ -183,7 +184,7 @@ def _sweeps(facts: GraphFacts, *, stays: bool) -> int:
     if stays:
         small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
         return sweeps_for(facts.local_share, on_device=True, small=small)
-    return streamed_sweeps(facts.column_bytes / max(1, facts.edges), facts.local_share)
+    return streamed_sweeps(facts.usual_bytes / max(1, facts.edges), facts.local_share)
 
 
 def _cut_down(needed: Needed, memory: int, *, sweeps: int, slots: int, fewest: int | None) -> tuple[int, int]:

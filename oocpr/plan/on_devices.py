@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.plan.encoded import Encoded
-    from oocpr.plan.plan import GraphFacts, Plan
+    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.plan import Plan
 
 
 Stripes = tuple[tuple[int, int], ...]

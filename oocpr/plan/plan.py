@@ -25,40 +25,8 @@ from oocpr.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from oocpr.plan.device import DeviceTiers
+    from oocpr.plan.facts import GraphFacts
     from oocpr.plan.model import Passes, Rates
-
-
-@dataclass(frozen=True)
-class GraphFacts:
-    """What a plan has to know of a graph.
-
-    Parameters
-    ----------
-    nodes, edges, tiles, tile_edges
-        As stored.
-    column_bytes
-        Encoded bytes of all tiles, their weights included.
-    most_tile_bytes, most_tile_rows
-        Of the largest tile; see `weighted_tile_bytes`.
-    local_share
-        Share of edges that stay inside the rows of their tile, in [0, 1].
-    weighted
-        Whether edges have weights.
-    weight_bytes, most_weight_bytes
-        Encoded bytes of the weights of all tiles, and of those of the tile that has most.
-    """
-
-    nodes: int
-    edges: int
-    tiles: int
-    tile_edges: int
-    column_bytes: int
-    most_tile_bytes: int
-    most_tile_rows: int
-    local_share: float
-    weighted: bool = False
-    weight_bytes: int = 0
-    most_weight_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,7 +100,7 @@ class Plan:
             rates,
             edges=facts.edges,
             rows=facts.nodes,
-            stored_bytes=facts.column_bytes,
+            stored_bytes=facts.usual_bytes,
             streamed_bytes=self.streamed_bytes,
             kept_share=staying / facts.tiles,
             beside=bool(self.devices),
@@ -187,12 +155,12 @@ class Plan:
     @property
     def streamed_bytes(self) -> int:
         """Encoded bytes read from the store in every pass after the first."""
-        return self.facts.column_bytes * (self.facts.tiles - self.cached_tiles) // self.facts.tiles
+        return self.facts.usual_bytes * (self.facts.tiles - self.cached_tiles) // self.facts.tiles
 
     @property
     def bytes_read(self) -> int:
         """Encoded bytes that the run should read from the store, all tiles once and some in every pass."""
-        return self.facts.column_bytes + (self.passes - 1) * self.streamed_bytes
+        return self.facts.usual_bytes + (self.passes - 1) * self.streamed_bytes
 
     @property
     def peak_memory(self) -> int:
@@ -351,6 +319,7 @@ def choose_method(facts: GraphFacts, *, memory: int, base: int, personalized: bo
 
     Examples
     --------
+    >>> from oocpr.plan.facts import GraphFacts
     >>> small = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
     >>> choose_method(small, memory=2**30, base=0, personalized=False)
     'components'

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.plan.encoded import Encoded
-    from oocpr.plan.plan import GraphFacts
+    from oocpr.plan.facts import GraphFacts
 
 ROUNDED = 10 * 512
 """Bytes that the pieces of a tile are rounded up by, at most: CuPy's pool has multiples of 512."""
@@ -103,7 +103,7 @@ def staying_tiles(
 
     Examples
     --------
-    >>> from oocpr.plan.plan import GraphFacts
+    >>> from oocpr.plan.facts import GraphFacts
     >>> facts = GraphFacts(2000, 2800, 2, 1600, 56_000, 90_000, 1900, 0.5)
     >>> staying = staying_tiles(facts, np.array([0, 100, 2000]), islands=False)
     >>> staying.most, staying.usual

@@ -268,7 +268,7 @@ def test_a_plan_that_does_not_fit_is_printed_and_refused(oocpr_command: Run, sto
 def test_generated_graphs_depend_on_the_seed_alone(oocpr_command: Run, tmp_path: Path) -> None:
     words = ("generate", "rmat", "--scale", 8, "--edge-factor", 4)
     stores = [tmp_path / f"{k}.zarr" for k in range(4)]
-    for path, more in zip(stores, [(), ("--memory", "1GiB"), ("--seed", 2), ("--no-permute",)], strict=True):
+    for path, more in zip(stores, [(), ("--memory", "2GiB"), ("--seed", 2), ("--no-permute",)], strict=True):
         assert oocpr_command(*words, *more, "-o", path).code == 0
     tiles = [(path / "in_edges" / "indices" / "c" / "0").read_bytes() for path in stores]
     assert tiles[0] == tiles[1]

@@ -115,13 +115,13 @@ def test_tiles_that_do_not_stay_are_not_joined(opened):
 
 def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
     most = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1].device
-    # Without room to join two tiles there it joins one, then the processor; without room for one, nobody.
+    assert most.joined_at_once == 1
+    # Without room to join its one tile there the processor does; without room for it, nobody.
     given = most.need.total + most.kept_bytes - 1
-    for joining in (most.need.joining // 2, 0):
-        _, plan, _ = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
-        assert plan.facts.tiles == 1
-        assert plan.device.need.joining == joining
-        given -= most.need.joining // 2
+    plan = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)[1]
+    assert plan.facts.tiles == 1
+    assert plan.device.need.joining == 0 < most.need.joining
+    given -= most.need.joining
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
     assert plan.facts.tiles == opened.store.tiles
     assert plan.device.need.total + plan.device.kept_bytes <= given

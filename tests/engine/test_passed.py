@@ -42,5 +42,8 @@ def test_rounds_after_the_first_tell_what_tiles_and_bytes_take():
             trace.add(COMPUTE, f"tile {tile}", 2.0, 2.0 + ready)
             trace.add(COMPUTE, f"tile {tile}", 3.0, 3.0 + swept)
     pace = pace_of(whole.spans, tiles)
-    assert (pace.byte, pace.edge, pace.row) == pytest.approx((4e-3, 3e-3, 5e-2))
+    assert pace.sent == pytest.approx({tile: 4e-3 * edges for tile, (edges, _) in tiles.items()})
+    swept = {tile: 3e-3 * edges + 5e-2 * rows for tile, (edges, rows) in tiles.items()}
+    assert pace.swept == pytest.approx(swept)
+    assert pace.row == pytest.approx(5e-2)
     assert pace_of(whole.spans, {}) == Pace()

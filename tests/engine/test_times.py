@@ -6,16 +6,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from oocpr.engine import picked
 from oocpr.engine.coming import Reading, taken_at, told_of_all
 from oocpr.engine.passed import Pace
+from oocpr.engine.passing import _in_order
 from oocpr.engine.picked import Place
 from oocpr.engine.times import Kind, Times
 from oocpr.plan.device import DeviceNeed, DeviceTiers
-from oocpr.plan.plan import GraphFacts
+from oocpr.plan.facts import GraphFacts
 
 
 def second_by_second(brought: list[int], taken: list[int], threads: int, buffers: int) -> list[int]:
@@ -87,8 +88,11 @@ def test_between_two_tiles_that_were_seen_others_lie_between_them(seen, apart):
 @pytest.mark.parametrize("row_edges", [0, 7])
 @pytest.mark.parametrize("byte", [1e-3, 1.0])
 @pytest.mark.parametrize(("rows_in_host", "slots"), [(False, 5), (True, 5), (True, 1)])
-def test_what_some_tiles_take_is_told_of_all(on_device, row_edges, byte, rows_in_host, slots, monkeypatch):
-    monkeypatch.setattr(picked, "DEVICE_PASSING_EDGES", 4000)
+@pytest.mark.parametrize("counted", [0.6, 1.25])
+def test_what_some_tiles_take_is_told_of_all(
+    on_device, row_edges, byte, rows_in_host, slots, counted, monkeypatch
+):
+    monkeypatch.setattr(picked, "DEVICE_EDGES", 4000)
     rows = np.array([1, 2, 2, 3, 5, 8, 6, 9, 20, 40, 700, 90])
     facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     need = DeviceNeed(0, 0, 0, 0, 0)
@@ -100,27 +104,65 @@ def test_what_some_tiles_take_is_told_of_all(on_device, row_edges, byte, rows_in
     staying = sorted(tiers.places(range(12))[0])
     passing = sorted(set(range(12)) - set(staying))
     assert max(passing, key=lambda tile: rows[tile]) in sampled
-    pace = Pace(byte=byte, edge=2e-3, row=0.5)
+    sent, kernels = np.full(12, 3 * 1000 * byte), 2.0 + 0.5 * rows
+    pace = Pace(*({tile: float(of[tile]) for tile in sampled} for of in (sent, kernels)), row=0.5)
 
     def brought(tile: int) -> float:
         """Seconds of a machine that brings an edge in a millisecond, and a row in so many."""
         return 1e-3 * (1000 + row_edges * int(rows[tile]))
 
-    def seen(tiles: list[int], take: float, launch: float) -> Kind:
+    def seen(tiles: list[int], take: float, launch: float, close: float = 0.0, later: float = 5.0) -> Kind:
         """What is seen of such a machine."""
-        return Kind(77.0, 5.0, {tile: brought(tile) for tile in tiles}, dict.fromkeys(tiles, take), launch)
+        of_each = {tile: brought(tile) for tile in tiles}
+        return Kind(77.0, later, of_each, dict.fromkeys(tiles, take), launch, close)
 
+    # Where copies and kernels use the link, rounds tell how long both take.
+    def both(tiles: list[int]) -> tuple[float, float, float]:
+        turned = 0.5 * rows[tiles].sum() if slots > 1 else kernels[tiles].sum()
+        return kernels[tiles].sum(), sent[tiles].sum(), turned if rows_in_host else 0.0
+
+    def busy(swept: float, sent: float, turned: float) -> float:
+        return max(sent + turned, swept)
+
+    later, share = counted * busy(*both(sampled)) / 4000, counted if rows_in_host else 1
     kept = seen(place.of_staying().tiles, 0.25, 3.0) if staying else Kind()
-    times = Times.of(place, kept, seen(sampled, 0.5, 4.0), pace, 2)
-    swept = 2e-3 * 1000 * len(passing) + 0.5 * rows[passing].sum()
-    assert times.passing == pytest.approx(swept)
-    assert times.sent == pytest.approx(3 * 1000 * len(passing) * byte)
+    times = Times.of(place, kept, seen(sampled, 0.5, 4.0, 0.125, later), pace, 2)
+    expected = [share * seconds for seconds in both(passing)]
+    if not rows_in_host:
+        # Each tile that stays takes five seconds, and what comes late holds up those behind it.
+        swept = np.where(np.isin(range(12), staying), 5000.0, kernels)
+        least, most = max(expected[1], swept.sum()), expected[1] + swept.sum()
+        assert least <= times.passing + times.kept <= most
+        expected[0] = times.passing
+    assert (times.passing, times.sent, times.turned) == pytest.approx(tuple(expected))
     assert times.kept == pytest.approx(5.0 * 1000 * on_device)
     assert times.launched == pytest.approx(3.0 * len(staying) + 4.0 * len(passing))
-    turned = (swept if slots == 1 else 0.5 * rows[passing].sum()) if rows_in_host else 0.0
-    assert times.turned == pytest.approx(turned)
+    assert times.closing == pytest.approx(0.125 * (12 - on_device) / 4)
     takes = [0.25 if tile in staying else 0.5 for tile in range(12)]
     there = taken_at([brought(tile) for tile in range(12)], takes, Reading(2, 4))[-1]
-    both = max(times.sent + turned, swept) + times.kept
-    busy = both if rows_in_host else max(times.sent, swept + times.kept)
-    assert times.first == pytest.approx(max(there, busy), rel=1e-6)
+    of_link = busy(*expected) + times.kept if rows_in_host else max(expected[1], expected[0] + times.kept)
+    assert times.first == pytest.approx(max(there, of_link), rel=1e-6)
+
+
+ROUND = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5), st.booleans()), min_size=1, max_size=9)
+
+
+@given(ROUND, st.integers(0, 9), st.integers(1, 5))
+def test_a_pass_waits_for_tiles_as_all_later_ones_do(tiles, between, slots):
+    assume(not all(stays for _, _, stays in tiles))
+    sent, swept, stays = (np.array(of) for of in zip(*tiles, strict=True))
+    found = _in_order(sent, np.append(swept, between), stays, slots)
+    # Second by second, of many passes; a tile that stays is there at once, and takes no slot from another.
+    work = [*tiles, (0, between, True)] * 6
+    come = [tile[0] for tile in work if not tile[2]]
+    take, before = [], 0
+    for _, took, stay in work:
+        before += took
+        if not stay:
+            take.append(before)
+            before = 0
+    ended = second_by_second(come, take, 1, slots)
+    ends = ended[len(come) // 6 - 1 :: len(come) // 6]
+    assert [after - end for end, after in pairwise(ends)][1:] == [found] * 4
+    assert found <= sent[~stays].sum() + swept.sum() + between
+    assert found >= max(sent[~stays].sum(), swept.sum() + between)

@@ -25,7 +25,7 @@ from oocpr.engine.joined import JoinedStore
 from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.trace import COMPUTE, COPY, Trace
+from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device import DEVICE_SLOTS, FEWEST_SLOTS
 from oocpr.plan.join_needs import joining_on_host
@@ -237,6 +237,28 @@ def test_a_timeline_has_what_was_sent_and_computed(device: Device, in_host: int)
         assert all(arrival <= begin + 1e-5 for arrival, begin in zip(arrivals, begins, strict=True))
     copies = sorted((span.begin, span.end) for span in sent)
     assert all(before[1] <= after[0] + 1e-6 for before, after in pairwise(copies))
+
+
+def test_a_paused_timeline_has_what_began_before(device: Device) -> None:
+    trace = Trace()
+    part = trace.part("device 1")
+    on_device = DeviceTrace(device, part)
+    with part.span(READ, "tile 1"), on_device.span(COMPUTE, "tile 1"):
+        trace.pause(COMPUTE, READ)
+        with trace.span(READ, "tile 2"), part.span(READ, "tile 3"), on_device.span(COMPUTE, "tile 4"):
+            pass
+    part.resume(READ)
+    with part.span(READ, "tile 5"), on_device.span(COPY, "tile 6"), on_device.span(COMPUTE, "tile 7"):
+        pass
+    device.synchronize()
+    on_device.finish()
+    assert [trace.paused(track) for track in (COMPUTE, COPY, READ)] == [True, False, False]
+    assert sorted((span.track, span.name) for span in trace.spans) == [
+        ("compute, device 1", "tile 1"),
+        ("copy to the device, device 1", "tile 6"),
+        ("read, device 1", "tile 1"),
+        ("read, device 1", "tile 5"),
+    ]
 
 
 @RUNS

@@ -152,7 +152,8 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
         done = solve(store, plan, chosen, backend=PacedBackend(device, **paces))
     assert timing is not None
     took = median(record.seconds for record in done.history[1:])
-    assert rates.sending == pytest.approx(store.edges / link, rel=1e-6)
+    # Some of the tiles are measured; where kernels use the link too, rounds of them.
+    assert rates.sending == pytest.approx(store.edges / link, rel=0.1 if rows_in_host else 0.05)
     if not staying:
         assert timing.each == pytest.approx(expected, rel=0.1)
     assert timing.each == pytest.approx(took, rel=0.1)

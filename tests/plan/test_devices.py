@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device import STAGED_NUMBERS
+from oocpr.plan.facts import GraphFacts
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.on_devices import ROW_EDGES, even_cuts, plan_on_devices, stay_weights
-from oocpr.plan.plan import GraphFacts, Plan
 from oocpr.plan.tiling import stripe_tiles, weighed_stripes
 
 from ..engine.running import asked
+
+if TYPE_CHECKING:
+    from oocpr.plan.plan import Plan
 
 TILES = 16
 FACTS = GraphFacts(

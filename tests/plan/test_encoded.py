@@ -60,13 +60,24 @@ def test_weighted_tiles_have_no_more_bytes_than_are_counted(weighted: GraphStore
     assert over.max() <= 2 * 4096 + 8
 
 
+@pytest.mark.parametrize("each", [2, 5, 8])
+def test_joined_weights_have_no_more_bytes_than_are_counted(weighted: GraphStore, each: int) -> None:
+    facts, cuts = facts_of(weighted), joined_cuts(weighted.tiles, TILE_EDGES, each * TILE_EDGES)
+    larger, rows = joined_facts(facts, weighted.tile_rows, cuts), weighted.tile_rows[list(cuts)]
+    counted = joined(larger, rows, weighted.tile_sizes(), cuts)
+    assert counted is not None
+    found = np.array(read_bytes(JoinedStore(weighted, TILE_EDGES, cuts)))
+    assert (found <= counted.most).all()
+    assert found / counted.usual == pytest.approx(1, rel=0.15)
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from([60, 900, 100_000]), st.integers(2, 9))
 def test_joined_tiles_have_no_more_bytes_than_are_counted(seed: int, nodes: int, each: int) -> None:
     with Stored(random_digraph(nodes, 40_000, seed=seed), TILE_EDGES) as store:
         facts = facts_of(store)
         cuts = joined_cuts(store.tiles, TILE_EDGES, each * TILE_EDGES)
         larger = joined_facts(facts, store.tile_rows, cuts)
-        counted = joined(larger, store.tile_sizes(), cuts)
+        counted = joined(larger, store.tile_rows[list(cuts)], store.tile_sizes(), cuts)
         assert counted is not None
         found = np.array(read_bytes(JoinedStore(store, TILE_EDGES, cuts)))
     assert (found <= counted.most).all()
@@ -78,9 +89,7 @@ def test_joined_tiles_have_no_more_bytes_than_are_counted(seed: int, nodes: int,
 def test_what_is_not_known_is_guessed_from_all(weighted: GraphStore) -> None:
     facts = facts_of(weighted)
     assert stored(facts, None) is None
-    assert joined(facts, None, (0, 1)) is None
-    # What one weight needs, all of its tile have.
-    assert joined(facts, weighted.tile_sizes(), (0, weighted.tiles)) is None
+    assert joined(facts, weighted.tile_rows, None, (0, 1)) is None
     by_guess, known = guessed(facts, weighted.tile_rows), stored(facts, weighted.tile_sizes())
     assert known is not None
     assert (known.most <= by_guess.most).all()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
+from oocpr.plan.facts import GraphFacts
 from oocpr.plan.join_needs import NOTHING_JOINED, Joining, joining_on_devices, joining_on_host
 from oocpr.plan.joining import (
     HOST_JOINED_EDGES,
@@ -24,7 +25,6 @@ from oocpr.plan.joining import (
 )
 from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.on_device import plan_on_device
-from oocpr.plan.plan import GraphFacts, Plan
 from oocpr.plan.staying import staying_tiles
 from oocpr.store.direct import PAGE
 
@@ -32,6 +32,8 @@ from ..engine.running import asked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from oocpr.plan.plan import Plan
 
 # R-MAT of scale 26 in order of degree: half of the rows, all in the last tile, have no edges.
 LARGE = GraphFacts(

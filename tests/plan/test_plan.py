@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import power_passes
 from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.plan.facts import GraphFacts
 from oocpr.plan.memory import SHARED, decoded_bytes
 from oocpr.plan.model import DEVICE_MIXING, FEWEST_TOLD, Rates, passes_from, predicted_passes
-from oocpr.plan.plan import GraphFacts, Plan, make_plan
+from oocpr.plan.plan import Plan, make_plan
 from oocpr.plan.sweeps import sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
 from oocpr.plan.tiling import default_stripes, stripe_tiles

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.plan.plan import GraphFacts
+from oocpr.plan.facts import GraphFacts
 from oocpr.plan.staying import GROUPS, StayingTiles, staying_tiles
 from oocpr.plan.tiers import evenly, spread_evenly
 

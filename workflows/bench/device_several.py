@@ -35,9 +35,9 @@ from oocpr.engine.near import stay_near
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
+from oocpr.plan.facts import GraphFacts
 from oocpr.plan.joining import JOINED_EDGES, SHARED_EDGES
 from oocpr.plan.on_devices import even_cuts, plan_on_devices, stay_weights
-from oocpr.plan.plan import GraphFacts
 from oocpr.plan.tiling import weighed_stripes
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_baselines import Gather
     from oocpr.engine.backends.cuda_candidates import Tunable
     from oocpr.engine.backends.device import Device
-    from oocpr.plan.plan import GraphFacts
+    from oocpr.plan.facts import GraphFacts
 
 _LOG = logging.getLogger(__name__)
 
