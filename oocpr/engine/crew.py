@@ -128,8 +128,9 @@ class DevicesCrew:
             publishing = [tasks.begin_publish(job, stripe, state, k) for k, stripe in enumerate(stripes)]
             published = [wait_for() for wait_for in publishing]
             begin = partial(tasks.begin_sweep, job, state=state, published=published)
-            begun = {index: begin(stripes[index]) for index in self._most_passing_first}
-            swept = [begun[index]() for index in range(len(stripes))]
+            order = self._most_passing_first
+            begun = dict(zip(order, map(begin, map(stripes.__getitem__, order)), strict=True))
+            swept = [wait_for() for wait_for in map(begun.__getitem__, range(len(stripes)))]
         else:
             published = self._devices.each(partial(self._publish, state))
             swept = self._devices.each(partial(self._sweep, state, published))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import shutil
-import sys
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def machine(
     for place in ("oocpr.engine.job", "oocpr.engine.backends.cuda_device"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     # Small change would hide all that a run on a small graph takes, and measuring longer shows no more.
-    monkeypatch.setattr(sys.modules["oocpr.plan.device"], "SMALL_CHANGE", 2**14)
+    monkeypatch.setattr(import_module("oocpr.plan.device"), "SMALL_CHANGE", 2**14)
     # Part of it: what is sent to try the link between two devices.
     monkeypatch.setattr("oocpr.engine.backends.cuda_peers.TRIED", 2**8)
     monkeypatch.setattr(sample, "SECONDS", 0)
@@ -186,9 +186,9 @@ def test_islands_fit_into_what_their_plan_says(
 ) -> None:
     # Only large tiles have islands, and neighbours are what is linked inside them.
     for place in ("oocpr.engine.job", "oocpr.plan.on_device"):
-        monkeypatch.setattr(sys.modules[place], "SMALL_EDGES", 1000)
+        monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
     if joined:
-        sizes = sys.modules["oocpr.plan.joining"]
+        sizes = import_module("oocpr.plan.joining")
         monkeypatch.setattr(sizes, "JOINED_EDGES", (36_000, 18_000))
         monkeypatch.setattr(sizes, "STREAMED_EDGES", (12_000,))
     rng = np.random.default_rng(4)
