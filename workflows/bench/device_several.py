@@ -14,7 +14,7 @@ import argparse
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,12 +26,13 @@ import cupy as cp
 import device_graphs as graphs
 import numpy as np
 from device_rank import Bench
-from device_stream import Coded
+from device_stream import Coded, InMemory
 from device_tiles import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 
 from oocpr.engine.backends.cuda_compile import CudaDevice
 from oocpr.engine.job import chosen_device
 from oocpr.engine.near import stay_near
+from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
@@ -55,29 +56,6 @@ AHEAD = 3
 """Rounds of pieces that are sent ahead of the one that is waited for."""
 PIECE = 64 << 20
 """Bytes that the rate of a link is measured with at once: about those of a tile."""
-
-
-@dataclass
-class InMemory:
-    """A graph whose encoded tiles are in memory; a `RankedStore`."""
-
-    tile_rows: NDArray[np.int64]
-    encoded: Coded
-    degree: NDArray[np.uint32]
-    weights: None = None
-
-    @property
-    def nodes(self) -> int:
-        """See RankedStore."""
-        return len(self.degree)
-
-    def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
-        """See RankedStore."""
-        return self.degree[lo:hi]
-
-    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
-        """See RankedStore."""
-        return self.degree[lo:hi].astype(np.float64)
 
 
 def link_rates(devices: list[CudaDevice], seconds: float = 0.5, tries: int = 3) -> list[float]:
@@ -216,6 +194,21 @@ def figures(solution: Solution, facts: GraphFacts, streamed: int, link: float) -
     return cell | ({"share of the links": streamed / each / link} if streamed else {})
 
 
+def predicted(
+    store: InMemory, plan: Plan, settings: Settings, device: str, found: Solution
+) -> dict[str, float]:
+    """What a plan that measures tells of a run, over what was found."""
+    timing = plan.timed(measure_rates(store, plan, settings, backend=device)).forecast
+    assert timing is not None, "it was measured"
+    told = max(tiers.usual for tiers in plan.devices)
+    return {
+        "a pass": timing.each / float(np.median([record.seconds for record in found.history[1:]])),
+        "as many passes, in all": replace(timing, loading=0.0).seconds(found.passes) / found.seconds,
+        "passes": plan.passes / found.passes,
+        "memory of a device": told / found.peak_device_memory,
+    }
+
+
 def busy(trace: Trace, seconds: float, devices: int) -> dict[str, float]:
     """Share of the last so many seconds in which each device was sent to and computed."""
     end = max(span.end for span in trace.spans)
@@ -279,6 +272,7 @@ def measure_runs(
     for turn, solution in enumerate(several):
         cell = figures(solution, facts, streamed, links.get("all", float("nan")))
         bench.note(name, f"{where}, {len(names)} devices, run {turn}", cell)
+    bench.note(name, f"{where}: predicted/found", predicted(store, plan, settings, every, several[-1]))
     one = rank(backend=names[0])
     bench.note(name, f"{where}, one device", figures(one, facts, streamed, links.get("first", float("nan"))))
     same = [bool((one.ranks == other.ranks).all()) for other in several]

@@ -30,12 +30,15 @@ from oocpr.engine import method
 from oocpr.engine.backends.base import StripeSpec
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_compile import CudaDevice
+from oocpr.engine.probe import measure_rates
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.trace import COPY, Trace
 from oocpr.plan.device import DEVICE_SLOTS
+from oocpr.plan.facts import GraphFacts
 from oocpr.plan.joining import STREAMED_EDGES
 from oocpr.plan.model import DEVICE_MIXING
+from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.sweeps import streamed_sweeps
 from oocpr.store.packing import encode_tile
 
@@ -46,6 +49,9 @@ if TYPE_CHECKING:
     from plain_tiles import Encode
 
     from oocpr.engine.backends.cuda_stream import CudaTileStream
+    from oocpr.plan.plan import Plan
+
+PLENTY = 1 << 60
 
 
 @dataclass
@@ -64,6 +70,29 @@ class Coded:
         coded = self.tiles[tile]
         out[: len(coded)] = np.frombuffer(coded, np.uint8)
         return len(coded)
+
+
+@dataclass
+class InMemory:
+    """A graph whose encoded tiles are in memory; a `RankedStore`."""
+
+    tile_rows: NDArray[np.int64]
+    encoded: Coded
+    degree: NDArray[np.uint32]
+    weights: None = None
+
+    @property
+    def nodes(self) -> int:
+        """See RankedStore."""
+        return len(self.degree)
+
+    def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
+        """See RankedStore."""
+        return self.degree[lo:hi]
+
+    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
+        """See RankedStore."""
+        return self.degree[lo:hi].astype(np.float64)
 
 
 class Streamed:
@@ -141,6 +170,30 @@ class Streamed:
         return ranks / ranks.sum(), seconds, settings.bound(state.residuals[-1])
 
 
+def predicted(there: Streamed, share: float, settings: Settings, found: list[float]) -> dict[str, float]:
+    """What a plan that measures tells of a pass and of the passes, over what was found."""
+    sizes = [len(tile) for tile in there.source.tiles]
+    rows = int(np.diff(there.tile_rows).max())
+    facts = GraphFacts(
+        there.nodes, there.edges, len(sizes), there.tile_edges, there.bytes, max(sizes), rows, share
+    )
+
+    def planned(given: int) -> Plan:
+        return plan_on_device(
+            facts, there.tile_rows, stays=False, method=settings.method, reads=settings.reads,
+            damping=settings.damping, tol=settings.tol, mixing=settings.mixing, memory=PLENTY, base=0,
+            device_memory=given, personalized=False,
+        )  # fmt: skip
+
+    tiers = planned(PLENTY).device
+    assert tiers is not None, "a device computes"
+    plan = planned(tiers.need.total)
+    store = InMemory(there.tile_rows, there.source, there.degree)
+    timing = plan.timed(measure_rates(store, plan, settings, backend="cuda")).forecast
+    assert timing is not None, "it was measured"
+    return {"a pass": timing.each / float(np.median(found[1:])), "passes": plan.passes / len(found)}
+
+
 def link_rate(nbytes: int, repeats: int = 5) -> float:
     """Bytes a second from pinned memory, in pieces of that size, nothing else going on."""
     device = CudaDevice(0)
@@ -216,7 +269,10 @@ def measure(
         note(f"streamed, sweeps {sweeps}{' (planned)' * (sweeps == usual)}", cell)
         if sweeps == usual:
             planned, power = cell, next(iter(needed.values()))
-    trace, seconds = there.traced(Settings(sweeps=usual, mixing=DEVICE_MIXING))
+            found = seconds
+    planned_as = Settings(sweeps=usual, mixing=DEVICE_MIXING)
+    note("predicted/found, as planned", predicted(there, local_share(graph), planned_as, found))
+    trace, seconds = there.traced(planned_as)
     note("traced, as planned", copying(trace, len(there.source.tiles), seconds, link))
     trace.write(options.out.with_name(f"{options.out.stem}-{name.replace(' ', '-')}-trace.json"))
     del there
