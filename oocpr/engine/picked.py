@@ -22,9 +22,9 @@ DEVICE_SAMPLED = 4
 PASSING_EDGES = 2**25
 """Edges that are measured of tiles that pass by, if so many tiles have fewer: a round waits for its first."""
 
-DEVICE_EDGES = 2**27
-"""Edges that are measured of tiles of any kind for each CUDA device, for which rounds of little work take as
-long as they are launched; the first round has what joining takes once in a run, too."""
+DEVICE_EDGES, DEVICE_TILES = 2**27, 2**7
+"""Edges that are measured of tiles of any kind for each CUDA device, if not more tiles have them: rounds of
+little work take as long as they are launched, and the first has what joining takes once in a run, too."""
 
 
 def spread(tiles: int, most: int) -> list[int]:
@@ -170,7 +170,7 @@ class Place:
     @staticmethod
     def _sampled(device: DeviceTiers, edges: int) -> int:
         # Twice as many as are made at a time: how fast they come shows from the second half on.
-        return max(DEVICE_SAMPLED, 2 * device.joined_at_once, DEVICE_EDGES // edges)
+        return max(DEVICE_SAMPLED, 2 * device.joined_at_once, min(DEVICE_TILES, DEVICE_EDGES // edges))
 
     def _picked(self, most: int, *, on_device: bool, kept: bool) -> Picked:
         tiles = [self.tiles[at] for at in spread(len(self.tiles), most)]
