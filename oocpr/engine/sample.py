@@ -64,7 +64,10 @@ class Rounds:
 
 
 class Sample:
-    """Tiles of a graph, each with a state of its own rows; on a device there is one of all rows that it has.
+    """Tiles of a graph, each with a state of its own rows.
+
+    On a device there is one state of all rows that it has, and elsewhere too where all tiles are measured:
+    as in a run, tiles then gather what those before them have proposed.
 
     Parameters
     ----------
@@ -96,7 +99,7 @@ class Sample:
         self._job, self._nodes, self._team = job, store.nodes, team
         self._measuring = measuring
         cuts = job.plan.stripes
-        if not job.plan.devices:
+        if not job.plan.devices and len(picked[0].tiles) < job.plan.facts.tiles:
             cuts = tuple((tile, tile + 1) for tile in picked[0].tiles)
         parts = replace(job, plan=replace(job.plan, stripes=cuts))
         specs = [parts.spec(store, k) for k in range(len(cuts))]

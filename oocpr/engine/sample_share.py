@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ class Share:
     picked
         Its tiles.
     specs
-        Rows of its states: one for each tile, or one for all.
+        Rows of its states: one for each tile, or one for several.
     """
 
     def __init__(
@@ -57,7 +58,8 @@ class Share:
         self.backend = backend
         self._picked = picked
         self.specs = specs
-        self._part = {tile: k if len(specs) > 1 else 0 for k, tile in enumerate(picked.tiles)}
+        ends = [spec.last_tile for spec in specs]
+        self._part = {tile: bisect_right(ends, tile) for tile in picked.tiles}
         self.edges = sum(edges_of(job.plan.facts, tile) for tile in picked.tiles)
         self.states: list[Any] = []
         self.reads: Any = None
@@ -164,7 +166,8 @@ class Share:
         def sweep(tile: int, prepared: Any) -> None:
             part = self._part[tile]
             rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
-            swept[part] = self.backend.sweep_tile(self.states[part], self.reads, prepared, rows, step, None)
+            before = swept.get(part)
+            swept[part] = self.backend.sweep_tile(self.states[part], self.reads, prepared, rows, step, before)
             if not settled:
                 read()
 
