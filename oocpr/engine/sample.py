@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from oocpr.engine import method
 from oocpr.engine.sample_share import Share
 
@@ -158,10 +160,18 @@ class Sample:
     def finishing(self) -> float:
         """Seconds of what follows the last pass."""
         begun = time.perf_counter()
+        ranks = np.empty(self.rows if len(self._shares) > 1 else 0)
+        at = 0
         for share in self._shares:
-            for state in share.states:
-                ranks = share.backend.finish(state, 0.0)
-                ranks /= max(ranks.sum(), 1.0)
+            for rows in share.states:
+                part = share.backend.finish(rows, 0.0)
+                if len(ranks):
+                    # Those of several devices are brought together, one after another as a run has room for.
+                    ranks[at : at + len(part)] = part
+                    at += len(part)
+                else:
+                    part /= max(part.sum(), 1.0)
+        ranks /= max(ranks.sum(), 1.0)
         return time.perf_counter() - begun
 
     def _an_edge(self, seconds: list[float]) -> list[float]:

@@ -37,29 +37,31 @@ EVERYTHING = "all"
 
 
 class Watch:
-    """What the driver says that the fullest device holds, asked a few times a second."""
+    """What the driver says that the fullest device holds, asked a few times a second by one process.
+
+    A process for each question would begin with the driver anew, and runs would wait for that.
+    """
 
     def __init__(self) -> None:
         self.most = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
 
     def __enter__(self) -> Watch:
+        words = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--loop-ms=200"]
+        self._asking = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        self._thread = threading.Thread(target=self._note)
         self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._done.set()
+        self._asking.terminate()
         self._thread.join()
+        self._asking.wait()
 
-    def _ask(self) -> None:
-        words = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-        while not self._done.wait(0.3):
-            try:
-                told = subprocess.run(words, capture_output=True, text=True, check=False).stdout
-            except FileNotFoundError:
-                return
-            self.most = max(self.most, *(int(word) for word in told.split() if word.isdigit()), 0)
+    def _note(self) -> None:
+        assert self._asking.stdout is not None, "it is a pipe"
+        for line in self._asking.stdout:
+            if line.strip().isdigit():
+                self.most = max(self.most, int(line))
 
 
 def ranked(path: Path, how: dict[str, Any], out: Path) -> tuple[dict[str, Any], int]:
