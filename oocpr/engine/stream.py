@@ -125,12 +125,12 @@ class TileStream:
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
-        if self.settled:
+        reads = not self.settled
+        traffic = self._stream(compute) if reads else PassTraffic(0, 0.0)
+        if not reads:
             for tile in self._tiles:
                 compute(tile, self._kept[tile])
-            return PassTraffic(0, 0.0)
-        traffic = self._stream(compute)
-        if self.settled:
+        elif self.settled:
             self._ring.clear()
         return traffic
 

@@ -139,8 +139,10 @@ def open_stream(
         )
 
     def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
-        own = encoded.copy() if stays else encoded
-        return prepare_tile(backend, own, job.unit, store.nodes, stays and plan.decoded)
+        decoded = stays and plan.decoded
+        # Of a tile that stays decoded no bytes are needed once it has been swept, which follows at once.
+        own = encoded.copy() if stays and not decoded else encoded
+        return prepare_tile(backend, own, job.unit, store.nodes, decoded)
 
     return TileStream(
         tiles_of(store), tiles, kept, RING_SLOTS, job.readers, prepare, trace=trace, direct=plan.direct

@@ -200,11 +200,23 @@ def usual_bytes(
     decoded: bool,
     proposals: bool,
     sweeps: int,
+    weight_bytes: int = 0,
 ) -> int:
     """Bytes that a run in one process comes to hold, where `need` and the cache are what it may at most.
 
     Tiles that stay are as large as they are rather than as the largest one, links inside tiles are as many as
-    the graph has, and little is left over. Weights are not looked at apart.
+    the graph has, and little is left over.
+
+    Parameters
+    ----------
+    need, nodes, edges, tiles, tile_edges, most_tile_rows, column_bytes, local_share
+        Of the run, and of its graph; see `GraphFacts`.
+    cached_tiles, decoded
+        Tiles that stay, and whether they are decoded.
+    proposals, sweeps
+        Whether rows propose, and how often a tile is swept.
+    weight_bytes
+        Of each weight that is kept decoded; 0 where there are none.
 
     Examples
     --------
@@ -221,8 +233,9 @@ def usual_bytes(
     scratch = rows * _sum_bytes(proposals) + min(rows, tile_edges) * 12 + (0 if decoded else tile_edges * 4)
     if sweeps > 1:
         scratch += rows * 40 + (0 if decoded else int(tile_edges * inside))
-    kept = column_bytes * cached_tiles / tiles
     if decoded:
-        kept += edges * (4 + inside) + nodes * 32
+        kept = edges * (4 + inside + weight_bytes) + nodes * 32
+    else:
+        kept = column_bytes * cached_tiles / tiles
     ring = need.ring if cached_tiles < tiles else 0
     return need.base + need.vectors + need.history + need.reads + scratch + int(kept) + ring + LEFT_OVER

@@ -147,10 +147,7 @@ class Plan:
             return 0
         if self.devices:
             return sum(tiers.pinned_bytes for tiers in self.devices)
-        kept = self.cached_tiles * facts.most_tile_bytes
-        if not self.decoded:
-            return kept
-        return kept + _decoded(facts, self.sweeps)
+        return _decoded(facts, self.sweeps) if self.decoded else self.cached_tiles * facts.most_tile_bytes
 
     @property
     def streamed_bytes(self) -> int:
@@ -183,6 +180,7 @@ class Plan:
             decoded=self.decoded,
             proposals=self.proposals,
             sweeps=self.sweeps,
+            weight_bytes=_weight_bytes(facts),
         )
 
     @property
@@ -302,9 +300,9 @@ def make_plan(
     while remembered and need(remembered).total > memory:
         remembered -= 1
     needed = need(remembered)
-    cached = kept_tiles(facts.tiles, facts.most_tile_bytes, memory - needed.total)
-    left = memory - needed.total - cached * facts.most_tile_bytes
-    decoded = cached == facts.tiles and _decoded(facts, chosen) <= left
+    left = memory - needed.total
+    decoded = _decoded(facts, chosen) <= left
+    cached = facts.tiles if decoded else kept_tiles(facts.tiles, facts.most_tile_bytes, left)
     # What neither proposes nor remembers is pushed as it is.
     like = "residual" if mixed and not proposals and not remembered else method
     passes = predicted_passes(damping, tol, like, facts.local_share)
@@ -330,6 +328,13 @@ def choose_method(facts: GraphFacts, *, memory: int, base: int, personalized: bo
         return "mixed"
     whole = _whole_plan(facts, 0.85, 1e-10, memory, base, personalized)
     return "components" if whole.fits else "mixed"
+
+
+def _weight_bytes(facts: GraphFacts) -> int:
+    """Bytes of a decoded weight: two segments have no more of the fraction than a float, as a rule."""
+    if not facts.weighted:
+        return 0
+    return 4 if facts.weight_bytes <= 4 * facts.edges else 8
 
 
 def _decoded(facts: GraphFacts, sweeps: int) -> int:

@@ -83,6 +83,12 @@ class PackedTile(NamedTuple):
     gaps: Stream
     ranks: NDArray[np.uint32]
 
+    def counts(self) -> PackedTile:
+        """The same without its bytes."""
+        nothing = np.empty(0, np.uint32)
+        none = Stream(0, nothing, nothing.reshape(0, 4), nothing, nothing.astype("u2"), nothing.astype("u1"))
+        return self._replace(lengths=none, starts=none, gaps=none, ranks=nothing)
+
 
 def word_rows(bits: int) -> int:
     """Rows of 32 words of a stream of `bits` bits a lane: the row that holds bit number `bits` exists.

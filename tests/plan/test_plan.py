@@ -102,12 +102,12 @@ def test_history_comes_before_cached_tiles():
 
 
 def test_tiles_are_kept_decoded_when_all_are_and_there_is_room():
-    room = ENOUGH.need.total + 16 * FACTS.most_tile_bytes
+    room = ENOUGH.need.total
     decoded = decoded_bytes(FACTS.nodes, FACTS.edges, FACTS.tiles, inside=True)
     assert not plan(room + decoded - 1).decoded
     at = plan(room + decoded)
     assert at.decoded
-    assert at.cache_bytes == 16 * FACTS.most_tile_bytes + decoded
+    assert (at.cached_tiles, at.cache_bytes) == (16, decoded)
     assert at.need.total + at.cache_bytes == at.memory
     assert at.streamed_bytes == 0
 

@@ -223,7 +223,8 @@ class Backend(Protocol):
         nodes
             Nodes of the graph, which bound the columns.
         decode
-            Whether the columns may be kept decoded: the tile stays, and there is memory.
+            Whether the columns may be kept decoded: the tile stays, and there is memory. Its bytes may be
+            others once it has been swept.
         """
 
     def sweep_tile(

@@ -24,7 +24,7 @@ from oocpr.engine.backends.cpu_tile import (
     sweep_decoded,
     sweep_packed,
 )
-from oocpr.engine.backends.cpu_weights import Weights, divisors, joined_weights, weights_of
+from oocpr.engine.backends.cpu_weights import Weights, divisors, emptied, joined_weights, weights_of
 from oocpr.engine.backends.team import Team, usual_threads
 from oocpr.engine.reads import READS
 from oocpr.errors import DamagedError
@@ -75,13 +75,13 @@ class CpuTile:
     Parameters
     ----------
     packed
-        Its bytes, checked; only their counts are used where there are slices.
+        Its bytes, checked; only their counts where there are slices.
     links, slices
         Its links decoded, where they are kept.
     inside
         The links that stay inside the tile, once they have been picked out and are kept.
     weights
-        Weights of its links as they are stored; None where the graph has none.
+        Weights of its links as they are stored, until slices hold them; None where the graph has none.
     """
 
     packed: PackedTile
@@ -187,7 +187,8 @@ class CpuBackend:
         decode_columns(packed, links.positions, starts, links.columns)
         _check_column(int(links.columns.max(initial=0)), nodes)
         joined = None if weights is None else joined_weights(weights, packed.edges)
-        return CpuTile(packed, links, slice_tile(packed, links, nodes, joined), weights=weights)
+        slices = slice_tile(packed, links, nodes, joined)
+        return CpuTile(packed.counts(), links, slices, weights=weights)
 
     def sweep_tile(
         self,
@@ -230,6 +231,7 @@ class CpuBackend:
             self._team.run(sweep_decoded, tile.slices, shape, tile.links, weights, inside, picking, *rest)
             # From here on the slices hold them.
             tile.links = tile.links._replace(columns=NOTHING)
+            tile.weights = None if weights is None else emptied(weights)
         self._scratch.append(scratch)
         return _tile_sums(sums, owned, step, peaks)
 

@@ -44,6 +44,21 @@ class Weights(NamedTuple):
     factor: float
 
 
+def emptied(weights: Weights) -> Weights:
+    """Take what has the same types and none of the memory."""
+    return Weights(
+        _nothing_like(weights.head), _nothing_like(weights.second), _nothing_like(weights.third),
+        _nothing_like(weights.fourth), weights.factor,
+    )  # fmt: skip
+
+
+def _nothing_like(part: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    nothing = np.empty(0, np.uint16)
+    # Compiled functions have a version for each of both.
+    nothing.flags.writeable = part.flags.writeable
+    return nothing
+
+
 def divisors(degree: NDArray[Any]) -> NDArray[Any]:
     """Mark, in place, the rows that no weight leaves: their ranks are divided by one.
 
