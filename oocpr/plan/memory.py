@@ -234,7 +234,7 @@ def usual_bytes(
     if sweeps > 1:
         scratch += rows * 40 + (0 if decoded else int(tile_edges * inside))
     if decoded:
-        kept = edges * (4 + inside + weight_bytes) + nodes * 32
+        kept = edges * (4 + inside + weight_bytes) + nodes * 12
     else:
         kept = column_bytes * cached_tiles / tiles
     ring = need.ring if cached_tiles < tiles else 0
