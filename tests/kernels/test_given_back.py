@@ -96,7 +96,7 @@ def planned(path: str, settings: Settings, device: str, given: int, **how: Any) 
 
 
 def least_budgets(path: str, device: str = "cuda", **how: Any) -> list[int]:
-    """The least memory of a device for each way to use it: rows or tiles in the host, tiles joined there."""
+    """The least memory of a device for each way to use it: in slices, rows or tiles in the host, tiles joined."""
     settings = asked_settings(
         how.get("method", "auto"), how.get("reads"), damping=0.85, tol=1e-10, stop="certified"
     )
@@ -107,7 +107,8 @@ def least_budgets(path: str, device: str = "cuda", **how: Any) -> list[int]:
         if plan.fits:
             tiers = plan.devices[0]
             staying = "all" if tiers.on_device == plan.facts.tiles else min(tiers.on_device, 2)
-            way = (plan.facts.tiles, tiers.rows_in_host, tiers.slots, staying, tiers.need.joining)
+            sliced, rows = min(tiers.slices, 2), tiers.rows_in_host
+            way = (plan.facts.tiles, sliced, rows, tiers.slots, staying, tiers.need.joining)
             found.setdefault(way, max(each.most for each in plan.devices))
         given += given // 50
     return list(found.values())
