@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.facts import GraphFacts
-from oocpr.plan.join_needs import Joining
+from oocpr.plan.join_needs import NOTHING_JOINED, Joining
 from oocpr.plan.model import Rates
 from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.slices import LINE_NODES, MOST_SLICES, slice_bounds, slice_counts, slice_nodes
@@ -22,6 +22,7 @@ from ..engine.running import asked
 from .test_on_device import GIB, LARGE, WEIGHTED, rows_of
 
 if TYPE_CHECKING:
+    from oocpr.plan.facts import GraphFacts
     from oocpr.plan.plan import Plan
 
 
@@ -31,7 +32,7 @@ def planned(
     facts: GraphFacts = LARGE,
     sliced: bool = True,
     memory: int = 64 * GIB,
-    joining: Joining = Joining(),  # noqa: B008
+    joining: Joining = NOTHING_JOINED,
     **chosen: str,
 ) -> Plan:
     return plan_on_device(
@@ -53,7 +54,7 @@ def test_slices_are_all_nodes_once(nodes: int, slices: int) -> None:
     bounds = [slice_bounds(nodes, slices, number) for number in range(slices)]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == nodes
-    assert all(before[1] == after[0] for before, after in zip(bounds, bounds[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(bounds))
     assert max(past - first for first, past in bounds) == slice_nodes(nodes, slices)
     assert all(first % LINE_NODES == 0 or first == nodes for first, _ in bounds)
 
@@ -109,7 +110,7 @@ def test_a_plan_with_slices_fits_or_is_refused(
     memory: int, host: int, reads: str, method: str, weighted: bool, nodes: int, joins: bool
 ) -> None:
     facts = replace(WEIGHTED if weighted else LARGE, nodes=nodes, most_tile_rows=nodes // 8)
-    joining = Joining(device=2**24, at_once=2) if joins else Joining()
+    joining = Joining(device=2**24, at_once=2) if joins else NOTHING_JOINED
     how = {"reads": reads, "method": method}
     plan = planned(memory, facts=facts, memory=host, joining=joining, **how)
     tiers = plan.device

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
 
-
 ISLAND_SWEEPS = 2
 """The same inside islands, where they cost little."""
 
@@ -279,11 +278,10 @@ class CudaBackend:
             part = reads if isinstance(reads, SlicedReads) else None
             window = (spec.row_begin, begin) if part is None else part.window
             if tile.matrix is None:
-                near, of = (
-                    tile.hubs and part is None,
-                    {"checked": not tile.checked, "weighted": state.weighted},
-                )
-                product = self._product(gather, local=part is not None, hubs=near, **of)
+                product = self._product(
+                    gather, checked=not tile.checked, weighted=state.weighted, local=part is not None,
+                    hubs=tile.hubs and part is None,
+                )  # fmt: skip
                 product(there, reads.array, spec.nodes, window, self._sums, self._faults)
                 delivered = there
             else:
