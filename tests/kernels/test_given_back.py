@@ -148,7 +148,7 @@ def test_runs_in_one_process_each_keep_their_promise(
 
 @WEIGHTED
 def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, str], graph: str) -> None:
-    expected = oocpr.pagerank(stores[graph], device="cpu")
+    expected = oocpr.pagerank(stores[graph], device="cpu", tol=1e-5)
     settings = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
     plans = [planned(stores[graph], settings, "cuda", given) for given in least_budgets(stores[graph])]
     whole = [plan for plan in plans if plan.slices == 1]
@@ -158,7 +158,9 @@ def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, s
     assert plans[0].slices > fewest.slices == 2
     for plan in (plans[0], fewest):
         (tiers,) = plan.devices
-        ranks = oocpr.pagerank(stores[graph], device="cuda", device_memory=tiers.memory, predict=True)
+        ranks = oocpr.pagerank(
+            stores[graph], device="cuda", device_memory=tiers.memory, predict=True, tol=1e-5
+        )
         assert machine.used == 0
         apart = np.abs(ranks.to_numpy() - expected.to_numpy()).sum()
         assert apart <= ranks.error_bound + expected.error_bound
