@@ -181,12 +181,12 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
     u32 column[GROUP];
     const u32 left = edges - u32(b) * BLOCK, count = left < BLOCK ? left : BLOCK;
     decode(stream, segments, begins, b, count, nodes, values, column);
+    if (CHECKED) check(column, int(count) - GROUP * me, nodes, faults);
     if constexpr (LOCAL) {
       // Unsigned: columns before the window wrap to behind it.
 #pragma unroll
       for (int i = 0; i < GROUP; ++i) column[i] = min(column[i] - u32(window), u32(window >> 32));
     }
-    if (CHECKED) check(column, int(count) - GROUP * me, nodes, faults);
     // Edges at which some lane begins a segment; in long rows there are none.
     const u32 beginning = group_or<GROUP>(begins.own);
     // What is before the lane's first begin may have come from other lanes.

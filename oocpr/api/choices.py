@@ -169,7 +169,7 @@ def _with_io(plan: Plan, io: str, store: GraphStore, alone: bool) -> Plan:
     if io not in IO:
         raise UsageError(f"io {io!r} is not known.", f"Use one of {', '.join(IO)}.")
     # What workers have of memory beside what Dask gives them is not known here.
-    streamed = plan.streamed_bytes if alone else 0
+    streamed = plan.passing_bytes if alone else 0
     direct = wants_direct(io, streamed, whole_memory() - plan.memory)
     if direct and not store.takes_direct_reads():
         if io == "direct":

@@ -76,6 +76,7 @@ def plan_on_one_device(
             personalized=personalized,
             started=started,
             rows_in_host=size.rows_in_host,
+            sliced=size.sliced,
             joining=tiled.joining,
             encoded=tiled.encoded,
         )

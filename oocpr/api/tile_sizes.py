@@ -78,7 +78,7 @@ def fastest_that_fits(
     """
     sizes = tile_sizes(facts, streamed_edges, cores=cores, joined_there=joined_there, devices=devices)
     found: Planned | None = None
-    for (stays, _), alike in groupby(sizes, lambda size: (size.stays, size.rows_in_host)):
+    for (stays, *_), alike in groupby(sizes, lambda size: (size.stays, size.rows_in_host, size.sliced)):
         fitting: dict[int | None, Planned] = {}
         for size in alike:
             if size.edges in fitting:
@@ -99,7 +99,7 @@ def _cost(plan: Plan) -> tuple[bool, float]:
     facts, devices = plan.facts, plan.devices
     staying = sum(tiers.on_device for tiers in devices)
     sent = pass_bytes(facts.usual_bytes, facts.tiles, staying=staying, devices=len(devices))
-    return plan.cached_tiles < facts.tiles, sent
+    return plan.cached_tiles < facts.tiles, plan.slices * sent
 
 
 def joined_tiles(

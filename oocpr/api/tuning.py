@@ -109,6 +109,9 @@ def tune_once(
     from oocpr.engine.tune import tunable, tune_graph
 
     made.validate()
+    if made.slices > 1:
+        # Rows that gather slices take no shape that is kept, and the numbers of all nodes have no room.
+        return
     tune_graph(
         planned,
         made.facts,

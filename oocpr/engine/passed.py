@@ -42,8 +42,8 @@ class Pace(NamedTuple):
     row: float = 0.0
 
 
-def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]]) -> Pace:
-    """Read the pace off a timeline, which has two spans of kernels for each tile and round.
+def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], slices: int = 1) -> Pace:
+    """Read the pace off a timeline, which has two spans of kernels for each tile, slice and round.
 
     The first round is left out, in which what notes them takes memory.
 
@@ -53,6 +53,8 @@ def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]]) -> 
         Of rounds over the tiles, those of a track in their order.
     tiles
         Edges and rows of each.
+    slices
+        How often a round takes each tile; told is what it takes once, as a rule.
     """
     if not tiles:
         return Pace()
@@ -64,7 +66,9 @@ def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]]) -> 
             copied[span.name].append(took)
         elif kind == COMPUTE:
             computed[span.name].append(took)
-    swept = [median(map(sum, zip(took[2::2], took[3::2], strict=True))) for took in computed.values()]
+    # The runs of a round differ: rows are dealt with in the last.
+    each = 2 * slices
+    swept = [median(np.reshape(took[each:], (-1, each)).sum(axis=1)) / slices for took in computed.values()]
     # Copies that kernels delay, which reach rows over the link as well, do not show how fast it is alone.
     sent = [float(np.quantile(took[1:], ALONE)) for took in copied.values()]
     edges, rows = np.array(list(tiles.values()), np.float64).T

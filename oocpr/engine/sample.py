@@ -225,6 +225,7 @@ class Sample:
         for share in self._shares:
             for row_begin, stored, _ in published:
                 share.backend.load(share.reads, row_begin, stored)
+            share.bring_slices()
 
     def _round(self, step: SweepStep) -> list[float]:
         """Sweep all tiles once, as a run does; returns the seconds after which each backend was done.

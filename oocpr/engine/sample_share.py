@@ -15,6 +15,7 @@ from oocpr.engine.backends.base import Streams
 from oocpr.engine.passed import Pace, pace_of
 from oocpr.engine.picked import edges_of
 from oocpr.engine.reads import READS
+from oocpr.engine.slices import each_slice
 from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, Trace
 from oocpr.engine.weighing import per_link
 
@@ -81,6 +82,11 @@ class Share:
         if not isinstance(self.backend, Streams):
             self.backend.load(self.reads, 0, np.zeros(nodes, READS[reads].dtype))
 
+    def bring_slices(self) -> None:
+        """Bring each slice of the push that rows gather, where they gather slices."""
+        for _ in each_slice(self.backend, self.reads):
+            pass
+
     def open(self) -> None:
         """Open the stream of the tiles."""
         chosen, none = frozenset(self._picked.tiles), frozenset[int]()
@@ -113,7 +119,7 @@ class Share:
         tiles = {
             tile: (edges_of(facts, tile), float(rows[tile + 1] - rows[tile])) for tile in self._picked.tiles
         }
-        return pace_of(self._trace.spans, tiles)
+        return pace_of(self._trace.spans, tiles, self._job.plan.slices)
 
     def brought(self) -> dict[int, float]:
         """Seconds in which each tile was read first; none where that was not noted."""
@@ -172,7 +178,11 @@ class Share:
                 read()
 
         begun = time.perf_counter()
-        self._stream.run(sweep)
+        # Slices are brought between two passes here, as often as there: some tiles tell nothing of that.
+        for _ in each_slice(self.backend, self.reads, bring=False):
+            swept.clear()
+            self._stream.run(sweep)
+            settled = self._stream.settled
         ended = time.perf_counter()
         if not self._first_end:
             self._first_end = ended

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.method import StripeSums
+from oocpr.engine.slices import each_slice, traffic_of
 from oocpr.engine.trace import COMPUTE
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Stripe:
         A device is still at it when this returns; who asks for the sums waits until all is done.
         """
         swept: list[Any] = []
+        runs: list[PassTraffic] = []
 
         def compute(tile: int, prepared: Any) -> None:
             rows = (int(self.tile_rows[tile]), int(self.tile_rows[tile + 1]))
@@ -70,10 +72,13 @@ class Stripe:
             with span:
                 swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
 
-        traffic = self.stream.run(compute)
+        for _ in each_slice(self.backend, reads):
+            # What the last slice leaves tells the sums.
+            swept.clear()
+            runs.append(self.stream.run(compute))
 
         def report() -> tuple[StripeSums, PassTraffic]:
-            return self._sums(self.backend.sums(self.state, swept, step), step), traffic
+            return self._sums(self.backend.sums(self.state, swept, step), step), traffic_of(runs)
 
         return report
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.memory import READ_BYTES
+from oocpr.plan.slices import slice_nodes
 from oocpr.plan.tiers import spread_evenly
 from oocpr.units import format_bytes
 
@@ -41,8 +42,8 @@ class DeviceNeed:
     history
         Change and step of each remembered pass, 2 bytes each, a row; the same.
     reads
-        The last push and, where rows gather proposals, both of them side by side; where the stripe is one of
-        several, what all of them push and how it comes.
+        The last push or a slice of it and, where rows gather proposals, both of them side by side; where the
+        stripe is one of several, what all of them push and how it comes.
     scratch
         Of the largest tile: sums of rows (8 a row and block of 1024 edges, 12 with proposals of others), what
         tile-local sweeps send (8 a row), of a tile that does not stay where its segments lie, and of one that
@@ -90,6 +91,7 @@ def device_need(
     joining: int = 0,
     weighted: bool = False,
     started: bool = False,
+    slices: int = 1,
 ) -> DeviceNeed:
     """Bytes of a run on a device, its tiles apart.
 
@@ -117,6 +119,8 @@ def device_need(
         Whether links have weights.
     started
         Whether the run begins from another vector than the teleport vector.
+    slices
+        Parts in which what rows gather is there; see :mod:`oocpr.plan.slices`.
 
     Examples
     --------
@@ -135,7 +139,7 @@ def device_need(
     if slots:
         # A bit and a width an edge and a row, a first column a row.
         scratch += tile_edges // 8 + tile_edges // 32 + 4 * segments + (tile_rows + 1) // 8 * 3 + 2**16
-    numbers = nodes * (3 if pairs else 1)
+    numbers = slice_nodes(nodes, slices) * (3 if pairs else 1)
     if rows < nodes:
         # On their way between processes they are there twice.
         numbers = nodes * (2 if pairs else 1) + rows + staged_numbers(nodes, rows)
@@ -264,6 +268,8 @@ class DeviceTiers:
         Bytes of the device that it should come to take.
     joined_at_once
         Tiles that are read at a time because each is made of several; 0 for tiles as they are stored.
+    slices
+        Parts in which what rows gather is on the device, one after the other; see :mod:`oocpr.plan.slices`.
     """
 
     memory: int
@@ -279,6 +285,7 @@ class DeviceTiers:
     usual_host: int = 0
     joined_at_once: int = 0
     usual: int = 0
+    slices: int = 1
 
     @property
     def most(self) -> int:
@@ -304,13 +311,18 @@ class DeviceTiers:
         """Lines of the plan as a person reads it."""
         need, passing = self.need, tiles - self.on_device
         vectors = need.vectors + need.history + need.reads
+        passes, parts = f"{passing} tiles a pass", []
+        if self.slices > 1:
+            passes += f", {self.slices} times"
+            parts = [("nodes' numbers", f"in {self.slices} parts, for each of which all tiles are taken")]
         return [
             ("device vectors", f"{format_bytes(vectors)}{', the rest in host memory' * self.rows_in_host}"),
+            *parts,
             ("device scratch", format_bytes(need.scratch + need.ring + need.joining)),
             ("device tiles", f"{self.on_device} of {tiles}, {format_bytes(self.kept_bytes)}"),
             ("device most, given", f"{format_bytes(self.most)} / {format_bytes(self.memory)}"),
             ("device should hold", f"about {format_bytes(self.usual)}"),
-            ("over the link", f"{passing} tiles a pass" if passing else "nothing after the first pass"),
+            ("over the link", passes if passing else "nothing after the first pass"),
         ]
 
     def places(self, tiles: range) -> tuple[frozenset[int], frozenset[int]]:

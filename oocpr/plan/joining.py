@@ -65,6 +65,8 @@ class TileSize(NamedTuple):
         Joined tiles that are made at a time for each device; 0 where none are.
     there
         Whether devices make them.
+    sliced
+        Whether what rows gather may be on the device in slices, as well.
     """
 
     edges: int | None
@@ -72,6 +74,7 @@ class TileSize(NamedTuple):
     rows_in_host: bool
     at_once: int = 0
     there: bool = False
+    sliced: bool = False
 
 
 def tile_sizes(
@@ -103,15 +106,17 @@ def tile_sizes(
     >>> facts = GraphFacts(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
     >>> sizes = list(tile_sizes(facts, (2**25, 2**23), cores=4))
     >>> sizes[0]
-    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2, there=True)
+    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2, there=True, sliced=False)
     >>> sizes[-1]
-    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0, there=False)
+    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0, there=False, sliced=True)
     >>> [(size.at_once, size.there) for size in sizes[:4]]
     [(2, True), (1, True), (4, False), (2, False)]
     >>> [size.stays for size in tile_sizes(replace(facts, tile_edges=2**28), (2**25, 2**23), cores=4)]
-    [True, False, False]
+    [True, False, False, False]
     """
-    for stays, rows_in_host in ((True, False), (False, False), (False, True)):
+    # Rows leave the device last, and what they gather only where it is the only one.
+    ways = [(True, False, False), (False, False, False), (False, True, False), (False, True, True)]
+    for stays, rows_in_host, sliced in ways if devices == 1 else ways[:3]:
         wanted = JOINED_EDGES if stays else streamed_edges
         joined = [edges for edges in wanted if _are_joined(facts, edges)]
         made = [(at_once, False, edges) for at_once, edges in _by_many(facts, cores, devices) if stays]
@@ -120,9 +125,9 @@ def tile_sizes(
                 if joined_there if there else at_once <= max(2, cores):
                     made.append((at_once, there, edges))
         for at_once, there, edges in dict.fromkeys(made):
-            yield TileSize(edges, stays, rows_in_host, at_once, there)
+            yield TileSize(edges, stays, rows_in_host, at_once, there, sliced)
         if not stays or len(joined) < len(wanted):
-            yield TileSize(None, stays, rows_in_host)
+            yield TileSize(None, stays, rows_in_host, sliced=sliced)
 
 
 def _by_many(facts: GraphFacts, cores: int, devices: int) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,7 @@ The plan of a run on several is made of such plans, one for the stripe of each; 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,7 @@ from oocpr.plan.join_needs import NOTHING_JOINED, Joining
 from oocpr.plan.memory import READ_BYTES, Need
 from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES, predicted_passes
 from oocpr.plan.plan import Plan
+from oocpr.plan.slices import slice_counts, slice_host_bytes
 from oocpr.plan.staying import staying_tiles
 from oocpr.plan.sweeps import streamed_sweeps, sweeps_for
 from oocpr.plan.tiers import evenly, ring_slots
@@ -62,6 +64,7 @@ def plan_on_device(
     personalized: bool,
     started: bool = False,
     rows_in_host: bool = False,
+    sliced: bool = False,
     joining: Joining = NOTHING_JOINED,
     encoded: Encoded | None = None,
     longest: int = 0,
@@ -90,6 +93,9 @@ def plan_on_device(
     rows_in_host
         Whether rows are kept in memory of the host, and the device has what they gather, and no more sweeps
         of a tile or slots than it has room for.
+    sliced
+        Whether what they gather may be there in slices, as few as there is room for; see
+        :mod:`oocpr.plan.slices`. Only with rows in memory of the host, and on one device.
     joining
         What joining stored tiles takes, of the host for all devices.
     encoded
@@ -105,7 +111,7 @@ def plan_on_device(
     remembered = min(mixing, DEVICE_MIXING) if mixed else 0
     row = {"personalized": personalized, "weighted": facts.weighted, "started": started}
 
-    def needed(sweeps: int, slots: int) -> DeviceNeed:
+    def needed(sweeps: int, slots: int, slices: int) -> DeviceNeed:
         return device_need(
             nodes=facts.nodes,
             tile_edges=edges,
@@ -121,18 +127,23 @@ def plan_on_device(
             rows=rows,
             rows_in_host=rows_in_host,
             joining=joining.device,
+            slices=slices,
             **row,
         )
 
-    sweeps, slots = _cut_down(
-        needed,
-        device_memory,
-        sweeps=_sweeps(facts, stays=stays) if mixed else 1,
-        slots=0 if stays else min(DEVICE_SLOTS, tiles),
-        fewest=None if not rows_in_host else FEWEST_IN_TURNS if joining.at_once else 1,
-    )
+    for slices in slice_counts(facts.nodes) if sliced else (1,):
+        sweeps, slots = _cut_down(
+            partial(needed, slices=slices),
+            device_memory,
+            # What is swept inside a tile reads proposals, which are not kept from slice to slice.
+            sweeps=_sweeps(facts, stays=stays) if mixed and slices == 1 else 1,
+            slots=0 if stays else min(DEVICE_SLOTS, tiles),
+            fewest=None if not rows_in_host else FEWEST_IN_TURNS if joining.at_once else 1,
+        )
+        need = needed(sweeps, slots, slices)
+        if need.total <= device_memory:
+            break
     proposals = mixed and (sweeps > 1 or pairs)
-    need = needed(sweeps, slots)
     islands = mixed and sweeps > 1 and not facts.weighted and edges > SMALL_EDGES
     encoded = encoded or guessed(facts, tile_rows)
     staying = staying_tiles(facts, tile_rows, encoded, islands=islands)
@@ -140,7 +151,7 @@ def plan_on_device(
     on_device = len(chosen)
     need = replace(need, scratch=need.scratch + staying.found_in(chosen))
     # Slots for more tiles than pass are not made, and devices of one process read each other's numbers.
-    taken = needed(sweeps, min(slots, tiles - on_device)).lasting
+    taken = needed(sweeps, min(slots, tiles - on_device), slices).lasting
     taken -= staged_numbers(facts.nodes, rows) * READ_BYTES[reads]
     # What a row has beside its ranks in the end, and what these are divided by in the beginning.
     state = history = 0
@@ -150,9 +161,11 @@ def plan_on_device(
     ends = rows * (8 + divisor_bytes(facts.weighted))
     vectors = ends + rows * (16 if personalized else 0)
     buffers = min(ring_slots(joining.at_once), tiles)
+    pushed, brought = slice_host_bytes(rows, tiles, reads, slices)
     host = Need(
-        base, vectors + state, history, reads=0, scratch=joining.host, ring=buffers * facts.most_tile_bytes
-    )
+        base, vectors + state, history, reads=pushed, scratch=joining.host + brought,
+        ring=buffers * facts.most_tile_bytes,
+    )  # fmt: skip
     others = np.setdiff1d(np.arange(tiles), chosen, assume_unique=True)
     in_host = encoded.room_for(others, memory - host.total)
     pinned = others[evenly(len(others), in_host)]
@@ -164,13 +177,14 @@ def plan_on_device(
         joined_at_once=joining.at_once,
         usual_host=usual_host_bytes(
             rows=rows,
-            state=vectors - ends + state + history if rows_in_host else 0,
+            state=vectors - ends + state + history + pushed + brought if rows_in_host else 0,
             ring=buffers * written,
             pinned=int(encoded.usual[pinned].sum()),
             joining=joining.usual_host,
             weighted=facts.weighted,
         ),
         usual=taken + _usual_of_tiles(staying, chosen, joining, longest),
+        slices=slices,
     )  # fmt: skip
     passes = predicted_passes(damping, tol, method, facts.local_share, pairs=pairs)
     return Plan(

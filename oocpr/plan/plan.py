@@ -88,6 +88,11 @@ class Plan:
         return any(tiers.rows_in_host for tiers in self.devices)
 
     @property
+    def slices(self) -> int:
+        """How often a pass takes all tiles: once for each slice of what rows gather."""
+        return max((tiers.slices for tiers in self.devices), default=1)
+
+    @property
     def seconds(self) -> float | None:
         """Predicted seconds of the run; None where nothing was measured."""
         return None if self.forecast is None else self.forecast.seconds(self.passes)
@@ -100,7 +105,7 @@ class Plan:
             rates,
             edges=facts.edges,
             rows=facts.nodes,
-            stored_bytes=facts.usual_bytes,
+            stored_bytes=self.first_bytes,
             streamed_bytes=self.streamed_bytes,
             kept_share=staying / facts.tiles,
             beside=bool(self.devices),
@@ -150,14 +155,24 @@ class Plan:
         return _decoded(facts, self.sweeps) if self.decoded else self.cached_tiles * facts.most_tile_bytes
 
     @property
+    def passing_bytes(self) -> int:
+        """Encoded bytes of the tiles that are read from the store again and again."""
+        return self.facts.usual_bytes * (self.facts.tiles - self.cached_tiles) // self.facts.tiles
+
+    @property
     def streamed_bytes(self) -> int:
         """Encoded bytes read from the store in every pass after the first."""
-        return self.facts.usual_bytes * (self.facts.tiles - self.cached_tiles) // self.facts.tiles
+        return self.slices * self.passing_bytes
+
+    @property
+    def first_bytes(self) -> int:
+        """Encoded bytes read in the first pass: all tiles, and for each slice after the first some again."""
+        return self.facts.usual_bytes + (self.slices - 1) * self.passing_bytes
 
     @property
     def bytes_read(self) -> int:
         """Encoded bytes that the run should read from the store, all tiles once and some in every pass."""
-        return self.facts.usual_bytes + (self.passes - 1) * self.streamed_bytes
+        return self.first_bytes + (self.passes - 1) * self.streamed_bytes
 
     @property
     def peak_memory(self) -> int:

@@ -49,6 +49,7 @@ def as_json(plan: Plan) -> dict[str, object]:
         "predicted_pass_bytes": plan.streamed_bytes,
         "predicted_bytes_read": plan.bytes_read,
         "predicted_peak_memory": plan.peak_memory,
+        "slices": plan.slices,
         "device_needed": max((tiers.most for tiers in plan.devices), default=0),
         "predicted_peak_device_memory": plan.predictions().get("peak_device_memory", 0),
     }

@@ -47,3 +47,22 @@ def test_rounds_after_the_first_tell_what_tiles_and_bytes_take():
     assert pace.swept == pytest.approx(swept)
     assert pace.row == pytest.approx(5e-2)
     assert pace_of(whole.spans, {}) == Pace()
+
+
+@pytest.mark.parametrize("slices", [2, 3])
+def test_the_runs_of_a_round_are_told_of_together(slices):
+    trace = Trace()
+    tiles = {3: (1000.0, 10.0), 8: (1000.0, 400.0)}
+    # Rows are dealt with in the last run of each round; the first round takes longer.
+    for slower in (50.0, 1.0, 1.0, 7.0):
+        for run in range(slices):
+            for tile, (edges, rows) in tiles.items():
+                trace.add(COPY, f"tile {tile}", 1.0, 1.0 + slower * edges * 4e-3, int(edges))
+                trace.add(COMPUTE, f"tile {tile}", 2.0, 2.0 + slower * edges * 2e-3)
+                last = rows * 6e-2 if run == slices - 1 else 0.0
+                trace.add(COMPUTE, f"tile {tile}", 3.0, 3.0 + slower * (edges * 1e-3 + last))
+    pace = pace_of(trace.spans, tiles, slices)
+    assert pace.sent == pytest.approx({tile: 4e-3 * edges for tile, (edges, _) in tiles.items()})
+    swept = {tile: 3e-3 * edges + 6e-2 / slices * rows for tile, (edges, rows) in tiles.items()}
+    assert pace.swept == pytest.approx(swept)
+    assert pace.row == pytest.approx(6e-2 / slices)

@@ -96,7 +96,7 @@ def planned(path: str, settings: Settings, device: str, given: int, **how: Any) 
 
 
 def least_budgets(path: str, device: str = "cuda", **how: Any) -> list[int]:
-    """The least memory of a device for each way to use it: rows or tiles in the host, tiles joined there."""
+    """The least memory of a device for each way to use it: slices, rows, tiles in the host, tiles joined."""
     settings = asked_settings(
         how.get("method", "auto"), how.get("reads"), damping=0.85, tol=1e-10, stop="certified"
     )
@@ -107,7 +107,8 @@ def least_budgets(path: str, device: str = "cuda", **how: Any) -> list[int]:
         if plan.fits:
             tiers = plan.devices[0]
             staying = "all" if tiers.on_device == plan.facts.tiles else min(tiers.on_device, 2)
-            way = (plan.facts.tiles, tiers.rows_in_host, tiers.slots, staying, tiers.need.joining)
+            sliced, rows = min(tiers.slices, 2), tiers.rows_in_host
+            way = (plan.facts.tiles, sliced, rows, tiers.slots, staying, tiers.need.joining)
             found.setdefault(way, max(each.most for each in plan.devices))
         given += given // 50
     return list(found.values())
@@ -143,6 +144,31 @@ def test_runs_in_one_process_each_keep_their_promise(
         # several devices are mostly what is to spare.
         joining = plan.devices[0].need.joining
         assert taken >= joining // 2 or device != "cuda"
+
+
+@WEIGHTED
+def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, str], graph: str) -> None:
+    expected = oocpr.pagerank(stores[graph], device="cpu", tol=1e-5)
+    settings = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
+    plans = [planned(stores[graph], settings, "cuda", given) for given in least_budgets(stores[graph])]
+    whole = [plan for plan in plans if plan.slices == 1]
+    # Only where nothing else fits, and then as few as there is room for.
+    assert plans[-len(whole) :] == whole
+    fewest = planned(stores[graph], settings, "cuda", whole[0].devices[0].need.total - 1)
+    assert plans[0].slices > fewest.slices == 2
+    for plan in (plans[0], fewest):
+        (tiers,) = plan.devices
+        ranks = oocpr.pagerank(
+            stores[graph], device="cuda", device_memory=tiers.memory, predict=True, tol=1e-5
+        )
+        assert machine.used == 0
+        apart = np.abs(ranks.to_numpy() - expected.to_numpy()).sum()
+        assert apart <= ranks.error_bound + expected.error_bound
+        run = ranks.run
+        assert run is not None
+        assert run.peak_device_memory <= tiers.most <= tiers.memory
+        assert run.predicted is not None
+        assert run.bytes_read == pytest.approx(run.predicted["bytes_read"], rel=1e-3)
 
 
 GIVEN = np.random.default_rng(5).random(NODES)

@@ -65,6 +65,7 @@ class Way(NamedTuple):
     staying: str
     rows_in_host: bool = False
     joined: str = "by the host"
+    sliced: bool = False
 
 
 def way_of(plan: Plan, stored: int) -> Way:
@@ -73,7 +74,8 @@ def way_of(plan: Plan, stored: int) -> Way:
     staying = [tiers.on_device for tiers in plan.devices]
     of_all = "all" if sum(staying) == plan.facts.tiles else "some" if all(staying) else "none"
     joined = "by the device" if tiers.need.joining else "by the host"
-    return Way(of_all, tiers.rows_in_host, joined if plan.facts.tiles < stored else "not")
+    joined = joined if plan.facts.tiles < stored else "not"
+    return Way(of_all, tiers.rows_in_host, joined, tiers.slices > 1)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import oocpr
+from oocpr.api.choices import asked_settings, plan_run
 from oocpr.cli import main
 from oocpr.engine.backends import cuda_device, cuda_tuning
 from oocpr.engine.backends.cuda import CudaBackend
@@ -19,14 +20,17 @@ from oocpr.engine.backends.cuda_kept import Kept, class_of
 from oocpr.engine.backends.cuda_product import Shape
 from oocpr.engine.job import make_backend
 from oocpr.errors import UsageError
+from oocpr.sources import open_source
 
 from ..engine.digraphs import random_digraph
+from ..engine.running import build
 from .shim.host import HostDevice
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from oocpr.api import Graph
+    from oocpr.plan.device import DeviceTiers
 
 OTHER = {"balanced": Shape(teams=8, resident=3, each=1, edge_order=False), "binned": Cut(2, 32, 64)}
 
@@ -216,3 +220,25 @@ def test_where_nothing_can_be_tuned_it_says_why(
 def test_workers_of_a_client_are_not_tuned(graph: Graph) -> None:
     with pytest.raises(UsageError, match="workers of a client cannot be tuned"):
         oocpr.pagerank(graph, device="cuda", tune=True, client=object())
+
+
+def test_products_of_slices_are_not_tuned(
+    device: HostDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oocpr.api.tuning.SECONDS", 1e-9)
+    build(open_source(random_digraph(20_000, 60_000, seed=3).entries), tmp_path / "g.zarr", 8000)
+    graph = oocpr.open_graph(tmp_path / "g.zarr")
+    settings = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certified")
+
+    def tiers_of(given: int) -> DeviceTiers:
+        how: dict[str, Any] = {"auto": False, "memory": None, "stripes": None, "personalized": False}
+        (tiers,) = plan_run(graph, settings, device="cuda", device_memory=given, base=0, **how)[1].devices
+        return tiers
+
+    memory = tiers_of(1).need.total
+    assert tiers_of(memory).slices > 1
+    path = Kept.of(device).path
+    for given, kept in ((memory, False), (2 * memory, True)):
+        assert (tiers_of(given).slices == 1) == kept
+        oocpr.pagerank(graph, device="cuda", device_memory=given, max_passes=1, tune=True)
+        assert path.exists() == kept

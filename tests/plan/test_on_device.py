@@ -93,9 +93,11 @@ def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
         found = {size.edges for size in sizes if size.stays == stays} - {None}
         assert found == set(filter(joins, asked_for))
     # As they are stored, all stay only where they would if they were joined.
-    stored = [(size.stays, size.rows_in_host) for size in sizes if size.edges is None]
-    staying = [] if all(map(joins, JOINED_EDGES)) else [(True, False)]
-    assert stored == [*staying, (False, False), (False, True)]
+    stored = [(size.stays, size.rows_in_host, size.sliced) for size in sizes if size.edges is None]
+    staying = [] if all(map(joins, JOINED_EDGES)) else [(True, False, False)]
+    assert stored == [*staying, (False, False, False), (False, True, False), (False, True, True)]
+    # What rows gather is in slices on one device only.
+    assert not any(size.sliced for size in tile_sizes(facts, STREAMED_EDGES, cores=32, devices=2))
 
 
 @given(st.integers(1, 64), st.booleans())

@@ -309,6 +309,26 @@ class Streams(Protocol):
     def cores(self) -> frozenset[int]:
         """Processors of the host that are near it; empty where that is not known."""
 
+    @property
+    def slices(self) -> int:
+        """Parts in which what rows gather is there, one after the other; tiles are swept once for each.
+
+        Only for the last of them is `sweep_tile` what it is elsewhere; before, it keeps what a part brings.
+        """
+
+    def take_slice(self, reads: Any, number: int, *, bring: bool) -> None:
+        """Have rows gather from another of these parts.
+
+        Parameters
+        ----------
+        reads
+            What rows gather, all pushes loaded.
+        number
+            Which part.
+        bring
+            Whether its numbers are brought; else those that are there stand for them.
+        """
+
     def open_stream(
         self,
         source: TileBytes,

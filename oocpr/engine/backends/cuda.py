@@ -21,14 +21,10 @@ from oocpr.engine.backends.cuda_islands import find_islands, sweep_islands
 from oocpr.engine.backends.cuda_prepared import CudaTile, Preparing
 from oocpr.engine.backends.cuda_product import Product, SegmentSums, shape_for
 from oocpr.engine.backends.cuda_rows import DeviceReads
+from oocpr.engine.backends.cuda_slices import SlicedReads, keep_sums
 from oocpr.engine.backends.cuda_stream import CudaTileStream
-from oocpr.engine.backends.cuda_vectors import (
-    LocalRoom,
-    TileRows,
-    Vectors,
-    load_pushes,
-)
-from oocpr.engine.weighted_tiles import part
+from oocpr.engine.backends.cuda_vectors import LocalRoom, TileRows, Vectors, load_pushes
+from oocpr.engine.weighted_tiles import part as part_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import blocks_of
@@ -51,7 +47,6 @@ if TYPE_CHECKING:
 
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
-
 
 ISLAND_SWEEPS = 2
 """The same inside islands, where they cost little."""
@@ -77,6 +72,9 @@ class CudaBackend:
         default.
     limit
         Most bytes of the device that may be taken until the backend is closed; None for no such limit.
+    slices
+        Parts in which what rows gather is on the device, one after the other; several only without pairs, and
+        with the balanced kernel. The pushes are then in memory of the host.
     """
 
     name = "cuda"
@@ -91,8 +89,10 @@ class CudaBackend:
         islands_from: float = inf,
         shapes: Shapes = lambda *_: None,
         limit: int | None = None,
+        slices: int = 1,
     ) -> None:
         self._device = device
+        self.slices = slices
         self._limited = limit is not None
         self._limit_before = device.limit(limit)
         device.forget_taken()
@@ -137,6 +137,8 @@ class CudaBackend:
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:
         """See Backend."""
         made = DeviceReads(self._device, nodes, reads, paired=proposals and self._pairs)
+        if self.slices > 1:
+            made = SlicedReads(self._device, nodes, reads, self.slices)
         self._opened.append(ref(made))
         return made
 
@@ -149,6 +151,12 @@ class CudaBackend:
     def _pushed(self, state: RowState) -> Pushed:
         with self._device, self._lock:
             return self._vectors_for(state).pushed(state)
+
+    def take_slice(self, reads: DeviceReads, number: int, *, bring: bool) -> None:
+        """See Streams."""
+        if isinstance(reads, SlicedReads):
+            with self._device, self._lock:
+                reads.take_slice(number, bring=bring)
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
         """See Backend; the push of a stripe of this device that has all rows is gathered where it is."""
@@ -214,9 +222,9 @@ class CudaBackend:
         Raises
         ------
         UsageError
-            Where tiles do not stay and the kernel takes them decoded.
+            Where the kernel takes tiles decoded and they do not stay, or rows gather slices.
         """
-        if self._kernel != "balanced" and len(on_device) < len(tiles):
+        if self._kernel != "balanced" and (len(on_device) < len(tiles) or self.slices > 1):
             raise UsageError(
                 f"kernel {self._kernel!r} needs the graph in the memory of the device.",
                 "Give it more device memory, or use kernel balanced.",
@@ -229,7 +237,7 @@ class CudaBackend:
         def keep(encoded: NDArray[np.uint8]) -> CudaTile:
             if factor is None:
                 return self.prepare(encoded, nodes, True)
-            return self.prepare_weighted(*part(encoded), factor, nodes, True)
+            return self.prepare_weighted(*part_of(encoded), factor, nodes, True)
 
         stream = CudaTileStream(
             self._device,
@@ -267,17 +275,23 @@ class CudaBackend:
             inside = spec.proposals and step.sweeps > 1
             self._make_room(there, swept.owned if inside else 0)
             gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
-            window = (spec.row_begin, begin)
+            part = reads if isinstance(reads, SlicedReads) else None
+            window = (spec.row_begin, begin) if part is None else part.window
             if tile.matrix is None:
                 product = self._product(
-                    gather, checked=not tile.checked, hubs=tile.hubs, weighted=state.weighted
-                )
+                    gather, checked=not tile.checked, weighted=state.weighted, local=part is not None,
+                    hubs=tile.hubs and part is None,
+                )  # fmt: skip
                 product(there, reads.array, spec.nodes, window, self._sums, self._faults)
                 delivered = there
             else:
                 laid = tile.laid = tile.laid or self._lay(tile.matrix, gather, tile.hubs)
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
+            if part is not None:
+                keep_sums(self._device, state, self._sums, there, swept, part.turn)
+                if not part.last:
+                    return swept
             local = self._local if inside else None
             # Islands know which rows are linked, not by how much.
             enough = tile.checked and there.edges >= self._islands_from
@@ -347,8 +361,9 @@ class CudaBackend:
         key = (spec.reads, spec.proposals, spec.slots, weighted)
         if key not in self._vectors:
             self._vectors[key] = Vectors(
-                self._device, spec, pairs=self._pairs, in_host=self._rows_in_host, weighted=weighted
-            )
+                self._device, spec, pairs=self._pairs, in_host=self._rows_in_host, weighted=weighted,
+                sliced=self.slices > 1,
+            )  # fmt: skip
         return self._vectors[key]
 
     def _vectors_for(self, state: RowState) -> Vectors:

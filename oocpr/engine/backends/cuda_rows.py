@@ -43,13 +43,17 @@ class RowState:
     changes, steps
         uint16, shape (slots, rows): what mixing remembers, the upper halves of float32.
     stored
-        Last push and PADDING zeros, dtype of the reads, shape (rows + PADDING,).
+        Last push and PADDING zeros, dtype of the reads, shape (rows + PADDING,); in memory of the host where
+        rows gather slices of it.
     thetas
         float64, shape (slots,), one at least: weights of the steps that the next push subtracts.
     carries
         float64, shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first.
     partials, totals
         float64: sums of blocks of rows, shape (vectors, places), and of all.
+    kept
+        float64, shape (rows + tiles,), in memory of the host: what slices before have brought to the segments
+        of each tile; None where rows gather from all nodes.
     ranks_here
         The memory of `ranks` where that is the host's; else None.
     first_row
@@ -70,6 +74,7 @@ class RowState:
     carries: Any
     partials: Any
     totals: Any
+    kept: Any
     ranks_here: NDArray[np.float64] | None
     first_row: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
@@ -134,6 +139,7 @@ def allocate_rows(
     sums: int,
     places: int,
     in_host: bool,
+    sliced: bool,
 ) -> RowState:
     """Rows of a stripe without ranks and residual.
 
@@ -149,11 +155,15 @@ def allocate_rows(
         Vectors of sums, and blocks that write theirs.
     in_host
         Whether what a row has is kept in memory of the host.
+    sliced
+        Whether what rows gather is kept there, too.
     """
-    xp, rows = device.xp, spec.rows
+    xp, rows, tiles = device.xp, spec.rows, spec.last_tile - spec.first_tile
 
-    def zeros(shape: int | tuple[int, ...], dtype: Any = np.float64) -> tuple[Any, NDArray[Any] | None]:
-        if not in_host:
+    def zeros(
+        shape: int | tuple[int, ...], dtype: Any = np.float64, mapped: bool = in_host
+    ) -> tuple[Any, NDArray[Any] | None]:
+        if not mapped:
             return xp.zeros(shape, dtype), None
         there, here = device.mapped(shape, dtype)
         here[...] = 0
@@ -177,11 +187,12 @@ def allocate_rows(
         push=zeros(rows if spec.proposals else 1, np.float32)[0],
         changes=zeros((spec.slots, rows), np.uint16)[0],
         steps=zeros((spec.slots, rows), np.uint16)[0],
-        stored=xp.zeros(rows + PADDING, READS[spec.reads].dtype),
+        stored=zeros(rows + PADDING, READS[spec.reads].dtype, sliced)[0],
         thetas=xp.zeros(slots),
-        carries=xp.zeros((spec.last_tile - spec.first_tile + 1, 2)),
+        carries=xp.zeros((tiles + 1, 2)),
         partials=xp.zeros((sums, places)),
         totals=xp.zeros(sums + 4 + slots),
+        kept=zeros(rows + tiles, mapped=True)[0] if sliced else None,
         ranks_here=ranks_here,
     )
 

@@ -73,13 +73,22 @@ class Vectors:
         Whether rows are kept in memory of the host; see :mod:`oocpr.engine.backends.cuda_rows`.
     weighted
         Whether links have weights.
+    sliced
+        Whether rows gather slice by slice; see :mod:`oocpr.engine.backends.cuda_slices`.
     """
 
     def __init__(
-        self, device: Device, spec: StripeSpec, *, pairs: bool, in_host: bool, weighted: bool = False
+        self,
+        device: Device,
+        spec: StripeSpec,
+        *,
+        pairs: bool,
+        in_host: bool,
+        weighted: bool = False,
+        sliced: bool = False,
     ) -> None:
         self._device = device
-        self._in_host = in_host
+        self._in_host, self._sliced = in_host, sliced
         self._slots = max(1, spec.slots)
         self._sums = 1 + 2 * self._slots
         self._peaks = 1 + self._slots if spec.reads == "bits8" else 0
@@ -107,6 +116,7 @@ class Vectors:
         return allocate_rows(
             self._device, spec, degree, teleport, start,
             slots=self._slots, sums=self._sums + self._peaks, places=places, in_host=self._in_host,
+            sliced=self._sliced,
         )  # fmt: skip
 
     def publish(self, state: RowState, step: PublishStep) -> None:

@@ -1,0 +1,261 @@
+"""Rows that gather slice by slice of the nodes, against all nodes at once and direct solution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oocpr.api.choices import facts_of
+from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.backends.cuda_product import Product, SegmentSums
+from oocpr.engine.backends.cuda_slices import SlicedReads
+from oocpr.engine.backends.device import fetch
+from oocpr.engine.probe import measure_rates
+from oocpr.engine.reads import READS
+from oocpr.engine.run import solve
+from oocpr.engine.settings import Settings
+from oocpr.engine.trace import COMPUTE, COPY, Trace
+from oocpr.engine.weighing import unit_of
+from oocpr.errors import UsageError
+from oocpr.plan.on_device import plan_on_device
+from oocpr.plan.slices import slice_counts, slice_nodes
+
+from ..engine.digraphs import exact_ranks, random_digraph
+from ..engine.running import PLENTY, Stored, asked
+from ..engine.weighted import WeightedGraph, weights_of
+from .conftest import RUNS
+from .matrices import exact_numbers
+from .tiles import placed, tiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from oocpr.engine.backends.device import Device
+    from oocpr.engine.solution import Solution
+    from oocpr.plan.plan import Plan
+    from oocpr.store.graph import GraphStore
+
+NODES = 900
+GRAPH = random_digraph(NODES, 5000, seed=9)
+
+
+def brought(
+    device: Device,
+    tile: tuple[np.ndarray, np.ndarray],
+    stored: np.ndarray,
+    reads: str,
+    slices: int,
+    *,
+    checked: bool,
+    passes: int = 1,
+) -> tuple[np.ndarray, list[int]]:
+    """Sums of the segments that are not empty over all slices and passes, and faults after each slice."""
+    there = placed(device, *tile)
+    faults = device.xp.zeros(1, np.uint32)
+    gathered = SlicedReads(device, NODES, reads, slices)
+    assert gathered.array.size < stored.size
+    assert gathered.take(device.xp.array(stored)[:NODES])
+    product = Product(device, reads, local=True, checked=checked)
+    total, found = np.zeros(there.nonempty), []
+    for number in [*range(slices)] * passes:
+        sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=False)
+        sums.pushes[:] = sums.heads[:] = np.nan
+        with device:
+            gathered.take_slice(number, bring=True)
+            product(there, gathered.array, NODES, gathered.window, sums, faults)
+        total += fetch(sums.pushes)[: there.nonempty]
+        found.append(int(fetch(faults)[0]))
+        faults[:] = 0
+    return total, found
+
+
+def sums_of(tile: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> np.ndarray:
+    """The same by adding up all numbers, whose sums are exact."""
+    columns, lengths = tile
+    ends = np.cumsum(lengths[lengths > 0], dtype=np.int64)
+    return np.diff(np.concatenate([[0.0], values[columns].cumsum()])[np.concatenate([[0], ends])])
+
+
+SLICES = st.sampled_from(list(slice_counts(NODES))[1:])
+
+
+@settings(max_examples=25)
+@given(tile=tiles(NODES), reads=st.sampled_from(list(READS)), slices=SLICES, checked=st.booleans())
+def test_slices_together_bring_what_all_nodes_do(
+    device: Device, tile: tuple[np.ndarray, np.ndarray], reads: str, slices: int, checked: bool
+) -> None:
+    stored, values = exact_numbers(reads, (NODES,))
+    # What is left behind a slice shows in the next pass at the latest.
+    sums, faults = brought(device, tile, stored, reads, slices, checked=checked, passes=2)
+    assert np.array_equal(sums, 2 * sums_of(tile, values))
+    assert not any(faults)
+
+
+@settings(max_examples=10)
+@given(tile=tiles(3 * NODES), slices=SLICES)
+def test_columns_that_are_no_node_are_found_with_each_slice(
+    device: Device, tile: tuple[np.ndarray, np.ndarray], slices: int
+) -> None:
+    stored, values = exact_numbers("bits16", (NODES,))
+    sums, faults = brought(device, tile, stored, "bits16", slices, checked=True)
+    assert np.array_equal(sums, sums_of(tile, np.append(values, np.zeros(2 * NODES))))
+    wrong = bool((tile[0] >= NODES).any())
+    assert faults == [8 * wrong] * slices
+
+
+def sliced_plan(store: GraphStore, chosen: Settings, slices: int, **tiers: int) -> Plan:
+    """A plan for as much memory as so many slices need; so many tiles stay, and so many slots are there."""
+
+    def planned(device_memory: int) -> Plan:
+        return plan_on_device(
+            facts_of(store),
+            store.tile_rows,
+            stays=False,
+            memory=PLENTY,
+            base=0,
+            device_memory=device_memory,
+            rows_in_host=True,
+            sliced=slices > 1,
+            **asked(chosen),
+        )
+
+    least = planned(0).device
+    assert least is not None
+    more = slice_nodes(store.nodes, slices) - slice_nodes(store.nodes, least.slices)
+    plan = planned(least.need.total + more * READS[chosen.reads].bytes)
+    assert plan.fits
+    assert plan.device is not None
+    assert (plan.slices, plan.sweeps, plan.device.on_device) == (slices, 1, 0)
+    changed = replace(plan.device, **tiers)
+    return replace(plan, devices=(changed,), cached_tiles=changed.on_device + changed.in_host)
+
+
+def backend_of(device: Device, plan: Plan) -> CudaBackend:
+    return CudaBackend(device, pairs=False, rows_in_host=True, slices=plan.slices)
+
+
+def run(device: Device, store: GraphStore, plan: Plan, chosen: Settings, **vectors: Any) -> Solution:
+    return solve(store, plan, chosen, backend=backend_of(device, plan), **vectors)
+
+
+@RUNS
+@pytest.mark.parametrize(
+    ("method", "reads", "begun"),
+    [
+        ("mixed", "bits16", False),
+        ("mixed", "bits8", True),
+        ("residual", "float64", True),
+        ("residual", "bits8", False),
+        ("power", "float64", False),
+    ],
+)
+def test_ranks_lie_within_their_bound_in_as_many_slices_as_there_are(
+    device: Device, method: str, reads: str, begun: bool
+) -> None:
+    given = np.random.default_rng(1).random(NODES)
+    vectors = {"teleport": given / given.sum(), "start": given[::-1] / given.sum()} if begun else {}
+    exact = exact_ranks(GRAPH, 0.85, vectors.get("teleport"))
+    chosen = Settings(method=method, reads=reads)
+    with Stored(GRAPH, 600) as store:
+        # The last slices have 388, 132 and 4 nodes.
+        runs = [
+            run(device, store, sliced_plan(store, chosen, slices), chosen, **vectors)
+            for slices in (1, 2, 3, 8)
+            if slices < 8 or reads == "bits16"
+        ]
+    for found in runs:
+        assert found.converged
+        assert np.abs(found.ranks - exact).sum() <= found.error_bound + 1e-14
+        apart = np.abs(found.ranks - runs[0].ranks).sum()
+        assert apart <= found.error_bound + runs[0].error_bound
+        if reads == "float64":
+            assert found.passes == runs[0].passes
+            assert apart <= 1e-13
+
+
+@RUNS
+@pytest.mark.parametrize("kind", ["counts", pytest.param("wide", marks=pytest.mark.slow)])
+def test_weighted_graphs_are_gathered_in_slices(device: Device, kind: str, tmp_path: Path) -> None:
+    bare = WeightedGraph.of(GRAPH)
+    graph = replace(bare, weight=weights_of(np.random.default_rng(2), len(bare.src), kind))
+    store = graph.write(tmp_path / "g.zarr", 600)
+    exact = graph.exact_ranks(0.85)
+    chosen = Settings()
+    for slices in (1, 3):
+        plan = sliced_plan(store, chosen, slices)
+        found = run(device, store, plan, chosen)
+        assert found.converged
+        assert np.abs(found.ranks - exact).sum() <= found.error_bound + 1e-14
+    assert unit_of(store, chosen.reads) is not None
+
+
+@RUNS
+@pytest.mark.parametrize("reads", ["bits16", "float64"])
+def test_where_tiles_stay_and_how_many_slots_there_are_changes_no_bit(device: Device, reads: str) -> None:
+    chosen = Settings(method="residual", reads=reads)
+    with Stored(GRAPH, 600) as store:
+        encoded = store.attributes.column_bytes
+        ways = [
+            {"on_device": on_device, "in_host": in_host, "slots": slots}
+            for on_device, in_host, slots in (
+                (0, 0, 1),
+                (0, 0, 3),
+                (0, store.tiles, 1),
+                (0, store.tiles, 5),
+                (1, 2, 2),
+                (store.tiles, 0, 1),
+            )
+        ]
+        runs = [run(device, store, sliced_plan(store, chosen, 3, **way), chosen) for way in ways]
+    for found in runs:
+        assert np.array_equal(found.ranks, runs[0].ranks)
+        assert [x.residual for x in found.history] == [x.residual for x in runs[0].history]
+    # What is read is told: all tiles once, and those that do not stay once for each slice and pass.
+    for found, way in zip(runs, ways, strict=True):
+        again = (store.tiles - way["on_device"] - way["in_host"]) / store.tiles
+        first, *later = [x.bytes_read for x in found.history]
+        assert first == pytest.approx((1 + 2 * again) * encoded, rel=0.1)
+        assert later == pytest.approx([3 * again * encoded] * len(later), rel=0.1)
+
+
+@RUNS
+def test_a_timeline_has_each_tile_once_for_each_slice(device: Device) -> None:
+    trace, chosen = Trace(), Settings()
+    with Stored(GRAPH, 600) as store:
+        plan = sliced_plan(store, chosen, 2, in_host=store.tiles, slots=2)
+        found = solve(store, plan, chosen, backend=backend_of(device, plan), trace=trace)
+        runs = 2 * found.passes * store.tiles
+    assert len([span for span in trace.spans if span.track == COMPUTE]) == 2 * runs
+    assert runs <= len([span for span in trace.spans if span.track == COPY]) <= runs + 2
+
+
+@RUNS
+def test_kernels_that_take_tiles_decoded_gather_from_all_nodes(device: Device) -> None:
+    chosen = Settings(method="residual")
+    with Stored(GRAPH, 600) as store:
+        plan = sliced_plan(store, chosen, 2, on_device=store.tiles, in_host=0)
+        backend = CudaBackend(device, "csr-vector", pairs=False, rows_in_host=True, slices=2)
+        with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
+            solve(store, plan, chosen, backend=backend)
+
+
+@RUNS
+@pytest.mark.parametrize("slices", [2, 3])
+def test_a_probe_measures_all_slices(device: Device, slices: int) -> None:
+    chosen = Settings()
+    with Stored(GRAPH, 600) as store:
+        for on_device, in_host in ((0, store.tiles), (0, 0), (3, 2), (store.tiles, 0)):
+            plan = sliced_plan(store, chosen, slices, on_device=on_device, in_host=in_host)
+            rates = measure_rates(store, plan, chosen, backend=backend_of(device, plan))
+            assert math.isinf(rates.kept) == (on_device == 0)
+            assert math.isinf(rates.passing) == (on_device == store.tiles)
+            timing = plan.timed(rates).forecast
+            assert timing is not None
+            assert 0 < timing.each < 60
+            assert 0 < timing.first < 60

@@ -1,0 +1,186 @@
+"""Plans that have what rows gather in slices of the nodes, from integers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from oocpr.engine.settings import Settings
+from oocpr.errors import DoesNotFitError
+from oocpr.plan.join_needs import NOTHING_JOINED, Joining
+from oocpr.plan.model import Rates
+from oocpr.plan.on_device import plan_on_device
+from oocpr.plan.slices import LINE_NODES, MOST_SLICES, slice_bounds, slice_counts, slice_nodes
+from oocpr.units import parse_bytes
+
+from ..engine.running import asked
+from .test_on_device import GIB, LARGE, WEIGHTED, rows_of
+
+if TYPE_CHECKING:
+    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.plan import Plan
+
+
+def planned(
+    device_memory: int,
+    *,
+    facts: GraphFacts = LARGE,
+    sliced: bool = True,
+    memory: int = 64 * GIB,
+    joining: Joining = NOTHING_JOINED,
+    **chosen: str,
+) -> Plan:
+    return plan_on_device(
+        facts,
+        rows_of(facts),
+        stays=False,
+        memory=memory,
+        base=0,
+        device_memory=device_memory,
+        rows_in_host=True,
+        sliced=sliced,
+        joining=joining,
+        **asked(Settings(**chosen)),
+    )
+
+
+@given(st.integers(0, 2**34), st.integers(1, MOST_SLICES))
+def test_slices_are_all_nodes_once(nodes: int, slices: int) -> None:
+    bounds = [slice_bounds(nodes, slices, number) for number in range(slices)]
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == nodes
+    assert all(before[1] == after[0] for before, after in pairwise(bounds))
+    assert max(past - first for first, past in bounds) == slice_nodes(nodes, slices)
+    assert all(first % LINE_NODES == 0 or first == nodes for first, _ in bounds)
+
+
+@given(st.integers(1, 2**34))
+def test_none_of_the_slices_that_are_tried_is_empty(nodes: int) -> None:
+    counts = list(slice_counts(nodes))
+    assert counts == sorted(set(counts))
+    for slices in counts:
+        assert slice_bounds(nodes, slices, slices - 1)[0] < nodes
+    # Those that are not tried have slices no smaller than fewer have.
+    for slices in set(range(1, MOST_SLICES + 1)) - set(counts):
+        assert slice_nodes(nodes, slices) == slice_nodes(nodes, max(c for c in counts if c < slices))
+
+
+def least(facts: GraphFacts = LARGE) -> int:
+    """Bytes of a device without which rows do not gather from all nodes."""
+    short = planned(1, facts=facts, sliced=False).device
+    assert short is not None
+    return short.need.total
+
+
+def test_as_few_slices_are_taken_as_there_is_room_for() -> None:
+    # Two bytes a node are gathered; of these there may be half, a third, a quarter.
+    numbers, plenty = 2 * LARGE.nodes, least()
+    for missing, slices in ((0, 1), (1, 2), (numbers // 2, 2), (numbers // 2 + 1, 3), (numbers * 3 // 4, 4)):
+        plan = planned(plenty - missing)
+        assert plan.fits
+        assert plan.slices == slices
+        assert plan.device is not None
+        assert plan.device.need.reads == 2 * slice_nodes(LARGE.nodes, slices)
+    # What half of the numbers leave of the 64 MiB is for two slots more, of 24 MiB each, and for tiles.
+    halved = planned(plenty - 1).device
+    assert halved is not None
+    assert (halved.slots, LARGE.most_tile_bytes) == (3, 24 * 2**20)
+
+
+def test_what_fits_without_slices_is_planned_without_them() -> None:
+    for memory in (least(), GIB // 2, GIB, 8 * GIB):
+        assert planned(memory) == planned(memory, sliced=False)
+
+
+@given(
+    memory=st.integers(2**20, 2**29),
+    host=st.integers(2**28, 2**34),
+    reads=st.sampled_from(["bits8", "bits16", "float64"]),
+    method=st.sampled_from(["mixed", "residual"]),
+    weighted=st.booleans(),
+    nodes=st.integers(2**20, 2**31),
+    joins=st.booleans(),
+)
+def test_a_plan_with_slices_fits_or_is_refused(
+    memory: int, host: int, reads: str, method: str, weighted: bool, nodes: int, joins: bool
+) -> None:
+    facts = replace(WEIGHTED if weighted else LARGE, nodes=nodes, most_tile_rows=nodes // 8)
+    joining = Joining(device=2**24, at_once=2) if joins else NOTHING_JOINED
+    how = {"reads": reads, "method": method}
+    plan = planned(memory, facts=facts, memory=host, joining=joining, **how)
+    tiers = plan.device
+    assert tiers is not None
+    assert plan.fits == (tiers.most <= memory and plan.need.total <= host)
+    # What is found as a rule is no more than what may be.
+    assert plan.peak_memory <= plan.need.total + plan.cache_bytes
+    assert tiers.usual <= tiers.most
+    if tiers.slices > 1:
+        assert not tiers.pairs
+        assert (plan.sweeps, plan.proposals) == (1, False)
+        # One slice less would have been too few, whatever was given up for that.
+        fewer = max(count for count in slice_counts(nodes) if count < tiers.slices)
+        freed = (slice_nodes(nodes, fewer) - slice_nodes(nodes, tiers.slices)) * tiers.need.reads
+        slots = (tiers.slots - (2 if joins else 1)) * facts.most_tile_bytes
+        assert tiers.need.total + freed // slice_nodes(nodes, tiers.slices) - slots > memory
+    if not plan.fits:
+        with pytest.raises(DoesNotFitError):
+            plan.validate()
+
+
+@given(st.sampled_from(["bits8", "bits16"]), st.integers(2**22, 2**31))
+def test_a_refusal_tells_what_is_enough(reads: str, nodes: int) -> None:
+    facts = replace(LARGE, nodes=nodes, most_tile_rows=nodes // 8)
+    refused = planned(2**20, facts=facts, reads=reads, memory=2**40)
+    assume(not refused.fits)
+    with pytest.raises(DoesNotFitError, match="of the device") as raised:
+        refused.validate()
+    told = raised.value.remedy.split()[1]
+    assert planned(parse_bytes(told), facts=facts, reads=reads, memory=2**40).fits
+    assert not planned(parse_bytes(told) - 2**20, facts=facts, reads=reads, memory=2**40).fits
+
+
+@pytest.mark.parametrize("reads", ["bits8", "bits16"])
+def test_the_host_has_what_is_pushed_and_what_slices_bring(reads: str) -> None:
+    one, some = (planned(least() - missing, reads=reads) for missing in (0, 2**27))
+    assert (one.slices == 1) == (reads == "bits16" or one.fits)
+    one = planned(8 * GIB, reads=reads, sliced=False, facts=replace(LARGE, local_share=0.0))
+    assert some.slices > 1
+    pushed = LARGE.nodes * (1 if reads == "bits8" else 2)
+    brought = 8 * (LARGE.nodes + LARGE.tiles)
+    assert (some.need.reads, some.need.scratch) == (pushed, brought)
+    assert (one.need.reads, one.need.scratch) == (0, 0)
+    assert some.need.total - one.need.total == pushed + brought
+    tiers, usual = some.device, one.device
+    assert tiers is not None
+    assert usual is not None
+    assert tiers.in_host == usual.in_host + usual.on_device == LARGE.tiles
+
+
+def test_tiles_pass_once_for_each_slice() -> None:
+    plan = planned(least() - 2**26 - 1, memory=5 * GIB)
+    assert plan.slices == 3
+    passing = LARGE.column_bytes * (LARGE.tiles - plan.cached_tiles) // LARGE.tiles
+    assert 0 < plan.cached_tiles < LARGE.tiles
+    assert plan.passing_bytes == passing
+    assert plan.streamed_bytes == 3 * passing
+    assert plan.bytes_read == LARGE.column_bytes + (3 * plan.passes - 1) * passing
+    # Reading is what takes time here; what is swept is measured with all slices.
+    rates = Rates(store_bytes=1e8, kept=1e12, passing=1e12, first=1e12, rows=1e12)
+    timing = plan.timed(rates).forecast
+    assert timing is not None
+    assert timing.each == pytest.approx(3 * passing / 1e8, rel=1e-2)
+    assert timing.first == pytest.approx((LARGE.column_bytes + 2 * passing) / 1e8, rel=1e-2)
+    shown, told = str(plan), plan.to_json()
+    assert "in 3 parts" in shown
+    assert plan.device is not None
+    assert f"{LARGE.tiles - plan.device.on_device} tiles a pass, 3 times" in shown
+    assert told["slices"] == 3
+    assert told["predicted_pass_bytes"] == 3 * passing
+    whole = planned(GIB)
+    assert "parts" not in str(whole)
+    assert whole.to_json()["slices"] == 1
