@@ -91,8 +91,7 @@ class CudaBackend:
         limit: int | None = None,
         slices: int = 1,
     ) -> None:
-        self._device = device
-        self.slices = slices
+        self._device, self.slices = device, slices
         self._limited = limit is not None
         self._limit_before = device.limit(limit)
         device.forget_taken()
@@ -154,9 +153,8 @@ class CudaBackend:
 
     def take_slice(self, reads: DeviceReads, number: int, *, bring: bool) -> None:
         """See Streams."""
-        if isinstance(reads, SlicedReads):
-            with self._device, self._lock:
-                reads.take_slice(number, bring=bring)
+        with self._device, self._lock:
+            reads.take_slice(number, bring=bring)
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
         """See Backend; the push of a stripe of this device that has all rows is gathered where it is."""

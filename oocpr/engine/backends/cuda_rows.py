@@ -123,6 +123,9 @@ class DeviceReads:
         self._array = whole
         return True
 
+    def take_slice(self, number: int, *, bring: bool) -> None:
+        """Gather from the one slice that there is: all nodes; see Streams."""
+
     def close(self) -> None:
         """Free it."""
         self._array = None
