@@ -296,6 +296,13 @@ def test_a_plan_predicts_and_fits(graph: oocpr.Graph) -> None:
     assert oocpr.plan(graph.path, memory="10MiB").fits is False
 
 
+def _keep_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have plans find no room for tiles, decoded or not."""
+    plan = import_module("oocpr.plan.plan")
+    monkeypatch.setattr(plan, "kept_tiles", lambda *_: 0)
+    monkeypatch.setattr(plan, "decoded_bytes", lambda *_: 2**60)
+
+
 @pytest.mark.parametrize(("room", "direct"), [(2**40, False), (0, True)])
 def test_tiles_are_read_directly_where_the_page_cache_is_smaller(
     graph: oocpr.Graph, monkeypatch: pytest.MonkeyPatch, room: int, direct: bool
@@ -305,7 +312,7 @@ def test_tiles_are_read_directly_where_the_page_cache_is_smaller(
     given = 2**35
     monkeypatch.setattr("oocpr.api.choices.whole_memory", lambda: given + room)
     asked: dict[str, Any] = {"method": "residual", "memory": given}
-    monkeypatch.setattr(import_module("oocpr.plan.plan"), "kept_tiles", lambda *_: 0)
+    _keep_no_tiles(monkeypatch)
     assert oocpr.plan(graph, **asked).direct == direct
     assert ("directly" in str(oocpr.plan(graph, **asked))) == direct
     chosen, buffered = oocpr.pagerank(graph, **asked), oocpr.pagerank(graph, **asked, io="buffered")
@@ -325,7 +332,7 @@ def test_direct_reads_that_cannot_be_had_are_refused(
         with pytest.raises(UsageError, match=r"io 'fast' is not known\. Use one of auto, direct, buffered"):
             work(graph, io="fast")
     monkeypatch.setattr("oocpr.api.choices.whole_memory", lambda: 0)
-    monkeypatch.setattr(import_module("oocpr.plan.plan"), "kept_tiles", lambda *_: 0)
+    _keep_no_tiles(monkeypatch)
     ranks = oocpr.pagerank(by_url, method="residual")
     assert ranks.run is not None
     assert ranks.run.direct is False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,22 +45,30 @@ class Watch:
 
     def __init__(self) -> None:
         self.most = 0
+        self._asking: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Watch:
-        words = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--loop-ms=200"]
-        self._asking = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        self._thread = threading.Thread(target=self._note)
-        self._thread.start()
+        if shutil.which("nvidia-smi"):
+            words = [
+                "nvidia-smi",
+                "--query-gpu=memory.used",
+                "--format=csv,noheader,nounits",
+                "--loop-ms=200",
+            ]
+            self._asking = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+            self._thread = threading.Thread(target=self._note, args=(self._asking,))
+            self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._asking.terminate()
-        self._thread.join()
-        self._asking.wait()
+        if self._asking is not None:
+            self._asking.terminate()
+            self._thread.join()
+            self._asking.wait()
 
-    def _note(self) -> None:
-        assert self._asking.stdout is not None, "it is a pipe"
-        for line in self._asking.stdout:
+    def _note(self, asking: subprocess.Popen[str]) -> None:
+        assert asking.stdout is not None, "it is a pipe"
+        for line in asking.stdout:
             if line.strip().isdigit():
                 self.most = max(self.most, int(line))
 
