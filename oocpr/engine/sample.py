@@ -55,6 +55,8 @@ class Rounds:
         The same in later ones, of a tile as a rule.
     closing
         Seconds in which they gave back the memory of those that stayed in memory of the host.
+    computed
+        Seconds in which each tile was swept in later ones; on a device, only launched.
     """
 
     first: list[float]
@@ -63,6 +65,7 @@ class Rounds:
     taken: list[dict[int, float]]
     launched: list[float]
     closing: list[float]
+    computed: list[dict[int, float]]
 
 
 class Sample:
@@ -142,6 +145,7 @@ class Sample:
             [share.taken() for share in self._shares],
             [share.launched() for share in self._shares],
             self._closing,
+            [share.computed() for share in self._shares],
         )
 
     def paces(self) -> list[Pace]:

@@ -68,6 +68,7 @@ class Share:
         self._trace = Trace()
         self._first_end = 0.0
         self._launching: list[float] = []
+        self._computing: dict[int, list[float]] = {}
         self._paused = False
 
     def allocate(self) -> None:
@@ -91,7 +92,7 @@ class Share:
         """Open the stream of the tiles."""
         chosen, none = frozenset(self._picked.tiles), frozenset[int]()
         job = self._job
-        self._first_end, self._launching, self._paused = 0.0, [], False
+        self._first_end, self._launching, self._computing, self._paused = 0.0, [], {}, False
         if job.plan.devices:
             self._trace = Trace()
             # In the first round, whose copies and kernels tell nothing, that would only take time.
@@ -137,6 +138,10 @@ class Share:
         self._trace.pause(COMPUTE, COPY, HOST)
         self._paused = True
 
+    def computed(self) -> dict[int, float]:
+        """Seconds in which each tile was swept in later rounds; on a device, only launched."""
+        return {tile: median(took[1:] or took) for tile, took in self._computing.items()}
+
     def launched(self) -> float:
         """Seconds in which the host launched a tile since nothing else is noted; none where it always was."""
         return median(self._launching) / max(1, len(self._picked.tiles)) if self._launching else 0.0
@@ -172,8 +177,9 @@ class Share:
         def sweep(tile: int, prepared: Any) -> None:
             part = self._part[tile]
             rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
-            before = swept.get(part)
+            before, begun = swept.get(part), time.perf_counter()
             swept[part] = self.backend.sweep_tile(self.states[part], self.reads, prepared, rows, step, before)
+            self._computing.setdefault(tile, []).append(time.perf_counter() - begun)
             if not settled:
                 read()
 

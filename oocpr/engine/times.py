@@ -27,6 +27,7 @@ class Kind(NamedTuple):
     taken: dict[int, float] = {}  # noqa: RUF012
     launched: float = 0.0
     closing: float = 0.0
+    computed: dict[int, float] = {}  # noqa: RUF012
 
     @classmethod
     def of(cls, rounds: Rounds | None, backend: int) -> Kind:
@@ -40,7 +41,16 @@ class Kind(NamedTuple):
             rounds.taken[backend],
             rounds.launched[backend],
             rounds.closing[backend],
+            rounds.computed[backend],
         )
+
+    def later_of_all(self, told: Told) -> float:
+        """Seconds an edge in later passes over all tiles, where some of those measured have more rows."""
+        if not self.computed or not told.edges.sum():
+            return self.later
+        measured = told.at(list(self.computed))
+        some = sum(self.computed.values()) / told.edges[measured].sum()
+        return float(self.later * told.of_all(self.computed).sum() / told.edges.sum() / some)
 
 
 @dataclass(frozen=True)
@@ -90,10 +100,10 @@ class Times:
         """
         moved = place.passing_edges
         stayed = place.edges - moved
+        told = Told(place)
         if place.device is None:
             first = stayed * kept.first + moved * passing.first
-            return cls(stayed * kept.later, moved * passing.later, first)
-        told = Told(place)
+            return cls(stayed * kept.later_of_all(told), moved * passing.later_of_all(told), first)
         swept = stayed * kept.later
         passes = passing_of(place, pace, told, kept=kept.later, later=passing.later, between=between)
         busy = passes.busy + swept if place.device.rows_in_host else max(passes.sent, passes.swept + swept)

@@ -171,3 +171,31 @@ def test_a_pass_waits_for_tiles_as_all_later_ones_do(tiles, between, slots):
     assert [after - end for end, after in pairwise(ends)][1:] == [found] * 4
     assert found <= sent[~stays].sum() + swept.sum() + between
     assert found >= max(sent[~stays].sum(), swept.sum() + between)
+
+
+@pytest.mark.parametrize("staying", [0, 6, 12])
+@pytest.mark.parametrize("an_edge", [0.0, 1e-3])
+def test_a_processor_takes_rows_longer_than_those_that_are_measured_have(
+    monkeypatch: pytest.MonkeyPatch, staying: int, an_edge: float
+) -> None:
+    monkeypatch.setattr(picked, "SAMPLED", 4)
+    monkeypatch.setattr(picked, "PASSING_EDGES", 4000)
+    rows = np.array([1, 700, 2, 3, 5, 8, 6, 9, 20, 40, 90, 2])
+    facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
+    place = Place(facts, np.concatenate([[0], rows.cumsum()]), range(12), staying)
+    # A machine that reads an edge in a time beside what computing a tile takes.
+    takes = 2.0 + 0.5 * rows
+
+    def seen(tiles: list[int]) -> Kind:
+        round_ = takes[tiles].sum() + an_edge * 1000 * len(tiles)
+        each = {tile: float(takes[tile]) for tile in tiles}
+        return Kind(1.0, round_ / (1000 * len(tiles)), computed=each) if tiles else Kind()
+
+    kept, passing = seen(place.of_staying().tiles), seen(place.of_passing().tiles)
+    times = Times.of(place, kept, passing, Pace(), 2)
+    if not an_edge:
+        assert times.kept + times.passing == pytest.approx(takes.sum())
+    for share, found, kind in ((staying / 12, times.kept, kept), (1 - staying / 12, times.passing, passing)):
+        # What is beside the computing grows as that does.
+        beside = kind.later * 1000 * len(kind.computed) / sum(kind.computed.values()) if kind.computed else 0
+        assert found == pytest.approx(share * takes.sum() * beside)
