@@ -178,8 +178,13 @@ def _with_io(plan: Plan, io: str, store: GraphStore, alone: bool) -> Plan:
     return replace(plan, direct=direct)
 
 
-def process_bytes(graph: Graph) -> int:
+def process_bytes(graph: Graph, device: str = "cpu") -> int:
     """Bytes of the process before a run, its kernels loaded; what earlier runs kept is there for it."""
+    from oocpr.engine.backends.cuda_device import free_memory, named_devices
+
+    for name in named_devices(device):
+        # Who asks has the driver there, which takes memory of the process.
+        free_memory(name)
     return resident() + KERNEL_BYTES - _kept_bytes(graph)
 
 

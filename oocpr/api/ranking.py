@@ -105,7 +105,7 @@ def plan(
     if device == "cpu":
         (settings, made, planned), loading = plan_loaded(opened, plan_for, progress)
     else:
-        settings, made, planned = plan_for(base=process_bytes(opened))
+        settings, made, planned = plan_for(base=process_bytes(opened, device))
     del names
     if not made.fits:
         return made
@@ -280,7 +280,7 @@ def pagerank(
     if client is None and device == "cpu":
         (settings, made, planned), loading = plan_loaded(opened, plan_for, progress)
     else:
-        settings, made, planned = plan_for(base=process_bytes(opened))
+        settings, made, planned = plan_for(base=process_bytes(opened, device if client is None else "cpu"))
     _LOG.info("plan of the run:\n%s", made)
     if tune:
         tune_once(planned, made, device=device.split(",")[0], kernel=kernel, progress=progress)

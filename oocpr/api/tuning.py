@@ -76,7 +76,7 @@ def tune(
         stripes=None,
         personalized=False,
         device=device,
-        base=process_bytes(opened),
+        base=process_bytes(opened, device),
     )
     made.validate()
     tuned = tune_graph(

@@ -213,8 +213,8 @@ def usual_host_bytes(
 ) -> int:
     """Bytes of the host that a run on a device comes to hold, where `Need` is what it may at most.
 
-    In the beginning there are out-degrees or the weights that leave, and tiles on their way; in the end
-    ranks.
+    In the beginning there are out-degrees or the weights that leave, until devices have them; then tiles; in
+    the end ranks, and no tiles any more.
 
     Parameters
     ----------
@@ -232,12 +232,14 @@ def usual_host_bytes(
     Examples
     --------
     >>> usual_host_bytes(rows=100, state=0, ring=10, pinned=1000, joining=50)
-    1800
+    1060
+    >>> usual_host_bytes(rows=1000, state=0, ring=10, pinned=1000, joining=50)
+    8000
     >>> usual_host_bytes(rows=100, state=2000, ring=500, pinned=1000, joining=50)
-    3950
+    3550
     """
     ends = 0 if state else 8 * rows
-    return state + pinned + max(divisor_bytes(weighted) * rows + ring + joining, ends)
+    return state + max(divisor_bytes(weighted) * rows, pinned + ring + joining, ends)
 
 
 @dataclass(frozen=True)

@@ -169,8 +169,10 @@ def plan_on_device(
     others = np.setdiff1d(np.arange(tiles), chosen, assume_unique=True)
     in_host = encoded.room_for(others, memory - host.total)
     pinned = others[evenly(len(others), in_host)]
-    # Only buffers of a ring that a device reads from are there before anything is written to them.
-    written = facts.most_tile_bytes if in_host < len(others) else int(encoded.usual.mean())
+    # Buffers of a ring that a device reads from are there before anything is written to them; in time the
+    # others have held the largest tiles.
+    passes_host = in_host < len(others)
+    largest = int(np.sort(encoded.usual)[-buffers:].sum())
     tiers = DeviceTiers(
         device_memory, need, on_device, in_host, int(staying.most[chosen].sum()),
         int(encoded.most[pinned].sum()), slots, pairs, promised, rows_in_host,
@@ -178,7 +180,7 @@ def plan_on_device(
         usual_host=usual_host_bytes(
             rows=rows,
             state=vectors - ends + state + history + pushed + brought if rows_in_host else 0,
-            ring=buffers * written,
+            ring=buffers * facts.most_tile_bytes if passes_host else largest,
             pinned=int(encoded.usual[pinned].sum()),
             joining=joining.usual_host,
             weighted=facts.weighted,

@@ -1,7 +1,8 @@
 """Rank a stored graph on CUDA devices within less and less of their memory; compare bits, peaks and plans.
 
 Each run has a process of its own, which measures first, as `oocpr rank --predict` does, so that what was
-predicted stands beside what was found. While it runs, the driver is asked what the devices hold in all::
+predicted stands beside what was found. While it runs, the driver is asked what the devices hold in all.
+Numbers are the medians of a few runs, since both vary; budgets take turns::
 
     python3 workflows/bench/device_budgets.py r26.zarr --budgets all 4GiB 1GiB 512MiB --out device-memory.json
     python3 workflows/bench/device_budgets.py r26.zarr --device cuda:all --budgets all 3GiB --out several.json
@@ -17,10 +18,13 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from machine import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RANK = """
 import json, sys
@@ -113,6 +117,17 @@ def row(run: dict[str, Any], held: int, ranks: np.ndarray, first: np.ndarray) ->
     }
 
 
+def middle(cells: list[Any], of: Callable[[list[float]], Any] = np.median) -> Any:
+    """Of several rows one: medians, the largest of what was held, and whether all are as they should be."""
+    first = cells[0]
+    if isinstance(first, dict):
+        return {
+            name: middle([cell[name] for cell in cells], np.max if name.endswith("MiB") else of)
+            for name in first
+        }
+    return all(cells) if isinstance(first, bool) else float(of(cells))
+
+
 def main() -> None:
     """Rank within each budget, print a line each, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -121,25 +136,29 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", default=[EVERYTHING, "4GiB", "1GiB", "512MiB"])
     parser.add_argument("--memory", help="of the process")
     parser.add_argument("--method", default="mixed")
+    parser.add_argument("--runs", type=int, default=3, help="of each")
     parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
     found: dict[str, Any] = {"machine": describe(), "store": chosen.store.name, "device": chosen.device}
+    rows: dict[str, list[dict[str, Any]]] = {budget: [] for budget in chosen.budgets}
     first: np.ndarray | None = None
     with tempfile.TemporaryDirectory() as folder:
-        for number, budget in enumerate(chosen.budgets):
-            how = {"device": chosen.device, "method": chosen.method, "memory": chosen.memory}
-            if budget != EVERYTHING:
-                how["device_memory"] = budget
-            out = Path(folder) / f"{number}.npy"
-            try:
-                run, held = ranked(chosen.store, how, out)
-                ranks = np.load(out)
-                first = ranks if first is None else first
-                found[budget] = row(run, held, ranks, first)
-            except RuntimeError as error:
-                found[budget] = {"failed": str(error)}
-            print(budget, json.dumps(found[budget]), flush=True)
-            chosen.out.write_text(json.dumps(found, indent=1) + "\n")
+        for turn in range(chosen.runs):
+            for budget in chosen.budgets:
+                how = {"device": chosen.device, "method": chosen.method, "memory": chosen.memory}
+                if budget != EVERYTHING:
+                    how["device_memory"] = budget
+                out = Path(folder) / "ranks.npy"
+                try:
+                    run, held = ranked(chosen.store, how, out)
+                    ranks = np.load(out)
+                    first = ranks if first is None else first
+                    rows[budget].append(row(run, held, ranks, first))
+                    found[budget] = {"runs": turn + 1, **middle(rows[budget])}
+                except RuntimeError as error:
+                    found[budget] = {"failed": str(error)}
+                print(budget, json.dumps(found[budget]), flush=True)
+                chosen.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
