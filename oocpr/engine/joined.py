@@ -111,6 +111,12 @@ def closing_joins(store: RankedStore) -> AbstractContextManager[object]:
     return closing(store) if isinstance(store, JoinedStore) else nullcontext()
 
 
+def free_joins(store: RankedStore) -> None:
+    """Free what joining its tiles takes, if a store joins any, while none is read."""
+    if isinstance(store, JoinedStore):
+        store.close()
+
+
 class JoinedTiles:
     """Encoded tiles, each made of several when it is read; see `JoinedStore`."""
 

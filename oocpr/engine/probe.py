@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.joined import closing_joins
+from oocpr.engine.joined import closing_joins, free_joins
 from oocpr.engine.measuring import STAGE, Measuring
 from oocpr.engine.passed import Pace
 from oocpr.engine.passed_frames import NothingKept
@@ -191,6 +191,8 @@ def _measured(
         if plan.devices:
             paces = sample.paces()
     assert sample is not None, "a tile stays or passes"
+    # As in a run, nothing is joined any more once rows are all that is left to do.
+    free_joins(store)
     between = sample.pushing()
     shares = [
         Times.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, job.readers, between)

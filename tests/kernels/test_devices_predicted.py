@@ -18,8 +18,10 @@ from oocpr.engine import exchange
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_join import DeviceJoins
 from oocpr.engine.backends.cuda_stream import CudaTileStream
+from oocpr.engine.joined import JoinedStore
 from oocpr.engine.probe import measure_rates
 from oocpr.engine.run import solve
+from oocpr.engine.sample import Sample
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.tiling import stripe_tiles
@@ -212,6 +214,28 @@ def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest
     # One to load with and all that stay, of each device, are told one by one.
     assert [done for *_, done, _, note in measured if note == "loading"] == list(range(len(each) + 1))
     assert [note for *_, note in measured].count("tiles that stay") == 1 + sum(each)
+
+
+def test_nothing_is_joined_any_more_when_ranks_come(
+    named: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def noting(of: type, name: str) -> None:
+        method = getattr(of, name)
+
+        def noted(*given: Any) -> Any:
+            seen.append(name)
+            return method(*given)
+
+        monkeypatch.setattr(of, name, noted)
+
+    noting(JoinedStore, "close")
+    noting(Sample, "finishing")
+    with Stored(GRAPH, 300) as store:
+        plan = oocpr.plan(oocpr.open_graph(store.path), device=",".join(named))
+    assert plan.facts.tiles < store.tiles
+    assert seen == ["close", "finishing", "close"]
 
 
 def test_fewer_tiles_than_devices_are_predicted(named: list[str]) -> None:
