@@ -19,8 +19,9 @@ SAMPLED = 8
 DEVICE_SAMPLED = 4
 """The same for each CUDA device, whose tiles are made of several stored ones."""
 
-PASSING_EDGES = 2**25
-"""Edges that are measured of tiles that pass by, if so many tiles have fewer: a round waits for its first."""
+SAMPLED_EDGES = 2**25
+"""Edges that are measured of tiles of a kind, if so many tiles have fewer: where they pass by a round waits
+for its first, and where they stay caches hold few of them, but not all."""
 
 DEVICE_EDGES, DEVICE_TILES = 2**27, 2**7
 """Edges that are measured of tiles of any kind for each CUDA device, if not more tiles have them: rounds of
@@ -147,17 +148,11 @@ class Place:
 
     def of_staying(self) -> Picked:
         """As many tiles as are measured of those that stay: no more do, and there is memory for these."""
-        most = SAMPLED if self.device is None else self._sampled(self.device, self.facts.tile_edges)
-        return self._picked(min(most, self.staying), on_device=self.device is not None, kept=True)
+        return self._picked(min(self._sampled(), self.staying), on_device=self.device is not None, kept=True)
 
     def of_passing(self) -> Picked:
         """The same of those that pass; to a device from pinned memory, or else at the rate of the store."""
-        edges, in_host = self.facts.tile_edges, 0
-        if self.device is None:
-            most = max(SAMPLED, PASSING_EDGES // edges)
-        else:
-            most = self._sampled(self.device, edges)
-            in_host = self.device.in_host
+        most, in_host = self._sampled(), 0 if self.device is None else self.device.in_host
         some = self.staying < len(self.tiles)
         picked = self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
         if self.device is not None and len(picked.tiles) > 1:
@@ -167,8 +162,11 @@ class Place:
             picked.tiles[near] = widest
         return picked
 
-    @staticmethod
-    def _sampled(device: DeviceTiers, edges: int) -> int:
+    def _sampled(self) -> int:
+        """Tiles of a kind that are measured, if there are as many."""
+        edges, device = self.facts.tile_edges, self.device
+        if device is None:
+            return max(SAMPLED, SAMPLED_EDGES // edges)
         # Twice as many as are made at a time: how fast they come shows from the second half on.
         return max(DEVICE_SAMPLED, 2 * device.joined_at_once, min(DEVICE_TILES, DEVICE_EDGES // edges))
 

@@ -60,7 +60,7 @@ def test_tiles_are_told_as_they_are_read(stored, kept):
     for so_far, (_, done, _, _, step) in told:
         of_step.setdefault(step, []).append((so_far, done))
     # A step is told, and then its tiles; those that pass are read in four rounds at least.
-    staying = {"decoded": SAMPLED, "packed": SAMPLED, "some": store.tiles // 3}
+    staying = {"decoded": store.tiles, "packed": store.tiles, "some": store.tiles // 3}
     passing = {"some": 4 * store.tiles, "none": 4 * store.tiles}
     tiles = {"tiles that stay": staying.get(kept), "tiles that pass": passing.get(kept)}
     assert list(of_step)[:2] == ["loading", "reading"]

@@ -179,7 +179,7 @@ def test_a_processor_takes_rows_longer_than_those_that_are_measured_have(
     monkeypatch: pytest.MonkeyPatch, staying: int, an_edge: float
 ) -> None:
     monkeypatch.setattr(picked, "SAMPLED", 4)
-    monkeypatch.setattr(picked, "PASSING_EDGES", 4000)
+    monkeypatch.setattr(picked, "SAMPLED_EDGES", 4000)
     rows = np.array([1, 700, 2, 3, 5, 8, 6, 9, 20, 40, 90, 2])
     facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     place = Place(facts, np.concatenate([[0], rows.cumsum()]), range(12), staying)
