@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -183,8 +184,10 @@ def process_bytes(graph: Graph, device: str = "cpu") -> int:
     from oocpr.engine.backends.cuda_device import free_memory, named_devices
 
     for name in named_devices(device):
-        # Who asks has the driver there, which takes memory of the process.
-        free_memory(name)
+        # Who asks has the driver there, which takes memory of the process. A device that is not there is
+        # refused in its turn.
+        with suppress(UsageError):
+            free_memory(name)
     return resident() + KERNEL_BYTES - _kept_bytes(graph)
 
 
