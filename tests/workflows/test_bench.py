@@ -299,11 +299,12 @@ def test_runs_within_budgets_are_put_beside_their_plans(tmp_path: Path) -> None:
     out = tmp_path / "budgets.json"
     words = [sys.executable, str(BENCH / "device_budgets.py"), str(tmp_path / "g.zarr"), "--out", str(out)]
     # Without a device: what a processor is not given is refused, and said.
-    options = ["--device", "cpu", "--budgets", "1GiB", "all"]
+    options = ["--device", "cpu", "--budgets", "1GiB", "all", "--runs", "2"]
     done = subprocess.run([*words, *options], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert "device is cpu" in found["1GiB"]["failed"]
+    assert found["all"]["runs"] == 2
     assert found["all"]["same bits as the first run"]
     assert found["all"]["bound"] <= 1e-10
     assert {"pass_seconds", "seconds", "peak_memory"} <= set(found["all"]["predicted/found"])
