@@ -56,7 +56,7 @@ class Rounds:
     closing
         Seconds in which they gave back the memory of those that stayed in memory of the host.
     computed
-        Seconds in which each tile was swept in later ones; on a device, only launched.
+        Seconds in which a processor swept each tile in later ones.
     """
 
     first: list[float]

@@ -139,7 +139,7 @@ class Share:
         self._paused = True
 
     def computed(self) -> dict[int, float]:
-        """Seconds in which each tile was swept in later rounds; on a device, only launched."""
+        """Seconds in which a processor swept each tile in later rounds."""
         return {tile: median(took[1:] or took) for tile, took in self._computing.items()}
 
     def launched(self) -> float:
@@ -172,14 +172,15 @@ class Share:
         """
         assert self._stream is not None, "the stream is open"
         swept: dict[int, Any] = {}
-        settled = self.settled
+        settled, launched = self.settled, bool(self._job.plan.devices)
 
         def sweep(tile: int, prepared: Any) -> None:
             part = self._part[tile]
             rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
             before, begun = swept.get(part), time.perf_counter()
             swept[part] = self.backend.sweep_tile(self.states[part], self.reads, prepared, rows, step, before)
-            self._computing.setdefault(tile, []).append(time.perf_counter() - begun)
+            if not launched:
+                self._computing.setdefault(tile, []).append(time.perf_counter() - begun)
             if not settled:
                 read()
 

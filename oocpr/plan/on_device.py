@@ -171,7 +171,6 @@ def plan_on_device(
     pinned = others[evenly(len(others), in_host)]
     # Buffers of a ring that a device reads from are there before anything is written to them; in time the
     # others have held the largest tiles.
-    passes_host = in_host < len(others)
     largest = int(np.sort(encoded.usual)[-buffers:].sum())
     tiers = DeviceTiers(
         device_memory, need, on_device, in_host, int(staying.most[chosen].sum()),
@@ -180,7 +179,7 @@ def plan_on_device(
         usual_host=usual_host_bytes(
             rows=rows,
             state=vectors - ends + state + history + pushed + brought if rows_in_host else 0,
-            ring=buffers * facts.most_tile_bytes if passes_host else largest,
+            ring=buffers * facts.most_tile_bytes if in_host < len(others) else largest,
             pinned=int(encoded.usual[pinned].sum()),
             joining=joining.usual_host,
             weighted=facts.weighted,

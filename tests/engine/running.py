@@ -19,6 +19,7 @@ from oocpr.engine.reads import widen
 from oocpr.engine.run import solve
 from oocpr.engine.settings import METHODS, Settings
 from oocpr.ingest.build import build_store
+from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.plan import Plan, make_plan
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
@@ -98,6 +99,22 @@ def plan_of(
         assert plan.cached_tiles == tiles
     assert plan.decoded == (kept == "decoded")
     return plan
+
+
+def plan_streamed(
+    store: GraphStore, settings: Settings, *, device_memory: int, memory: int = PLENTY, **how: Any
+) -> Plan:
+    """Plan a run on one CUDA device through which stored tiles pass, as far as they have no room there."""
+    return plan_on_device(
+        facts_of(store),
+        store.tile_rows,
+        stays=False,
+        memory=memory,
+        base=0,
+        device_memory=device_memory,
+        **how,
+        **asked(settings),
+    )
 
 
 def rank(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oocpr.engine import picked
 from oocpr.engine.exchange import _exchanges
 from oocpr.engine.picked import SAMPLED, edges_of, spread
 from oocpr.engine.probe import measure_rates, measure_whole
@@ -39,8 +40,12 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
 
 
 @pytest.mark.parametrize("kept", KEPT)
-def test_tiles_are_told_as_they_are_read(stored, kept):
+@pytest.mark.parametrize("most", [SAMPLED, 1000])
+def test_tiles_are_told_as_they_are_read(stored, monkeypatch, kept, most):
     store = stored(GRAPH, 700)
+    monkeypatch.setattr(picked, "SAMPLED_EDGES", most * store.attributes.tile_edges)
+    most = min(most, store.tiles)
+    assert store.tiles * 2 // 3 > SAMPLED
     plan = plan_of(store, Settings(), stripes=2, kept=kept)
     read_into, read, told = store.encoded.read_into, [], []
 
@@ -60,8 +65,8 @@ def test_tiles_are_told_as_they_are_read(stored, kept):
     for so_far, (_, done, _, _, step) in told:
         of_step.setdefault(step, []).append((so_far, done))
     # A step is told, and then its tiles; those that pass are read in four rounds at least.
-    staying = {"decoded": store.tiles, "packed": store.tiles, "some": store.tiles // 3}
-    passing = {"some": 4 * store.tiles, "none": 4 * store.tiles}
+    staying = {"decoded": most, "packed": most, "some": store.tiles // 3}
+    passing = {"some": 4 * most, "none": 4 * most}
     tiles = {"tiles that stay": staying.get(kept), "tiles that pass": passing.get(kept)}
     assert list(of_step)[:2] == ["loading", "reading"]
     assert {step: len(of_step[step]) for step in list(of_step)[2:]} == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocpr.api.choices import facts_of
 from oocpr.engine.backends.cuda import CudaBackend
 from oocpr.engine.backends.cuda_product import Product, SegmentSums
 from oocpr.engine.backends.cuda_slices import SlicedReads
@@ -23,11 +23,10 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.engine.weighing import unit_of
 from oocpr.errors import UsageError
-from oocpr.plan.on_device import plan_on_device
 from oocpr.plan.slices import slice_counts, slice_nodes
 
 from ..engine.digraphs import exact_ranks, random_digraph
-from ..engine.running import PLENTY, Stored, asked
+from ..engine.running import Stored, plan_streamed
 from ..engine.weighted import WeightedGraph, weights_of
 from .conftest import RUNS
 from .matrices import exact_numbers
@@ -112,23 +111,11 @@ def test_columns_that_are_no_node_are_found_with_each_slice(
 def sliced_plan(store: GraphStore, chosen: Settings, slices: int, **tiers: int) -> Plan:
     """A plan for as much memory as so many slices need; so many tiles stay, and so many slots are there."""
 
-    def planned(device_memory: int) -> Plan:
-        return plan_on_device(
-            facts_of(store),
-            store.tile_rows,
-            stays=False,
-            memory=PLENTY,
-            base=0,
-            device_memory=device_memory,
-            rows_in_host=True,
-            sliced=slices > 1,
-            **asked(chosen),
-        )
-
-    least = planned(0).device
+    planned = partial(plan_streamed, store, chosen, rows_in_host=True, sliced=slices > 1)
+    least = planned(device_memory=0).device
     assert least is not None
     more = slice_nodes(store.nodes, slices) - slice_nodes(store.nodes, least.slices)
-    plan = planned(least.need.total + more * READS[chosen.reads].bytes)
+    plan = planned(device_memory=least.need.total + more * READS[chosen.reads].bytes)
     assert plan.fits
     assert plan.device is not None
     assert (plan.slices, plan.sweeps, plan.device.on_device) == (slices, 1, 0)

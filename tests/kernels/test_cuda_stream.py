@@ -34,7 +34,7 @@ from oocpr.plan.on_device import plan_on_device
 from oocpr.store.packing import encode_tile
 
 from ..engine.digraphs import exact_ranks, random_digraph
-from ..engine.running import Stored, asked
+from ..engine.running import Stored, asked, plan_streamed
 from .conftest import RUNS
 from .several import least_memory
 from .tiles import placed, random_tile, tiles
@@ -94,18 +94,10 @@ def streaming_plan(
     store: GraphStore, chosen: Settings, on_device: int, in_host: int, *, rows_in_host: bool = False
 ) -> Plan:
     """A plan in which so many tiles stay on the device, and so many of the others in pinned memory."""
-    facts = facts_of(store)
 
     def planned(device_memory: int, memory: int) -> Plan:
-        return plan_on_device(
-            facts,
-            store.tile_rows,
-            stays=False,
-            memory=memory,
-            base=0,
-            device_memory=device_memory,
-            rows_in_host=rows_in_host,
-            **asked(chosen),
+        return plan_streamed(
+            store, chosen, device_memory=device_memory, memory=memory, rows_in_host=rows_in_host
         )
 
     most = planned(PLENTY, PLENTY).device
@@ -310,15 +302,8 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         assert least.device is not None
         assert least.fits
         assert least.device.slots == DEVICE_SLOTS == FEWEST_SLOTS + 2
-        short = plan_on_device(
-            facts_of(store),
-            store.tile_rows,
-            stays=False,
-            memory=PLENTY,
-            base=0,
-            device_memory=least.device.need.total - 2 * store.encoded.max_bytes - 1,
-            **asked(chosen),
-        )
+        given = least.device.need.total - 2 * store.encoded.max_bytes - 1
+        short = plan_streamed(store, chosen, device_memory=given)
         assert not short.fits
         with pytest.raises(DoesNotFitError, match="of the device"):
             short.validate()

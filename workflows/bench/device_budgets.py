@@ -143,7 +143,7 @@ def main() -> None:
     rows: dict[str, list[dict[str, Any]]] = {budget: [] for budget in chosen.budgets}
     first: np.ndarray | None = None
     with tempfile.TemporaryDirectory() as folder:
-        for turn in range(chosen.runs):
+        for _ in range(chosen.runs):
             for budget in chosen.budgets:
                 how = {"device": chosen.device, "method": chosen.method, "memory": chosen.memory}
                 if budget != EVERYTHING:
@@ -154,7 +154,7 @@ def main() -> None:
                     ranks = np.load(out)
                     first = ranks if first is None else first
                     rows[budget].append(row(run, held, ranks, first))
-                    found[budget] = {"runs": turn + 1, **middle(rows[budget])}
+                    found[budget] = {"runs": len(rows[budget]), **middle(rows[budget])}
                 except RuntimeError as error:
                     found[budget] = {"failed": str(error)}
                 print(budget, json.dumps(found[budget]), flush=True)
