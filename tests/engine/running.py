@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from oocpr.api.choices import facts_of
 from oocpr.engine import method, tasks
 from oocpr.engine.backends.device import fetch
 from oocpr.engine.exchange import forget
+from oocpr.engine.probe import measure_rates
 from oocpr.engine.reads import widen
 from oocpr.engine.run import solve
 from oocpr.engine.settings import METHODS, Settings
@@ -115,6 +117,18 @@ def plan_streamed(
         **how,
         **asked(settings),
     )
+
+
+def check_forecast(store: GraphStore, plan: Plan, settings: Settings, backend: Any) -> None:
+    """What is measured of a run on one CUDA device tells kinds of tiles that there are none of, and times."""
+    (tiers,) = plan.devices
+    rates = measure_rates(store, plan, settings, backend=backend)
+    assert math.isinf(rates.kept) == (tiers.on_device == 0)
+    assert math.isinf(rates.passing) == (tiers.on_device == store.tiles)
+    timing = plan.timed(rates).forecast
+    assert timing is not None
+    assert 0 < timing.each < 60
+    assert 0 < timing.first < 60
 
 
 def rank(
