@@ -20,8 +20,17 @@ from oocpr.errors import DamagedError, DoesNotFitError, InputError, NotAStoreErr
 from oocpr.version import __version__
 
 if TYPE_CHECKING:
-    from oocpr.api import Graph, append, import_graph, open_graph, pagerank, plan, tune, verify
-    from oocpr.result.files import read_ranks
+    from oocpr.api import (
+        Graph,
+        append,
+        import_graph,
+        open_graph,
+        pagerank,
+        plan,
+        read_ranks,
+        tune,
+        verify,
+    )
     from oocpr.result.ranks import Ranks
 
 __all__ = [
@@ -52,7 +61,7 @@ _HOMES = {
     "open_graph": "oocpr.api",
     "pagerank": "oocpr.api",
     "plan": "oocpr.api",
-    "read_ranks": "oocpr.result.files",
+    "read_ranks": "oocpr.api",
     "tune": "oocpr.api",
     "verify": "oocpr.api",
 }

@@ -8,13 +8,39 @@ knows the exit code of the command line::
     ├── InputError      ValueError  2   a source that cannot be read: file and line are named
     ├── NotAStoreError  ValueError  2   missing, foreign, unfinished or newer than this version
     ├── DoesNotFitError MemoryError 4   more memory or disk needed than was given
-    └── DamagedError    OSError     5   a store whose bytes are not what was written
+    ├── DamagedError    OSError     5   a store whose bytes are not what was written
+    ├── ReplacedError   OSError     6   a store that was replaced while it was in use
+    ├── LostError       OSError     7   a worker, scheduler or object store that went away: a retry may help
+    └── SetupError      RuntimeError 8  a worker without the store, credentials or a package it needs
 
 Not converging is no error: the result carries ``converged`` and the command line exits with 3.
 An interruption (Ctrl-C) exits with 130.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Any
+
+_SECRETS = (
+    # User and password before the host; a secret of S3 may have slashes.
+    re.compile(r"(?<=://)(?:[^/\s:@]*:[^\s@]*|[^/\s@]+)@"),
+    re.compile(
+        r"(?<=[?&;])([^\s=&;]*(?:token|sig|secret|key|pass|pwd|credential|auth)[^\s=&;]*=)[^\s&;#'\"]+", re.I
+    ),
+)
+
+
+def masked(text: str) -> str:
+    """Text for people, without the passwords, keys and signatures of the URLs in it.
+
+    Examples
+    --------
+    >>> masked("https://me:secret@host/web.txt?v=2&X-Amz-Signature=0a1b cannot be opened")
+    'https://***@host/web.txt?v=2&X-Amz-Signature=*** cannot be opened'
+    """
+    user, query = _SECRETS
+    return query.sub(r"\1***", user.sub("***@", text))
 
 
 class OocprError(Exception):
@@ -30,10 +56,13 @@ class OocprError(Exception):
 
     exit_code = 1
 
+    ranks: Any = None
+    """The `oocpr.Ranks` of a run that was done before the error; None for none."""
+
     def __init__(self, cause: str, remedy: str) -> None:
-        super().__init__(cause, remedy)
-        self.cause = cause
-        self.remedy = remedy
+        self.cause = masked(cause)
+        self.remedy = masked(remedy)
+        super().__init__(self.cause, self.remedy)
 
     def __str__(self) -> str:
         return f"{self.cause} {self.remedy}"
@@ -67,3 +96,82 @@ class DamagedError(OocprError, OSError):
     """A store whose bytes are not the bytes that were written."""
 
     exit_code = 5
+
+
+class ReplacedError(OocprError, OSError):
+    """A path that holds another graph than the one that was opened, or that other workers have there."""
+
+    exit_code = 6
+
+
+class LostError(OocprError, OSError):
+    """A worker, a scheduler or an object store that answered before and does not any more.
+
+    Nothing is wrong with the input or the set-up, so the same command may succeed when it is run again.
+    """
+
+    exit_code = 7
+
+
+class SetupError(OocprError, RuntimeError):
+    """A worker or a machine that lacks the store, the credentials or a package, so that a retry fails too."""
+
+    exit_code = 8
+
+
+EXTRAS = {
+    "cluster": "distributed",
+    "cloud": "fsspec aiohttp s3fs",
+    "cuda13": "cupy-cuda13x",
+    "graphar": "pyyaml",
+}
+"""Packages that parts of this one need, by the name of the extra that has them."""
+
+
+def install_remedy(extra: str) -> str:
+    """Say how to install what a part of this package needs.
+
+    Parameters
+    ----------
+    extra
+        A key of `EXTRAS`.
+
+    Examples
+    --------
+    >>> install_remedy("cluster")
+    "Install it: pip install distributed, or in a clone of oocpr pip install '.[cluster]'."
+    """
+    return f"Install it: pip install {EXTRAS[extra]}, or in a clone of oocpr pip install '.[{extra}]'."
+
+
+_LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ConnectionError", "TimeoutError"}
+_DENIED = {"PermissionError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
+
+
+def remote_error(url: str, error: BaseException) -> LostError | SetupError | None:
+    """Tell what an error of a library means that reads from servers; None if it is of neither kind.
+
+    Parameters
+    ----------
+    url
+        What was read.
+    error
+        Of aiohttp, botocore, fsspec or Python, as known by the names of its classes.
+
+    Examples
+    --------
+    >>> remote_error("http://host/g.txt", ConnectionResetError("reset")).exit_code
+    7
+    >>> remote_error("s3://bucket/g.txt", PermissionError("Access Denied")).exit_code
+    8
+    """
+    names = {kind.__name__ for kind in type(error).__mro__}
+    status = getattr(error, "status", 0)
+    cause = f"{url} cannot be read: {' '.join(str(error).split()) or type(error).__name__}."
+    if names & _DENIED or status in (401, 403):
+        return SetupError(cause, "Give credentials that may read it.")
+    if names & _LOST or (isinstance(status, int) and status >= 500):
+        return LostError(cause, "Run it again once its server answers; check the address if it never did.")
+    # fsspec says of servers without an answer that they have no such file.
+    behind = error.__cause__ or error.__context__
+    return None if behind is None else remote_error(url, behind)

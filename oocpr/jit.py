@@ -1,6 +1,7 @@
 """How functions are compiled: those that Python calls, and those that only compiled code calls.
 
-Compiled code is kept beside the source, or under NUMBA_CACHE_DIR, so a function is compiled once a machine.
+Compiled code is kept under NUMBA_CACHE_DIR or OOCPR_CACHE_DIR, else beside the source or in the user's cache,
+so a function is compiled once a machine; where none of them can be written, it stays in memory.
 What no caller needs is left out, for the first run waits for all of it: compiled code calls other compiled
 code without the wrappers that take Python's objects apart, which take about a third of the time.
 
@@ -15,13 +16,14 @@ each file has a name of its own; the worst that is lost is an entry of the index
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import defaultdict
 from secrets import randbits
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from numba import njit
+from numba import config, njit
 from numba.core.event import Listener, install_listener
 
 if TYPE_CHECKING:
@@ -78,9 +80,23 @@ def inner(**options: Any) -> Any:
     return _compiled(_KEPT | _UNWRAPPED | options)
 
 
+def _own_folder() -> str:
+    """Folder of OOCPR_CACHE_DIR for compiled functions; empty where that is not set."""
+    given = os.environ.get("OOCPR_CACHE_DIR")
+    return os.path.join(given, "compiled") if given else ""  # noqa: PTH118 - as numba takes it
+
+
 def _compiled(options: dict[str, Any]) -> Any:
     def decorate(function: Any) -> Any:
-        dispatcher = njit(**options)(function)
+        given = getattr(config, "CACHE_DIR", "")
+        setattr(config, "CACHE_DIR", given or _own_folder())  # noqa: B010 - numba's settings carry no types
+        try:
+            dispatcher = njit(**options)(function)
+        except RuntimeError:
+            # So numba says that it can write nowhere.
+            dispatcher = njit(**options | {"cache": False})(function)
+        finally:
+            setattr(config, "CACHE_DIR", given)  # noqa: B010
         # A function that is not kept has no files, and with NUMBA_DISABLE_JIT it is a plain one.
         files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
         if files is not None:
@@ -89,6 +105,18 @@ def _compiled(options: dict[str, Any]) -> Any:
         return dispatcher
 
     return decorate
+
+
+def kept_in() -> str:
+    """Folder that has the compiled functions' own folders; empty if they stay in memory.
+
+    Examples
+    --------
+    >>> isinstance(kept_in(), str)
+    True
+    """
+    impl = getattr(getattr(_probe, "_cache", None), "_impl", None)
+    return "" if impl is None else str(impl.locator.get_cache_path())
 
 
 class Compilation(Listener):
@@ -125,6 +153,14 @@ class Compilation(Listener):
             self.seconds += perf_counter() - began
         self._functions += 1
         self._progress("compiling, once on a machine", self._functions, None, "functions")
+
+
+def _nothing() -> int:
+    return 0
+
+
+_probe = _compiled(_KEPT)(_nothing)
+"""Never called: tells where functions of this package are kept."""
 
 
 class MustCompileError(Exception):

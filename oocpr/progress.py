@@ -34,3 +34,8 @@ def silent(stage: str, done: int, total: int | None, unit: str, note: str = "") 
     --------
     >>> silent("reading", 0, None, "B")
     """
+
+
+Listener = Progress | bool | None
+"""What callers give as ``progress``: True to see it on standard error, as the command line shows it; a
+`Progress`; or False or None for silence."""

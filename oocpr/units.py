@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import ROUND_CEILING, Decimal
 
 from oocpr.errors import UsageError
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
 _PREFIXES = "kmgtp"
 _EXACT_COUNTS = 100_000
+FARTHEST = 2
+"""L1 distance that no two distributions exceed."""
 
 
 def parse_bytes(text: str | int) -> int:
@@ -112,11 +115,26 @@ def format_bound(bound: float) -> str:
     >>> format_bound(5.01e-11), format_bound(9.91e-3), format_bound(0)
     ('5.1e-11', '1.0e-02', '0')
     """
-    if bound == 0:
-        return "0"
+    if bound == 0 or not math.isfinite(bound):
+        return f"{bound:g}"
     exact = Decimal(bound)
     rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 1), ROUND_CEILING)
     return f"{float(rounded):.1e}"
+
+
+def tell_error(bound: float) -> str:
+    """Say what an upper bound on an L1 error tells; nothing from 2 on, for no two distributions are farther.
+
+    Examples
+    --------
+    >>> tell_error(5.01e-11)
+    'L1 error <= 5.1e-11'
+    >>> tell_error(3.4)
+    'L1 error unknown (a bound of 3.4e+00 is no information)'
+    """
+    if bound < FARTHEST:
+        return f"L1 error <= {format_bound(bound)}"
+    return f"L1 error unknown (a bound of {format_bound(bound)} is no information)"
 
 
 def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:

@@ -58,3 +58,32 @@ def test_what_one_process_compiles_another_loads(tmp_path: Path) -> None:
             function = loaded(path)
             assert function(argument) == 1.5
             assert sum(function.stats.cache_misses.values()) == compiled
+
+
+def test_compiled_functions_go_where_they_can(tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    module = tmp_path / "readonly" / "doubled.py"
+    module.parent.mkdir()
+    module.write_text(
+        "from oocpr.jit import entry\n\n@entry()\ndef double(x):\n    return 2 * x\n\nprint(double(21))\n"
+    )
+    # What cannot be made into a folder cannot be written to, by whomever.
+    (module.parent / "__pycache__").write_text("")
+    home = tmp_path / "home"
+    home.write_text("")
+    kept = tmp_path / "kept"
+    bare = {key: value for key, value in os.environ.items() if "CACHE" not in key}
+    bare |= {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    for environment in (bare, bare | {"OOCPR_CACHE_DIR": str(kept)}):
+        done = subprocess.run(
+            [sys.executable, "-c", "import runpy, sys; runpy.run_path(sys.argv[1])", module],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("42\n", "")
+    assert list(kept.rglob("*.nbc"))

@@ -1,8 +1,23 @@
 """The calls that people make: each joins a few rooms and does nothing of its own."""
 
+from oocpr.api.arguments import checked
 from oocpr.api.graphs import Graph, as_graph, import_graph, open_graph
 from oocpr.api.growing import append
 from oocpr.api.ranking import pagerank, plan, verify
 from oocpr.api.tuning import tune
+from oocpr.result import files
 
-__all__ = ["Graph", "append", "as_graph", "import_graph", "open_graph", "pagerank", "plan", "tune", "verify"]
+read_ranks = checked(files.read_ranks)
+
+__all__ = [
+    "Graph",
+    "append",
+    "as_graph",
+    "import_graph",
+    "open_graph",
+    "pagerank",
+    "plan",
+    "read_ranks",
+    "tune",
+    "verify",
+]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from oocpr.api.machine import KERNEL_BYTES, available_memory, whole_memory
+from oocpr.api.machine import KERNEL_BYTES, WORKER_SHARE, available_memory, whole_memory
 from oocpr.errors import UsageError
 from oocpr.ingest.budget import resident, settled
 from oocpr.units import parse_bytes
@@ -49,6 +50,68 @@ def asked_settings(method: str, reads: str | None, **others: Any) -> Settings:
     return settings
 
 
+def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
+    """Refuse parameters that the method and the device that are asked for would take no notice of.
+
+    Parameters
+    ----------
+    method, device, stripes, io, kernel
+        As for `pagerank`; a device ``"auto"`` is one that is known by now.
+
+    Raises
+    ------
+    UsageError
+        With the way out.
+
+    Examples
+    --------
+    >>> check_used("mixed", "cpu", stripes=2, io="direct", kernel=None)
+    """
+    from oocpr.engine.backends.cuda_device import named_devices
+
+    if method == "components" and stripes is not None:
+        raise UsageError(
+            f"{stripes} stripes were asked for and method components has none.",
+            "Leave stripes out, or use method mixed.",
+        )
+    if method == "components" and io != "auto":
+        raise UsageError(
+            f"io {io} was asked for and method components reads the store once, through the page cache.",
+            "Leave io out, or use method mixed.",
+        )
+    if kernel is not None and not named_devices(device):
+        raise UsageError(
+            f"kernel {kernel!r} is for CUDA devices and the device is {device}.",
+            "Use device cuda, or leave the kernel out.",
+        )
+
+
+def check_reproducible(device: str, client: Any) -> None:
+    """Refuse devices that depend on the machine for a run that is to be the same on any.
+
+    Raises
+    ------
+    UsageError
+        With the way out.
+
+    Examples
+    --------
+    >>> check_reproducible("cpu", None)
+    """
+    from oocpr.engine.device_workers import names_workers_devices
+
+    if client is not None and names_workers_devices(device):
+        raise UsageError(
+            "a run on CUDA devices of workers is planned by how many there are, so it is not reproducible.",
+            "Leave reproducible out, or use device cpu.",
+        )
+    if device in ("auto", "cuda:all"):
+        raise UsageError(
+            f"device {device} means another on another machine, so the run is not reproducible.",
+            "Name the devices, such as cpu, cuda or cuda:0,cuda:1.",
+        )
+
+
 def plan_run(
     graph: Graph,
     settings: Settings,
@@ -61,10 +124,12 @@ def plan_run(
     device: str,
     alone: bool = True,
     free: Sequence[int] = (),
+    limits: Sequence[int] = (),
     base: int,
     device_memory: str | int | None = None,
     kernel: str | None = None,
     io: str = "auto",
+    reproducible: bool = False,
 ) -> tuple[Settings, Plan, RankedStore]:
     """Plan a run on an open graph; returns the graph as the run is to read it, too.
 
@@ -80,6 +145,8 @@ def plan_run(
         Whether this process does, without a cluster.
     free
         Bytes that may be taken of each CUDA device of the cluster's workers, where they are to be used.
+    limits
+        Memory limits of the cluster's workers in bytes, which share the stripes; empty where they have none.
     base
         Bytes of the process before the run; see `process_bytes`.
     device_memory
@@ -88,6 +155,8 @@ def plan_run(
         Product of a CUDA device; None for the default.
     io
         One of `oocpr.plan.tiers.IO`.
+    reproducible
+        Whether the graph and the settings alone decide what the bits of the ranks depend on.
 
     Raises
     ------
@@ -105,12 +174,17 @@ def plan_run(
             f"device memory {device_memory} was given and the device is {device}.",
             "Use device cuda, or leave device memory out.",
         )
-    given = available_memory() if memory is None else parse_bytes(memory)
+    asked = given_memory(memory)
+    given = min([asked, *(int(limit * WORKER_SHARE) for limit in limits)])
     facts = facts_of(graph.store)
     if facts.weighted:
         check_weighted(settings.method, kernel)
-    if auto and choose_method(facts, memory=given, base=base, personalized=personalized) == "components":
-        settings = replace(settings, method="components", reads=USUAL_READS["components"])
+    better = None
+    if auto:
+        method, better = choose_method(
+            facts, memory=given, base=base, personalized=personalized, reproducible=reproducible
+        )
+        settings = replace(settings, method=method, reads=USUAL_READS.get(method, settings.reads))
 
     if len(devices) > 1 or (free and stripes in (None, len(free))):
         from oocpr.api.on_devices import check_devices, memory_of, plan_on_several_devices
@@ -128,6 +202,7 @@ def plan_run(
             promised=device_memory is not None,
             personalized=personalized,
             started=started,
+            reproducible=reproducible,
         )
         return settings, _with_io(plan, io, graph.store, alone), store
     if on_device and alone and (stripes or 1) == 1:
@@ -143,9 +218,11 @@ def plan_run(
             device=device,
             personalized=personalized,
             started=started,
+            reproducible=reproducible,
         )
         return settings, _with_io(plan, io, graph.store, alone), store
-    plan = make_plan(
+    make = partial(
+        make_plan,
         facts,
         method=settings.method,
         reads=settings.reads,
@@ -153,12 +230,20 @@ def plan_run(
         tol=settings.tol,
         mixing=settings.mixing,
         sweeps=None,
-        memory=given,
         base=base,
         stripes=stripes,
         personalized=personalized,
         on_device=on_device,
+        reproducible=reproducible,
     )
+    plan = make(memory=given)
+    if given < asked and plan.fits and plan.method != "components":
+        # Each worker has vectors, history and tiles of its own stripes only.
+        count, need = len(plan.stripes), plan.need
+        alike = need.total - need.vectors - need.history
+        most = -(-count // len(limits))
+        plan = make(memory=min(asked, alike + (given - alike) * count // most))
+    plan = replace(plan, better=better or plan.better)
     return settings, _with_io(plan, io, graph.store, alone), graph.store
 
 
@@ -177,6 +262,11 @@ def _with_io(plan: Plan, io: str, store: GraphStore, alone: bool) -> Plan:
             raise refusal(store.path)
         direct = False
     return replace(plan, direct=direct)
+
+
+def given_memory(memory: str | int | None) -> int:
+    """Most bytes that the process may hold: what somebody gave, or what the machine has free."""
+    return available_memory() if memory is None else parse_bytes(memory)
 
 
 def process_bytes(graph: Graph, device: str = "cpu") -> int:

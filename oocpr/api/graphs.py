@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from oocpr.errors import UsageError
-from oocpr.progress import silent
+from oocpr.api.arguments import ImportOptions, checked, heard, shown
+from oocpr.errors import UsageError, masked
+from oocpr.sources.options import given
+from oocpr.sources.weights import unused_columns
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Unpack
 
     from oocpr.engine.whole.graph import WholeGraph
-    from oocpr.progress import Progress
+    from oocpr.progress import Listener
+    from oocpr.sources.block import Source
+    from oocpr.sources.options import SourceOptions
+    from oocpr.store.atomic import Partial
     from oocpr.store.graph import GraphStore
 
 IMPORT_MEMORY = "4GiB"
@@ -52,7 +57,7 @@ class Graph:
     def __init__(
         self,
         store: GraphStore,
-        temporary: Path | None = None,
+        temporary: Partial | None = None,
         notices: Sequence[str] = (),
         reason: str | None = None,
     ) -> None:
@@ -63,7 +68,7 @@ class Graph:
         self.kept: dict[str, WholeGraph] = {}
         if temporary is not None:
             # The store is what the names of ranks hold on to, so it decides how long the folder lives.
-            weakref.finalize(store, shutil.rmtree, temporary, ignore_errors=True)
+            weakref.finalize(store, temporary.remove)
 
     @property
     def nodes(self) -> int:
@@ -81,7 +86,7 @@ class Graph:
         return str(self.store.path)
 
     def __repr__(self) -> str:
-        place = "temporary" if self.temporary else self.path
+        place = "temporary" if self.temporary else masked(self.path)
         return f"Graph({self.nodes:,} nodes, {self.edges:,} edges, {place})"
 
     def info(self) -> dict[str, Any]:
@@ -90,20 +95,30 @@ class Graph:
         Returns
         -------
         dict
-            ``nodes``, ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (merged at import),
+            ``identity`` (what tells the graph apart from any other, 32 hexadecimal digits), ``nodes``,
+            ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (edges that repeated another),
+            ``duplicate_weights`` (what their weights became, see `ImportOptions`; None without weights),
             ``weighted``, ``weight_bytes_per_edge``, ``order``, ``names``, ``attributes`` (of the nodes: what
             each holds, by name), ``source``, ``tiles``, ``tile_edges``, ``local_share`` (of edges inside
             their tile), ``bytes_per_edge`` (columns and weights), ``store_bytes``, ``arrays`` (bytes of
             each).
+
+        Raises
+        ------
+        ReplacedError
+            Where the store was replaced since it was opened.
         """
+        self.store.check_current()
         facts = self.store.attributes
         unnamed = "row numbers" if self.store.node_ids() is None else "ids of the source"
         return {
+            "identity": self.store.identity,
             "nodes": facts.nodes,
             "edges": facts.edges,
             "dangling": facts.dangling,
             "self_loops": facts.self_loops,
             "duplicates": facts.duplicates,
+            "duplicate_weights": facts.duplicate_weights,
             "weighted": facts.weighted,
             "weight_bytes_per_edge": facts.data_bytes / max(facts.edges, 1),
             "order": facts.order,
@@ -119,19 +134,13 @@ class Graph:
         }
 
 
+@checked
 def import_graph(
     source: Any,
     path: str | os.PathLike[str],
     *,
     memory: str | int = IMPORT_MEMORY,
     order: str = "keep",
-    labels: str | os.PathLike[str] | None = None,
-    format: str | None = None,  # noqa: A002
-    undirected: bool = False,
-    source_column: str | None = None,
-    target_column: str | None = None,
-    weight: str | int | None = None,
-    duplicates: str = "merge",
     nodes: str | os.PathLike[str] | None = None,
     node_column: str | None = None,
     tmp: str | os.PathLike[str] | None = None,
@@ -139,8 +148,9 @@ def import_graph(
     resume: bool = False,
     client: Any = None,
     device: str = "cpu",
-    progress: Progress = silent,
+    progress: Listener = None,
     tell: Callable[[str], None] | None = None,
+    **options: Unpack[ImportOptions],
 ) -> Graph:
     """Turn a graph in any format into a store.
 
@@ -158,22 +168,6 @@ def import_graph(
         ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
         names with the host reversed, ``"bfs"`` for a breadth-first search, ``"auto"`` for the best of these,
         as a sample of the links tells: `Graph.reason` says why.
-    labels
-        A file with the name of node i in line i.
-    format
-        Name of the format; found by the file's name and first bytes otherwise.
-    undirected
-        Take each edge in both directions.
-    source_column, target_column
-        Columns that edges run from and to, of tables and Parquet files; the usual names by default.
-    weight
-        Where the weights of edges are: the name of a column (Parquet, tables) or of an attribute of edges
-        (NetworkX), the number of a column counted from 1 (text: 3 as a rule), or ``"values"`` (Matrix Market,
-        .npz, SciPy). A node's rank is then divided among its edges by their weights, which are finite and not
-        negative. None for edges that all count the same.
-    duplicates
-        What an edge that the source repeats becomes: ``"merge"``: it counts once, with its greatest weight;
-        ``"sum"``: its weights are added; ``"count"``: its weight is how often it comes.
     nodes
         A Parquet or CSV file with a row for each node, whose columns are kept as attributes of the nodes:
         text (dates, too), integers, floats and booleans. Nodes without a row lack them.
@@ -194,9 +188,12 @@ def import_graph(
         ``"cuda"``, or ``"cuda:1"`` for the second one, to sort the edges and encode the tiles on a CUDA
         device, to the same bytes.
     progress
-        Told how far it is.
+        True to see on standard error how far it is, or a function that is told, see
+        `oocpr.progress.Progress`; None for silence.
     tell
         Told at once what imports that were interrupted have left; None to find it in the graph's ``notices``.
+    **options
+        How the source is read, see `ImportOptions`.
 
     Returns
     -------
@@ -222,8 +219,10 @@ def import_graph(
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
     from oocpr.sources.node_table import NodeTable
+    from oocpr.sources.places import check_apart
     from oocpr.store.graph import open_store
 
+    progress = heard(progress)
     hands = import_hands(client, device)
     budget = parse_bytes(memory)
     if nodes is None and node_column is not None:
@@ -231,19 +230,14 @@ def import_graph(
             f"{node_column!r} is given as a column of no table.", "Give the table of nodes, too."
         )
     table = None if nodes is None else NodeTable(nodes, node_column)
-    opened = open_source(
-        source,
-        format=format,
-        labels=labels,
-        undirected=undirected,
-        source_column=source_column,
-        target_column=target_column,
-        weight=weight,
-    )
+    duplicates = options.pop("duplicates", None)
+    sources = source if isinstance(source, list | tuple) else [source]
+    check_apart([path], [*sources, options.get("labels"), nodes])
+    opened = open_source(source, **cast("SourceOptions", options))
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     reasons: list[str] = []
     left: list[str] = []
-    build_store(
+    facts = build_store(
         opened,
         path,
         memory=budget,
@@ -260,10 +254,13 @@ def import_graph(
     )
     for reason in reasons:
         _LOG.info("%s", reason)
-    notices = [*left, *opened.notices]
+    notices = [*left, *opened.notices, *told_of_weights(opened, duplicates)]
+    if duplicates is None and facts.duplicates:
+        notices += _of_duplicates(source, facts.duplicates, weighted=facts.weighted)
     return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
 
 
+@checked
 def open_graph(path: str | os.PathLike[str]) -> Graph:
     """Open a store that `import_graph` made.
 
@@ -284,19 +281,42 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
     return Graph(open_store(path))
 
 
+def opened_graph(graph: Any) -> Graph:
+    """Open a stored graph, or make sure that one that is open already is still what its path holds.
+
+    Parameters
+    ----------
+    graph
+        A `Graph`, or the path of a store.
+
+    Raises
+    ------
+    ReplacedError
+        If the store of a `Graph` was replaced since it was opened.
+    NotAStoreError, DamagedError
+        See `open_graph`.
+    UsageError
+        For a source, with the way to store it.
+    """
+    if not isinstance(graph, Graph | str | os.PathLike):
+        raise UsageError(
+            f"graph is {shown(graph)}, no Graph and no path of a store.",
+            "Make a store of it with oocpr.import_graph, or rank it with oocpr.pagerank, which takes both.",
+        )
+    if not isinstance(graph, Graph):
+        return open_graph(graph)
+    graph.store.check_current()
+    return graph
+
+
+@checked
 def as_graph(
     graph: Any,
     *,
     memory: str | int | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    format: str | None = None,  # noqa: A002
-    undirected: bool = False,
-    source_column: str | None = None,
-    target_column: str | None = None,
-    weight: str | int | None = None,
-    duplicates: str = "merge",
     tmp: str | os.PathLike[str] | None = None,
-    progress: Progress = silent,
+    progress: Listener = None,
+    **options: Unpack[ImportOptions],
 ) -> Graph:
     """Take a graph as it comes: open, stored, or in any format that `import_graph` reads.
 
@@ -305,45 +325,72 @@ def as_graph(
     graph
         A `Graph`, the path of a store (a folder, a name ending in ``.zarr`` or a URL), or a source, which is
         imported to a temporary store that lives as long as the graph and its ranks.
-    memory, labels, format, undirected, source_column, target_column, weight, duplicates, progress
+    memory, progress
         See `import_graph`; for sources only.
     tmp
         Folder of the temporary store; the system's by default.
+    **options
+        How a source is read, see `ImportOptions`.
 
     Raises
     ------
-    NotAStoreError, InputError, DoesNotFitError, UsageError
-        See `open_graph` and `import_graph`.
+    NotAStoreError, InputError, DoesNotFitError, UsageError, ReplacedError
+        See `opened_graph` and `import_graph`.
     """
     if isinstance(graph, Graph):
-        return graph
+        _refuse_options(graph.path, options, tmp)
+        return opened_graph(graph)
     if isinstance(graph, str | os.PathLike) and _looks_like_a_store(os.fspath(graph)):
-        asked = (labels, format, source_column, target_column, weight, undirected, duplicates)
-        if asked != (None, None, None, None, None, False, "merge"):
-            raise UsageError(
-                f"{graph} is a store: labels, format, columns, weights and direction were settled with it.",
-                "Leave them out, or name the source.",
-            )
+        _refuse_options(graph, options, tmp)
         return open_graph(graph)
-    folder = _temporary_folder(tmp)
+    folder, removed = _temporary_folder(tmp)
     try:
         made = import_graph(
             graph,
-            folder / "graph.zarr",
+            folder.path / "graph.zarr",
             memory=memory or IMPORT_MEMORY,
-            labels=labels,
-            format=format,
-            undirected=undirected,
-            source_column=source_column,
-            target_column=target_column,
-            weight=weight,
-            duplicates=duplicates,
             progress=progress,
+            **options,
         )
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise
-    return Graph(made.store, folder, made.notices)
+    return Graph(made.store, folder, [*removed, *made.notices])
+
+
+def told_of_weights(source: Source, duplicates: str | None) -> list[str]:
+    """Say which columns of a source that was read may be weights, where nobody has said what weights are."""
+    if source.weighted or duplicates == "count":
+        return []
+    return unused_columns(getattr(source, "unused_columns", ()))
+
+
+def _of_duplicates(source: Any, count: int, *, weighted: bool) -> list[str]:
+    """Say what became of duplicate edges, where nobody has asked and it changes ranks."""
+    if weighted:
+        return [
+            f"{count:,} duplicate edges were added up: an edge has the sum of its weights. "
+            'duplicates="merge" takes the greatest.'
+        ]
+    if hasattr(source, "is_multigraph") and source.is_multigraph():
+        return [
+            'Parallel edges count once. duplicates="count" makes their number the weight, as NetworkX does.'
+        ]
+    return []
+
+
+def _refuse_options(store: Any, options: ImportOptions, tmp: str | os.PathLike[str] | None) -> None:
+    """Refuse options of a source, and of its import, for a graph that is stored already."""
+    if tmp is not None:
+        raise UsageError(
+            f"{store} is a store, and {tmp} is where a source would be imported.", "Leave tmp out."
+        )
+    asked = given(options)
+    if asked:
+        raise UsageError(
+            f"{store} is a store: {', '.join(asked)} was settled when it was imported.",
+            "Leave them out, or name the source.",
+        )
 
 
 def _looks_like_a_store(path: str) -> bool:
@@ -352,16 +399,19 @@ def _looks_like_a_store(path: str) -> bool:
         return last.endswith(".zarr") or not ("." in last or path.endswith("/"))
     # A folder that is no store may be a source: one of Parquet files.
     tables = (file for file in Path(path).rglob("*") if file.suffix in (".parquet", ".pq"))
-    return last.endswith(".zarr") or (Path(path).is_dir() and not any(tables))
+    # Path.is_dir has errors for names that are too long.
+    return last.endswith(".zarr") or (os.path.isdir(path) and not any(tables))  # noqa: PTH112
 
 
-def _temporary_folder(tmp: str | os.PathLike[str] | None) -> Path:
-    try:
-        return Path(tempfile.mkdtemp(prefix="oocpr-", dir=tmp))
-    except OSError as error:
-        raise UsageError(
-            f"No folder can be made in {tmp}: {error.strerror}.", "Name another with tmp."
-        ) from error
+def _temporary_folder(tmp: str | os.PathLike[str] | None) -> tuple[Partial, list[str]]:
+    """Make a folder for a store that is not kept, and tell of those of killed processes, now removed."""
+    from oocpr.store.atomic import Partial, clear_abandoned, naming_failures
+
+    path = Path(tempfile.gettempdir() if tmp is None else tmp, "oocpr")
+    with naming_failures(path.parent, "Name another folder with --tmp (tmp=...), or with TMPDIR."):
+        if not path.parent.is_dir():
+            raise UsageError(f"{path.parent} is no folder.", "Name one with --tmp (tmp=...).")
+        return Partial(path, folder=True, private=True), clear_abandoned(path)
 
 
 def _array_sizes(path: Path) -> dict[str, int]:

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from oocpr.api.graphs import IMPORT_MEMORY, Graph, open_graph
+from oocpr.api.arguments import ImportOptions, checked, heard
+from oocpr.api.graphs import IMPORT_MEMORY, Graph, opened_graph, told_of_weights
 from oocpr.api.hands import import_hands
-from oocpr.progress import silent
+from oocpr.errors import UsageError
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
     import os
+    from typing import Unpack
 
-    from oocpr.progress import Progress
+    from oocpr.progress import Listener
+    from oocpr.sources.options import SourceOptions
 
 _LOG = logging.getLogger(__name__)
 
 
+@checked
 def append(
     graph: Graph | str | os.PathLike[str],
     source: Any,
     path: str | os.PathLike[str],
     *,
     memory: str | int = IMPORT_MEMORY,
-    format: str | None = None,  # noqa: A002
-    undirected: bool = False,
-    source_column: str | None = None,
-    target_column: str | None = None,
-    weight: str | int | None = None,
-    duplicates: str = "merge",
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     client: Any = None,
     device: str = "cpu",
-    progress: Progress = silent,
+    progress: Listener = None,
+    **options: Unpack[ImportOptions],
 ) -> Graph:
     """Add edges to a graph: a new store, the same that an import of all sources together makes.
 
@@ -50,10 +49,11 @@ def append(
         node has its place among the ids, or behind all names.
     path
         The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
-    memory, format, undirected, source_column, target_column, weight, duplicates, tmp, overwrite
-        As for `import_graph`; give `duplicates` as it was given then.
-    client, device, progress
+    memory, tmp, overwrite, client, device, progress
         As for `import_graph`.
+    **options
+        How the source is read, see `oocpr.api.arguments.ImportOptions`, without labels; ``duplicates`` is
+        what it was when the graph was imported, and only graphs of earlier versions need it.
 
     Returns
     -------
@@ -66,6 +66,8 @@ def append(
         Where the source cannot be read, or calls its nodes otherwise than the graph does.
     NotAStoreError, DamagedError
         See `open_graph`.
+    ReplacedError
+        Where the graph's store was replaced since it was opened.
     DoesNotFitError, UsageError
         See `import_graph`; also where the graph has another order.
 
@@ -82,30 +84,29 @@ def append(
     from oocpr.sources import open_source
     from oocpr.store.graph import open_store
 
-    old = graph if isinstance(graph, Graph) else open_graph(graph)
-    opened = open_source(
-        source,
-        format=format,
-        undirected=undirected,
-        source_column=source_column,
-        target_column=target_column,
-        weight=weight,
-    )
+    progress = heard(progress)
+    old = opened_graph(graph)
+    duplicates = options.pop("duplicates", None)
+    if options.get("labels") is not None:
+        raise UsageError("A labels file is given with edges that are added.", "Leave the labels file out.")
+    opened = open_source(source, **cast("SourceOptions", options))
     budget = parse_bytes(memory)
     _LOG.info("adding %s to %s, as %s, with at most %d bytes of memory", opened.name, old.path, path, budget)
-    _, copied = append_store(
-        old.store,
-        opened,
-        path,
-        memory=budget,
-        tmp=tmp,
-        overwrite=overwrite,
-        duplicates=duplicates,
-        progress=progress,
-        hands=import_hands(client, device),
-    )
+    with old.store.unchanged():
+        _, copied = append_store(
+            old.store,
+            opened,
+            path,
+            memory=budget,
+            tmp=tmp,
+            overwrite=overwrite,
+            duplicates=duplicates,
+            progress=progress,
+            hands=import_hands(client, device),
+        )
     tiles = old.store.tiles
     lost = ", ".join(old.store.node_attributes.kinds)
     left_out = [f"The attributes of {old.path} are not taken over: {lost}."] if lost else []
     kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
-    return Graph(open_store(path), notices=[*opened.notices, *left_out, kept])
+    notices = [*opened.notices, *told_of_weights(opened, duplicates), *left_out, kept]
+    return Graph(open_store(path), notices=notices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oocpr.api.tile_sizes import Tiled, fastest_that_fits, joined_tiles
@@ -26,6 +27,7 @@ def plan_on_one_device(
     device: str,
     personalized: bool,
     started: bool = False,
+    reproducible: bool = False,
 ) -> Planned:
     """Plan a run on a device; returns the graph in the tiles that it takes, too.
 
@@ -45,6 +47,8 @@ def plan_on_one_device(
         Its name.
     personalized, started
         Whether the teleport vector is not uniform, and whether the run begins from another.
+    reproducible
+        Whether the graph and the settings alone decide on tiles and sweeps.
     """
     from oocpr.engine.backends.cuda_device import free_memory
     from oocpr.engine.backends.team import usable_cores
@@ -80,6 +84,6 @@ def plan_on_one_device(
             joining=tiled.joining,
             encoded=tiled.encoded,
         )
-        return plan, tiled.store
+        return replace(plan, reproducible=reproducible), tiled.store
 
-    return fastest_that_fits(facts, STREAMED_EDGES, planned, cores=usable_cores())
+    return fastest_that_fits(facts, STREAMED_EDGES, planned, cores=usable_cores(), reproducible=reproducible)

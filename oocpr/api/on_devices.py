@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oocpr.api.tile_sizes import Tiled, fastest_that_fits, joined_tiles
@@ -78,6 +79,7 @@ def plan_on_several_devices(
     promised: bool,
     personalized: bool,
     started: bool = False,
+    reproducible: bool = False,
 ) -> Planned:
     """Plan a run on several devices, one stripe on each; returns the graph in the tiles that it takes, too.
 
@@ -96,6 +98,8 @@ def plan_on_several_devices(
         themselves.
     promised
         Whether these are the caller's word.
+    reproducible
+        Whether the graph, the settings and the number of devices alone decide on tiles and sweeps.
     """
     from oocpr.engine.backends.team import usable_cores
     from oocpr.plan.encoded import stored
@@ -135,10 +139,16 @@ def plan_on_several_devices(
             personalized=personalized,
             started=started,
         )
-        return plan, tiled.store
+        return replace(plan, reproducible=reproducible), tiled.store
 
     # How many processors workers have is not known here.
     cores = usable_cores() // len(devices) if devices else 0
     return fastest_that_fits(
-        facts, SHARED_EDGES, planned, cores=cores, joined_there=bool(devices), devices=len(given)
+        facts,
+        SHARED_EDGES,
+        planned,
+        cores=cores,
+        joined_there=bool(devices),
+        devices=len(given),
+        reproducible=reproducible,
     )

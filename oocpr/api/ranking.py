@@ -9,28 +9,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oocpr.api.choices import asked_settings, plan_run, process_bytes, takes_tuned
-from oocpr.api.graphs import Graph, as_graph, open_graph
+from oocpr.api.arguments import ImportOptions, checked, heard, shown
+from oocpr.api.choices import (
+    asked_settings,
+    check_reproducible,
+    check_used,
+    given_memory,
+    plan_run,
+    process_bytes,
+    takes_tuned,
+)
+from oocpr.api.graphs import as_graph, opened_graph
 from oocpr.api.loading import Loading, plan_loaded
 from oocpr.api.timing import timed
 from oocpr.api.tuning import check_columns_only, check_tuning, tune_once
-from oocpr.errors import UsageError
+from oocpr.errors import OocprError, UsageError
 from oocpr.progress import silent
 from oocpr.result.ranks import Ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from typing import Unpack
 
     from oocpr.plan.plan import Plan
-    from oocpr.progress import Progress
+    from oocpr.progress import Listener
     from oocpr.result.verify import Verification
 
 _LOG = logging.getLogger(__name__)
 
 
+@checked
 def plan(
     graph: Any,
     *,
@@ -47,7 +54,8 @@ def plan(
     device: str = "cpu",
     kernel: str | None = None,
     io: str = "auto",
-    progress: Progress = silent,
+    reproducible: bool = False,
+    progress: Listener = None,
 ) -> Plan:
     """Say what a run would need and take, before it starts; the time of a pass comes from a probe.
 
@@ -55,7 +63,9 @@ def plan(
     ----------
     graph
         A `Graph`, or the path of a store.
-    damping, tol, method, reads, stop, memory, device_memory, stripes, threads, device, kernel, io, progress
+    damping, tol, method, reads, stop, memory, device_memory, stripes, threads, device, kernel, io
+        As for `pagerank`.
+    reproducible, progress
         As for `pagerank`.
     personalized
         Whether the teleport vector would be given.
@@ -80,10 +90,14 @@ def plan(
     from oocpr.engine.job import chosen_device
     from oocpr.result.names import names_of
 
+    progress = heard(progress)
+    if reproducible:
+        check_reproducible(device, None)
     _import_what_runs_need()
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
-    opened = graph if isinstance(graph, Graph) else open_graph(graph)
+    opened = opened_graph(graph)
     device = chosen_device(device, kernel)
+    check_used(method, device, stripes=stripes, io=io, kernel=kernel)
     # A run has the names of its nodes at hand.
     names = names_of(opened.store)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
@@ -100,6 +114,7 @@ def plan(
         device_memory=device_memory,
         kernel=kernel,
         io=io,
+        reproducible=reproducible,
     )
     loading = Loading(0.0, 0.0)
     if device == "cpu":
@@ -113,6 +128,7 @@ def plan(
     return made.loaded(loading.seconds - loading.compiling)
 
 
+@checked
 def pagerank(
     graph: Any,
     *,
@@ -126,8 +142,8 @@ def pagerank(
     device_memory: str | int | None = None,
     stripes: int | None = None,
     dangling: str = "strongly",
-    personalization: Mapping[Any, float] | NDArray[np.float64] | str | os.PathLike[str] | None = None,
-    start: Ranks | Mapping[Any, float] | NDArray[np.float64] | str | os.PathLike[str] | None = None,
+    personalization: Any = None,
+    start: Any = None,
     threads: int | None = None,
     client: Any = None,
     device: str = "cpu",
@@ -136,7 +152,9 @@ def pagerank(
     io: str = "auto",
     trace: str | os.PathLike[str] | None = None,
     predict: bool = False,
-    progress: Progress = silent,
+    reproducible: bool = False,
+    progress: Listener = None,
+    **options: Unpack[ImportOptions],
 ) -> Ranks:
     """Rank the nodes of a graph.
 
@@ -171,11 +189,12 @@ def pagerank(
         ``"strongly"``: the rank of nodes without out-links follows the teleport vector; ``"weakly"``: it is
         spread evenly.
     personalization
-        Teleport weights: by node name, or for each node in store order, or a file of lines
-        ``node<TAB>weight``; None for all nodes alike.
+        Teleport weights: by node name (a dict, a Series, a table with the columns ``node`` and ``weight``), a
+        set or list of nodes that count alike, an array with one for each node in store order, or a file of
+        lines ``node<TAB>weight``; None for all nodes alike.
     start
         What to begin from: ranks of an earlier run, also of another graph with nodes of the same names, a
-        file of them, numbers by node name, or for each node in store order; None for the teleport weights.
+        file of them, or numbers as for `personalization`; None for the teleport weights.
         The ranks are as exact whatever it is; the nearer it is, the fewer passes they take.
     threads
         Computing threads; None for all cores, sixteen at most: more have not paid off anywhere yet.
@@ -205,8 +224,15 @@ def pagerank(
     predict
         Whether to measure for a second first, as `plan` does, so that ``run.predicted`` also has the time.
         Not for a client.
+    reproducible
+        Whether the graph and the settings alone fix the plan: the same method, stripes, mixing and sweeps,
+        and so the same bits of the ranks, for any memory that holds it and any number of threads. Otherwise
+        less memory may mean more passes, and ranks that differ within the bound.
     progress
-        Told of what is measured, and after every pass.
+        True to see on standard error what is measured, and each pass; or a function that is told, see
+        `oocpr.progress.Progress`; None for silence.
+    **options
+        How a source is read, see `oocpr.api.arguments.ImportOptions`; not for a graph that is stored already.
 
     Returns
     -------
@@ -215,8 +241,9 @@ def pagerank(
 
     Raises
     ------
-    UsageError, InputError, NotAStoreError, DoesNotFitError, DamagedError
-        What they are for is in `oocpr.errors`.
+    UsageError, InputError, NotAStoreError, DoesNotFitError, DamagedError, ReplacedError, SetupError
+        What they are for is in `oocpr.errors`. If the timeline cannot be written after all, the error has
+        the ``ranks``.
 
     Examples
     --------
@@ -232,9 +259,12 @@ def pagerank(
     from oocpr.jit import watched
     from oocpr.result.names import names_of
     from oocpr.result.report import report_of
-    from oocpr.result.start import start_vector
+    from oocpr.result.start import start_identity, start_vector
     from oocpr.result.teleport import teleport_vector
+    from oocpr.sources.places import check_apart
+    from oocpr.store.atomic import check_writable
 
+    progress = heard(progress)
     # Settings come first: what cannot be is refused before a source is imported.
     settings = asked_settings(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
@@ -243,22 +273,41 @@ def pagerank(
         check_tuning(device.split(",")[0], kernel, client)
     if predict and client is not None:
         raise UsageError("workers are not measured beforehand.", "Leave the prediction or the client out.")
-    _import_what_runs_need()
-    opened = as_graph(graph, memory=memory, progress=progress)
-    store = opened.store
-    if tune:
-        check_columns_only(opened)
+    if reproducible:
+        check_reproducible(device, client)
     if client is None:
         device = chosen_device(device, kernel)
+    check_used(method, device, stripes=stripes, io=io, kernel=None if client else kernel)
+    if trace is not None:
+        if client is not None or method == "components":
+            raise UsageError(
+                "a run of workers, or of method components, has no timeline of tiles.",
+                "Use another method in this process, such as mixed, or leave the trace out.",
+            )
+        check_apart([trace], [graph, personalization, start, options.get("labels")])
+        check_writable(Path(trace))
+    _import_what_runs_need()
+    opened = as_graph(graph, memory=memory, progress=progress, **options)
+    store = opened.store
+    # Now, since the files may be gone when the run is over.
+    identity, started_from = store.identity, start_identity(start)
+    if tune:
+        check_columns_only(opened)
     free: list[int] = []
     if client is not None and names_workers_devices(device):
         free = [seat.free for seat in device_seats(client)]
+    limits: list[int] = []
+    if client is not None:
+        from oocpr.engine.clients import worker_limits
+
+        limits = worker_limits(client)
     names = names_of(store)
-    teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes)
+    most = given_memory(memory)
+    teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes, most)
     begun = None  # once there, it is part of the process that the plan begins with
     if start is not None:
         least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
-        begun = start_vector(start, names, store.nodes, least)
+        begun = start_vector(start, names, store.nodes, least, most)
     auto = method == "auto" and reads is None and stripes is None and device == "cpu"
     plan_for = partial(
         plan_run,
@@ -274,7 +323,9 @@ def pagerank(
         kernel=kernel,
         alone=client is None,
         free=free,
+        limits=limits,
         io=io,
+        reproducible=reproducible,
     )
     loading = Loading(0.0, 0.0)
     if client is None and device == "cpu":
@@ -290,7 +341,7 @@ def pagerank(
             planned, made, settings, progress, device=device, threads=threads, kernel=kernel, tune=tune
         )
     timeline = None if trace is None else Trace()
-    with watched(silent) as compilation:
+    with watched(silent) as compilation, store.unchanged():
         solution = solve(
             planned,
             made,
@@ -307,11 +358,11 @@ def pagerank(
             trace=timeline,
             progress=progress,
         )
-    if trace is not None and timeline is not None:
-        timeline.write(trace)
     run = report_of(
         replace(solution, seconds=solution.seconds + loading.seconds),
         store,
+        identity=identity,
+        start_identity=started_from,
         dangling=dangling,
         personalized=teleport is not None,
         compile_seconds=compilation.seconds + loading.compiling,
@@ -319,17 +370,26 @@ def pagerank(
         busy=None if timeline is None else timeline.busy(),
         predicted=made.predictions() if client is None else None,
     )
-    return Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)
+    ranks = Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)
+    if trace is not None and timeline is not None:
+        try:
+            timeline.write(trace)
+        except OocprError as error:
+            error.ranks = ranks
+            raise
+    return ranks
 
 
+@checked
 def verify(
     graph: Any,
     ranks: Ranks | str | os.PathLike[str],
     *,
     damping: float | None = None,
     dangling: str | None = None,
-    personalization: Mapping[Any, float] | NDArray[np.float64] | str | os.PathLike[str] | None = None,
-    progress: Progress = silent,
+    personalization: Any = None,
+    memory: str | int | None = None,
+    progress: Listener = None,
 ) -> Verification:
     """Bound the error of ranks, whoever made them, by one independent float64 pass.
 
@@ -343,44 +403,64 @@ def verify(
         As for `pagerank`; None for what the ranks say of themselves, else 0.85 and ``"strongly"``.
     personalization
         As for `pagerank`; has to be given again where it was given then.
+    memory
+        Most bytes of the process; None for what the machine has free.
     progress
         Told of each tile.
 
     Returns
     -------
     Verification
+        Its ``ranks_identity`` is another one than its ``identity`` where the ranks say that they are of
+        another graph; the bound is that of the ranks as PageRank of this one.
 
     Raises
     ------
+    DoesNotFitError
+        Where `memory` is too small.
     InputError
-        Where the ranks are not of this graph.
+        Where the nodes of the ranks are not those of this graph.
     UsageError
         Where a personalization is missing, or a parameter cannot be.
     DamagedError
         Where the store is not what was written.
+    ReplacedError
+        Where it was replaced since it was opened.
     """
     from oocpr.result import verify as check
     from oocpr.result.files import read_ranks
     from oocpr.result.names import names_of
     from oocpr.result.teleport import teleport_vector
 
-    store = (graph if isinstance(graph, Graph) else open_graph(graph)).store
+    progress = heard(progress)
+    store = opened_graph(graph).store
+    if not isinstance(ranks, Ranks | str | os.PathLike):
+        raise UsageError(f"ranks is {shown(ranks)}.", "Give what oocpr.pagerank returns, or a file of ranks.")
     origin = "the result" if isinstance(ranks, Ranks) else os.fspath(ranks)
     found = ranks if isinstance(ranks, Ranks) else read_ranks(ranks)
     run = found.run
     if run is not None and run.personalized and personalization is None:
         raise UsageError(f"{origin} is of a personalized run.", "Give the same personalization again.")
+    most = given_memory(memory)
+    check.require_memory(store, most, personalized=personalization is not None)
     teleport = (
-        None if personalization is None else teleport_vector(personalization, names_of(store), store.nodes)
+        None
+        if personalization is None
+        else teleport_vector(personalization, names_of(store), store.nodes, most)
     )
-    return check.verify(
-        store,
-        check.in_store_order(store, found, origin),
-        damping=damping or (run.damping if run else 0.85),
-        dangling=dangling or (run.dangling if run else "strongly"),
-        personalization=teleport,
-        progress=progress,
-    )
+    if found.identity not in (None, store.identity):
+        origin += f" (of the graph {found.identity}, and this is {store.identity})"
+    with store.unchanged():
+        outcome = check.verify(
+            store,
+            check.in_store_order(store, found, origin, most),
+            damping=damping if damping is not None else run.damping if run else 0.85,
+            dangling=dangling if dangling is not None else run.dangling if run else "strongly",
+            personalization=teleport,
+            progress=progress,
+        )
+        store.check_identity()
+    return replace(outcome, identity=store.identity, ranks_identity=found.identity)
 
 
 def _import_what_runs_need() -> None:

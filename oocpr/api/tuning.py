@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from oocpr.api.arguments import checked, heard
 from oocpr.api.choices import asked_settings, plan_run, process_bytes
-from oocpr.api.graphs import Graph, open_graph
+from oocpr.api.graphs import opened_graph
 from oocpr.errors import UsageError
-from oocpr.progress import silent
 
 if TYPE_CHECKING:
+    from oocpr.api.graphs import Graph
     from oocpr.engine.backends.cuda_compile import CudaDevice
     from oocpr.engine.ranked import RankedStore
     from oocpr.engine.tune import Tuned
     from oocpr.plan.plan import Plan
-    from oocpr.progress import Progress
+    from oocpr.progress import Listener, Progress
 
 SECONDS = 8.0
 """How long shapes are tried; the search is over sooner, as a rule."""
 
 
+@checked
 def tune(
     graph: Any,
     *,
@@ -28,7 +30,7 @@ def tune(
     device: str = "cuda",
     memory: str | int | None = None,
     seconds: float = SECONDS,
-    progress: Progress = silent,
+    progress: Listener = None,
 ) -> Tuned:
     """Find the fastest shape of a kernel for a graph, on the device at hand; later runs take it.
 
@@ -65,7 +67,8 @@ def tune(
     name = tunable(kernel)
     if not seconds > 0:
         raise UsageError(f"{seconds} seconds are no time to try shapes in.", "Give a few seconds.")
-    opened = graph if isinstance(graph, Graph) else open_graph(graph)
+    progress = heard(progress)
+    opened = opened_graph(graph)
     check_columns_only(opened)
     opened_device = device_to_tune(device)
     settings, made, planned = plan_run(

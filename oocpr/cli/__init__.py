@@ -7,10 +7,12 @@ Every way to end has one exit code, listed in `EXIT_CODES`; errors of `oocpr.err
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ EXIT_CODES = {
     NOT_CONVERGED: "not converged; the ranks and their bound are still written",
     4: "does not fit the given memory, or the disk",
     5: "a damaged store",
+    6: "the store was replaced while it was in use, or workers have another one under its name",
+    7: "a worker, the scheduler or an object store was lost; the same command may succeed later",
+    8: "a worker or this machine lacks the store, credentials or a package",
     INTERRUPTED: "interrupted; nothing half-written is left, unless --resume keeps it",
     READER_GONE: "the program reading standard output went away",
 }
@@ -54,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if not _take_streams():
+        return fail("standard output is closed.", "Send it to a file, or to /dev/null.", USAGE)
     try:
         with _stopping_like_ctrl_c():
             return _run(words)
@@ -65,6 +72,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(
             "interrupted.", _kept(error) or "Nothing half-written is left; run it again.", INTERRUPTED
         )
+
+
+def _take_streams() -> bool:
+    """Make the standard streams fit for any text; tells whether there is an output."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Or the next file that is opened would be taken for this stream.
+            os.open(os.devnull, os.O_RDWR)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Names come from strangers' files, and terminals have few letters.
+            stream.reconfigure(errors="backslashreplace")
+    return sys.stdout is not None
 
 
 @contextlib.contextmanager
@@ -89,7 +113,7 @@ def _run(words: list[str]) -> int:
     import click
 
     from oocpr.cli.commands import Session, cli
-    from oocpr.errors import OocprError
+    from oocpr.errors import DoesNotFitError, OocprError
 
     session = Session()
     try:
@@ -111,6 +135,13 @@ def _run(words: list[str]) -> int:
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:  # noqa: BLE001
+        if _lacks_memory(error):
+            _trace(session.debug)
+            return fail(
+                f"this process may take no more memory: {str(error) or type(error).__name__}.",
+                "Raise its limits, such as that of `ulimit -v`, or give less --memory and fewer --threads.",
+                DoesNotFitError.exit_code,
+            )
         _trace(session.debug)
         remedy = (
             "Please report it with what is above."
@@ -119,6 +150,18 @@ def _run(words: list[str]) -> int:
         )
         return fail(f"{type(error).__name__}: {error}", remedy, UNEXPECTED)
     return code or 0
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether the system has refused memory, as libraries say it: also for stacks, and for libraries."""
+    if error is None:
+        return False
+    refused = ("cannot allocate memory", "can't start new thread", "failed to map segment")
+    return (
+        isinstance(error, MemoryError)
+        or any(words in str(error).lower() for words in refused)
+        or _lacks_memory(error.__cause__)
+    )
 
 
 def _kept(error: BaseException) -> str:
@@ -130,7 +173,9 @@ def _trace(debug: bool) -> None:
     if debug:
         import traceback
 
-        traceback.print_exc()
+        from oocpr.errors import masked
+
+        sys.stderr.write(masked(traceback.format_exc()))
 
 
 def fail(cause: str, remedy: str, code: int) -> int:
@@ -143,6 +188,9 @@ def fail(cause: str, remedy: str, code: int) -> int:
     code
         A key of `EXIT_CODES`; returned.
     """
-    for word, text in (("error", cause), ("remedy", remedy)):
-        print(f"{word}: {' '.join(text.split())}", file=sys.stderr)  # noqa: T201
+    from oocpr.cli.flags import cause_in_flags, in_flags
+    from oocpr.errors import masked
+
+    for word, text in (("error", cause_in_flags(cause)), ("remedy", in_flags(remedy))):
+        print(f"{word}: {masked(' '.join(text.split()))}", file=sys.stderr)  # noqa: T201
     return code

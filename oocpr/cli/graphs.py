@@ -17,7 +17,9 @@ from oocpr.cli.options import (
     io_option,
     json_option,
     options,
+    reproducible_option,
     tell_notices,
+    telling,
 )
 from oocpr.cli.tables import pairs, printable
 from oocpr.units import format_bytes, format_count, format_seconds
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from oocpr.api import Graph
     from oocpr.cli.options import Session
 
-FORMATS = "text, matrixmarket, npz, npy, parquet, graphar, bvgraph, gr0, hollins, names"
+FORMATS = (
+    "text, csv, csv_names, jsonl, matrixmarket, npz, npy, parquet, graphar, bvgraph, gr0, hollins, names"
+)
 
 
 def _store(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -59,12 +63,20 @@ def edge_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--source-column",
             metavar="NAME",
-            help="Parquet column that edges run from.  [default: src, source or from; or the first of two]",
+            help="Column that edges run from, by its name or, in CSV, by its number.  [default: src, "
+            "source or from; or the first of two]",
         ),
         click.option(
             "--target-column",
             metavar="NAME",
-            help="Parquet column that edges run to.  [default: dst, target or to; or the second of two]",
+            help="Column that edges run to, by its name or, in CSV, by its number.  [default: dst, "
+            "target or to; or the second of two]",
+        ),
+        click.option(
+            "--header/--no-header",
+            default=None,
+            help="The first line of a text, names or CSV file names its columns, or it is an edge.  "
+            "[default: as the lines show]",
         ),
         _WEIGHT,
         _DUPLICATES,
@@ -101,16 +113,14 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
 _WEIGHT = click.option(
     "--weight",
     metavar="COLUMN",
-    help="Where links have weights: the name of a Parquet column, the number of a column of text (3 as a "
-    "rule), or `values` for those of a matrix.  [default: nowhere, all count the same]",
+    help="Where edges have weights: the name of a column of CSV, JSON lines or Parquet, the number of a "
+    "column of text (3 as a rule), or `values` for those of a matrix.  [default: nowhere, all count alike]",
 )
 _DUPLICATES = click.option(
     "--duplicates",
-    default="merge",
-    show_default=True,
-    metavar="merge|sum|count",
-    help="What a repeated link becomes: one link, with its greatest weight; one with the sum of its weights; "
-    "or one whose weight is how often it comes.",
+    metavar="sum|merge|count",
+    help="What an edge becomes that the source repeats: one edge with the sum of its weights; one with its "
+    "greatest weight; or one whose weight is how often it comes.  [default: sum with weights, else merge]",
 )
 _OUTPUT = click.option(
     "-o",
@@ -154,7 +164,8 @@ _OVERWRITE = click.option(
     oocpr import deps.txt.gz --labels names.txt.gz -o deps.zarr
     oocpr import parts/ --source-column citing --target-column cited -o papers.zarr
     oocpr import from.npy to.npy -o pairs.zarr
-    oocpr import trips.txt --weight 3 --duplicates sum -o trips.zarr
+    oocpr import trips.txt --weight 3 -o trips.zarr
+    oocpr import trips.csv --source-column start --target-column end --weight amount -o trips.zarr
     oocpr import - -o both.zarr < both.txt
     oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
     oocpr import parts/ -o web.zarr --scheduler tcp://10.0.0.1:8786
@@ -180,12 +191,13 @@ _OVERWRITE = click.option(
 def import_(session: Session, /, source: tuple[str, ...], output: str, **parameters: Any) -> None:
     """Turn a graph in any format into a store.
 
-    SOURCE is an edge list (from, to; tabs or spaces; # and % comments), Matrix Market, gr0 or hollins file,
-    plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or BVGraph file; the
-    .edge.yml of a GraphAr archive; a folder of Parquet files; a URL such as s3://bucket/links.parquet; or -
-    for standard input. Several files, or a pattern in quotes, are read as one graph. Repeated edges are
-    counted once unless --duplicates says otherwise, self-loops are kept. The store appears under its name
-    only when it is whole.
+    SOURCE is an edge list (from, to; tabs or spaces; # and % comments), CSV, JSON lines, Matrix Market, gr0
+    or hollins file, plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or
+    BVGraph file; the .edge.yml of a GraphAr archive; a folder of Parquet files; a URL such as
+    s3://bucket/links.parquet; or - for standard input. Several files, or a pattern in quotes, are read as one
+    graph. A header is found by its words; --header and --no-header decide it. A duplicate edge counts once,
+    with the sum of its weights, unless --duplicates says otherwise; self-loops are kept. The store appears
+    under its name only when it is whole.
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
     options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,
@@ -195,9 +207,9 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
 
     began = time.monotonic()
     with session.progress() as progress:
-        graph = import_graph(source, output, progress=progress, tell=progress.tell, **parameters)
+        graph = import_graph(source, output, progress=progress, tell=telling(progress), **parameters)
     tell_notices(graph.notices)
-    emit(_imported(graph, time.monotonic() - began, parameters["duplicates"]))
+    emit(_imported(graph, time.monotonic() - began))
 
 
 @click.command(
@@ -219,8 +231,9 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
 
     A new store is made, the same as by an import of all sources together, but the old edges are not sorted
     again, and tiles before the first new edge are copied. Nodes are the same where they have the same id or,
-    if the graph has names, the same name. To a graph with weights come links with weights, with --duplicates
-    as the graph was imported; sums may differ in their last digits from those of one import.
+    if the graph has names, the same name. To a graph with weights come edges with weights, and duplicates
+    become what they became when it was imported; sums may differ in their last digits from those of one
+    import.
     """
     from oocpr import api
 
@@ -228,7 +241,7 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
     with session.progress() as progress:
         made = api.append(graph, source, output, progress=progress, **parameters)
     tell_notices(made.notices)
-    emit(_imported(made, time.monotonic() - began, parameters["duplicates"]))
+    emit(_imported(made, time.monotonic() - began))
 
 
 @click.group()
@@ -281,9 +294,9 @@ def rmat(
     source = Rmat(scale, edge_factor=edge_factor, seed=seed, permute=permute)
     began = time.monotonic()
     with session.progress() as progress:
-        graph = import_graph(source, output, progress=progress, tell=progress.tell, **parameters)
+        graph = import_graph(source, output, progress=progress, tell=telling(progress), **parameters)
     tell_notices(graph.notices)
-    emit(_imported(graph, time.monotonic() - began, parameters["duplicates"]))
+    emit(_imported(graph, time.monotonic() - began))
 
 
 @click.command(cls=Command, examples="oocpr info web.zarr\noocpr info web.zarr --json -")
@@ -322,6 +335,7 @@ def info(graph: str, json_path: str | None) -> None:
     "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
 )
 @click.option("--stripes", type=int, metavar="N", help="Parts of the graph that advance side by side.")
+@reproducible_option
 @io_option
 @device_options
 @json_option("the plan")
@@ -346,17 +360,19 @@ def plan(session: Session, /, graph: str, json_path: str | None, **parameters: A
     made.validate()
 
 
-_BECAME = {"merge": "merged", "sum": "added up", "count": "counted"}
+def _became(facts: dict[str, Any]) -> str:
+    """Say what became of duplicate edges."""
+    return {"sum": "added up", "count": "counted"}.get(facts["duplicate_weights"], "merged")
 
 
-def _imported(graph: Graph, seconds: float, duplicates: str) -> str:
+def _imported(graph: Graph, seconds: float) -> str:
     facts = graph.info()
     edges, repeats = facts["edges"], facts["duplicates"]
     speed = float(f"{(edges + repeats) / max(seconds, 1e-9):.3g}")
     weights = f"{facts['weight_bytes_per_edge']:.2f} of them weights, " if facts["weighted"] else ""
     return (
         f"{graph.path}: {format_count(graph.nodes)} nodes, {format_count(edges)} edges, "
-        f"{format_count(repeats)} duplicates {_BECAME[duplicates]}, "
+        f"{format_count(repeats)} duplicates {_became(facts)}, "
         f"{format_count(facts['self_loops'])} self-loops, "
         f"{format_count(facts['dangling'])} dangling; "
         f"{facts['bytes_per_edge']:.2f} B/edge, {weights}{format_bytes(facts['store_bytes'])} in all; "
@@ -382,7 +398,10 @@ def _described(facts: dict[str, Any]) -> str:
         ("weighted", weights),
         ("dangling", f"{facts['dangling']:,} nodes without out-links{' of any weight' * weighted}"),
         ("self-loops", f"{facts['self_loops']:,}"),
-        ("duplicates", f"{facts['duplicates']:,} merged at import"),
+        (
+            "duplicates",
+            f"{facts['duplicates']:,} {_became(facts)} at import",
+        ),
         ("order", facts["order"]),
         ("names", facts["names"]),
         *_attributes(facts["attributes"]),
@@ -390,6 +409,7 @@ def _described(facts: dict[str, Any]) -> str:
         ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
         (tiles, f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
         ("whole store", f"{format_bytes(facts['store_bytes'])}, {facts['store_bytes'] / edges:.3f} B/edge"),
+        ("identity", facts["identity"]),
     ]
     arrays = [
         (f"  {name}", f"{format_bytes(size)}, {size / edges:.3f} B/edge")

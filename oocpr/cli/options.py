@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oocpr.cli.console import Reporter
+from oocpr.cli.flags import in_flags
+from oocpr.console import reporting
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from oocpr.console import Reporter
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -41,12 +44,7 @@ class Session:
     @contextlib.contextmanager
     def progress(self) -> Iterator[Reporter]:
         """Start reporting on standard error; log lines and a live line would overwrite each other."""
-        from oocpr import jit
-
-        with (
-            Reporter(sys.stderr, live=sys.stderr.isatty() and not self.verbose) as reporter,
-            jit.watched(reporter),
-        ):
+        with reporting(live=not self.verbose) as reporter:
             yield reporter
 
 
@@ -57,6 +55,19 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = examples
         self.params.extend(common_options())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it, unless what it writes would destroy what it reads."""
+        from oocpr.sources.places import check_apart
+
+        known = ctx.params
+        outputs = [known[name] for name in ("output", "json_path", "trace") if known.get(name) is not None]
+        inputs = [known.get(name) for name in ("ranks", "labels", "personalization", "start", "nodes")]
+        source = known.get("source", ())
+        # Edges may be appended to a graph in its place.
+        graph = [] if source else [known.get("graph")]
+        check_apart(outputs, [*inputs, *source, *graph])
+        return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the examples."""
@@ -163,34 +174,65 @@ def json_option(what: str) -> Decorator:
         "--json",
         "json_path",
         metavar="FILE",
-        callback=_output,
+        callback=output_file,
         help=f"Write {what} as JSON; - for standard output.",
     )
 
 
-def emit_json(value: object, target: str) -> None:
-    """Write a value to a file, or to standard output for ``-``."""
+def emit_json(value: object, target: str, last: Iterable[object] = ()) -> None:
+    """Write a value to a file, or to standard output for ``-``.
+
+    Parameters
+    ----------
+    value
+        What is written.
+    target
+        The file.
+    last
+        Entries of the empty list with which `value` ends, written one after the other.
+    """
     from oocpr.store.atomic import replacing
 
-    text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    # JSON is UTF-8 whatever a terminal shows; halves of pairs, of file names, are escaped as JSON does it.
+    data = (piece.encode("utf-8", "backslashreplace") for piece in _json(value, last))
     if target == "-":
-        emit(text)
+        with naming_stdout():
+            sys.stdout.flush()
+            sys.stdout.buffer.writelines(data)
+            sys.stdout.buffer.flush()
     else:
-        with replacing(Path(target)) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        with replacing(Path(target)) as temporary, temporary.open("wb") as file:
+            file.writelines(data)
 
 
-def emit(text: str) -> None:
+def _json(value: object, last: Iterable[object]) -> Iterator[str]:
+    dump = functools.partial(json.dumps, indent=2, allow_nan=False, ensure_ascii=False)
+    end = "]\n}"
+    head = dump(value)
+    opened = False
+    for entry in last:
+        yield ",\n" if opened else head.removesuffix(end) + "\n"
+        opened = True
+        yield "    " + dump(entry).replace("\n", "\n    ")
+    yield f"\n  {end}\n" if opened else head + "\n"
+
+
+def emit(pieces: str | Iterable[str]) -> None:
     """Write text to standard output, all of it or an error."""
     with naming_stdout():
-        sys.stdout.write(text)
+        sys.stdout.writelines([pieces] if isinstance(pieces, str) else pieces)
         sys.stdout.flush()
 
 
 def tell_notices(notices: Iterable[str]) -> None:
     """Write to standard error what a person should know of an import."""
     for notice in notices:
-        sys.stderr.write(f"note: {notice}\n")
+        sys.stderr.write(f"note: {in_flags(notice)}\n")
+
+
+def telling(reporter: Reporter) -> Callable[[str], None]:
+    """Let a reporter write notices as `tell_notices` does."""
+    return lambda notice: reporter.tell(in_flags(notice))
 
 
 @contextlib.contextmanager
@@ -209,30 +251,38 @@ def naming_stdout() -> Iterator[None]:
 
 
 def check_output(path: str, suffixes: tuple[str, ...] = ()) -> None:
-    """Refuse, before any work is done, a file that cannot be written after it.
+    """Refuse, before any work is done, an output that cannot be written after it.
 
     Parameters
     ----------
     path
-        A file, or ``-`` for standard output.
+        A file or store, or ``-`` for standard output.
     suffixes
         Endings of which the name must have one; empty for any.
 
     Raises
     ------
     UsageError
-        Where the folder is missing or the ending is another.
+        Where nothing can be written there, or the ending is another.
+    DoesNotFitError
+        Where the disk is full.
     """
+    from oocpr.store.atomic import check_writable
+    from oocpr.store.format import ATTRIBUTES_KEY, RANKS_KEY
+
     if path == "-":
         return
     if suffixes and Path(path).suffix not in suffixes:
         kinds = ", ".join(suffixes)
         raise UsageError(f"{path} does not end in {kinds}.", f"Name a file that ends in {kinds}.")
-    if not Path(path).absolute().parent.is_dir():
-        raise UsageError(f"{path} lies in a folder that does not exist.", "Make the folder first.")
+    # Whether a store that stands there may be replaced is for the import to say.
+    graph = suffixes == (".zarr",)
+    marker = ATTRIBUTES_KEY if graph else RANKS_KEY if Path(path).suffix in suffixes[-1:] else None
+    check_writable(Path(path), marker)
 
 
-def _output(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+def output_file(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    """Check a file that an option names, as its callback."""
     if value is not None:
         check_output(value)
     return value
@@ -272,4 +322,11 @@ io_option = click.option(
     metavar="auto|direct|buffered",
     help="How tiles are read for which --memory has no room: directly from the disk, through the system's "
     "page cache, or directly where they are more than that cache can hold.",
+)
+reproducible_option = click.option(
+    "--reproducible",
+    is_flag=True,
+    help="Fix method, stripes, mixing and sweeps by the graph and the settings alone: the same bits of the "
+    "ranks for any --memory that holds them and any number of threads, else exit code 4. Otherwise less "
+    "memory may mean more passes, and other last bits.",
 )

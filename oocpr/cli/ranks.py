@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,19 +23,32 @@ from oocpr.cli.options import (
     io_option,
     json_option,
     naming_stdout,
+    output_file,
+    reproducible_option,
     tell_notices,
 )
 from oocpr.cli.summary import summary
 from oocpr.cli.tables import pairs, ranking
-from oocpr.errors import UsageError
-from oocpr.units import format_bound
+from oocpr.errors import OocprError, UsageError
+from oocpr.units import FARTHEST, format_bound, tell_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from oocpr.cli.options import Session
     from oocpr.result.ranks import Ranks
     from oocpr.result.report import Report
+    from oocpr.result.verify import Verification
 
-_SUFFIXES = (".parquet", ".csv", ".zarr")
+_LINES = 1 << 10
+
+
+def _ranks_file(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    from oocpr.result.outputs import SUFFIXES
+
+    if value is not None:
+        check_output(value, SUFFIXES)
+    return value
 
 
 @click.command(
@@ -109,6 +124,7 @@ _SUFFIXES = (".parquet", ".csv", ".zarr")
     help="Parts of the graph that advance side by side.  [default: by size]",
 )
 @click.option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores, 16 at most]")
+@reproducible_option
 @io_option
 @device_options
 @click.option(
@@ -127,6 +143,7 @@ _SUFFIXES = (".parquet", ".csv", ".zarr")
 @click.option(
     "--trace",
     metavar="FILE.json",
+    callback=output_file,
     help="Write a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was read, "
     "sent to the device and computed.",
 )
@@ -149,6 +166,7 @@ _SUFFIXES = (".parquet", ".csv", ".zarr")
     "-o",
     "--output",
     metavar="R",
+    callback=_ranks_file,
     help="Write all ranks: R.parquet, R.csv, R.zarr, or - for CSV on standard output.",
 )
 @attributes_option("are printed, and get columns in R.parquet or R.csv")
@@ -173,13 +191,6 @@ def rank(
     json_path: str | None,
     memory: str | None,
     tmp: str | None,
-    format: str | None,  # noqa: A002
-    labels: str | None,
-    undirected: bool,
-    source_column: str | None,
-    target_column: str | None,
-    weight: str | None,
-    duplicates: str,
     **parameters: Any,
 ) -> int:
     """Rank the nodes of a graph.
@@ -189,43 +200,71 @@ def rank(
     --method and --reads are.
     """
     from oocpr import api
-    from oocpr.result.names import chosen_attributes
+    from oocpr.api.arguments import ImportOptions
+    from oocpr.api.machine import KERNEL_BYTES
+    from oocpr.result.names import chosen_attributes, names_of
+    from oocpr.result.outputs import check_room
+    from oocpr.result.writers import check_sort
+    from oocpr.store.atomic import clear_abandoned
+    from oocpr.store.format import TEXT_KIND
 
-    if output is not None:
-        check_output(output, _SUFFIXES)
-        if attributes is not None and output.endswith(".zarr"):
-            raise UsageError(f"{output} cannot hold attributes.", "Name an R.parquet or R.csv.")
+    if check_sort(sort) != "node" and (output is None or output.endswith(".zarr")):
+        raise UsageError(
+            f"--sort {sort} is for files in that order, and {output or 'no file'} "
+            f"{'has the order of the store' if output else 'is written'}.",
+            "Name an R.parquet or R.csv with -o, or leave --sort out.",
+        )
+    if output is not None and attributes is not None and output.endswith(".zarr"):
+        raise UsageError(f"{output} cannot hold attributes.", "Name an R.parquet or R.csv.")
     if output == "-" and json_path == "-":
         raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
+    removed = [] if output in (None, "-") else clear_abandoned(Path(output))
     with session.progress() as progress:
         opened = api.as_graph(
             graph,
             memory=memory,
-            format=format,
-            labels=labels,
-            undirected=undirected,
-            source_column=source_column,
-            target_column=target_column,
-            weight=weight,
-            duplicates=duplicates,
             tmp=tmp,
             progress=progress,
+            **{name: parameters.pop(name) for name in ImportOptions.__annotations__},
         )
         # Before hours of work rather than after them.
-        chosen_attributes(opened.store.node_attributes, attributes or ())
-        ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)
-    tell_notices(opened.notices)
+        chosen = chosen_attributes(opened.store.node_attributes, attributes or ())
+        kinds = opened.store.node_attributes.kinds
+        texts = opened.store.has_labels + [kinds[name] for name in chosen].count(TEXT_KIND)
+        _require_memory(opened.store.nodes, memory, output, sort, top_k, texts, KERNEL_BYTES)
+        if output not in (None, "-"):
+            check_room(Path(output), opened.nodes, names_of(opened.store))
+        failures: list[OocprError] = []
+        try:
+            ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)
+        except OocprError as error:
+            if error.ranks is None:
+                raise
+            ranks = error.ranks
+            failures.append(error)
+    tell_notices([*removed, *opened.notices])
     run = ranks.run
     assert run is not None, "pagerank always says what it did"
+    client = parameters["client"]
+    if client is not None and run.method == "components" and len(client.nthreads()) > 1:
+        tell_notices(["method components ranks on one worker; the others had nothing to do."])
+    # What is computed is not lost with the place where it was to go.
     if output is not None:
-        _write(ranks, output, sort, attributes or ())
+        failures += _write(ranks, output, sort, attributes or ())
     if json_path is not None:
-        emit_json(ranks.report(top_k, attributes), json_path)
-    if "-" in (output, json_path):
-        sys.stderr.write(summary(run))
+        try:
+            _emit_report(ranks, top_k, attributes, json_path)
+        except OocprError as error:
+            failures.append(error)
+    if "-" not in (output, json_path):
+        emit(_ranking(ranks, top_k, attributes))
+        emit(summary(run))
     else:
-        emit(_ranking(ranks, top_k, attributes) + summary(run))
-    return _exit_code(run)
+        sys.stderr.writelines(_ranking(ranks, top_k, attributes) if failures else ())
+        sys.stderr.write(summary(run))
+    for failure in failures:
+        fail(failure.cause, failure.remedy, failure.exit_code)
+    return failures[0].exit_code if failures else _exit_code(run)
 
 
 @click.command(
@@ -239,8 +278,13 @@ def rank(
 @click.argument("ranks", metavar="R")
 @click.option("-k", type=click.IntRange(0), default=10, show_default=True, metavar="K", help="How many.")
 @attributes_option("are printed as well: columns of R")
+@click.option(
+    "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
+)
 @json_option("the list")
-def top(ranks: str, k: int, attributes: list[str] | str | None, json_path: str | None) -> None:
+def top(
+    ranks: str, k: int, attributes: list[str] | str | None, memory: str | None, json_path: str | None
+) -> None:
     """List the nodes of largest rank.
 
     R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node and rank. Equal ranks keep
@@ -249,10 +293,11 @@ def top(ranks: str, k: int, attributes: list[str] | str | None, json_path: str |
     from oocpr.result.files import read_ranks
 
     found = read_ranks(ranks)
+    _require_memory(len(found), memory, None, "node", k, int(found.names.textual))
     if json_path != "-":
         emit(_ranking(found, k, attributes))
     if json_path is not None:
-        emit_json(found.report(k, attributes), json_path)
+        _emit_report(found, k, attributes, json_path)
 
 
 @click.command(
@@ -278,6 +323,9 @@ def top(ranks: str, k: int, attributes: list[str] | str | None, json_path: str |
     type=float,
     help="Bound to ask for; exit code 3 above it.  [default: the bound that the file claims]",
 )
+@click.option(
+    "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
+)
 @json_option("residual and bound")
 @click.pass_obj
 def verify(
@@ -296,17 +344,18 @@ def verify(
     found = read_ranks(ranks)
     with session.progress() as progress:
         outcome = api.verify(opened, ranks, progress=progress, **parameters)
+    told = "certified by this pass, rounding included"
+    if not outcome.bound < FARTHEST:
+        told = f"no information: no two distributions are farther than {FARTHEST}"
     if json_path != "-":
         emit(
             pairs(
                 [
                     ("residual", f"{outcome.residual:.3g}  (L1 norm of M p - p)"),
-                    (
-                        "L1 error <=",
-                        f"{format_bound(outcome.bound)}  (certified by this pass, rounding included)",
-                    ),
+                    ("L1 error <=", f"{format_bound(outcome.bound)}  ({told})"),
                     ("sum of ranks", f"{outcome.total:.17g}"),
                     ("damping", f"{outcome.damping:g}, {outcome.dangling} preferential"),
+                    ("graph", f"{outcome.identity}{_another_graph(outcome)}"),
                 ]
             )
         )
@@ -317,30 +366,70 @@ def verify(
     if wanted is None or outcome.residual - outcome.rounding <= wanted * (1 - outcome.damping):
         return 0
     return fail(
-        f"{ranks}: an L1 error of {wanted:.3g} is not certified, only {format_bound(outcome.bound)}.",
+        f"{ranks}: an L1 error of {wanted:.3g} is not certified: {tell_error(outcome.bound)}"
+        f"{_another_graph(outcome)}.",
         "Name the graph, damping and personalization of the run, or rank again.",
         NOT_CONVERGED,
     )
 
 
-def _ranking(ranks: Ranks, k: int, attributes: list[str] | str | None) -> str:
-    if attributes is None:
-        return ranking(ranks.top(k), ranks.error_bound)
-    top = ranks.top(k, attributes=attributes)
-    return ranking([(node, rank) for node, rank, _ in top], ranks.error_bound, [known for *_, known in top])
+def _another_graph(outcome: Verification) -> str:
+    """Say so if ranks are of another graph than the one they were compared with."""
+    if outcome.ranks_identity in (None, outcome.identity):
+        return ""
+    return f"; the ranks are of another graph, {outcome.ranks_identity}"
 
 
-def _write(ranks: Ranks, output: str, sort: str, attributes: list[str] | str | tuple[()]) -> None:
-    if output == "-":
-        with naming_stdout():
-            ranks.to_csv(sys.stdout.buffer, sort=sort, attributes=attributes)
-            sys.stdout.buffer.flush()
-    elif output.endswith(".parquet"):
-        ranks.to_parquet(output, sort=sort, attributes=attributes)
-    elif output.endswith(".csv"):
-        ranks.to_csv(output, sort=sort, attributes=attributes)
-    else:
-        ranks.to_zarr(output)
+def _ranking(ranks: Ranks, k: int, attributes: list[str] | str | None) -> Iterator[str]:
+    """Yield the text of a top list; a table that is drawn is one piece, as it has columns."""
+    rest, first = ranks.each_of_top(k, attributes or ()), 1
+    while top := list(islice(rest, k if sys.stdout.isatty() else _LINES)):
+        known = [] if attributes is None else [known for *_, known in top]
+        yield ranking([(node, rank) for node, rank, _ in top], ranks.error_bound, known, first)
+        first += len(top)
+
+
+def _emit_report(ranks: Ranks, k: int, attributes: list[str] | str | None, path: str) -> None:
+    """Write what `Ranks.report` gives, the list of nodes one after the other."""
+    entries = (
+        {"node": node, "rank": rank} | ({} if attributes is None else {"attributes": known})
+        for node, rank, known in ranks.each_of_top(k, attributes or ())
+    )
+    emit_json(ranks.report(0), path, entries)
+
+
+def _require_memory(
+    nodes: int, memory: str | None, output: str | None, sort: str, k: int, texts: int, more: int = 0
+) -> None:
+    """Refuse memory in which ranks cannot be told, before the work of hours rather than after it."""
+    from oocpr.api.choices import given_memory
+    from oocpr.result.writers import check_sort, require_memory
+
+    if output is None and k <= _LINES:
+        return
+    order = "rank" if 4 * k > nodes else check_sort(sort)
+    kind = "" if output is None else Path(output).suffix or ".csv"
+    require_memory(nodes, given_memory(memory), sort=order, kind=kind, texts=texts, more=more)
+
+
+def _write(ranks: Ranks, output: str, sort: str, attributes: list[str] | str | tuple[()]) -> list[OocprError]:
+    """Write all ranks, elsewhere if they cannot be written where they should; returns why not."""
+    from oocpr.result.outputs import write_elsewhere, write_ranks
+
+    path = Path("ranks.csv" if output == "-" else output)
+    try:
+        if output == "-":
+            with naming_stdout():
+                ranks.to_csv(sys.stdout.buffer, sort=sort, attributes=attributes)
+                sys.stdout.buffer.flush()
+        else:
+            write_ranks(ranks, path, sort, attributes)
+    except OocprError as error:
+        found = write_elsewhere(ranks, path, sort, attributes)
+        told = "No other folder takes them either." if found is None else f"All ranks are in {found} instead."
+        kept = type(error)(error.cause, f"{told} {error.remedy}")
+        return [kept]
+    return []
 
 
 def _exit_code(run: Report) -> int:
@@ -348,7 +437,7 @@ def _exit_code(run: Report) -> int:
         return 0
     return fail(
         f"not converged after {run.passes} pass{'es' * (run.passes != 1)}: "
-        f"the certified L1 error is {format_bound(run.error_bound)}, tol is {run.tol:.3g}.",
+        f"certified {tell_error(run.error_bound)}, tol is {run.tol:.3g}.",
         "The ranks and their bound are given nevertheless; allow more with --max-passes.",
         NOT_CONVERGED,
     )

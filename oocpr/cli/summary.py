@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oocpr.units import format_bound, format_bytes, format_count, format_seconds
+from oocpr.units import format_bytes, format_count, format_seconds, tell_error
 
 if TYPE_CHECKING:
     from oocpr.result.report import Report
@@ -20,12 +20,12 @@ def summary(run: Report) -> str:
         compiling = f" (and {format_seconds(run.compile_seconds)} of compiling, once on a machine)"
     device = f", of the device {format_bytes(run.peak_device_memory)}" if run.peak_device_memory else ""
     return (
-        f"certified L1 error <= {format_bound(run.error_bound)}; "
+        f"certified {tell_error(run.error_bound)}; "
         f"{run.passes} passes ({run.gathers:.1f} gathers) over "
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
-        f"{_read(run)}{_bound_by(run)}{_predicted(run)}"
+        f"{_read(run)}{_bound_by(run)}{_predicted(run)}{_start(run)}"
     )
 
 
@@ -58,3 +58,10 @@ def _predicted(run: Report) -> str:
         ("peak memory", format_bytes(told["peak_memory"]), format_bytes(run.peak_memory)),
     ]
     return "predicted / found: " + ", ".join(f"{what} {one} / {other}" for what, one, other in pairs) + "\n"
+
+
+def _start(run: Report) -> str:
+    """That the run began with ranks of another graph, if it did."""
+    if run.start_identity in (None, run.identity):
+        return ""
+    return f"began with ranks of another graph, {run.start_identity}; this one is {run.identity}\n"

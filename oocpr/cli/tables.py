@@ -28,7 +28,10 @@ def pairs(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def ranking(
-    top: Sequence[tuple[int | str, float]], bound: float | None, known: Sequence[Mapping[str, Value]] = ()
+    top: Sequence[tuple[int | str, float]],
+    bound: float | None,
+    known: Sequence[Mapping[str, Value]] = (),
+    first: int = 1,
 ) -> str:
     """List the nodes of largest rank, drawn as a table where standard output is a terminal.
 
@@ -40,6 +43,8 @@ def ranking(
         Certified error: as many decimals are printed as it allows.
     known
         Attributes of these nodes; empty where nobody asked.
+    first
+        Place of the first of them.
 
     Examples
     --------
@@ -50,7 +55,7 @@ def ranking(
        1  0.2500000  libc6  year: 1992
     """
     digits = decimals(bound)
-    rows = [(str(k), f"{rank:.{digits}f}", printable(node)) for k, (node, rank) in enumerate(top, 1)]
+    rows = [(str(k), f"{rank:.{digits}f}", printable(node)) for k, (node, rank) in enumerate(top, first)]
     told = [
         {printable(key): _shown(value) for key, value in one.items()} for one in known or [{}] * len(rows)
     ]

@@ -1,4 +1,4 @@
-"""The command that tunes."""
+"""The commands that prepare a machine: tuned kernels, and compiled functions."""
 
 from __future__ import annotations
 
@@ -93,3 +93,26 @@ def described(tuned: Tuned) -> str:
 
 def _words(shape: Any) -> str:
     return ", ".join(f"{name} {str(value).lower()}" for name, value in asdict(shape).items())
+
+
+@click.command(
+    cls=Command,
+    examples="""
+    oocpr warmup
+    OOCPR_CACHE_DIR=/opt/oocpr oocpr warmup
+    """,
+)
+@click.pass_obj
+def warmup(session: Session, /) -> None:
+    """Compile ahead what import, rank on processors and top need.
+
+    Such as while the image of a container is made. Compiled functions are kept under OOCPR_CACHE_DIR, else
+    beside the package or in the user's cache; what is there already is not compiled again.
+    """
+    from oocpr.api.warmup import warmup as compile_ahead
+
+    with session.progress() as progress:
+        folder, seconds = compile_ahead(progress)
+    where = f"kept in {folder}" if folder else "kept nowhere: no folder can be written, set OOCPR_CACHE_DIR"
+    done = f"{format_seconds(seconds)} of compiling" if seconds else "nothing was left to compile"
+    emit(f"{done}; {where}\n")

@@ -1,21 +1,51 @@
-"""The Dask client of a command: of a cluster that runs already, or of workers on this machine."""
+"""The Dask client of a command, of a cluster that runs already or of workers on this machine; its faults."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
-from contextlib import ExitStack, contextmanager
+import time
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from oocpr.errors import UsageError
+from oocpr import version
+from oocpr.errors import (
+    DoesNotFitError,
+    LostError,
+    OocprError,
+    SetupError,
+    UsageError,
+    install_remedy,
+)
+from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PATIENCE = 10
 """Seconds in which a scheduler has to answer."""
+
+STARTING = 60
+"""Seconds in which a worker of this machine has to be there."""
+
+CLOSING = 10
+"""Seconds in which workers of this machine end by themselves; then they are killed."""
+
+SETTLING = 2.0
+"""Seconds in which a scheduler says that a worker is gone whose calls have failed."""
+
+RETURN = 20.0
+"""Seconds in which a worker has to come back when all are dead."""
+
+OVER_MEMORY = "worker-restart-memory"
+"""Topic under which Dask's nannies say whom they ended for its memory."""
+
+RANK_AGAIN = "Start the run again; the graph's store is unharmed."
 
 
 @contextmanager
@@ -32,7 +62,11 @@ def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     Raises
     ------
     UsageError
-        Where both are given, no scheduler answers, or Dask is not installed.
+        Where both are given, or no scheduler answers.
+    SetupError
+        Where Dask is not installed, or workers cannot be started.
+    LostError
+        Where a worker ends while it is started.
 
     Examples
     --------
@@ -49,29 +83,214 @@ def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             "Give --scheduler or --workers, not both.",
         )
     try:
-        from distributed import Client, LocalCluster
+        from distributed import Client
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"Workers cannot be used: {error}.", "Install what they need: pip install 'oocpr[cluster]'."
-        ) from error
-    if workers is not None:
-        cores = max(1, len(os.sched_getaffinity(0)) // workers)
+        raise SetupError(f"Workers cannot be used: {error}.", install_remedy("cluster")) from error
+    with _quiet():
+        if workers is not None:
+            with _own_client(workers) as client:
+                yield client
+            return
+        try:
+            client = Client(scheduler, timeout=PATIENCE)
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"No Dask scheduler answers at {scheduler}: {error}.",
+                "Give its address, such as tcp://HOST:8786.",
+            ) from error
         with ExitStack() as stack:
-            with _uninterrupted():
-                cluster = LocalCluster(n_workers=workers, threads_per_worker=cores, dashboard_address=":0")
-                stack.enter_context(cluster)
-                client = stack.enter_context(Client(cluster))
+            stack.callback(_ended, client)
             yield client
-        return
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what Dask logs of faults off standard error meanwhile: they are told as errors."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
+    before = {name: logging.getLogger(name).level for name in names}
     try:
-        client = Client(scheduler, timeout=PATIENCE)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"No Dask scheduler answers at {scheduler}: {error}.",
-            "Give its address, such as tcp://HOST:8786.",
+        for name in names:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@contextmanager
+def _own_client(workers: int) -> Iterator[Any]:
+    """Start workers on this machine, and end them; they import nothing from the working folder."""
+    import dask
+    from distributed import Client, LocalCluster
+
+    cores = max(1, len(os.sched_getaffinity(0)) // workers)
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        with ExitStack() as stack:
+            # What workers lay down there stays behind where they are killed.
+            folder = stack.enter_context(
+                TemporaryDirectory(prefix="oocpr-workers-", ignore_cleanup_errors=True)
+            )
+            stack.enter_context(dask.config.set({"temporary-directory": folder}))
+            with _uninterrupted(), _telling_starts():
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=cores,
+                    dashboard_address=":0",
+                    silence_logs=logging.CRITICAL,
+                    death_timeout=STARTING,
+                )
+                stack.callback(_ended, cluster)
+                client = Client(cluster)
+                stack.callback(_ended, client)
+            yield client
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
+def _telling_starts() -> Iterator[None]:
+    """Tell why workers of this machine did not come: an error of their Python, or that they ended."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        causes: list[BaseException] = [error]
+        while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+            causes.append(cause)
+        wrong = next((cause for cause in causes if isinstance(cause, ImportError)), None)
+        if wrong is not None:
+            raise SetupError(
+                f"a Dask worker cannot be started: {wrong}.", "Install oocpr with all that it needs again."
+            ) from error
+        raise LostError(
+            f"a Dask worker ended while it was started: {causes[-1]}.",
+            "Run it again; give fewer --workers where memory is short.",
         ) from error
-    with client:
-        yield client
+
+
+def _ended(opened: Any) -> None:
+    """Close a client or a cluster, in the time that it has; what it says of its faults was told before."""
+    # A client that looks for its scheduler would go on with that.
+    seconds = 1 if opened.status == "connecting" else CLOSING
+    with suppress(OSError, RuntimeError, CancelledError, ValueError, AssertionError):
+        opened.close(timeout=seconds)
+    for nanny in getattr(opened, "workers", {}).values():
+        process = getattr(getattr(nanny, "process", None), "process", None)
+        if process is not None and process.is_alive():
+            with suppress(OSError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def telling_faults(client: Any, workers: Iterable[str] = (), remedy: str = RANK_AGAIN) -> Iterator[None]:
+    """Raise errors that tell a cluster's faults apart, in place of what Dask raises.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    workers
+        Addresses of those that are needed.
+    remedy
+        What to do where one was lost.
+
+    Raises
+    ------
+    LostError
+        Where the scheduler or a worker has gone.
+    DoesNotFitError
+        Where a worker was ended as it had more memory than it may.
+    SetupError
+        Where workers lack a package.
+    """
+    from distributed import KilledWorker
+
+    try:
+        yield
+    except OocprError:
+        raise
+    except ImportError as error:
+        # Of this process, such errors have a remedy already.
+        raise SetupError(
+            f"a Dask worker lacks a package: {error}.",
+            f"Install oocpr {version.__version__} with what it needs on all workers.",
+        ) from error
+    except (KilledWorker, CancelledError, OSError, RuntimeError) as error:
+        if isinstance(error, KilledWorker):
+            workers = [error.last_worker.address]
+        # Dask has no class of its own for a lost actor, and calls end before the scheduler knows why.
+        until = time.monotonic() + SETTLING
+        while True:
+            check_workers(client, workers, remedy)
+            if time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        if isinstance(error, KilledWorker | CancelledError | ConnectionError | TimeoutError):
+            raise LostError(f"Dask workers were lost: {' '.join(str(error).split())}", remedy) from error
+        raise
+
+
+def check_workers(client: Any, workers: Iterable[str], remedy: str = RANK_AGAIN) -> dict[str, int]:
+    """Refuse to wait for workers that are gone; gives the threads of all that are there.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+    workers
+        Addresses of those that are waited for.
+    remedy
+        What to do where one was lost.
+
+    Raises
+    ------
+    LostError
+        Where the scheduler or one of the workers has gone.
+    DoesNotFitError
+        Where a nanny ended one of them as it had more memory than it may.
+    """
+    # A client whose connection ends gives up all that it waits for, even if it finds the scheduler again.
+    if client.status not in ("running", "newly-created"):
+        raise lost_scheduler(client, remedy)
+    try:
+        living: dict[str, int] = client.nthreads(callback_timeout=PATIENCE)
+        gone = sorted(set(workers) - set(living))
+        if not gone:
+            return living
+        # Nannies and workers tell the scheduler by ways of their own.
+        time.sleep(0.1)
+        ended = client.sync(client.scheduler.events, topic=OVER_MEMORY, callback_timeout=PATIENCE)
+    except (OSError, CancelledError) as error:
+        raise lost_scheduler(client, remedy) from error
+    for _, event in ended:
+        if event["worker"] in gone:
+            raise over_memory(event)
+    raise LostError(f"worker {gone[0]} was lost, and what it kept with it.", remedy)
+
+
+def worker_limits(client: Any) -> list[int]:
+    """Memory limits of the workers of a client in bytes, one for each that has one."""
+    with telling_faults(client):
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+    return [about["memory_limit"] for about in workers.values() if about.get("memory_limit")]
+
+
+def lost_scheduler(client: Any, remedy: str) -> LostError:
+    """Make the error of a scheduler that does not answer any more."""
+    return LostError(f"the Dask scheduler at {client.scheduler.address} was lost.", remedy)
+
+
+def over_memory(event: dict[str, Any]) -> DoesNotFitError:
+    """Make the error of a worker that its nanny has ended."""
+    return DoesNotFitError(
+        f"worker {event['worker']} had {format_bytes(event['rss'])}, more than its memory limit allows, and "
+        "was ended by its nanny.",
+        "Start workers with a larger --memory-limit, or more of them; or give less --memory.",
+    )
 
 
 @contextmanager

@@ -9,19 +9,22 @@ import asyncio
 import logging
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocpr.engine import groups, tasks
+from oocpr.engine.clients import RETURN, check_workers, telling_faults
 from oocpr.engine.device_workers import Seat, device_seats, names_workers_devices
 from oocpr.engine.peak import own_peak
 from oocpr.engine.share import Address, Share
-from oocpr.errors import OocprError, UsageError
+from oocpr.errors import DoesNotFitError, LostError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
@@ -39,6 +42,8 @@ SWITCH = "OOCPR_NCCL"
 PATIENCE = 2.0
 """Seconds after which a pass that has not ended asks whether its workers still live."""
 
+_MORE_MEMORY = "Start the run again with more memory a worker; the graph's store is unharmed."
+
 
 class ClusterCrew:
     """Stripes dealt out to the workers of a client.
@@ -46,7 +51,7 @@ class ClusterCrew:
     Parameters
     ----------
     job
-        The run; its path must open on every worker.
+        The run; its path must lead to the same graph on every worker.
     nodes
         Nodes of the graph.
     client
@@ -56,26 +61,31 @@ class ClusterCrew:
     ------
     UsageError
         When the client has no worker.
+    SetupError, ReplacedError
+        When a worker has no graph at the path, or one with another identity.
     """
 
     def __init__(self, job: Job, nodes: int, client: Any) -> None:
         self._job = job
         self._nodes = nodes
         self._client = client
-        seats = _seats(job, client)
+        with telling_faults(client):
+            seats = _seats(job, client)
         if _on_devices(job):
             job = replace(job, backend=tuple(seat.device for seat in seats))
-        (shared_job,) = client.scatter([job], broadcast=True, hash=False)
-        self._held = [shared_job]
         homes = {
             seat.worker: Address(seat.worker, f"oocpr-share-{job.token}-{seat.worker}") for seat in seats
         }
         self._homes = [homes[worker] for worker in sorted(homes)]
-        for place in self._homes:
-            own = [stripe for stripe, seat in enumerate(seats) if seat.worker == place.worker]
-            others = [other for other in self._homes if other != place]
-            self._held.append(self._submit(seats[own[0]], place, shared_job, own, place, others))
+        self._held: list[Any] = []
         try:
+            with self._telling_faults():
+                (shared_job,) = client.scatter([job], broadcast=True, hash=False)
+                self._held.append(shared_job)
+                for place in self._homes:
+                    own = [stripe for stripe, seat in enumerate(seats) if seat.worker == place.worker]
+                    others = [other for other in self._homes if other != place]
+                    self._held.append(self._submit(seats[own[0]], place, shared_job, own, place, others))
             self._shares = self._wait(self._held[1:])
             if _on_devices(self._job) and len(self._homes) == len(seats) > 1:
                 self._join()
@@ -96,7 +106,8 @@ class ClusterCrew:
 
     def peak_memory(self) -> int:
         """See Crew."""
-        return int(max(self._client.run(own_peak).values()))
+        with self._telling_faults():
+            return int(max(self._client.run(own_peak).values()))
 
     def peak_device_memory(self) -> int:
         """See Crew; workers do not say."""
@@ -104,8 +115,11 @@ class ClusterCrew:
 
     def close(self) -> None:
         """See Crew."""
-        self._client.cancel(self._held)
-        self._client.run(groups.leave, self._job.token)
+        # After a fault there is nothing left to free, or nobody to be asked.
+        with suppress(LostError, DoesNotFitError), self._telling_faults():
+            check_workers(self._client, [home.worker for home in self._homes])
+            self._client.cancel(self._held)
+            self._client.run(groups.leave, self._job.token, on_error="ignore")
 
     def _join(self) -> None:
         """Let the workers send their pushes from device to device, if they can."""
@@ -134,40 +148,20 @@ class ClusterCrew:
 
     def _ask(self, question: str, *about: Any) -> list[Any]:
         """Ask all shares the same."""
-        try:
+        with self._telling_faults():
             calls = [getattr(share, question)(*about) for share in self._shares]
-        except RuntimeError:
-            # So Dask says that an actor is lost.
-            self._check_workers()
-            raise
         return self._wait(calls)
 
     def _wait(self, calls: Sequence[Any]) -> list[Any]:
         """Results of all calls, or the first failure of one."""
-        while True:
-            try:
-                results = self._client.sync(_results, calls)
-            except OocprError:
-                raise
-            except (OSError, RuntimeError):
-                # A worker that dies ends its calls before the scheduler says that it is gone.
-                until = time.monotonic() + PATIENCE
-                while time.monotonic() < until:
-                    self._check_workers()
-                    time.sleep(0.05)
-                raise
-            if results is not None:
-                return list(results)
-            self._check_workers()
+        workers = [home.worker for home in self._homes]
+        with self._telling_faults():
+            while (results := self._client.sync(_results, calls)) is None:
+                check_workers(self._client, workers)
+            return list(results)
 
-    def _check_workers(self) -> None:
-        living = self._client.scheduler_info(n_workers=-1)["workers"]
-        lost = sorted({home.worker for home in self._homes} - set(living))
-        if lost:
-            raise LostWorkerError(
-                f"worker {lost[0]} was lost, and the rows it kept with it.",
-                "Start the run again; the graph's store is unharmed.",
-            )
+    def _telling_faults(self) -> AbstractContextManager[None]:
+        return telling_faults(self._client, [home.worker for home in self._homes])
 
 
 def _on_devices(job: Job) -> bool:
@@ -180,7 +174,7 @@ def _seats(job: Job, client: Any) -> list[Seat]:
     if _on_devices(job):
         seats = device_seats(client)
         if len(seats) < planned:
-            raise LostWorkerError(
+            raise LostError(
                 f"the run was planned for {planned} workers with devices and {len(seats)} are left.",
                 "Start the run again; the graph's store is unharmed.",
             )
@@ -212,6 +206,7 @@ async def _result(call: Any) -> Any:
 def rank_on_worker(
     client: Any,
     path: str,
+    identity: str,
     settings: Settings,
     threads: int | None,
     teleport: NDArray[np.float64] | None,
@@ -221,21 +216,22 @@ def rank_on_worker(
 
     Raises
     ------
-    LostWorkerError
-        When the worker dies.
+    LostError
+        When worker after worker dies, or none is there to rank.
+    DoesNotFitError, SetupError, ReplacedError
+        When one may not hold the graph, lacks something, or has another graph at the path.
     """
-    from distributed import KilledWorker
-
-    future = client.submit(tasks.rank_whole, path, settings, threads, teleport, start, pure=False)
-    try:
-        solution: Solution = future.result()
-    except KilledWorker as error:
-        raise LostWorkerError(
-            "workers were lost while they ranked the graph.",
-            "Start the run again with more memory a worker; the graph's store is unharmed.",
-        ) from error
+    with telling_faults(client, remedy=_MORE_MEMORY):
+        future = client.submit(
+            tasks.rank_whole, path, identity, settings, threads, teleport, start, pure=False
+        )
+        begun: float | None = None
+        while (results := client.sync(_results, [future])) is None:
+            if check_workers(client, ()):
+                begun = None
+                continue
+            begun = begun or time.monotonic()
+            if time.monotonic() - begun > RETURN:
+                raise LostError("all workers were lost.", _MORE_MEMORY)
+        solution: Solution = results[0]
     return solution
-
-
-class LostWorkerError(OocprError, RuntimeError):
-    """A worker died with the state of its stripes."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr import version
-from oocpr.engine.cluster import LostWorkerError
-from oocpr.errors import UsageError
+from oocpr.engine.clients import RETURN, check_workers
+from oocpr.engine.worker_setup import check_versions
+from oocpr.errors import LostError, UsageError
 from oocpr.plan.needs import Needs
 from oocpr.store.packing import TileCoder
 
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-PATIENCE = 5.0
+PATIENCE = 2.0
 """Seconds after which a call that has not ended asks whether its worker still lives."""
 
 ATTEMPTS = 5
 """Workers that may die over one call: who dies that often dies of the call."""
 
-RETURN = 60.0
-"""Seconds in which a worker has to come back when all are dead."""
+_AGAIN = "Start the import again with more memory a worker."
 
 _coders = threading.local()
 
@@ -50,11 +49,6 @@ def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[
         _coders.coder = TileCoder()
     coded: NDArray[np.uint8] = _coders.coder.encode(columns, lengths)
     return coded.copy()
-
-
-def own_version() -> str:
-    """Say which version of this package a process has."""
-    return version.__version__
 
 
 class ClusterHands:
@@ -75,7 +69,9 @@ class ClusterHands:
     Raises
     ------
     UsageError
-        When the client has no worker, or one that may encode otherwise.
+        When the client has no worker.
+    SetupError
+        When a worker has another version, which may encode otherwise.
     """
 
     needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 20)
@@ -84,15 +80,11 @@ class ClusterHands:
         self._client = client
         self._calls: Counter[str] = Counter()
         self._lock = threading.Lock()
-        threads = client.nthreads()
+        self._alone_since: float | None = None
+        threads = check_workers(client, (), _AGAIN)
         if not threads:
             raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
-        for worker, said in client.run(own_version, on_error="return").items():
-            if said != own_version():
-                raise UsageError(
-                    f"worker {worker} has no oocpr {own_version()} but answers {said!r}.",
-                    "Install the same version on all workers.",
-                )
+        check_versions(client, _AGAIN)
         self.workers: int = sum(threads.values()) + len(threads)
 
     def sort(self, keys: NDArray[np.uint64]) -> None:
@@ -100,7 +92,7 @@ class ClusterHands:
 
         Raises
         ------
-        LostWorkerError
+        LostError
             When worker after worker dies, or none is left.
         """
         keys[:] = self._done(sort, keys)
@@ -110,7 +102,7 @@ class ClusterHands:
 
         Raises
         ------
-        LostWorkerError
+        LostError
             When worker after worker dies, or none is left.
         """
         coded: NDArray[np.uint8] = self._done(encode, columns, lengths)
@@ -120,16 +112,19 @@ class ClusterHands:
         """Have a worker call the function, and another one where that one dies."""
         from distributed import KilledWorker
 
+        tried = set()
         for _ in range(ATTEMPTS):
             with self._worker() as worker:
+                tried.add(worker)
                 try:
                     return self._called(worker, function, arrays)
                 except (_Lost, CancelledError, KilledWorker, OSError):
                     # What it was given is still here. An OSError is of a connection: calls open no files.
                     continue
-        raise LostWorkerError(
-            f"{ATTEMPTS} workers were lost, one after another, with the same piece of the import.",
-            "Start the import again with more memory a worker.",
+        # Where they were all ended for their memory, that is said.
+        check_workers(self._client, tried, _AGAIN)
+        raise LostError(
+            f"{ATTEMPTS} workers were lost, one after another, with the same piece of the import.", _AGAIN
         )
 
     def _called(self, worker: str, function: Any, arrays: tuple[NDArray[Any], ...]) -> Any:
@@ -137,7 +132,8 @@ class ClusterHands:
         called = asyncio.run_coroutine_threadsafe(call, self._client.loop.asyncio_loop)
         while not wait([called], PATIENCE).done:
             # Connections to a worker that has gone are tried for long.
-            if worker not in self._client.nthreads():
+            if worker not in check_workers(self._client, (), _AGAIN):
+                called.cancel()
                 raise _Lost
         return called.result()
 
@@ -169,16 +165,14 @@ class ClusterHands:
 
     def _living(self) -> dict[str, int]:
         """Give the threads of each worker, of one at least."""
-        end = time.monotonic() + RETURN
-        try:
-            while not (threads := self._client.nthreads()):
-                if time.monotonic() > end:
-                    raise LostWorkerError("all workers were lost.", "Start the import again.")
-                time.sleep(0.1)
-        except OSError as error:
-            raise LostWorkerError(f"the scheduler was lost: {error}.", "Start the import again.") from error
-        living: dict[str, int] = threads
-        return living
+        while not (threads := check_workers(self._client, (), _AGAIN)):
+            # All calls wait for the same workers.
+            self._alone_since = self._alone_since or time.monotonic()
+            if time.monotonic() - self._alone_since > RETURN:
+                raise LostError("all workers were lost.", _AGAIN)
+            time.sleep(0.1)
+        self._alone_since = None
+        return threads
 
 
 class _Lost(Exception):  # noqa: N818 - never leaves this module

@@ -62,6 +62,8 @@ class Job:
         Receives when each tile was read, sent and computed, within this process; None for nothing.
     cuts
         First stored tile of each that the run takes, where workers have to join them; None for stored tiles.
+    identity
+        Of the graph, if workers open it.
     token
         Names the run inside a process.
     """
@@ -78,6 +80,7 @@ class Job:
     unit: Unit | None = None
     trace: Trace | None = None
     cuts: tuple[int, ...] | None = None
+    identity: str | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
     @property

@@ -85,13 +85,19 @@ class JoinedStore:
     ) -> None:
         self._store = store
         self.cuts = cuts
-        self.nodes = store.nodes
+        self.path = store.path
+        self.nodes, self.edges, self.dangling = store.nodes, store.edges, store.dangling
         joins = joins or HostJoins(store.encoded, store.edges, tile_edges)
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
         self.encoded = JoinedTiles(store, tile_edges, cuts, joins)
         self.weights = (
             None if store.weights is None else JoinedWeights(store.weights, store.edges, tile_edges, cuts)
         )
+
+    @property
+    def identity(self) -> str:
+        """See RankedStore."""
+        return self._store.identity
 
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
         """See RankedStore."""

@@ -21,6 +21,8 @@ import numpy as np
 
 from oocpr.engine.backends.base import PublishStep, SweepStep
 from oocpr.engine.reads import READS
+from oocpr.errors import DamagedError
+from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backends.base import Pushed
+    from oocpr.engine.balance import Balance
     from oocpr.engine.settings import Settings
 
 _AS_ROUNDED = 1.25
@@ -50,6 +53,8 @@ class StripeSums:
         As in TileSums, over the stripe.
     first
         Residual of its first row, then that row's change in each live slot.
+    balance
+        What it reports of the first pass beside; None after others.
     """
 
     rows: int
@@ -59,6 +64,7 @@ class StripeSums:
     with_residual: NDArray[np.float64]
     peaks: NDArray[np.float64]
     first: NDArray[np.float64]
+    balance: Balance | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,14 @@ def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[Pu
 
 
 def end_pass(state: State, step: SweepStep, pushed: Sequence[Pushed], sums: Sequence[StripeSums]) -> State:
-    """State after a pass, from what all stripes report (in stripe order)."""
+    """State after a pass, from what all stripes report (in stripe order).
+
+    Raises
+    ------
+    DamagedError
+        Where numbers are not finite, or edges belong to no row: the store contradicts itself.
+    """
+    _check_sums(pushed, sums)
     mended, carries = _mend(sums)
     # Mixing may step along the solution itself, by any amount: only the size of p counts, not its sign.
     total = abs(math.fsum(part.total for part in pushed))
@@ -200,6 +213,14 @@ def end_pass(state: State, step: SweepStep, pushed: Sequence[Pushed], sums: Sequ
     # A stripe measured its first row before it got what the stripes before owed it.
     peak += max(abs(carry) for carry in carries)
     return State(state.number + 1, residuals, memory, weights, carries, step.slot, power_of_two(peak))
+
+
+def _check_sums(pushed: Sequence[Pushed], sums: Sequence[StripeSums]) -> None:
+    numbers = [*(part.total for part in pushed), *(part.norm for part in sums)]
+    if not all(map(math.isfinite, numbers)) or math.fsum(part.total for part in pushed) == 0:
+        raise DamagedError("The ranks do not stay finite: the store contradicts itself.", REMEDY)
+    if sums[-1].carry != 0.0:
+        raise DamagedError("The last tile has edges of a row behind the last one.", REMEDY)
 
 
 def power_of_two(peak: float) -> float:

@@ -15,8 +15,24 @@ class RankedStore(Protocol):
     """What a run needs of a stored graph."""
 
     @property
+    def identity(self) -> str:
+        """What tells the graph apart from any other."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, for messages."""
+
+    @property
     def nodes(self) -> int:
         """Number of nodes."""
+
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+
+    @property
+    def dangling(self) -> int:
+        """Number of nodes that nothing leaves, as the store says."""
 
     @property
     def tile_rows(self) -> NDArray[np.int64]:

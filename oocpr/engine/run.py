@@ -11,8 +11,9 @@ from oocpr.engine.crew import Crew, DevicesCrew, LocalCrew
 from oocpr.engine.job import Job, each_backend
 from oocpr.engine.joined import JoinedStore, closing_joins
 from oocpr.engine.passed_frames import NothingKept
-from oocpr.engine.solution import PassRecord, Solution
+from oocpr.engine.solution import PassRecord, Solution, as_distribution
 from oocpr.engine.weighing import check_weighted, unit_of
+from oocpr.engine.worker_setup import check_versions
 from oocpr.errors import UsageError
 from oocpr.plan.model import passes_from
 from oocpr.progress import silent
@@ -94,8 +95,15 @@ def solve(
         When a tile's bytes are not what was written.
     UsageError
         When the graph is weighted and the method, the reads or the kernel cannot have that.
+    ReplacedError
+        When the store was replaced so that not all of the opened graph can be read, or a worker has another
+        graph at the path.
+    SetupError
+        When a worker has no graph at the path, or another version of this package.
     """
     plan.validate()
+    if client is not None:
+        check_versions(client)
     if trace is not None and (client is not None or settings.method == "components"):
         raise UsageError(
             "a run of workers, or of method components, has no timeline of tiles.",
@@ -112,7 +120,10 @@ def solve(
     unit = unit_of(store, settings.reads)
     cuts = store.cuts if isinstance(store, JoinedStore) else None
     named = each_backend(backend)
-    job = Job(path, settings, plan, named, threads, teleport, kernel, tuned, start, unit, trace, cuts)
+    identity = None if client is None else store.identity
+    job = Job(
+        path, settings, plan, named, threads, teleport, kernel, tuned, start, unit, trace, cuts, identity
+    )
     with NothingKept(), closing_joins(store):
         return _solve_tiles(job, store, client, progress)
 
@@ -126,10 +137,10 @@ def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) 
         peak, peak_device = crew.peak_memory(), crew.peak_device_memory()
     finally:
         crew.close()
-    ranks /= ranks.sum()
+    bound = settings.bound(state.residuals[-1])
     return Solution(
-        ranks=ranks,
-        error_bound=settings.bound(state.residuals[-1]),
+        ranks=as_distribution(ranks, bound),
+        error_bound=bound,
         converged=settings.satisfied(state.residuals[-1]),
         history=tuple(history),
         method=settings.method,
@@ -159,7 +170,7 @@ def _solve_whole(
     if client is not None:
         from oocpr.engine.cluster import rank_on_worker
 
-        return rank_on_worker(client, path, settings, threads, teleport, start)
+        return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
     from oocpr.engine.whole.graph import load_whole
     from oocpr.engine.whole.run import WholeRun
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from oocpr.errors import DamagedError
+from oocpr.store.format import REMEDY
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -87,3 +92,50 @@ class Solution:
     def bytes_read(self) -> int:
         """Encoded bytes that came from the store."""
         return sum(record.bytes_read for record in self.history)
+
+
+def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+    """Scale ranks to a sum of one, and clip what rounding has made negative.
+
+    The exact ranks are at least zero, so clipping brings no rank farther from its exact one. A bound that is
+    one leaves no rank, and no sum of negative ranks, farther below zero than itself.
+
+    Parameters
+    ----------
+    ranks
+        float64, shape (nodes,), of any sum; changed in place.
+    bound
+        Certified bound on their L1 error once they sum to one.
+
+    Returns
+    -------
+    ndarray
+        `ranks`.
+
+    Raises
+    ------
+    DamagedError
+        Where they cannot be ranks with such a bound, so that the store must contradict itself.
+
+    Examples
+    --------
+    >>> as_distribution(np.array([3.0, 1.0, -1e-17]), 1e-10).tolist()
+    [0.75, 0.25, 0.0]
+    """
+    total = float(ranks.sum())
+    if math.isfinite(total) and total != 0:
+        ranks /= total
+        least = float(ranks.min())
+        if least < 0:
+            np.maximum(ranks, 0.0, out=ranks)
+        if -bound <= least and abs(float(ranks.sum()) - 1) <= bound + _ROUNDING:
+            return ranks
+    raise DamagedError(
+        f"What came out sums to {total:g} and is not what ranks with an L1 error of {bound:.2g} can be: the "
+        "store contradicts itself.",
+        REMEDY,
+    )
+
+
+_ROUNDING = 1e-12
+"""More than pairwise sums of as many numbers as a graph has nodes are wrong by, of what sums to one."""

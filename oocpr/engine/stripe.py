@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocpr.engine.balance import Balance, Claims
 from oocpr.engine.method import StripeSums
 from oocpr.engine.slices import each_slice, traffic_of
 from oocpr.engine.trace import COMPUTE
@@ -42,6 +43,8 @@ class Stripe:
         Number of the backend among those of the run.
     pushed
         The last push, where others come for it; as the backend has it.
+    claims
+        What the store says of the rows; None where nobody asks for a balance.
     """
 
     spec: StripeSpec
@@ -52,6 +55,7 @@ class Stripe:
     trace: Trace | None = None
     place: int = 0
     pushed: Any = None
+    claims: Claims | None = None
 
     def publish(self, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
         """Make the stripe's next push; see Backend."""
@@ -101,4 +105,5 @@ class Stripe:
             with_residual=sums.with_residual,
             peaks=sums.peaks,
             first=self.backend.first_row(self.state, step.live) if self.spec.rows else np.zeros(1 + live),
+            balance=Balance(self.claims, sums.marks, sums.residual) if step.key and self.claims else None,
         )

@@ -20,12 +20,14 @@ import numpy as np
 from oocpr.engine import method
 from oocpr.engine.backends.base import Streams
 from oocpr.engine.backends.device import fetch
+from oocpr.engine.balance import check_balance, claims_of, key_of
 from oocpr.engine.exchange import exchange
 from oocpr.engine.joined import JoinedStore
 from oocpr.engine.stream import TileStream
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.weighing import per_link, prepare_tile
 from oocpr.engine.weighted_tiles import tiles_of
+from oocpr.engine.worker_setup import open_on_worker
 from oocpr.plan.tiers import RING_SLOTS, ring_slots
 from oocpr.progress import silent
 
@@ -85,6 +87,7 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
         spec.proposals,
     ).backend
     degree = per_link(store, job.unit, spec)
+    claims = claims_of(store, spec, degree, key_of(job))
     rows = slice(spec.row_begin, spec.row_end)
     teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
 
@@ -97,14 +100,12 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
     stream = open_stream(job, index, store, backend, tiles, on_device=on_device, kept=kept)
     state = backend.allocate(spec, degree, teleport, start)
     trace = _trace(job, index) if isinstance(stream, TileStream) else None
-    return Stripe(spec, store.tile_rows, backend, state, stream, trace, job.place(index))
+    return Stripe(spec, store.tile_rows, backend, state, stream, trace, job.place(index), claims=claims)
 
 
 def _open_graph(job: Job) -> RankedStore:
     """Open the graph of a run on a worker, in the tiles of the plan."""
-    from oocpr.store.graph import open_store
-
-    store = open_store(job.path)
+    store = open_on_worker(job.path, job.identity)
     return store if job.cuts is None else JoinedStore(store, store.attributes.tile_edges, job.cuts)
 
 
@@ -229,9 +230,19 @@ def _swept(report: Callable[[], tuple[StripeSums, PassTraffic]]) -> Swept:
 def reduce(
     job: Job, state: State, published: Sequence[Published], swept: Sequence[Swept], nodes: int
 ) -> State:
-    """Add up what the stripes report, in their order, and decide the next push."""
+    """Add up what the stripes report, in their order, and decide the next push.
+
+    Raises
+    ------
+    DamagedError
+        Where they contradict each other, as those of a sound store do not.
+    """
     step = _step(job, state, nodes, published)
-    after = method.end_pass(state, step, [part.sums for part in published], [part.sums for part in swept])
+    pushed, sums = [part.sums for part in published], [part.sums for part in swept]
+    balances = [part.balance for part in sums if part.balance is not None]
+    if balances:
+        check_balance(job.path, balances, pushed, [part.carry for part in sums], nodes)
+    after = method.end_pass(state, step, pushed, sums)
     return after if job.start is None else method.start_again(job.settings, state, after)
 
 
@@ -242,6 +253,7 @@ def finish(stripe: Stripe, state: State, index: int) -> NDArray[np.float64]:
 
 def rank_whole(
     path: str,
+    identity: str,
     settings: Settings,
     threads: int | None,
     teleport: NDArray[np.float64] | None,
@@ -250,12 +262,12 @@ def rank_whole(
     """Rank a graph that one worker keeps in memory whole."""
     from oocpr.engine.whole.graph import load_whole
     from oocpr.engine.whole.run import WholeRun
-    from oocpr.store.graph import open_store
 
     begun = time.perf_counter()
-    graph = load_whole(open_store(path), threads)
+    graph = load_whole(open_on_worker(path, identity), threads)
     return WholeRun(graph, settings, threads, teleport, start).rank(begun, graph.bytes_read, silent)
 
 
 def _step(job: Job, state: State, nodes: int, published: Sequence[Published]) -> SweepStep:
-    return method.sweep_step(job.settings, state, nodes, [part.sums for part in published])
+    step = method.sweep_step(job.settings, state, nodes, [part.sums for part in published])
+    return step if state.number else replace(step, key=key_of(job))

@@ -54,7 +54,7 @@ def append_store(
     memory: int,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
-    duplicates: str = "merge",
+    duplicates: str | None = None,
     progress: Progress = silent,
     hands: Hands | None = None,
     block_edges: int | None = None,
@@ -74,8 +74,10 @@ def append_store(
         The new edges. Its nodes have ids, or names where the stored graph has labels.
     path
         The store to make. It appears when it is whole; what does not finish leaves nothing.
-    memory, tmp, overwrite, duplicates, progress, hands, block_edges, bucket_edges
+    memory, tmp, overwrite, progress, hands, block_edges, bucket_edges
         As for `oocpr.ingest.build.build_store`.
+    duplicates
+        As for `build_store`; None for what the store was made with.
 
     Returns
     -------
@@ -88,13 +90,15 @@ def append_store(
     ------
     DamagedError
         Where the bytes of `store` are not what was written.
+    ReplacedError
+        Where it was replaced meanwhile, and is not there to be read or is what is to be replaced.
     DoesNotFitError
         Where `memory` or the disk is too small.
     InputError
         Where the source cannot be read, contradicts itself, or calls its nodes otherwise than the store does.
     UsageError
-        Where the store has another order, only one of store and source has weights, `tmp` cannot be, or
-        something stands at `path`.
+        Where the store has another order, only one of store and source has weights, `duplicates` is not
+        what the store was made with, `tmp` cannot be, or something stands at `path`.
 
     Examples
     --------
@@ -112,6 +116,7 @@ def append_store(
     (3, 3)
     """
     facts = store.attributes
+    duplicates = _as_before(store, duplicates, weighted=source.weighted)
     how = weighing(duplicates, weighted=source.weighted)
     if (how is not None) != facts.weighted:
         have = ("has weights", "has none") if facts.weighted else ("has no weights", "has some")
@@ -178,19 +183,43 @@ def append_store(
                 progress("writing", min(done, given + spilled.edges), given + spilled.edges, "edges")
             cutter.finish()
             encoder.finish()
+        degree = _out_degree(store, tally, rows)
+        if Path(path).resolve() == Path(store.path).resolve():
+            # What somebody else has made of the graph meanwhile is not to be lost.
+            store.check_current()
+        store.check_unchanged()
         attributes = writer.finish(
             source=joined.name,
             order="keep",
             tile_edges=tile_edges,
             duplicates=given + spilled.edges - writer.edges,
+            duplicate_weights=how,
             self_loops=facts.self_loops + tally.self_loops,
             local_edges=encoder.local_edges + (facts.local_edges - old.local_edges if copied else 0),
-            out_degree=[_out_degree(store, tally, rows)],
+            out_degree=[degree],
             out_weight=None if sums is None else [sums.to_numpy()],
             node_ids=ids_of_rows(spilled.dictionary, ordered, memory),
             labels=names_of_rows(joined, spilled.dictionary, ordered, workspace, memory),
         )
     return attributes, copied
+
+
+def _as_before(store: GraphStore, duplicates: str | None, *, weighted: bool) -> str | None:
+    """Say what duplicate edges become, as they did when the store was made."""
+    facts = store.attributes
+    before = facts.duplicate_weights
+    if before is None and facts.weighted and weighted and duplicates is None:
+        raise UsageError(
+            f"{store.path} is of an earlier version, which did not write down what duplicate edges became.",
+            'Give duplicates as it was given to the import; the default was duplicates="merge".',
+        )
+    if before is not None and duplicates not in (None, before):
+        raise UsageError(
+            f"{store.path} was imported with duplicates {before}, and duplicates is now {duplicates!r}.",
+            "Leave duplicates out, or import all sources together.",
+        )
+    # Edges without weights, and none counted, are refused for that.
+    return before if weighted or before == "count" else duplicates
 
 
 def _tile_edges(facts: Attributes, given: int, more: int) -> int:

@@ -62,7 +62,7 @@ def join_attributes(
     workspace
         Gives temporary files, about as large as the table.
     memory
-        Most bytes that the process may hold. An index of the nodes takes 24 bytes each, or 32 by name; a 64th
+        Most bytes that the process may hold. An index of the nodes takes 20 bytes each, or 28 by name; a 64th
         of the table must fit beside it three times.
 
     Returns

@@ -27,6 +27,7 @@ from oocpr.ingest.tiles import TileCutter
 from oocpr.ingest.warm import load_compiled, load_weighing
 from oocpr.ingest.weigh import OutWeights, weighing
 from oocpr.progress import silent
+from oocpr.store.atomic import clear_abandoned
 from oocpr.store.attributes import check_name
 from oocpr.store.graph import open_store
 
@@ -50,7 +51,7 @@ def build_store(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
-    duplicates: str = "merge",
+    duplicates: str | None = None,
     progress: Progress = silent,
     tell: Callable[[str], None] = lambda _: None,
     explain: Callable[[str], None] = lambda _: None,
@@ -91,7 +92,7 @@ def build_store(
     duplicates
         What a link that the source repeats becomes: with "merge" it counts once, with its greatest weight;
         with "sum" its weights are added, smaller ones first; with "count" its weight is how often it comes,
-        and the source has none of its own.
+        and the source has none of its own. None for "sum" where the source has weights, else "merge".
     progress
         Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
         that there are.
@@ -146,13 +147,14 @@ def build_store(
     cores = len(os.sched_getaffinity(0))
     hands = OwnHands(cores) if hands is None else hands
     path = Path(path)
-    for found in left_over(path, tmp):
-        if not (resume and found.resumable):
-            tell(str(found))
+    for removed in clear_abandoned(path):
+        tell(removed)
+    if not resume and (found := left_over(path, tmp)) is not None:
+        tell(str(found))
     with ExitStack() as stack:
         kept: NothingKept | Kept = NothingKept(path, tmp, overwrite=overwrite)
         if resume:
-            options = {"order": order, "tile_edges": tile_edges, "duplicates": duplicates}
+            options = {"order": order, "tile_edges": tile_edges, "duplicates": how or "merge"}
             kept = stack.enter_context(
                 Kept(source, path, tmp, overwrite=overwrite, options=options, tell=tell)
             )
@@ -216,6 +218,7 @@ def build_store(
             order=ordered.name,
             tile_edges=tile_edges,
             duplicates=spilled.edges - writer.edges,
+            duplicate_weights=how,
             self_loops=tally.self_loops,
             local_edges=taken.local_edges + encoder.local_edges,
             out_degree=[tally.out_degree()],

@@ -79,8 +79,11 @@ class Joined(BaseSource):
         return self._source.place(edge)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
+        if isinstance(self._source, BaseSource):
+            self._source.reserve = self.reserve
         for first in range(0, self._store.nodes, 2 * max_edges):
-            yield NodeBlock(self._nodes(first, min(first + 2 * max_edges, self._store.nodes)))
+            for nodes in self._nodes(first, min(first + 2 * max_edges, self._store.nodes)):
+                yield NodeBlock(nodes)
         decode = self._spelling(max_edges)
         stated = False
         for block in self._source.blocks(max_edges):
@@ -96,14 +99,14 @@ class Joined(BaseSource):
             else:
                 yield block
 
-    def _nodes(self, first: int, stop: int) -> NDArray[np.int64] | Strings:
-        """Give the ids of some rows, or their names."""
+    def _nodes(self, first: int, stop: int) -> Iterator[NDArray[np.int64] | Strings]:
+        """Yield the ids of some rows, or their names."""
         if not self._store.has_labels:
-            return self._store.ids(first, stop)
-        text, lengths = self._store.label_text(first, stop)
-        self._encoded = self._encoded or bool((text == _PERCENT).any())
-        ends = np.cumsum(lengths, dtype=np.int64)
-        return Strings(text, ends - lengths, ends)
+            yield self._store.ids(first, stop)
+            return
+        for text, lengths in self._store.label_pieces(first, stop):
+            self._encoded = self._encoded or bool((text == _PERCENT).any())
+            yield Strings.of(text, lengths)
 
     def _spelling(self, max_edges: int) -> Decode | None:
         """Find out how names of the source are made what those of the store are."""
@@ -139,6 +142,4 @@ def _named(block: Block) -> bool:
 def _decoded(names: Strings, decode: Decode) -> Strings:
     lengths = (names.ends - names.starts).astype(np.uint32)
     order = np.arange(lengths.size)
-    text, sizes = decode(gathered(names.text, names.starts, lengths, order), lengths)
-    ends = np.cumsum(sizes, dtype=np.int64)
-    return Strings(text, ends - sizes, ends)
+    return Strings.of(*decode(gathered(names.text, names.starts, lengths, order), lengths))

@@ -1,9 +1,8 @@
-"""What imports that were interrupted have left beside a store, and how large it is."""
+"""What an import that can be resumed has left beside a store, and how large it is."""
 
 from __future__ import annotations
 
 import fcntl
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,6 @@ from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
 
 JOURNAL, STORE = "journal", "store.zarr"
 
@@ -60,23 +58,20 @@ class LeftOver:
         Where.
     size
         Bytes of all that.
-    resumable
-        Whether another import can go on with it.
     """
 
     paths: tuple[Path, ...]
     size: int
-    resumable: bool
 
     def __str__(self) -> str:
-        ways = f"remove it with: rm -r {' '.join(map(str, self.paths))}"
-        if self.resumable:
-            ways = f"continue it with --resume (resume=True), or {ways}"
-        return f"An interrupted import has left {format_bytes(self.size)}; {ways}"
+        return (
+            f"An interrupted import has left {format_bytes(self.size)}; continue it with resume=True, "
+            f"or remove it with: rm -r {' '.join(map(str, self.paths))}"
+        )
 
 
-def left_over(path: Path, tmp: str | os.PathLike[str] | None) -> Iterator[LeftOver]:
-    """Find what imports to a store have left that are not under way any more.
+def left_over(path: Path, tmp: str | os.PathLike[str] | None) -> LeftOver | None:
+    """Find what an import to a store has left that is not under way any more.
 
     Parameters
     ----------
@@ -88,11 +83,8 @@ def left_over(path: Path, tmp: str | os.PathLike[str] | None) -> Iterator[LeftOv
     folder, partial = folder_of(path, tmp), partial_of(path, tmp)
     if (folder / JOURNAL).is_file() and not _in_use(folder / JOURNAL):
         paths = (folder,) if partial.is_relative_to(folder) or not partial.exists() else (folder, partial)
-        yield LeftOver(paths, sum(map(size_of, paths)), resumable=True)
-    for found in sorted(path.parent.glob("*")):
-        match = re.fullmatch(rf"{re.escape(path.name)}\.(?:partial|replaced)-(\d+)(?:\.zarr)?", found.name)
-        if match and not Path("/proc", match[1]).exists():
-            yield LeftOver((found,), size_of(found), resumable=False)
+        return LeftOver(paths, sum(map(size_of, paths)))
+    return None
 
 
 def _in_use(journal: Path) -> bool:

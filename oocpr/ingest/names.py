@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
+
+from oocpr.store.labels import spans_of_bytes, text_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -78,16 +79,11 @@ class StoredNames:
         for first in range(0, self.count, PIECE_NAMES):
             lengths = np.empty(min(PIECE_NAMES, self.count - first), np.uint32)
             self._lengths.read(4 * first, lengths)
-            ends = np.cumsum(lengths, dtype=np.int64)
-            done = read = 0
-            while done < lengths.size:
-                stop = max(done + 1, int(np.searchsorted(ends, read + PIECE_BYTES, side="right")))
-                text = np.empty(int(ends[stop - 1]) - read, np.uint8)
+            for part, size in _parts(lengths):
+                text = np.empty(size, np.uint8)
                 self._text.read(at, text)
-                yield text, lengths[done:stop]
-                at += text.size
-                read += text.size
-                done = stop
+                yield text, lengths[part]
+                at += size
 
     def whole(self) -> Piece:
         """Read all names at once."""
@@ -100,6 +96,14 @@ class StoredNames:
         """Give the disk space back."""
         self._text.close()
         self._lengths.close()
+
+
+def _parts(lengths: NDArray[np.uint32]) -> Iterator[tuple[slice, int]]:
+    """Cut names into pieces; yields which names each has, and their bytes."""
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    for first, stop in spans_of_bytes(offsets, PIECE_BYTES):
+        yield slice(first, stop), int(offsets[stop] - offsets[first])
 
 
 @numba.njit((TEXT, INT64S, UINT32S, INT64S, numba.uint8[::1]), cache=True, nogil=True)
@@ -163,10 +167,8 @@ class NumberedNames(StoredNames):
 def stored(labels: Iterable[str], workspace: Workspace) -> StoredNames:
     """Write labels to temporary files."""
     names = StoredNames(workspace)
-    rest = iter(labels)
-    while batch := [label.encode() for label in itertools.islice(rest, PIECE_NAMES)]:
-        text = np.frombuffer(b"".join(batch), np.uint8)
-        names.append(text, np.array([len(label) for label in batch], np.uint32))
+    for text, lengths in text_pieces(labels):
+        names.append(text, lengths.astype(np.uint32, copy=False))
     return names
 
 
@@ -240,4 +242,5 @@ def _sorted(bucket: NumberedNames) -> Iterator[Piece]:
     order = np.argsort(bucket.numbers(0, bucket.count), kind="stable")
     for first in range(0, order.size, PIECE_NAMES):
         part = order[first : first + PIECE_NAMES]
-        yield gathered(text, starts, lengths, part), lengths[part]
+        for piece, _ in _parts(lengths[part]):
+            yield gathered(text, starts, lengths, part[piece]), lengths[part[piece]]

@@ -83,7 +83,7 @@ class Kept:
         if known is None:
             raise UsageError(
                 f"An import of {source.name} cannot be resumed: nobody can tell whether it has changed.",
-                "Give files, or leave --resume (resume=True) out.",
+                "Give files, or leave resume=True out.",
             )
         wanted = {"version": VERSION, "output": str(path.absolute()), **options, "source": known}
         self._path = path
@@ -321,7 +321,7 @@ class Kept:
                 size += size_of(self._partial)
             error.add_note(
                 f"What is finished is kept, {format_bytes(size)} in {self._folder}: "
-                "the same import with --resume (resume=True) goes on from there."
+                "the same import with resume=True goes on from there."
             )
         self._journal.close()
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 UNKNOWN = -1
 
-_BYTES_PER_ID = 24
-"""An id, the row that it has, and a copy while ids are sorted."""
+BYTES_PER_ID = 20
+"""An id, and its row as ids are sorted, in 8 bytes and in 4."""
 
-_BYTES_PER_NAME = 32
-"""Two words of a fingerprint, the row, and a copy of a word while names are sorted."""
+BYTES_PER_NAME = 28
+"""Two words of a fingerprint, and the row as names are sorted, in 8 bytes and in 4."""
 
 
 class RowIndex(Protocol):
@@ -81,14 +81,14 @@ class IdRows:
         for piece in ids:
             self._ids[first : first + piece.size] = piece
             first += piece.size
-        self._order = np.argsort(self._ids)
+        self._order = np.argsort(self._ids).astype(np.uint32)
         self._ids.sort()
 
     def rows(self, nodes: NDArray[np.int64] | Strings) -> NDArray[np.int64]:
         """Look the ids up."""
         assert not isinstance(nodes, Strings)
         places = np.minimum(np.searchsorted(self._ids, nodes), self._ids.size - 1)
-        return np.where(self._ids[places] == nodes, self._order[places], UNKNOWN)
+        return np.where(self._ids[places] == nodes, self._order[places].astype(np.int64), UNKNOWN)
 
 
 class NameRows:
@@ -114,11 +114,10 @@ class NameRows:
         words, checks = np.empty(nodes, np.uint64), np.empty(nodes, np.uint64)
         first = 0
         for text, lengths in names:
-            ends = np.cumsum(lengths, dtype=np.int64)
             here = slice(first, first + lengths.size)
-            self._prints.of(Strings(text, ends - lengths, ends), words[here], checks[here])
+            self._prints.of(Strings.of(text, lengths), words[here], checks[here])
             first += lengths.size
-        self._order = np.argsort(words)
+        self._order = np.argsort(words).astype(np.uint32)
         words.sort()
         self._words, self._checks = words, checks
 
@@ -150,7 +149,7 @@ class NameRows:
                 name = nodes.text[nodes.starts[k] : nodes.ends[k]].tobytes().decode(errors="replace")
                 raise InputError(
                     f"{name!r} is the name of several nodes of the graph.",
-                    "Names must tell nodes apart: import with other labels, or give attributes by id.",
+                    "Names must tell nodes apart: import the graph with other labels, or use ids.",
                 )
             found[left[known]] = rows[known]
             places = places + 1
@@ -169,7 +168,7 @@ def row_index(
     workspace
         Gives temporary files.
     memory
-        Most bytes that the process may hold; 24 a node are needed for ids that are no rows, 32 for names.
+        Most bytes that the process may hold; 20 a node are needed for ids that are no rows, 28 for names.
     named
         Whether nodes are looked up by name; the graph has names then.
 
@@ -180,13 +179,13 @@ def row_index(
     """
     nodes, what = spilled.nodes, "Looking up the nodes of a table"
     if named:
-        require(settled() + _BYTES_PER_NAME * nodes + SLACK_BYTES, memory, what)
-        left = memory - _BYTES_PER_NAME * nodes
+        require(settled() + BYTES_PER_NAME * nodes + SLACK_BYTES, memory, what)
+        left = memory - BYTES_PER_NAME * nodes
         names = names_of_rows(source, spilled.dictionary, order, workspace, left)
         assert names is not None, "nodes are looked up by name where they have some"
         return NameRows(text_pieces(names), nodes)
     ids = ids_of_rows(spilled.dictionary, order, memory)
     if ids is None:
         return SameRows(nodes)
-    require(settled() + _BYTES_PER_ID * nodes + SLACK_BYTES, memory, what)
+    require(settled() + BYTES_PER_ID * nodes + SLACK_BYTES, memory, what)
     return IdRows([ids] if isinstance(ids, np.ndarray) else ids, nodes)

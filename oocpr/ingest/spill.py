@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from oocpr.errors import InputError
 from oocpr.ingest.ahead import ahead
-from oocpr.ingest.budget import kept_bytes, resident
+from oocpr.ingest.budget import SLACK_BYTES, kept_bytes, require, resident
 from oocpr.ingest.crew import Crew
 from oocpr.ingest.reader import Reader, beyond
 from oocpr.ingest.run import Run
 from oocpr.ingest.scratch import free_bytes, require_disk
 from oocpr.ingest.settle import settle
+from oocpr.sources.base import BaseSource
 from oocpr.sources.block import MAX_NODES
 from oocpr.units import format_bytes
 
@@ -138,6 +139,8 @@ def spill(
     """
     kept = kept_bytes(memory - resident(), block_edges, workers, weighted=source.weighted)
     reader = Reader(source, workspace, block_edges, memory, Crew(pool, workers), kept)
+    if isinstance(source, BaseSource):
+        source.reserve = lambda needed, what: require(resident() + needed + SLACK_BYTES // 2, memory, what)
     announced = False
     if keeper.begin(source, reader):
         with ahead(_marked(source, block_edges)) as blocks:

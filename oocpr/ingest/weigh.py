@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     Weighed = tuple[NDArray[np.uint64], NDArray[np.float64], int]
 
 DUPLICATES = ("merge", "sum", "count")
-"""What becomes of a link that a source repeats: it counts once, with its greatest weight; weights are added;
+"""What becomes of an edge that a source repeats: it counts once, with its greatest weight; weights are added;
 the weight is how often it comes."""
 
 _ABOVE = int(np.array(np.inf).view(np.uint64))
 """What the bits of all weights are below."""
 
 
-def weighing(duplicates: str, *, weighted: bool) -> str | None:
+def weighing(duplicates: str | None, *, weighted: bool) -> str | None:
     """Say how links get their weights, one of `DUPLICATES`; None where they have none.
 
     Parameters
     ----------
     duplicates
-        What was asked for.
+        What was asked for; None for the usual: weights are added, as in pandas, SciPy and NetworkX.
     weighted
         Whether the source has weights.
 
@@ -54,23 +54,25 @@ def weighing(duplicates: str, *, weighted: bool) -> str | None:
 
     Examples
     --------
-    >>> weighing("merge", weighted=True), weighing("merge", weighted=False), weighing("count", weighted=False)
-    ('merge', None, 'count')
+    >>> weighing(None, weighted=True), weighing(None, weighted=False), weighing("count", weighted=False)
+    ('sum', None, 'count')
     """
+    if duplicates is None:
+        duplicates = "sum" if weighted else "merge"
     if duplicates not in DUPLICATES:
         raise UsageError(
-            f"{duplicates!r} is nothing that repeated links can become.",
+            f"duplicates is {duplicates!r}, which duplicate edges cannot become.",
             f"Choose one of {', '.join(DUPLICATES)}.",
         )
     if duplicates == "count" and weighted:
         raise UsageError(
-            "Repeated links are to be counted, and weights are to be read.",
-            "Leave the weight out, or choose merge or sum for duplicates.",
+            "Duplicate edges are to be counted, and weights are to be read.",
+            'Leave the weight out, or give duplicates="sum" or duplicates="merge".',
         )
     if duplicates == "sum" and not weighted:
         raise UsageError(
-            "Weights of repeated links are to be added, and no weights are read.",
-            "Say where the weights are, or choose merge or count for duplicates.",
+            "Weights of duplicate edges are to be added, and no weights are read.",
+            'Say where the weights are, or give duplicates="merge" or duplicates="count".',
         )
     return duplicates if weighted or duplicates == "count" else None
 

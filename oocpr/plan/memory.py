@@ -20,6 +20,10 @@ WEIGHED_EDGE = 20
 """Bytes of an edge of one weighted tile, beside its column: its weight as it is decoded and as it is laid
 out (8 each), and for sweeps inside the tile (4)."""
 
+WRITING = 48 * 2**20
+"""Texts that are sorted at once, rows that are made a row group, its encoded and compressed bytes, and what
+allocators keep of all this."""
+
 LEFT_OVER = 2**23
 """Small arrays and what the allocator keeps back, as a rule."""
 
@@ -239,3 +243,28 @@ def usual_bytes(
         kept = column_bytes * cached_tiles / tiles
     ring = need.ring if cached_tiles < tiles else 0
     return need.base + need.vectors + need.history + need.reads + scratch + int(kept) + ring + LEFT_OVER
+
+
+def writing_bytes(*, base: int, nodes: int, ordered: bool, texts: int = 0) -> int:
+    """Bytes of a process that writes ranks, or lists the first of them.
+
+    Beside the ranks themselves: where they are `ordered`, their order as it is found (20 a row), or the order
+    and the place of each row for every column of texts (8); and `WRITING` for what is on its way out.
+
+    Parameters
+    ----------
+    base
+        The process with the libraries that write, without ranks.
+    nodes
+        How many ranks.
+    ordered
+        Whether the largest come first.
+    texts
+        Columns of texts.
+
+    Examples
+    --------
+    >>> [writing_bytes(base=0, nodes=10, ordered=ordered) - WRITING for ordered in (False, True)]
+    [80, 280]
+    """
+    return base + nodes * (8 + ordered * max(20, 8 + 8 * texts)) + WRITING

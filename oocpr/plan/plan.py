@@ -30,6 +30,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """A plan that more memory allows, and that takes fewer passes.
+
+    Parameters
+    ----------
+    memory
+        Bytes from which on it is chosen.
+    method, mixing
+        As of a plan.
+    passes
+        Passes as a rule.
+    """
+
+    memory: int
+    method: str
+    mixing: int
+    passes: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a run needs, where everything stays, and how long it should take.
 
@@ -59,6 +79,11 @@ class Plan:
         Whether tiles are read past the system's page cache.
     forecast
         Seconds of its passes; None where nothing was measured.
+    reproducible
+        Whether the graph and the settings alone decide all that the bits of the ranks depend on, whatever
+        the memory.
+    better
+        What more memory allows; None if it changes no bit of the ranks.
     """
 
     facts: GraphFacts
@@ -76,6 +101,8 @@ class Plan:
     devices: tuple[DeviceTiers, ...] = ()
     direct: bool = False
     forecast: Forecast | None = None
+    reproducible: bool = False
+    better: Alternative | None = None
 
     @property
     def device(self) -> DeviceTiers | None:
@@ -228,6 +255,8 @@ class Plan:
             # Rounded up: who gives this much must not be refused again.
             least = f"{-(-self.need.total // 2**20)}MiB"
             narrower = "" if self.reads == "bits8" else ", or use reads bits8"
+            if self.reproducible:
+                narrower += ", or leave reproducible out: a plan by memory may fit"
             raise DoesNotFitError(
                 f"the run needs {format_bytes(self.need.total)} (vectors {format_bytes(self.need.vectors)}, "
                 f"reads {format_bytes(self.need.reads)}, process {format_bytes(self.need.base)}) "
@@ -258,6 +287,7 @@ def make_plan(
     stripes: int | None = None,
     personalized: bool = False,
     on_device: bool = False,
+    reproducible: bool = False,
 ) -> Plan:
     """Decide how a run uses the memory it is given.
 
@@ -281,9 +311,13 @@ def make_plan(
         Whether the teleport vector is not uniform.
     on_device
         Whether a CUDA device computes.
+    reproducible
+        Whether memory may not decide how much history there is: a plan without room for all of it does not
+        fit.
     """
     if method == "components":
-        return _whole_plan(facts, damping, tol, memory, base, personalized)
+        whole = _whole_plan(facts, damping, tol, memory, base, personalized)
+        return replace(whole, reproducible=reproducible)
     if stripes is None:
         stripes = default_stripes(facts.edges, facts.tiles)
     cuts = stripe_tiles(facts.tiles, stripes)
@@ -311,38 +345,55 @@ def make_plan(
             weighted=facts.weighted,
         )
 
-    remembered = (min(mixing, DEVICE_MIXING) if on_device else mixing) if mixed else 0
-    while remembered and need(remembered).total > memory:
+    wanted = (min(mixing, DEVICE_MIXING) if on_device else mixing) if mixed else 0
+    remembered = wanted
+    while remembered and need(remembered).total > memory and not reproducible:
         remembered -= 1
     needed = need(remembered)
     left = memory - needed.total
     decoded = _decoded(facts, chosen) <= left
     cached = facts.tiles if decoded else kept_tiles(facts.tiles, facts.most_tile_bytes, left)
-    # What neither proposes nor remembers is pushed as it is.
-    like = "residual" if mixed and not proposals and not remembered else method
-    passes = predicted_passes(damping, tol, like, facts.local_share)
+
+    def passes(remembered: int) -> Passes:
+        # What neither proposes nor remembers is pushed as it is.
+        like = "residual" if mixed and not proposals and not remembered else method
+        mixing = remembered if remembered < wanted else None
+        return predicted_passes(damping, tol, like, facts.local_share, mixing=mixing)
+
+    better = None
+    if remembered < wanted:
+        better = Alternative(need(wanted).total, method, wanted, passes(wanted).usual)
     return Plan(
-        facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes,
-        proposals,
+        facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes(remembered),
+        proposals, reproducible=reproducible, better=better,
     )  # fmt: skip
 
 
-def choose_method(facts: GraphFacts, *, memory: int, base: int, personalized: bool) -> str:
-    """Method of a run for which nobody names one.
+def choose_method(
+    facts: GraphFacts, *, memory: int, base: int, personalized: bool, reproducible: bool = False
+) -> tuple[str, Alternative | None]:
+    """Method of a run for which nobody names one, and what more memory would make of it.
+
+    Parameters
+    ----------
+    facts, memory, base, personalized, reproducible
+        As for `make_plan`.
 
     Examples
     --------
     >>> from oocpr.plan.facts import GraphFacts
     >>> small = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
     >>> choose_method(small, memory=2**30, base=0, personalized=False)
-    'components'
+    ('components', None)
     >>> choose_method(small, memory=2**25, base=0, personalized=False)
-    'mixed'
+    ('mixed', Alternative(memory=44142256, method='components', mixing=0, passes=2))
     """
     if facts.weighted or facts.edges > MOST_WHOLE_EDGES:
-        return "mixed"
+        return "mixed", None
     whole = _whole_plan(facts, 0.85, 1e-10, memory, base, personalized)
-    return "components" if whole.fits else "mixed"
+    if whole.fits or reproducible:
+        return "components", None
+    return "mixed", Alternative(whole.need.total, "components", 0, whole.passes)
 
 
 def _weight_bytes(facts: GraphFacts) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from oocpr.units import format_bytes, format_count, format_seconds
@@ -50,6 +51,8 @@ def as_json(plan: Plan) -> dict[str, object]:
         "predicted_bytes_read": plan.bytes_read,
         "predicted_peak_memory": plan.peak_memory,
         "slices": plan.slices,
+        "reproducible": plan.reproducible,
+        "better": None if plan.better is None else asdict(plan.better),
         "device_needed": max((tiers.most for tiers in plan.devices), default=0),
         "predicted_peak_device_memory": plan.predictions().get("peak_device_memory", 0),
     }
@@ -82,6 +85,7 @@ def as_text(plan: Plan) -> str:
         ("should hold", f"about {format_bytes(plan.peak_memory)}"),
         ("passes", _passes_told(plan)),
         *_times_told(plan),
+        ("other memory", _other_memory(plan)),
         ("fits", "yes" if plan.fits else "no"),
     ]
     width = max(16, 1 + max(len(name) for name, _ in rows))
@@ -107,6 +111,21 @@ def _device_rows(plan: Plan) -> list[tuple[str, str]]:
 def _passes_told(plan: Plan) -> str:
     least, most = plan.expected.fewest, plan.expected.most
     return f"about {plan.passes}; {least} to {most}, by how slowly the graph mixes"
+
+
+def _other_memory(plan: Plan) -> str:
+    """What becomes of the passes, and with them of the last bits of the ranks, if memory is another."""
+    if plan.reproducible:
+        return "same passes, same bits: the graph and the settings fix the plan"
+    if plan.better is not None:
+        more = plan.better
+        how = f"mixing {more.mixing}" if more.method == plan.method else f"method {more.method}"
+        # Rounded up: who gives this much must get it.
+        return f"from {-(-more.memory // 2**20)}MiB on {how}, about {more.passes} passes and other last bits"
+    if plan.devices:
+        return "passes and last bits depend on the memory of the devices, unless reproducible"
+    least = f"{-(-plan.need.total // 2**20)}MiB"
+    return f"same passes and bits from {least} on; with less, more passes, unless reproducible"
 
 
 def _times_told(plan: Plan) -> list[tuple[str, str]]:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.result.names import ListedNames
+from oocpr.result.columns import from_arrow, text_of
 from oocpr.result.ranks import Ranks
 from oocpr.result.report import Report
 from oocpr.result.writers import RUN_KEY
+from oocpr.sources.block import Strings
 from oocpr.store.format import TEXT_KIND
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from oocpr.result.columns import Block
     from oocpr.result.names import Name, Value
+    from oocpr.store.labels import TextPiece
     from oocpr.store.vectors import RankFile
 
-_ROWS = 1 << 20
+_ROWS = 1 << 18
+_BYTES = 1 << 21
+"""Most rows and, unless one alone has more, about so many bytes are read at a time."""
 
 
 def read_ranks(path: str | os.PathLike[str]) -> Ranks:
@@ -37,7 +44,7 @@ def read_ranks(path: str | os.PathLike[str]) -> Ranks:
     Parameters
     ----------
     path
-        The file. Parquet and Zarr stay on disk until they are asked for something.
+        The file, which stays on disk until it is asked for something.
 
     Raises
     ------
@@ -57,7 +64,7 @@ def read_ranks(path: str | os.PathLike[str]) -> Ranks:
     readers = {".parquet": _read_parquet, ".csv": _read_csv}
     if path.suffix not in {*readers, ".zarr"}:
         raise InputError(f"{path} is no file of ranks.", "Name a .parquet, .csv or .zarr file.")
-    if not path.exists():
+    if not os.path.exists(path):  # noqa: PTH110 - Path.exists has errors for names that are too long
         raise InputError(f"{path} does not exist.", "Name a file that `oocpr rank -o` wrote.")
     if path.suffix == ".zarr":
         return _read_zarr(path)
@@ -79,24 +86,31 @@ def _read_parquet(path: Path) -> Ranks:
     _check_columns(path, schema)
     note = (schema.metadata or {}).get(RUN_KEY)
     run = None if note is None else Report.from_json(note, str(path))
-    column = _ParquetColumn(path, starts)
-    names = _ParquetNames(column, schema)
-    return Ranks(_ParquetVector(path, nodes), names, run=run, attributes=_ParquetAttributes(column, schema))
+    columns = _ParquetColumns(path, starts)
+    textual = not pa.types.is_integer(schema.field("node").type)
+    return Ranks(
+        _FileVector(columns, nodes),
+        _FileNames(columns, textual),
+        run=run,
+        attributes=_FileAttributes(columns, _kinds(schema)),
+    )
 
 
 def _read_csv(path: Path) -> Ranks:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    # Left to itself the reader would take labels that look like dates or numbers for dates and numbers.
-    options = csv.ConvertOptions(column_types={"node": pa.string(), "rank": pa.float64()})
-    try:
-        table = csv.read_csv(path, convert_options=options)
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(path, error) from error
-    _check_columns(path, table.schema)
-    names = ListedNames(_integers_or_strings(table["node"]))
-    return Ranks(_checked(path, table["rank"], 0), names, attributes=_TableAttributes(table))
+    columns = _CsvColumns(path)
+    with columns.opened() as reader:
+        schema = reader.schema
+    _check_columns(path, schema)
+    nodes, numbered = 0, True
+    for start, batch in columns.batches(["node", "rank"]):
+        nodes += len(_checked(path, batch["rank"], start))
+        numbered = numbered and _are_integers(batch["node"])
+    others = [name for name in schema.names if name not in ("node", "rank")]
+    return Ranks(
+        _FileVector(columns, nodes),
+        _FileNames(columns, textual=not numbered),
+        attributes=_TableAttributes(path) if others else None,
+    )
 
 
 def _read_zarr(path: Path) -> Ranks:
@@ -108,103 +122,200 @@ def _read_zarr(path: Path) -> Ranks:
     return Ranks(file, _ZarrNames(file), run=run)
 
 
-def _integers_or_strings(column: pa.ChunkedArray) -> NDArray[np.int64] | Sequence[str]:
+def _are_integers(column: pa.Array) -> bool:
+    """Whether all words of a column are whole numbers as we write them."""
     import pyarrow as pa
 
-    strings: list[str] = column.to_pylist()
     try:
         numbers = column.cast(pa.int64())
     except pa.ArrowInvalid:
-        return strings
+        return False
     # 007 is a label: as a number it would come back as 7.
-    if not numbers.cast(pa.string()).equals(column):
-        return strings
-    integers: NDArray[np.int64] = numbers.to_numpy()
-    return integers
+    return bool(numbers.cast(pa.string()).equals(column))
 
 
-class _ParquetVector:
-    """The column ``rank`` of a Parquet file."""
+class _Columns(Protocol):
+    """Columns of a file that is read front to back in bounded batches."""
 
-    def __init__(self, path: Path, size: int) -> None:
-        self._path = path
+    path: Path
+
+    def batches(
+        self, names: Sequence[str], rows: NDArray[np.integer[Any]] | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield columns of all rows, or at least of `rows`, each batch with the number of its first row."""
+        ...
+
+
+class _CsvColumns:
+    """Columns of a CSV file; `batches` gives all rows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextlib.contextmanager
+    def opened(self, include: Sequence[str] = ()) -> Iterator[Any]:
+        """Open a reader of all columns, or of those that are named."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        # Left to itself the reader would take labels that look like dates or numbers for dates and numbers.
+        types = {"node": pa.string(), "rank": pa.float64()}
+        convert = csv.ConvertOptions(column_types=types, include_columns=list(include))
+        try:
+            with csv.open_csv(
+                self.path, csv.ReadOptions(use_threads=False), convert_options=convert
+            ) as reader:
+                yield reader
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self.path, error) from error
+
+    def batches(
+        self, names: Sequence[str], rows: NDArray[np.integer[Any]] | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        del rows
+        start = 0
+        with self.opened(names) as reader:
+            for batch in reader:
+                yield start, batch
+                start += batch.num_rows
+
+
+class _ParquetColumns:
+    """Columns of a Parquet file."""
+
+    def __init__(self, path: Path, starts: NDArray[np.int64]) -> None:
+        self.path = path
+        self._starts = starts
+
+    def batches(
+        self, names: Sequence[str], rows: NDArray[np.integer[Any]] | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        groups = np.arange(len(self._starts) - 1)
+        if rows is not None:
+            groups = np.unique(np.searchsorted(self._starts, rows, side="right") - 1)
+        try:
+            with pq.ParquetFile(self.path, buffer_size=_BYTES, pre_buffer=False) as file:
+                for group in groups.tolist():
+                    step = _batch_rows(file.metadata.row_group(group), names)
+                    start = int(self._starts[group])
+                    for batch in file.iter_batches(step, row_groups=[group], columns=list(names)):
+                        yield start, batch
+                        start += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self.path, error) from error
+
+
+def _batch_rows(group: Any, names: Sequence[str]) -> int:
+    """Rows that hold about so many bytes as are read at a time."""
+    size = sum(
+        group.column(k).total_uncompressed_size
+        for k in range(group.num_columns)
+        if group.column(k).path_in_schema in names
+    )
+    return int(min(_ROWS, max(1, _BYTES * group.num_rows // max(size, 1))))
+
+
+class _FileVector:
+    """The column ``rank`` of a file."""
+
+    def __init__(self, columns: _Columns, size: int) -> None:
+        self._columns = columns
         self.size = size
 
     def chunks(self) -> Iterator[NDArray[np.float64]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        start = 0
-        try:
-            with pq.ParquetFile(self._path) as file:
-                for batch in file.iter_batches(_ROWS, columns=["rank"]):
-                    yield _checked(self._path, batch["rank"], start)
-                    start += batch.num_rows
-        except (pa.ArrowException, OSError) as error:
-            raise _unreadable(self._path, error) from error
+        for start, batch in self._columns.batches(["rank"]):
+            yield _checked(self._columns.path, batch["rank"], start)
 
 
-class _ParquetColumn:
-    """Columns of a Parquet file, read a row group at a time."""
+def _taken(columns: _Columns, name: str, rows: NDArray[np.integer[Any]]) -> list[Any]:
+    """Values of some rows of a column, in the order asked for."""
+    import pyarrow as pa
 
-    def __init__(self, path: Path, starts: NDArray[np.int64]) -> None:
-        self._path = path
-        self._starts = starts
-
-    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> list[Any]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        groups = np.searchsorted(self._starts, rows, side="right") - 1
-        values: list[Any] = [None] * len(rows)
-        try:
-            with pq.ParquetFile(self._path) as file:
-                for group in np.unique(groups).tolist():
-                    places = np.flatnonzero(groups == group)
-                    column = file.read_row_group(group, columns=[name])[name]
-                    found = column.take(pa.array(rows[places] - self._starts[group])).to_pylist()
-                    for place, value in zip(places.tolist(), found, strict=True):
-                        values[place] = value
-        except (pa.ArrowException, OSError) as error:
-            raise _unreadable(self._path, error) from error
-        return values
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    values: list[Any] = [None] * len(rows)
+    done = 0
+    for start, batch in columns.batches([name], ascending):
+        stop = int(np.searchsorted(ascending, start + batch.num_rows))
+        if stop > done:
+            found = batch[name].take(pa.array(ascending[done:stop] - start)).to_pylist()
+            for place, value in zip(order[done:stop].tolist(), found, strict=True):
+                values[place] = value
+            done = stop
+        if done == len(rows):
+            break
+    return values
 
 
-class _ParquetNames:
-    """The column ``node`` of a Parquet file."""
+def _blocks(columns: _Columns, name: str, kind: pa.DataType) -> Iterator[Block]:
+    for _, batch in columns.batches([name]):
+        yield from_arrow(batch[name].cast(kind), str(columns.path), name)
 
-    def __init__(self, column: _ParquetColumn, schema: pa.Schema) -> None:
-        import pyarrow as pa
 
-        self._column = column
-        self.textual = not pa.types.is_integer(schema.field("node").type)
+class _FileNames:
+    """The column ``node`` of a file."""
+
+    def __init__(self, columns: _Columns, textual: bool) -> None:
+        self._columns = columns
+        self.textual = textual
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
-        return self._column.take("node", rows)
+        names = _taken(self._columns, "node", rows)
+        return names if self.textual else [int(name) for name in names]
+
+    def blocks(self, nodes: int) -> Iterator[Block]:  # noqa: ARG002
+        import pyarrow as pa
+
+        return _blocks(self._columns, "node", pa.large_string() if self.textual else pa.int64())
 
 
-class _ParquetAttributes:
-    """The other columns of a Parquet file."""
+class _FileAttributes:
+    """The other columns of a file."""
 
-    def __init__(self, column: _ParquetColumn, schema: pa.Schema) -> None:
-        self._column = column
-        self.kinds: Mapping[str, str] = _kinds(schema)
+    def __init__(self, columns: _Columns, kinds: Mapping[str, str]) -> None:
+        self._columns = columns
+        self.kinds = kinds
 
     def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
-        return _known(self._column.take(name, rows), self.kinds[name])
+        return _known(_taken(self._columns, name, rows), self.kinds[name])
+
+    def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:  # noqa: ARG002
+        import pyarrow as pa
+
+        return (text_of(block) for block in _blocks(self._columns, name, pa.large_string()))
 
 
 class _TableAttributes:
-    """The other columns of a table in memory."""
+    """The other columns of a CSV file, read whole when asked for, as only all values tell the types."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self.kinds: Mapping[str, str] = _kinds(table.schema)
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        import pyarrow as pa
+        from pyarrow import csv
+
+        convert = csv.ConvertOptions(column_types={"node": pa.string(), "rank": pa.float64()})
+        try:
+            return csv.read_csv(self._path, convert_options=convert).drop_columns(["node", "rank"])
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self._path, error) from error
+
+    @cached_property
+    def kinds(self) -> Mapping[str, str]:
+        return _kinds(self._table.schema)
 
     def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
         import pyarrow as pa
 
         return _known(self._table[name].take(pa.array(rows)).to_pylist(), self.kinds[name])
+
+    def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:  # noqa: ARG002
+        return (text_of(from_arrow(chunk, str(self._path), name)) for chunk in self._table[name].chunks)
 
 
 def _kinds(schema: pa.Schema) -> dict[str, str]:
@@ -240,6 +351,10 @@ class _ZarrNames:
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
         return self._file.nodes(rows)
+
+    def blocks(self, nodes: int) -> Iterator[Block]:
+        for piece in self._file.names(nodes):
+            yield Strings.of(*piece) if isinstance(piece, tuple) else piece
 
 
 def _check_columns(path: Path, schema: pa.Schema) -> None:

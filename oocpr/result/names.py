@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
+from oocpr.ingest.budget import SLACK_BYTES, require, settled
+from oocpr.result.columns import ROWS, cut, equal, ids_of, size_of, text_of
+from oocpr.sources.block import Strings
+from oocpr.store.labels import text_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from oocpr.ingest.row_index import RowIndex
+    from oocpr.result.columns import Block
     from oocpr.store.graph import GraphStore
+    from oocpr.store.labels import TextPiece
 
 Name = int | str
 Value = int | float | bool | str | None
@@ -28,6 +36,10 @@ class Names(Protocol):
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
         """Names of these rows, Python ints or strings, in the order asked for."""
+        ...
+
+    def blocks(self, nodes: int) -> Iterator[Block]:
+        """Yield the names of all nodes in order, int64 or texts, in bounded blocks."""
         ...
 
 
@@ -46,6 +58,10 @@ class RowNames:
         """Give the rows themselves."""
         numbers: list[int] = rows.tolist()
         return numbers
+
+    def blocks(self, nodes: int) -> Iterator[Block]:
+        """Count."""
+        return (np.arange(first, min(first + ROWS, nodes)) for first in range(0, nodes, ROWS))
 
 
 class ListedNames:
@@ -73,6 +89,14 @@ class ListedNames:
             return numbers
         return [self._names[row] for row in rows.tolist()]
 
+    def blocks(self, nodes: int) -> Iterator[Block]:  # noqa: ARG002
+        """Give the names as they are."""
+        if isinstance(self._names, np.ndarray):
+            for first in range(0, len(self._names), ROWS):
+                yield self._names[first : first + ROWS].astype(np.int64)
+        else:
+            yield from (Strings.of(*piece) for piece in text_pieces(self._names))
+
 
 class LabelNames:
     """Labels that stay in the store until they are asked for.
@@ -92,15 +116,25 @@ class LabelNames:
         """Read the labels of the rows."""
         return self._store.labels(rows) or []
 
+    def blocks(self, nodes: int) -> Iterator[Block]:
+        """Read all labels."""
+        return (Strings.of(*piece) for piece in self._store.label_pieces(0, nodes))
+
 
 class Attributes(Protocol):
     """What is known of a graph's nodes beside their names, in store order."""
 
-    kinds: Mapping[str, str]
-    """What each attribute holds: "text", "bool", or a type of numbers."""
+    @property
+    def kinds(self) -> Mapping[str, str]:
+        """What each attribute holds: "text", "bool", or a type of numbers."""
+        ...
 
     def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
         """Values of these rows, in the order asked for; None where a number or truth value lacks."""
+        ...
+
+    def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:
+        """Yield an attribute of texts of all nodes in order, as UTF-8 end to end with the lengths."""
         ...
 
 
@@ -116,6 +150,10 @@ class NoAttributes:
     kinds: Mapping[str, str] = MappingProxyType({})
 
     def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:  # noqa: ARG002
+        """There is none."""
+        raise KeyError(name)
+
+    def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:  # noqa: ARG002
         """There is none."""
         raise KeyError(name)
 
@@ -137,12 +175,14 @@ def chosen_attributes(attributes: Attributes, asked: Sequence[str] | str) -> lis
         if asked != "all":
             raise UsageError(f"{asked!r} says not which attributes.", "Give their names, or all.")
         return list(attributes.kinds)
+    if not isinstance(asked, Iterable):
+        raise UsageError(f"attributes is {asked!r}.", 'Give a list of names, or "all".')
     for name in asked:
         if name not in attributes.kinds:
             known = ", ".join(attributes.kinds) or "none"
             raise UsageError(
                 f"The nodes have no attribute {name!r}; there is {known}.",
-                "Keep attributes with `oocpr import --nodes`, and write them with `oocpr rank --attributes`.",
+                'Keep attributes with nodes="FILE" at the import, and write them with attributes="all".',
             )
     return list(asked)
 
@@ -166,8 +206,8 @@ def names_of(store: GraphStore) -> Names:
     return RowNames() if ids is None else ListedNames(ids)
 
 
-def rows_named(names: Names, nodes: int, wanted: Sequence[Name], origin: str) -> NDArray[np.int64]:
-    """Rows of the nodes that carry these names.
+def index_of(names: Names, nodes: int, memory: int | None = None) -> RowIndex:
+    """Make an index of all nodes by their names, outside Python's objects.
 
     Parameters
     ----------
@@ -175,6 +215,34 @@ def rows_named(names: Names, nodes: int, wanted: Sequence[Name], origin: str) ->
         The names of all nodes, in store order.
     nodes
         How many nodes there are.
+    memory
+        Most bytes that the process may hold, of which the index takes 28 a node; None for any number.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where `memory` is too small.
+    """
+    from oocpr.ingest import row_index
+
+    if isinstance(names, RowNames):
+        return row_index.SameRows(nodes)
+    each = row_index.BYTES_PER_NAME if names.textual else row_index.BYTES_PER_ID
+    if memory is not None:
+        needed = settled() + each * nodes + SLACK_BYTES
+        require(needed, memory, f"Looking up {nodes:,} nodes by their names")
+    if names.textual:
+        return row_index.NameRows((text_of(block) for block in names.blocks(nodes)), nodes)
+    return row_index.IdRows((ids_of(block) for block in names.blocks(nodes)), nodes)
+
+
+def rows_named(index: RowIndex, textual: bool, wanted: Sequence[Name], origin: str) -> NDArray[np.int64]:
+    """Rows of the nodes that carry these names.
+
+    Parameters
+    ----------
+    index, textual
+        The nodes of the graph, and whether they have names rather than ids.
     wanted
         Names to look for.
     origin
@@ -191,28 +259,99 @@ def rows_named(names: Names, nodes: int, wanted: Sequence[Name], origin: str) ->
 
     Examples
     --------
-    >>> rows_named(ListedNames(np.array([7, 5, 9])), 3, [9, 7], "seeds.txt").tolist()
+    >>> index = index_of(ListedNames(np.array([7, 5, 9])), 3)
+    >>> rows_named(index, False, [9, 7], "seeds.txt").tolist()
     [2, 0]
     """
-    asked = set(wanted)
-    found: dict[Name, int] = {}
-    for start in range(0, nodes, _CHUNK):
-        block = np.arange(start, min(start + _CHUNK, nodes))
-        for row, name in zip(block.tolist(), names.take(block), strict=True):
-            if name not in asked:
-                continue
-            if name in found:
-                raise InputError(
-                    f"{origin}: {name!r} is the name of node {found[name]} and of node {row}.",
-                    "Names must tell nodes apart: import the graph without labels, or with other ones.",
-                )
-            found[name] = row
-    for name in wanted:
-        if name not in found:
-            raise InputError(
-                f"{origin}: the graph has no node {name!r}.", "Use the names that `oocpr top` prints."
-            )
-    return np.array([found[name] for name in wanted], np.int64)
+    rows = np.full(len(wanted), -1)
+    fits = sorts_of(wanted, textual)
+    rows[fits] = index.rows(block_of([wanted[k] for k in np.flatnonzero(fits).tolist()], textual))
+    strangers = np.flatnonzero(rows < 0)
+    if strangers.size:
+        stranger = wanted[int(strangers[0])]
+        raise InputError(
+            f"{origin}: the graph has no node {stranger!r}.",
+            "Use the names of the source: the top of the ranks shows some.",
+        )
+    return rows
 
 
-_CHUNK = 1 << 18
+def block_of(names: Sequence[Name], textual: bool) -> Block:
+    """Make a block of names of one kind."""
+    if textual:
+        coded = [str(name).encode(errors="surrogatepass") for name in names]
+        text = np.frombuffer(b"".join(coded), np.uint8)
+        return Strings.of(text, np.array([len(name) for name in coded], np.uint32))
+    return np.array([int(name) for name in names], np.int64)
+
+
+def sorts_of(names: Iterable[Any], textual: bool) -> NDArray[np.bool]:
+    """Tell which names can be those of nodes that have names, or ids; bool, shape (names,).
+
+    Examples
+    --------
+    >>> sorts_of(["a", 7, 2**63], False).tolist()
+    [False, True, False]
+    """
+    return np.array([_may_name(name, textual) for name in names], bool)
+
+
+def _may_name(name: object, textual: bool) -> bool:
+    if textual:
+        return isinstance(name, str)
+    if isinstance(name, float | np.floating):
+        return bool(name.is_integer() and -(2.0**63) <= name < 2.0**63)
+    return isinstance(name, int | np.integer) and -(2**63) <= int(name) < 2**63
+
+
+def matched_rows(
+    names: Names, nodes: int, theirs: Iterator[tuple[Block, NDArray[np.float64]]], memory: int | None = None
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Find the rows that values of named nodes belong to.
+
+    As a rule, nodes have the place that they had. Only where they have not is an index made.
+
+    Parameters
+    ----------
+    names, nodes, memory
+        Of the graph; see `index_of`.
+    theirs
+        Blocks of names, and a value for each.
+
+    Yields
+    ------
+    rows, values
+        int64, negative where the graph has no such node, and float64.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where `memory` is too small.
+    InputError
+        Where several nodes have a name that is looked up.
+
+    Examples
+    --------
+    >>> theirs = iter([(np.array([7, 5, 4]), np.array([0.5, 0.2, 0.3]))])
+    >>> [rows.tolist() for rows, _ in matched_rows(ListedNames(np.array([7, 9, 5])), 3, theirs)]
+    [[0, 2, -1]]
+    """
+    index: RowIndex | None = None
+    ours, held, first = names.blocks(nodes), None, 0
+    for their, values in theirs:
+        done = 0
+        while done < values.size:
+            if held is None or not size_of(held):
+                held = next(ours, None)
+            step = values.size - done if held is None else min(values.size - done, size_of(held))
+            part = cut(their, done, done + step)
+            if held is not None and equal(part, cut(held, 0, step)):
+                rows = np.arange(first, first + step)
+            elif isinstance(part, Strings) is not names.textual:
+                rows = np.full(step, -1)
+            else:
+                index = index or index_of(names, nodes, memory)
+                rows = index.rows(part)
+            yield rows, values[done : done + step]
+            held = None if held is None else cut(held, step, size_of(held))
+            done, first = done + step, first + step

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 import numpy as np
 
 from oocpr.errors import UsageError
+from oocpr.result.columns import aligned, permuted, strings_of
 from oocpr.result.names import NoAttributes, chosen_attributes
-from oocpr.result.topk import largest
+from oocpr.result.topk import largest, rank_order
 from oocpr.result.writers import check_sort, write_csv, write_parquet, write_zarr
-from oocpr.units import format_bound
+from oocpr.units import tell_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,6 +110,11 @@ class Ranks:
         """Whether the run met its stopping rule; None for ranks from elsewhere."""
         return None if self.run is None else self.run.converged
 
+    @property
+    def identity(self) -> str | None:
+        """Identity of the graph that was ranked; None where the ranks do not say."""
+        return None if self.run is None else self.run.identity
+
     def __len__(self) -> int:
         return self.nodes
 
@@ -114,7 +122,7 @@ class Ranks:
         if self.run is None:
             return f"Ranks({self.nodes:,} nodes, no certificate)"
         state = "converged" if self.run.converged else "not converged"
-        bound = f"L1 error <= {format_bound(self.run.error_bound)}"
+        bound = tell_error(self.run.error_bound)
         return f"Ranks({self.nodes:,} nodes, {bound}, {state}, {self.run.passes} passes)"
 
     def chunks(self) -> Iterator[NDArray[np.float64]]:
@@ -150,18 +158,55 @@ class Ranks:
         Raises
         ------
         UsageError
-            Where `k` is negative, or there is no such attribute.
+            Where `k` is no whole number from 0, or there is no such attribute.
         """
-        if k < 0:
-            raise UsageError(f"A top list has no {k} places.", "Ask for 0 or more.")
-        chosen = None if attributes is None else chosen_attributes(self.attributes, attributes)
-        rows, values = largest(self.chunks(), k)
-        names, ranks = self.names.take(rows), values.tolist()
-        if chosen is None:
-            return list(zip(names, ranks, strict=True))
-        columns = [self.attributes.take(name, rows) for name in chosen]
-        told = [dict(zip(chosen, row, strict=True)) for row in zip(*columns, strict=True)]
-        return list(zip(names, ranks, told or [{} for _ in names], strict=True))
+        listed = self.each_of_top(k, () if attributes is None else attributes)
+        return [(name, rank) for name, rank, _ in listed] if attributes is None else list(listed)
+
+    def each_of_top(
+        self, k: int, attributes: Sequence[str] | str = ()
+    ) -> Iterator[tuple[Name, float, dict[str, Value]]]:
+        """Yield what `top` lists one after the other, in bounded memory.
+
+        Parameters
+        ----------
+        k, attributes
+            As for `top`.
+
+        Raises
+        ------
+        UsageError
+            See `top`.
+        """
+        _check_count(k)
+        return self._each_of_top(k, chosen_attributes(self.attributes, attributes))
+
+    def _each_of_top(self, k: int, chosen: Sequence[str]) -> Iterator[tuple[Name, float, dict[str, Value]]]:
+        rows: NDArray[np.integer[Any]]
+        if 4 * k <= self.nodes:
+            rows, values = largest(self.chunks(), k)
+        else:
+            every = self.to_numpy()
+            rows = rank_order(every)[:k]
+            values = every[rows]
+            del every
+        for some, ranks, names in self._named(rows, values):
+            columns = [self.attributes.take(name, some) for name in chosen]
+            told = [dict(zip(chosen, row, strict=True)) for row in zip(*columns, strict=True)]
+            yield from zip(names, ranks.tolist(), told or [{} for _ in names], strict=True)
+
+    def _named(
+        self, rows: NDArray[np.integer[Any]], values: NDArray[np.float64]
+    ) -> Iterator[tuple[NDArray[np.integer[Any]], NDArray[np.float64], Sequence[Name]]]:
+        """Yield some rows at a time with their values and names."""
+        steps = (rows[start : start + _LISTED] for start in range(0, len(rows), _LISTED))
+        if len(rows) <= _TAKEN or not self.names.textual:
+            for some, ranks in aligned(steps, iter([values])):
+                yield some, ranks, self.names.take(some)
+            return
+        every = permuted(self.names.blocks(self.nodes), rows, self.nodes, Path(tempfile.gettempdir()))
+        for some, ranks, names in aligned(steps, iter([values]), every):
+            yield some, ranks, strings_of(names)
 
     def to_numpy(self) -> NDArray[np.float64]:
         """Give all ranks in store order: float64, shape (nodes,)."""
@@ -195,12 +240,15 @@ class Ranks:
         UsageError
             Where nothing can be written there, `sort` is no order, or there is no such attribute.
         """
-        write_parquet(self, Path(path), check_sort(sort), chosen_attributes(self.attributes, attributes))
+        write_parquet(self, _path(path), check_sort(sort), chosen_attributes(self.attributes, attributes))
 
     def to_csv(
         self, target: str | Path | BinaryIO, *, sort: str = "node", attributes: Sequence[str] | str = ()
     ) -> None:
         """Write a CSV file with the columns ``node`` and ``rank``; the digits give back the same float64.
+
+        Names are written as they are. Spreadsheets take a cell that begins with ``=``, ``+``, ``-`` or ``@``
+        for a formula: have them import the column as text if names are from people you do not trust.
 
         Parameters
         ----------
@@ -215,7 +263,8 @@ class Ranks:
             See `to_parquet`.
         """
         chosen = chosen_attributes(self.attributes, attributes)
-        write_csv(self, Path(target) if isinstance(target, str) else target, check_sort(sort), chosen)
+        opened = cast("BinaryIO", target) if hasattr(target, "write") else _path(target)
+        write_csv(self, opened, check_sort(sort), chosen)
 
     def to_zarr(self, path: str | Path) -> None:
         """Write a Zarr group with the ranks in store order and the names of the nodes.
@@ -230,7 +279,7 @@ class Ranks:
         DoesNotFitError, UsageError
             See `to_parquet`.
         """
-        write_zarr(self, Path(path))
+        write_zarr(self, _path(path))
 
     def report(self, top: int = 10, attributes: Sequence[str] | str | None = None) -> dict[str, Any]:
         """Collect what the run did, ready for JSON.
@@ -245,7 +294,8 @@ class Ranks:
         Returns
         -------
         dict
-            ``nodes``, and where the run is known ``edges``, ``method``, ``reads``, ``damping``, ``tol``,
+            ``nodes``, and where the run is known ``identity`` (of the graph), ``start_identity`` (of the
+            graph whose ranks it began from), ``edges``, ``method``, ``reads``, ``damping``, ``tol``,
             ``converged``, ``error_bound``, ``passes``, ``gathers``, ``seconds``, ``gteps``,
             ``bytes_per_edge``, ``bytes_read``, ``peak_memory`` and ``peak_device_memory`` (bytes);
             always ``top``, a list of
@@ -258,4 +308,20 @@ class Ranks:
         return facts | {"top": [{"node": n, "rank": rank, "attributes": told} for n, rank, told in rows]}
 
 
+def _check_count(k: Any) -> None:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 0:
+        raise UsageError(f"k is {k!r}, no count.", "Give a whole number of at least 0.")
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise UsageError(f"path is {path!r}, no path.", "Give the name of a file, as text or pathlib.Path.")
+    return Path(path)
+
+
 _CHUNK = 1 << 20
+_LISTED = 1 << 10
+"""Most nodes that are listed at a time."""
+
+_TAKEN = 1 << 12
+"""Names up to which each is read from where it is; more are sorted."""

@@ -59,6 +59,10 @@ class Report:
         What the plan of the run said: ``passes``, ``bytes_read``, ``peak_memory``, with a device
         ``peak_device_memory``, and where it was asked for ``pass_seconds`` and ``seconds``; None for runs on
         a cluster.
+    identity
+        What tells the graph apart from any other, see `oocpr.store.format`; None in files of version 0.1.0.
+    start_identity
+        That of the graph whose ranks the run began from; None where it began otherwise or they do not say.
 
     Examples
     --------
@@ -94,6 +98,8 @@ class Report:
     direct: bool = False
     pass_seconds: float | None = None
     predicted: dict[str, float] | None = None
+    identity: str | None = None
+    start_identity: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -140,6 +146,8 @@ _DEFAULTS = {
     "direct": False,
     "pass_seconds": None,
     "predicted": None,
+    "identity": None,
+    "start_identity": None,
 }
 """What reports of runs without a device and without a timeline lack, and those of earlier versions."""
 
@@ -148,6 +156,8 @@ def report_of(
     solution: Solution,
     store: GraphStore,
     *,
+    identity: str,
+    start_identity: str | None,
     dangling: str,
     personalized: bool,
     compile_seconds: float,
@@ -163,6 +173,8 @@ def report_of(
         What the engine handed back.
     store
         The graph it ranked.
+    identity, start_identity
+        See Report.
     dangling, personalized
         As asked for.
     compile_seconds
@@ -199,6 +211,8 @@ def report_of(
         direct=direct,
         pass_seconds=median(record.seconds for record in solution.history[1:] or solution.history),
         predicted=predicted,
+        identity=identity,
+        start_identity=start_identity,
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
+from oocpr.result.columns import aligned
+from oocpr.result.names import block_of, matched_rows, sorts_of
+from oocpr.result.node_weights import node_weights
 from oocpr.result.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -17,30 +19,34 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.result.names import Name, Names
+    from oocpr.result.columns import Block
+    from oocpr.result.names import Names
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 12
 
 
 def start_vector(
-    wanted: Ranks | Mapping[Any, float] | NDArray[np.float64] | str | os.PathLike[str],
+    wanted: Any,
     names: Names,
     nodes: int,
     least: NDArray[np.float64] | float,
+    memory: int | None = None,
 ) -> NDArray[np.float64]:
     """Spread one unit of mass over the nodes as earlier ranks do.
 
     Parameters
     ----------
     wanted
-        Ranks, a file of them, or numbers by node name, of this graph or of one that shares nodes with it; or
-        a number for each node in store order, float64, shape (nodes,). They need not sum to one.
+        Ranks, a file of them, or numbers as `node_weights` takes them, of this graph or of one that shares
+        nodes with it. They need not sum to one.
     names
         What the caller calls the nodes.
     nodes
         How many there are.
     least
         What nodes get that have no earlier rank, where these sum to one: shape (nodes,), or the same for all.
+    memory
+        Most bytes that the process may hold while names are looked up; None for any number.
 
     Returns
     -------
@@ -49,6 +55,8 @@ def start_vector(
 
     Raises
     ------
+    DoesNotFitError
+        Where `memory` is too small.
     InputError
         For a file that cannot be read, and ranks of which none is that of a node of the graph.
     UsageError
@@ -66,27 +74,30 @@ def start_vector(
 
         origin = os.fspath(wanted)
         wanted = read_ranks(wanted)
+    theirs: Iterator[tuple[Block, NDArray[np.float64]]] | None
     if isinstance(wanted, Ranks):
-        values, theirs = wanted.to_numpy(), _taken(wanted.names, len(wanted))
-    elif isinstance(wanted, Mapping):
-        values, theirs = np.fromiter(wanted.values(), np.float64, len(wanted)), _listed(list(wanted))
+        total, smallest = _summed(wanted.chunks())
+        theirs = aligned(wanted.names.blocks(len(wanted)), wanted.chunks())
     else:
-        values, theirs = np.asarray(wanted, np.float64), None
-        if values.shape != (nodes,):
+        named, values = node_weights(wanted, origin)
+        theirs = None if named is None else _blocks_of(named, values, names)
+        if named is None and values.shape != (nodes,):
             raise UsageError(
                 f"{origin} has the shape {values.shape}.",
                 f"Give a number for each of the {nodes} nodes, or ranks with their names.",
             )
-    total = math.fsum(values)
-    if not (math.isfinite(total) and total > 0 and values.min() >= 0):
+        total, smallest = _summed(iter([values]))
+    if not (math.isfinite(total) and total > 0 and smallest >= 0):
         raise UsageError(
-            f"The numbers of {origin} sum to {total} and the least is {values.min(initial=math.inf)}.",
+            f"The numbers of {origin} sum to {total} and the least is {smallest}.",
             "Give finite numbers of at least 0, one of them above.",
         )
     if theirs is None:
         return values / total
     start = np.full(nodes, np.nan)
-    _match(start, _taken(names, nodes), values, theirs, total)
+    for rows, found in matched_rows(names, nodes, theirs, memory):
+        known = rows >= 0
+        start[rows[known]] = found[known] / total
     fresh = np.isnan(start)
     if fresh.all():
         raise InputError(
@@ -102,59 +113,46 @@ def start_vector(
     return start
 
 
-def _match(
-    start: NDArray[np.float64],
-    ours: Iterator[Sequence[Name]],
-    values: NDArray[np.float64],
-    theirs: Iterator[Sequence[Name]],
-    total: float,
-) -> None:
-    """Write the values of nodes to their rows; most nodes have the place that they had, as a rule."""
-    rows: dict[Name, int] = {}
-    places: dict[Name, int] = {}
-    first = 0
-    for our, their in _side_by_side(ours, theirs):
-        for k, name in enumerate(our):
-            if k < len(their) and their[k] == name:
-                start[first + k] = values[first + k] / total
-            else:
-                rows[name] = first + k
-                if k < len(their):
-                    places[their[k]] = first + k
-        for k in range(len(our), len(their)):
-            places[their[k]] = first + k
-        first += _CHUNK
-        _settle(start, rows, places, values, total)
-    _settle(start, rows, places, values, total)
+def start_identity(wanted: object) -> str | None:
+    """Identity of the graph that ranks, or a file of them, are of; None where that is not said.
+
+    Parameters
+    ----------
+    wanted
+        As for `start_vector`.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read.
+    """
+    # A CSV file says nothing of its run, and would be read whole.
+    if isinstance(wanted, str | os.PathLike) and not os.fspath(wanted).endswith(".csv"):
+        from oocpr.result.files import read_ranks
+
+        wanted = read_ranks(wanted)
+    return wanted.identity if isinstance(wanted, Ranks) else None
 
 
-def _settle(
-    start: NDArray[np.float64],
-    rows: dict[Name, int],
-    places: dict[Name, int],
-    values: NDArray[np.float64],
-    total: float,
-) -> None:
-    """Write the values of names that have turned up on both sides, and forget them."""
-    for name in rows.keys() & places.keys():
-        start[rows.pop(name)] = values[places.pop(name)] / total
+def _summed(chunks: Iterator[NDArray[np.float64]]) -> tuple[float, float]:
+    """Sum and least of values, in one pass."""
+    smallest = math.inf
+
+    def each() -> Iterator[float]:
+        nonlocal smallest
+        for chunk in chunks:
+            smallest = float(np.minimum(smallest, chunk.min(initial=math.inf)))
+            yield from chunk
+
+    return math.fsum(each()), smallest
 
 
-def _side_by_side(
-    ours: Iterator[Sequence[Name]], theirs: Iterator[Sequence[Name]]
-) -> Iterator[tuple[Sequence[Name], Sequence[Name]]]:
-    while True:
-        our, their = next(ours, ()), next(theirs, ())
-        if not (our or their):
-            return
-        yield our, their
-
-
-def _taken(names: Names, count: int) -> Iterator[Sequence[Name]]:
-    for first in range(0, count, _CHUNK):
-        yield names.take(np.arange(first, min(first + _CHUNK, count)))
-
-
-def _listed(names: Sequence[Name]) -> Iterator[Sequence[Name]]:
-    for first in range(0, len(names), _CHUNK):
-        yield names[first : first + _CHUNK]
+def _blocks_of(
+    theirs: Sequence[Any], values: NDArray[np.float64], names: Names
+) -> Iterator[tuple[Block, NDArray[np.float64]]]:
+    """Yield those names that the graph's nodes may have, and the values that belong to them."""
+    for first in range(0, len(theirs), _CHUNK):
+        some = theirs[first : first + _CHUNK]
+        fits = sorts_of(some, names.textual)
+        block = block_of([name for name, fit in zip(some, fits, strict=True) if fit], names.textual)
+        yield block, values[first : first + _CHUNK][fits]

@@ -48,6 +48,19 @@ def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.i
     return rows, values
 
 
+def rank_order(values: NDArray[np.float64]) -> NDArray[np.uint32]:
+    """Rows from the largest value to the least; equal values in the order of the vector.
+
+    Takes 20 bytes a row, and keeps 4.
+
+    Examples
+    --------
+    >>> rank_order(np.array([0.1, 0.3, 0.2, 0.3])).tolist()
+    [1, 3, 2, 0]
+    """
+    return np.argsort(-values, kind="stable").astype(np.uint32)
+
+
 def _largest_of_one(chunk: NDArray[np.float64], k: int) -> NDArray[np.intp]:
     if k >= len(chunk):
         return np.arange(len(chunk))

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.errors import DamagedError, InputError, UsageError
+from oocpr.ingest.budget import SLACK_BYTES, require, settled
 from oocpr.progress import silent
-from oocpr.result.names import names_of
+from oocpr.result.columns import aligned
+from oocpr.result.names import matched_rows, names_of
+from oocpr.store.consistency import check_dangling, check_degrees
+from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +32,17 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 16
 _OFFSETS = 1 << 18
 _UNIT = 2.0**-53
+_ROW_BYTES = 64
+"""Ranks, their shares, what is received, the weight that leaves, edges in and out (8 each), the out-degree
+(4), whether there is one (1), and a comparison."""
+
+_WEIGHED_ROW_BYTES = 40
+"""What weights add up to, and a comparison."""
+
+_EDGE_BYTES = 48
+"""Of a tile: columns decoded, rows and what is given, and copies."""
+
+_WEIGHED_EDGE_BYTES = 40
 _OTHER_ROUNDINGS = 64  # the division, the products, the dangling mass, the totals
 
 
@@ -47,6 +62,8 @@ class Verification:
         Sum of the ranks, 1 but for rounding.
     damping, dangling
         Of the M that was used.
+    identity, ranks_identity
+        Of the graph, and of the one that the ranks say they are of; None where that is not known.
     """
 
     residual: float
@@ -55,6 +72,8 @@ class Verification:
     total: float
     damping: float
     dangling: str
+    identity: str | None = None
+    ranks_identity: str | None = None
 
 
 def verify(
@@ -108,28 +127,57 @@ def verify(
     linking = leaving > 0
     share = np.divide(ranks, leaving, out=np.zeros(nodes), where=linking)
     received, counted, weighed, links = _push(store, share, octaves, progress)
-    if not np.array_equal(counted, degree):
-        node = int(np.flatnonzero(counted != degree)[0])
-        raise DamagedError(
-            f"{store.path}: row {node} has {int(counted[node])} out-links in the tiles "
-            f"and out-degree {int(degree[node])}.",
-            "Import the graph again.",
-        )
+    check_degrees(store.path, counted, degree)
+    check_dangling(store.path, int((~linking).sum()), store.dangling)
     _check_weights(store, degree, leaving, weighed)
     _check_offsets(store, links)
-    teleport = np.full(nodes, 1 / nodes) if personalization is None else personalization
+    del share, leaving, degree, counted, weighed
     lost = damping * _total(ranks[~linking])
-    # Teleport of mass one, whatever the ranks sum to: a multiple of the answer must not pass for it.
-    step = damping * received + (1 - damping) * teleport
-    step += lost * teleport if dangling == "strongly" else lost / nodes
-    residual = _total(np.abs(step - ranks))
-    # A sum of k terms is wrong by at most k units of rounding of the sum of their magnitudes.
-    rounding = _UNIT * _total((links + _OTHER_ROUNDINGS) * (np.abs(step) + np.abs(ranks)))
+    residuals, roundings = [], []
+    for first in range(0, nodes, _CHUNK):
+        here = slice(first, first + _CHUNK)
+        teleport = 1 / nodes if personalization is None else personalization[here]
+        # Teleport of mass one, whatever the ranks sum to: a multiple of the answer must not pass for it.
+        step = damping * received[here] + (1 - damping) * teleport
+        step += lost * teleport if dangling == "strongly" else lost / nodes
+        residuals.append(float(np.sum(np.abs(step - ranks[here]))))
+        # A sum of k terms is wrong by at most k units of rounding of the sum of their magnitudes.
+        sizes = np.abs(step) + np.abs(ranks[here])
+        roundings.append(float(np.sum((links[here] + _OTHER_ROUNDINGS) * sizes)))
+    residual = math.fsum(residuals)
+    rounding = _UNIT * math.fsum(roundings)
     bound = (residual + rounding) / (1 - damping)
     return Verification(residual, rounding, bound, _total(ranks), damping, dangling)
 
 
-def in_store_order(store: GraphStore, ranks: Ranks, origin: str) -> NDArray[np.float64]:
+def require_memory(store: GraphStore, memory: int, *, personalized: bool = False) -> None:
+    """Refuse memory in which a graph's ranks cannot be verified.
+
+    Parameters
+    ----------
+    store
+        The graph.
+    memory
+        Most bytes that the process may hold.
+    personalized
+        Whether a teleport vector is given.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where it is too small.
+    """
+    facts = store.attributes
+    weighted = store.weights is not None
+    rows = store.nodes * (_ROW_BYTES + _WEIGHED_ROW_BYTES * weighted + 8 * personalized)
+    tile = facts.tile_edges * (_EDGE_BYTES + _WEIGHED_EDGE_BYTES * weighted) + store.encoded.max_bytes
+    needed = settled() + rows + tile + SLACK_BYTES
+    require(needed, memory, f"Verifying {store.path}")
+
+
+def in_store_order(
+    store: GraphStore, ranks: Ranks, origin: str, memory: int | None = None
+) -> NDArray[np.float64]:
     """Put ranks that were read from a file into the order of the store, by the names of the nodes.
 
     Parameters
@@ -140,6 +188,8 @@ def in_store_order(store: GraphStore, ranks: Ranks, origin: str) -> NDArray[np.f
         Ranks with names, in any order.
     origin
         Where they come from, for the message.
+    memory
+        Most bytes that the process may hold while names are looked up; None for any number.
 
     Returns
     -------
@@ -147,6 +197,8 @@ def in_store_order(store: GraphStore, ranks: Ranks, origin: str) -> NDArray[np.f
 
     Raises
     ------
+    DoesNotFitError
+        Where `memory` is too small.
     InputError
         Where the names are not those of the graph, or name several nodes in another order than the store's.
     """
@@ -155,22 +207,23 @@ def in_store_order(store: GraphStore, ranks: Ranks, origin: str) -> NDArray[np.f
             f"{origin} has {len(ranks):,} ranks, the graph {store.nodes:,} nodes.",
             "Name the graph that was ranked.",
         )
-    rows = np.arange(store.nodes)
-    ours = names_of(store).take(rows)
-    theirs = ranks.names.take(rows)
-    values = ranks.to_numpy()
-    if list(ours) == list(theirs):
-        return values
-    place = {name: row for row, name in enumerate(theirs)}
-    if len(place) != len(theirs):
+    values = np.full(store.nodes, np.nan)
+    named = 0
+    names = names_of(store)
+    theirs = aligned(ranks.names.blocks(len(ranks)), ranks.chunks())
+    for rows, found in matched_rows(names, store.nodes, theirs, memory):
+        known = rows >= 0
+        values[rows[known]] = found[known]
+        named += int(known.sum())
+    without = np.flatnonzero(np.isnan(values))
+    if store.nodes - without.size < named:
         raise InputError(
             f"{origin} has several ranks for one node name.", "Write it in the order of the nodes."
         )
-    found = [place.get(name, -1) for name in ours]
-    if -1 in found:
-        missing = ours[found.index(-1)]
+    if without.size:
+        [missing] = names.take(without[:1])
         raise InputError(f"{origin} has no rank for the node {missing!r}.", "Name the graph that was ranked.")
-    return values[np.array(found, np.int64)]
+    return values
 
 
 def _push(
@@ -188,7 +241,11 @@ def _push(
         size = store.encoded.read_into(tile, buffer)
         columns, lengths = decode_tile(buffer[:size])
         first = int(store.tile_rows[tile])
+        if int(columns.max(initial=0)) >= store.nodes:
+            raise DamagedError(f"{store.path}: tile {tile} has column {columns.max()}.", REMEDY)
         # The last tile has one segment more than there are rows, always empty.
+        if tile == store.tiles - 1 and lengths[-1]:
+            raise DamagedError(f"{store.path}: the last tile has edges of a row behind the last one.", REMEDY)
         owned = links[first : first + len(lengths)]
         owned += lengths[: len(owned)]
         # The last segment belongs to the row that goes on in the next tile.

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv as python_csv
 import io
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from oocpr.errors import UsageError
+from oocpr.ingest.budget import require, settled
+from oocpr.plan.memory import writing_bytes
+from oocpr.result.columns import ROWS, aligned, permuted, text_of, to_arrow
 from oocpr.result.names import RowNames
+from oocpr.result.topk import rank_order
+from oocpr.sources.block import Strings
 from oocpr.store.atomic import replacing
 from oocpr.store.format import TEXT_KIND
 
@@ -28,11 +34,13 @@ Sort = Literal["node", "rank"]
 RUN_KEY = b"oocpr"
 """Metadata key of a Parquet file under which the report of the run stands, as JSON."""
 
-_ROWS = 1 << 20
+_ROWS = ROWS
+_BYTES = 1 << 22
+"""Most rows of a table and, unless one row has more, most bytes."""
 
 
 def write_parquet(ranks: Ranks, path: Path, sort: Sort, attributes: Sequence[str] = ()) -> None:
-    """Write columns ``node`` and ``rank`` in row groups of about a million rows.
+    """Write columns ``node`` and ``rank`` in row groups of 4 MiB or less.
 
     Parameters
     ----------
@@ -56,8 +64,8 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort, attributes: Sequence[str
     if ranks.run is not None:
         schema = schema.with_metadata({RUN_KEY: ranks.run.to_json()})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-        for table in _tables(ranks, schema, sort):
-            writer.write_table(table)
+        for table in _tables(ranks, schema, sort, _folder_of(path)):
+            writer.write_table(table, row_group_size=table.num_rows)
 
 
 def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort, attributes: Sequence[str] = ()) -> None:
@@ -77,9 +85,9 @@ def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort, attributes: Seq
     """
     if isinstance(target, Path):
         with replacing(target) as temporary, temporary.open("wb") as stream:
-            _write_csv(ranks, stream, sort, attributes)
+            _write_csv(ranks, stream, sort, attributes, _folder_of(target))
     else:
-        _write_csv(ranks, target, sort, attributes)
+        _write_csv(ranks, target, sort, attributes, Path(tempfile.gettempdir()))
 
 
 def write_zarr(ranks: Ranks, path: Path) -> None:
@@ -98,12 +106,43 @@ def write_zarr(ranks: Ranks, path: Path) -> None:
     from oocpr.store.vectors import write_ranks
 
     attributes = {} if ranks.run is None else {"run": ranks.run.to_dict()}
-    named = (
-        {}
-        if isinstance(ranks.names, RowNames)
-        else {"labels" if ranks.names.textual else "node_ids": _names(ranks)}
-    )
+    named: dict[str, Any] = {}
+    if ranks.names.textual:
+        named["labels"] = (text_of(block) for block in ranks.names.blocks(ranks.nodes))
+    elif not isinstance(ranks.names, RowNames):
+        named["node_ids"] = ranks.names.blocks(ranks.nodes)
     write_ranks(path, ranks.chunks(), ranks.nodes, attributes, **named)
+
+
+def require_memory(nodes: int, memory: int, *, sort: Sort, kind: str, texts: int = 0, more: int = 0) -> None:
+    """Refuse memory in which ranks cannot be written; loads what writes them, which is part of the process.
+
+    Parameters
+    ----------
+    nodes
+        How many ranks.
+    memory
+        Most bytes that the process may hold.
+    sort
+        Order of the ranks.
+    kind
+        Ending of the file: ``".parquet"``, ``".zarr"`` or another for text.
+    texts
+        Columns of texts that are written.
+    more
+        Bytes that the process will hold by then, beside what it holds now.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where it is too small.
+    """
+    if kind == ".parquet":
+        import pyarrow.parquet
+    elif kind == ".csv":
+        import pyarrow.csv  # noqa: F401
+    needed = writing_bytes(base=settled() + more, nodes=nodes, ordered=sort == "rank", texts=texts)
+    require(needed, memory, f"Writing {nodes:,} ranks")
 
 
 def check_sort(sort: str) -> Sort:
@@ -120,7 +159,7 @@ def check_sort(sort: str) -> Sort:
     return orders[sort]
 
 
-def _write_csv(ranks: Ranks, stream: BinaryIO, sort: Sort, attributes: Sequence[str]) -> None:
+def _write_csv(ranks: Ranks, stream: BinaryIO, sort: Sort, attributes: Sequence[str], folder: Path) -> None:
     from pyarrow import csv
 
     # Written here because pyarrow would put all words in quotes.
@@ -130,7 +169,7 @@ def _write_csv(ranks: Ranks, stream: BinaryIO, sort: Sort, attributes: Sequence[
     schema = _schema(ranks, attributes)
     options = csv.WriteOptions(include_header=False)
     with csv.CSVWriter(stream, schema, write_options=options) as writer:
-        for table in _tables(ranks, schema, sort):
+        for table in _tables(ranks, schema, sort, folder):
             writer.write_table(table)
 
 
@@ -153,35 +192,65 @@ def _arrow_type(kind: str) -> pa.DataType:
     return pa.string() if kind == TEXT_KIND else pa.from_numpy_dtype(np.dtype(kind))
 
 
-def _tables(ranks: Ranks, schema: pa.Schema, sort: Sort) -> Iterator[pa.Table]:
+def _folder_of(path: Path) -> Path:
+    """Where temporary files go while a file is written: beside it, or where the system has them."""
+    folder = path.absolute().parent
+    special = path.exists() and not path.is_file()
+    return Path(tempfile.gettempdir()) if special or not folder.is_dir() else folder
+
+
+def _tables(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterator[pa.Table]:
+    """Yield all rows in tables of at most `_BYTES`, unless one row has more, and of about `_ROWS` rows."""
     import pyarrow as pa
 
-    for rows, values in _pieces(ranks, sort):
-        columns = [pa.array(ranks.names.take(rows), schema.field("node").type), values]
-        columns += [pa.array(ranks.attributes.take(f.name, rows), f.type) for f in list(schema)[2:]]
-        yield pa.table(columns, schema=schema)
+    held: list[pa.Table] = []
+    rows = size = 0
+    for table in _pieces(ranks, schema, sort, folder):
+        if held and (rows >= _ROWS or size + table.nbytes > _BYTES):
+            yield pa.concat_tables(held)
+            held, rows, size = [], 0, 0
+        held.append(table)
+        rows += table.num_rows
+        size += table.nbytes
+    if held:
+        yield pa.concat_tables(held)
 
 
-def _names(ranks: Ranks) -> Iterator[Any]:
-    for start in range(0, ranks.nodes, _ROWS):
-        names = ranks.names.take(np.arange(start, min(start + _ROWS, ranks.nodes)))
-        if ranks.names.textual:
-            yield from names
-        else:
-            yield np.array(names)
+def _pieces(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    values = ranks.to_numpy() if sort == "rank" else None
+    order = None if values is None else rank_order(values)
+    kinds = ranks.attributes.kinds
+    others = [field.name for field in list(schema)[2:]]
+    texts = {name: _texts(ranks, name, order, folder) for name in others if kinds[name] == TEXT_KIND}
+    if ranks.names.textual:
+        texts["node"] = _names(ranks, order, folder)
+    # All rows at a time have numbers beside texts.
+    rows = _rows(ranks.nodes, order)
+    vector = ranks.chunks() if values is None else (values[some] for some in _rows(ranks.nodes, order))
+    for some, given, *found in aligned(rows, vector, *texts.values()):
+        columns = dict(zip(texts, map(to_arrow, found), strict=True)) | {"rank": pa.array(given)}
+        for field in schema:
+            if field.name == "node" and "node" not in columns:
+                columns["node"] = pa.array(np.array(ranks.names.take(some), np.int64))
+            elif field.name not in columns:
+                columns[field.name] = pa.array(ranks.attributes.take(field.name, some), field.type)
+        yield pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def _pieces(ranks: Ranks, sort: Sort) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    if sort == "rank":
-        values = ranks.to_numpy()
-        order = np.argsort(-values, kind="stable")
-        for start in range(0, len(order), _ROWS):
-            rows = order[start : start + _ROWS]
-            yield rows, values[rows]
-        return
-    start = 0
-    for chunk in ranks.chunks():
-        for low in range(0, len(chunk), _ROWS):
-            piece = chunk[low : low + _ROWS]
-            yield np.arange(start + low, start + low + len(piece)), piece
-        start += len(chunk)
+def _rows(nodes: int, order: NDArray[np.uint32] | None) -> Iterator[NDArray[np.integer[Any]]]:
+    """Yield the rows of the nodes in the order in which they are written."""
+    for start in range(0, nodes, _ROWS):
+        stop = min(start + _ROWS, nodes)
+        yield np.arange(start, stop) if order is None else order[start:stop]
+
+
+def _names(ranks: Ranks, order: NDArray[np.uint32] | None, folder: Path) -> Iterator[Any]:
+    blocks: Iterator[Any] = ranks.names.blocks(ranks.nodes)
+    return blocks if order is None else permuted(blocks, order, ranks.nodes, folder)
+
+
+def _texts(ranks: Ranks, name: str, order: NDArray[np.uint32] | None, folder: Path) -> Iterator[Any]:
+    blocks = (Strings.of(*piece) for piece in ranks.attributes.texts(name, ranks.nodes))
+    return blocks if order is None else permuted(blocks, order, ranks.nodes, folder)

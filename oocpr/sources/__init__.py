@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import UsageError
 from oocpr.sources.formats import FORMATS, open_files
+from oocpr.sources.options import SourceOptions, check_names
 from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from oocpr.sources.block import Source
 
-__all__ = ["FORMATS", "open_source"]
+__all__ = ["FORMATS", "SourceOptions", "open_source"]
 
 
 def open_source(
     spec: Any,
-    *,
-    format: str | None = None,  # noqa: A002
-    labels: str | os.PathLike[str] | None = None,
-    undirected: bool = False,
-    source_column: str | None = None,
-    target_column: str | None = None,
-    weight: str | int | None = None,
+    **options: Unpack[SourceOptions],
 ) -> Source:
     """Open a graph wherever it is.
 
@@ -35,20 +32,10 @@ def open_source(
         i -> j); a pair of integer arrays, shape (m,) each, from and to, or one array, shape (2, m) or (m, 2),
         of NumPy, Dask or anything that is sliced like these; a table of Arrow, pandas, Polars, cuDF or Dask;
         a graph of NetworkX; or a source already.
-    format
-        A key of `FORMATS`, for paths; None guesses from the suffix and the first lines.
-    labels
-        A file whose n-th line labels node n - 1. None takes ``NAME.labels.txt`` or ``.tsv``, packed or not,
-        where it lies beside the graph ``NAME.txt`` (or ``.mtx``, ``.npz``, ``.parquet``, ...).
-    undirected
-        Whether every edge counts in both directions.
-    source_column, target_column
-        Columns that edges run from and to, of tables and Parquet files; None takes the usual names, or the
-        first and the second of two.
-    weight
-        Where the weights of links are: the name of a column (Parquet, tables) or of an attribute of edges
-        (NetworkX), the number of a column counted from 1 (text: 3 as a rule), or ``"values"`` (Matrix Market,
-        .npz, SciPy). None reads none.
+    **options
+        See `SourceOptions`. Without ``labels``, ``NAME.labels.txt`` or ``.tsv``, compressed or not, is taken
+        where it lies beside the graph ``NAME.txt`` (or ``.mtx``, ``.npz``, ``.parquet``, ...); without
+        columns, the usual names, or the first and the second of two.
 
     Raises
     ------
@@ -64,17 +51,21 @@ def open_source(
     >>> [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(100)]
     [([0, 1], [1, 2]), ([1, 2], [0, 1])]
     """
-    columns = (source_column, target_column)
+    check_names(options, SourceOptions)
+    columns = (options.get("source_column"), options.get("target_column"))
+    labels, weight, format = options.get("labels"), options.get("weight"), options.get("format")  # noqa: A001
     paths = _paths(spec)
     if paths:
-        source = open_files(paths, format, labels, columns, weight)
+        source = open_files(paths, format, labels, columns, weight, header=options.get("header"))
     elif format is not None:
         raise UsageError(
             f"The format {format!r} is given for something that is no file.", "Leave the format out."
         )
+    elif options.get("header") is not None:
+        raise UsageError("A header line is spoken of for something that is no file.", "Leave the header out.")
     else:
         source = _in_memory(spec, labels, columns, weight)
-    if undirected:
+    if options.get("undirected"):
         from oocpr.sources.undirected import Undirected
 
         return Undirected(source)

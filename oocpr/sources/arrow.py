@@ -14,7 +14,7 @@ from oocpr.sources.name_lines import listed_names
 from oocpr.sources.weights import REMEDY, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SOURCES = ("src", "source", "from", "tail", "u")
 TARGETS = ("dst", "target", "to", "head", "v")
+TEXT_BYTES_PER_EDGE = 16
+"""Most bytes of the names of a block, for each edge that it may have."""
+
 _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
@@ -61,7 +64,7 @@ def chosen_columns(
     if weight is not None and weight not in all_names:
         raise UsageError(
             f"{title} has no column {weight!r}; its columns are {', '.join(map(repr, names)) or 'none'}.",
-            "Name the column of weights: --weight.",
+            "Name the column of weights with weight, or leave it out.",
         )
     for given, usual, place, option in (
         (source, SOURCES, 0, "source"),
@@ -76,7 +79,7 @@ def chosen_columns(
             wanted = f"no column {given!r}" if given is not None else f"no obvious {option} column"
             raise UsageError(
                 f"{title} has {wanted}; its columns are {', '.join(map(repr, names)) or 'none'}.",
-                "Name the columns of both ends: --source-column and --target-column.",
+                "Give the columns of both ends: source_column and target_column.",
             )
         found += known
     if found[0] == found[1]:
@@ -118,9 +121,16 @@ class TableSource(BaseSource):
         self._weight = None if weight is None else str(weight)
         self.weighted = weight is not None
 
-    def _chosen(self, names: Sequence[str], title: str) -> list[str]:
-        """Find the columns to be read."""
-        return chosen_columns(names, *self._columns, title, self._weight)
+    def _chosen(self, kinds: Mapping[str, bool], title: str) -> list[str]:
+        """Find the columns to be read, among those that hold numbers or do not; and which are not used."""
+        chosen = chosen_columns(list(kinds), *self._columns, title, self._weight)
+        self._pass_over(kinds, chosen)
+        return chosen
+
+    def _pass_over(self, kinds: Mapping[str, bool], chosen: Sequence[str]) -> None:
+        """Note the columns of numbers that are not read."""
+        numeric = (name for name, number in kinds.items() if number and name not in chosen)
+        self.unused_columns += [name for name in numeric if name not in self.unused_columns]
 
     def _blocks(self, batches: Iterable[pa.RecordBatch], max_edges: int) -> Iterator[Block]:
         """Make blocks of batches of the columns, the first of which are the first behind the mark."""
@@ -130,8 +140,9 @@ class TableSource(BaseSource):
             named, first = bool(self._begun["named"]), int(self._begun["edges"])
             self._settle(named)
         for batch in batches:
-            for start in range(0, batch.num_rows, max_edges):
-                columns = [column.slice(start, max_edges) for column in batch.columns]
+            self._validate(batch, first)
+            for start, count in _cuts(batch, max_edges):
+                columns = [column.slice(start, count) for column in batch.columns]
                 ends = [self._values(column, first) for column in columns[:2]]
                 weight = self._weights(columns[2], first) if self.weighted else None
                 if named is None:
@@ -171,17 +182,12 @@ class TableSource(BaseSource):
                 f"{self.title}: row {_first_null(column, first):,} lacks an end.",
                 "Drop rows without both ends.",
             )
+        _check_kind(column.type, self.title)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        kind = column.type
-        if pa.types.is_integer(kind):
+        if pa.types.is_integer(column.type):
             return numbers_of(column)
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            return strings_of(column.cast(pa.large_string()))
-        raise InputError(
-            f"{self.title}: a column of {kind} holds no nodes.",
-            "Give the nodes as whole numbers or as text.",
-        )
+        return strings_of(column.cast(pa.large_string()))
 
     def _weights(self, column: Any, first: int) -> NDArray[np.float64]:
         """Take a column as weights; `first` is the number of its first row."""
@@ -200,6 +206,93 @@ class TableSource(BaseSource):
                 "Give the weights as numbers.",
             )
         return weights_of(numbers_of(column), self.title, "row", first)
+
+    def _validate(self, batch: pa.RecordBatch, first: int) -> None:
+        """Refuse text that is no UTF-8, and places that are not there, as compiled loops go by them."""
+        import pyarrow as pa
+
+        try:
+            batch.validate(full=True)
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{self.title}: row {first:,} or one of the {batch.num_rows:,} from it on cannot be read: "
+                f"{' '.join(str(error).split())[:200]}.",
+                "Write the table again, its text in UTF-8.",
+            ) from error
+
+    def _check_columns(self, schema: pa.Schema, columns: Sequence[str], title: str) -> None:
+        """Refuse columns that cannot be read, before anything of them is."""
+        for name in columns:
+            if schema.names.count(name) > 1:
+                raise InputError(f"{title} has two columns {name!r}.", "Rename one of them.")
+        for name in columns[:2]:
+            _check_kind(schema.field(name).type, title)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether a column of this type has strings."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _check_kind(kind: pa.DataType, title: str) -> None:
+    """Refuse a column of ends that has neither whole numbers nor text."""
+    import pyarrow as pa
+
+    of = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (is_text(of) or pa.types.is_integer(of)):
+        raise InputError(
+            f"{title}: a column of {of} holds no nodes.", "Give the nodes as whole numbers or as text."
+        )
+
+
+def _cuts(batch: pa.RecordBatch, max_edges: int) -> Iterator[tuple[int, int]]:
+    """Cut a batch into pieces of bounded rows and bytes of names; yields their first rows and row counts.
+
+    A piece of one row may have any number of bytes.
+    """
+    most = TEXT_BYTES_PER_EDGE * max_edges
+    for start in range(0, batch.num_rows, max_edges):
+        count = min(max_edges, batch.num_rows - start)
+        ends = np.cumsum(sum(_text_bytes(column.slice(start, count)) for column in batch.columns[:2]))
+        if ends.size < 2 or ends[-1] <= most:
+            yield start, count
+            continue
+        first = 0
+        while first < count:
+            before = int(ends[first - 1]) if first else 0
+            stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+            yield start + first, stop - first
+            first = stop
+
+
+def _text_bytes(column: Any) -> NDArray[np.int64] | int:
+    """Bytes of each name of a column, int64, shape (rows,); 0 for columns of numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    names = column.dictionary if pa.types.is_dictionary(kind) else column
+    if not is_text(names.type):
+        return 0
+    if pa.types.is_string_view(names.type):
+        views = np.frombuffer(names.buffers()[1], np.int32).reshape(-1, 4)
+        lengths: NDArray[np.int64] = views[names.offset : names.offset + len(names), 0].astype(np.int64)
+    else:
+        lengths = pc.binary_length(names).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if not pa.types.is_dictionary(kind):
+        return lengths
+    places = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    return lengths.take(places) if lengths.size else 0
+
+
+def kinds_of(schema: pa.Schema) -> dict[str, bool]:
+    """Tell of each column whether it holds numbers."""
+    from pyarrow import types
+
+    numbers = (types.is_integer, types.is_floating, types.is_decimal)
+    return {field.name: any(kind(field.type) for kind in numbers) for field in schema}
 
 
 def _first_null(column: Any, first: int) -> int:
@@ -268,7 +361,7 @@ class ArrowTable(TableSource):
         if not hasattr(table, "__arrow_c_stream__"):
             table = table.to_arrow()
         reader = pa.RecordBatchReader.from_stream(table)
-        columns = self._chosen(reader.schema.names, self.title)
+        columns = self._chosen(kinds_of(reader.schema), self.title)
         yield from self._blocks((batch.select(columns) for batch in reader), max_edges)
 
 
@@ -301,7 +394,9 @@ class DaskTable(TableSource):
         self._frame = frame
 
     def _read(self, max_edges: int) -> Iterator[Block]:
-        columns = self._chosen(list(self._frame.columns), self.title)
+        kinds = [getattr(kind, "kind", "O") for kind in self._frame.dtypes]
+        numbers = {name: kind in "iuf" for name, kind in zip(self._frame.columns, kinds, strict=True)}
+        columns = self._chosen(numbers, self.title)
         yield from self._blocks(self._batches(columns), max_edges)
 
     def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:

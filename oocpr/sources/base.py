@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from oocpr.sources.places import AnyPath, Place
 
     AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
+    Reserve = Callable[[int, str], None]
+
+
+_LABELS = 1 << 14
+"""Labels between two looks at the memory that is left."""
 
 
 class BaseSource:
@@ -39,8 +44,15 @@ class BaseSource:
     ----------
     name, size, position, nodes, labels, notices, closed, weighted, readable
         See `oocpr.sources.block.Source`.
+    unused_columns
+        Names of columns of numbers, or of attributes of edges, that are not read and may be weights; settled
+        once ``blocks`` is exhausted.
     mark
         See `oocpr.sources.block.ResumableSource`.
+    reserve
+        Called before more memory is taken than the blocks account for, with the bytes and what needs them,
+        the subject of a sentence; raises DoesNotFitError where there are not so many. Whoever reads the
+        blocks and has a budget sets it; without one nothing is refused.
     """
 
     def __init__(self, name: str, title: str, labels: AnyPath | None = None) -> None:
@@ -53,8 +65,10 @@ class BaseSource:
         self.notices: list[str] = []
         self.closed: str | None = None
         self.weighted = False
+        self.unused_columns: list[str] = []
         self.readable: Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names] | None = None
         self.mark: dict[str, Any] | None = None
+        self.reserve: Reserve = _unlimited
         self._labels_path = labels
         self._begun: dict[str, Any] | None = None  # the mark behind which to begin
 
@@ -108,7 +122,11 @@ class BaseSource:
                 "Give the labels file that belongs to this graph.",
             )
         self.nodes = len(self.labels)
-        self.notices.append(f"Labels of {self.nodes:,} nodes come from {self._labels_path}.")
+        self.notices.append(f"Labels of {self.nodes:,} nodes come from {place_of(self._labels_path)}.")
+
+
+def _unlimited(needed: int, what: str) -> None:
+    """Refuse nothing."""
 
 
 class FileSource(BaseSource):
@@ -131,6 +149,7 @@ class FileSource(BaseSource):
         sizes = [place.size for place in self.places]
         self.size = None if None in sizes else sum(size for size in sizes if size is not None)
         self._before = 0
+        self._told: list[str] = []  # what the first lines of files have said
 
     def identity(self) -> dict[str, Any] | None:
         """Tell the files, when they were changed, and how they are read; None for standard input."""
@@ -139,6 +158,11 @@ class FileSource(BaseSource):
         if None in files or None in named:
             return None
         return {"reader": type(self).__name__, "name": self.name, "files": files, "labels": named}
+
+    def _tell(self, notices: Sequence[str]) -> None:
+        """Tell what the first lines of a file say; a mark repeats it as ``told``."""
+        self._told += notices
+        self.notices += notices
 
     @staticmethod
     def _with_weight(known: dict[str, Any] | None, weight: str | int | None) -> dict[str, Any] | None:
@@ -179,6 +203,11 @@ class FileSource(BaseSource):
                 self.mark = {"edges": done}
                 weight = None if block.weight is None else block.weight[fresh:]
                 yield EdgeBlock(block.src[fresh:], block.dst[fresh:], weight)
+
+    def _reserve_labels(self, count: int) -> None:
+        """Refuse labels that are kept in memory once they do not fit; called with each."""
+        if count % _LABELS == 0:
+            self.reserve(0, f"{self.title} with more than {count:,} labels")
 
     def _advance(self, stream: ByteStream) -> None:
         """Take over how far the stream is."""

@@ -33,6 +33,12 @@ class Strings:
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, text: NDArray[np.uint8], lengths: NDArray[np.integer[Any]]) -> Strings:
+        """Take names that lie end to end by their lengths."""
+        ends = lengths.cumsum(dtype="int64")
+        return cls(text, ends - lengths, ends)
+
 
 @dataclass(frozen=True)
 class EdgeBlock:

@@ -11,7 +11,7 @@ from oocpr.errors import InputError
 from oocpr.sources.base import FileSource
 from oocpr.sources.block import MAX_NODES, EdgeBlock
 from oocpr.sources.compressed import ByteStream
-from oocpr.sources.lines import LineReader
+from oocpr.sources.lines import LineReader, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from oocpr.sources.places import AnyPath, Place
 
 _CHUNK_BYTES = 1 << 20
-_ROOM = 1 << 12
+_ROOM = 1 << 10
+"""Successors of a list for which there is room at first."""
+
+_KEYS = (
+    "graphclass", "endianness", "version", "nodes", "arcs", "windowsize", "minintervallength", "zetak",
+    "compressionflags",
+)  # fmt: skip
 _CODES = ("UNARY", "GAMMA", "DELTA", "ZETA", "NIBBLE")
 _FLAGS = ("OUTDEGREES", "REFERENCES", "BLOCK_COUNT", "BLOCKS", "RESIDUALS")
 _USUAL = ("GAMMA", "UNARY", "GAMMA", "GAMMA", "ZETA")
@@ -66,12 +72,14 @@ class BVGraphFile(FileSource):
         properties = _properties(self._places[".properties"])
         self.nodes = properties.number("nodes", MAX_NODES)
         arcs, window = properties.number("arcs"), properties.number("windowsize", 1 << 16)
-        least_run, zeta = properties.number("minintervallength"), properties.number("zetak", 60, missing=3)
+        least_run = properties.number("minintervallength", MAX_NODES)
+        zeta = properties.number("zetak", 60, least=1, missing=3)
         codes = properties.codes()
         self._read_labels()
         room = _ROOM
-        lists, lengths = np.empty((window + 1, room), np.int64), np.zeros(window + 1, np.int64)
-        scratch = np.empty((2, room), np.int64)
+        self.reserve(_list_bytes(room, window), f"A window of {window:,} lists of {self.title}")
+        lists, lengths = np.empty((window + 1, room), np.uint32), np.zeros(window + 1, np.int64)
+        scratch = np.empty((2, room), np.uint32)
         at, state = np.zeros(1, np.int64), np.array([0, -1], np.int64)
         data, read, total = bytearray(), 0, 0
         with ByteStream(self.places[0]) as stream:
@@ -94,8 +102,12 @@ class BVGraphFile(FileSource):
                 if outcome == NO_ROOM:
                     # The longest list may be as long as the graph has nodes, but few graphs have any such.
                     wider = min(2 * room, self.nodes)
-                    lists = np.concatenate([lists, np.empty((window + 1, wider - room), np.int64)], axis=1)
-                    room, scratch = wider, np.empty((2, wider), np.int64)
+                    self.reserve(
+                        _list_bytes(wider, window),
+                        f"{self.title}: node {state[0]:,} with more than {room:,} successors",
+                    )
+                    lists = np.concatenate([lists, np.empty((window + 1, wider - room), np.uint32)], axis=1)
+                    room, scratch = wider, np.empty((2, wider), np.uint32)
                 if outcome == CUT_SHORT:
                     done = int(at[0]) // 8
                     data, read = data[done:], read + done
@@ -111,6 +123,11 @@ class BVGraphFile(FileSource):
                 f"{self._places['.properties']} states {arcs:,} arcs, {self.title} holds {total:,}.",
                 "Fetch the file again, with the properties that belong to it.",
             )
+
+
+def _list_bytes(room: int, window: int) -> int:
+    """Bytes of lists with so many successors each: those of a window, and two for what one is made of."""
+    return 4 * room * (window + 3)
 
 
 def _more(stream: Stream, data: bytearray) -> int:
@@ -147,7 +164,7 @@ class _properties:  # noqa: N801 - used like a function
             lines = LineReader(stream)
             while (line := lines.peek()) is not None:
                 key, equals, value = line.partition("=")
-                if equals and not line.startswith(("#", "!")):
+                if equals and key.strip() in _KEYS and not line.startswith(("#", "!")):
                     self._values[key.strip()] = value.strip()
                 lines.drop()
         kind = self._values.get("graphclass", "")
@@ -161,15 +178,17 @@ class _properties:  # noqa: N801 - used like a function
                 f"{self._title} describes another version of BVGraph.", "Convert it to version 0, big-endian."
             )
 
-    def number(self, key: str, most: int = 2**62, missing: int | None = None) -> int:
-        """Give a whole number from 0 to `most`."""
+    def number(self, key: str, most: int = 2**62, least: int = 0, missing: int | None = None) -> int:
+        """Give a whole number from `least` to `most`."""
         value = self._values.get(key, "" if missing is None else str(missing))
-        if not (value.isascii() and value.isdecimal() and len(value) < 20 and int(value) <= most):
+        [number] = whole_numbers(value, 1) or [-1]
+        if not least <= number <= most:
             raise InputError(
-                f"{self._title}: {key} is {value or 'missing'!r}, not a number from 0 to {most:,}.",
+                f"{self._title}: {key} is {value[:40] or 'missing'!r}, "
+                f"not a number from {least} to {most:,}.",
                 "Fetch the file again.",
             )
-        return int(value)
+        return number
 
     def codes(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Give the codes of a list's parts, in the order of `_FLAGS`."""

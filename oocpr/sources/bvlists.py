@@ -37,11 +37,11 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
     window, least_run
         How far back a reference may go, and the shortest run; 0 for no references, and no runs.
     lists
-        int64, shape (window + 1, room): the lists of the last nodes, node x in row x mod (window + 1).
+        uint32, shape (window + 1, room): the lists of the last nodes, node x in row x mod (window + 1).
     lengths
         int64, shape (window + 1,): their lengths.
     scratch
-        int64, shape (2, room): receives copied entries and those of runs.
+        uint32, shape (2, room): receives copied entries and those of runs.
 
     Returns
     -------

@@ -18,6 +18,9 @@ from oocpr.sources.places import Front, place_of
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
+
+    from _typeshed import WriteableBuffer
 
     from oocpr.sources.places import Place
 
@@ -38,6 +41,58 @@ def unpacked_name(path: str | os.PathLike[str] | Place) -> str:
     name = place_of(path).name
     suffix = Path(name).suffix.lower()
     return name[: -len(suffix)] if suffix in _MAGIC else name
+
+
+class _Decompressed(io.RawIOBase):
+    """Streams of bz2 or xz one after the other, as one.
+
+    Python's own readers take what is no stream behind the first one for rubbish and leave it out, and with it
+    all that follows a damaged block of an archive that was made by many threads.
+
+    Parameters
+    ----------
+    file
+        The archive, at its front.
+    make
+        Makes the decompressor of a stream.
+    """
+
+    def __init__(
+        self, file: BinaryIO, make: Callable[[], lzma.LZMADecompressor | bz2.BZ2Decompressor]
+    ) -> None:
+        self._file = file
+        self._make = make
+        self._stream = make()
+        self._begun = False
+
+    def readable(self) -> bool:
+        """Say that it is for reading."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill a buffer from its front."""
+        view = memoryview(buffer).cast("B")
+        while True:
+            data = b""
+            if self._stream.eof:
+                # Streams of xz may be followed by zeros.
+                data = self._stream.unused_data.lstrip(b"\0")
+                while not data and (more := self._file.read(_READ_BYTES)):
+                    data = more.lstrip(b"\0")
+                if not data:
+                    return 0
+                self._stream = self._make()
+            elif self._stream.needs_input:
+                data = self._file.read(_READ_BYTES)
+                if not data:
+                    if not self._begun:
+                        return 0
+                    raise EOFError
+            self._begun = True
+            out = self._stream.decompress(data, len(view))
+            if out:
+                view[: len(out)] = out
+                return len(out)
 
 
 class ByteStream:
@@ -95,8 +150,8 @@ class ByteStream:
             return self._stream.readinto(view)  # type: ignore[attr-defined,no-any-return]
         except EOFError as error:
             raise self._ends_early() from error
-        except (OSError, zlib.error, lzma.LZMAError) as error:
-            # Errors of the disk carry a number, those of the unpackers don't.
+        except (OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+            # Errors of the disk carry a number, those of the unpackers don't; those of Arrow are ValueErrors.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             if str(error).startswith("Truncated"):
@@ -135,9 +190,9 @@ class ByteStream:
         if suffix == ".gz":
             return cast("BinaryIO", gzip.GzipFile(fileobj=buffered))
         if suffix == ".xz":
-            return cast("BinaryIO", lzma.LZMAFile(buffered))
+            return cast("BinaryIO", _Decompressed(buffered, lzma.LZMADecompressor))
         if suffix == ".bz2":
-            return cast("BinaryIO", bz2.BZ2File(buffered))
+            return cast("BinaryIO", _Decompressed(buffered, bz2.BZ2Decompressor))
         if suffix == ".zst":
             import pyarrow as pa  # tells a cut archive from a whole one, which zstandard's reader does not
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.errors import InputError
+from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.sources.columns import id_block
 from oocpr.sources.weights import REMEDY, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from oocpr.sources.places import AnyPath
 
 _LARGEST = 2**63
+_LACKING = object()
+_LOOKED_AT = 1000  # edges whose attributes are named where none has the one asked for
 
 
 class NetworkGraph(BaseSource):
@@ -42,7 +44,9 @@ class NetworkGraph(BaseSource):
     Raises
     ------
     InputError
-        While blocks are read: nodes that are neither, a weight that cannot be, or a labels file.
+        A labels file; while blocks are read: nodes that are neither, or a weight that cannot be.
+    UsageError
+        A weight that no edge has.
 
     Examples
     --------
@@ -59,6 +63,22 @@ class NetworkGraph(BaseSource):
         self.weighted = weight is not None
         if labels is not None:
             raise InputError("The nodes of a graph in memory are their own names.", "Leave the labels out.")
+        if self.weighted:
+            self._check_weight()
+
+    def _check_weight(self) -> None:
+        """Refuse a weight that no edge has: all of them would count 1 without a word."""
+        found = (weight for *_, weight in self._graph.edges(data=self._weight, default=_LACKING))
+        first = next(found, None)
+        if first is not _LACKING or any(weight is not _LACKING for weight in found):
+            return
+        some = itertools.islice(self._graph.edges(data=True), _LOOKED_AT)
+        known = dict.fromkeys(str(name) for *_, attributes in some for name in attributes)
+        raise UsageError(
+            f"weight is {self._weight!r}, which no edge of the graph has; their attributes are "
+            f"{', '.join(map(repr, known)) or 'none'}.",
+            "Give the name of one that is the weight, or leave the weight out.",
+        )
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         named = all(isinstance(node, str) for node in self._graph.nodes)
@@ -67,14 +87,18 @@ class NetworkGraph(BaseSource):
             if not named:
                 _numbers(some)
             yield NodeBlock(_strings(some) if named else np.array(some, np.int64))
-        edges = iter(
-            self._graph.edges(data=self._weight, default=1) if self.weighted else self._graph.edges()
-        )
-        first = 0
+        weights = {"data": self._weight, "default": _LACKING} if self.weighted else {"data": True}
+        edges = iter(self._graph.edges(**weights))
+        first = given = lacking = 0
         each = max_edges if self._graph.is_directed() else max(1, max_edges // 2)
         while links := list(itertools.islice(edges, each)):
+            given += len(links)
+            if self.weighted:
+                lacking += sum(weight is _LACKING for *_, weight in links)
+            else:
+                self._take_note(attributes for *_, attributes in links)
             if not self._graph.is_directed():
-                links += [(v, u, *weight) for u, v, *weight in links if u != v]
+                links += [(v, u, weight) for u, v, weight in links if u != v]
             heads, tails = [link[1] for link in links], [link[0] for link in links]
             weight = self._weights(links, first) if self.weighted else None
             if named:
@@ -83,17 +107,28 @@ class NetworkGraph(BaseSource):
                 src, dst = (np.array(ends, np.int64) for ends in (tails, heads))
                 yield id_block(src, dst, None, self.title, first, weight)
             first += len(links)
-        if self.weighted:
-            return
-        if any(True for _, _, weight in self._graph.edges(data="weight", default=1) if weight != 1):
+        if lacking:
             self.notices.append(
-                "The weights of the graph were not read: it is ranked as an unweighted graph."
+                f"{lacking:,} of {given:,} edges have no {self._weight!r}: "
+                "they have the weight 1, as in NetworkX."
             )
+
+    def _take_note(self, attributes: Iterable[Mapping[Any, Any]]) -> None:
+        """Note which attributes of edges are numbers that are not all 1."""
+        for one in attributes:
+            for name, value in one.items():
+                if isinstance(value, bool) or not isinstance(value, Real) or value == 1:
+                    continue
+                if str(name) not in self.unused_columns:
+                    self.unused_columns.append(str(name))
 
     def _weights(self, links: list[Any], first: int) -> NDArray[np.float64]:
         """Take the third of each link as weights; `first` is the number of the first link."""
         found = np.empty(len(links))
         for k, (tail, head, weight) in enumerate(links):
+            if weight is _LACKING:
+                found[k] = 1.0
+                continue
             try:
                 found[k] = weight if isinstance(weight, Real) else np.nan
             except OverflowError:

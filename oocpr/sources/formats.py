@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import importlib
 import io
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.compressed import ByteStream, unpacked_name
+from oocpr.sources.first_lines import are_words, is_comment, is_header, names_ends, separator_of
 from oocpr.sources.places import LocalFile, StandardInput, place_of, places_of
+from oocpr.sources.unsupported import refuse_unsupported
 from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from oocpr.sources.block import Source
@@ -50,6 +52,8 @@ class Format:
         Whether a folder can be a graph.
     weights
         Whether links can have weights.
+    header
+        Whether the first line may name the columns.
     """
 
     summary: str
@@ -61,6 +65,7 @@ class Format:
     columns: bool = False
     folders: bool = False
     weights: bool = False
+    header: bool = False
 
     def open(
         self,
@@ -68,14 +73,17 @@ class Format:
         labels: Place | None,
         columns: tuple[str | None, str | None],
         weight: str | int | None,
+        header: bool | None,
     ) -> Source:
         """Source of files of this format."""
         module, name = self.reader.split(":")
         reader = getattr(importlib.import_module(f"oocpr.sources.{module}"), name)
         if self.own_labels:
             return cast("Source", reader(places))
-        weights = {"weight": weight} if self.weights else {}
-        return cast("Source", reader(places, labels, *(columns if self.columns else ()), **weights))
+        more: dict[str, Any] = {"weight": weight} if self.weights else {}
+        if self.header:
+            more["header"] = header
+        return cast("Source", reader(places, labels, *(columns if self.columns else ()), **more))
 
 
 FORMATS = {
@@ -84,6 +92,33 @@ FORMATS = {
         "text:TextFile",
         labels_beside=True,
         many=True,
+        weights=True,
+        header=True,
+    ),
+    "csv": Format(
+        "CSV: columns separated by commas, semicolons, tabs or bars, quoted or not, with a header or without",
+        "text_table:CsvFiles",
+        labels_beside=True,
+        many=True,
+        columns=True,
+        weights=True,
+        header=True,
+    ),
+    "csv_names": Format(
+        "CSV whose nodes are names even if they look like numbers",
+        "text_table:CsvNames",
+        labels_beside=True,
+        many=True,
+        columns=True,
+        weights=True,
+        header=True,
+    ),
+    "jsonl": Format(
+        "JSON lines (.jsonl, .ndjson): an object an edge",
+        "text_table:JsonLines",
+        labels_beside=True,
+        many=True,
+        columns=True,
         weights=True,
     ),
     "matrixmarket": Format(
@@ -131,7 +166,13 @@ FORMATS = {
     "hollins": Format(
         "`nodes edges`, then `id label`, then `from to`", "hollins:HollinsFile", own_labels=True
     ),
-    "names": Format("two names a line, apart by a tab (.tsv)", "names:NamesFile", many=True, weights=True),
+    "names": Format(
+        "two names a line, separated by a tab (.tsv)",
+        "names:NamesFile",
+        many=True,
+        weights=True,
+        header=True,
+    ),
 }
 """Formats by name; each file is guessed to be one of them where the caller names none."""
 
@@ -147,10 +188,17 @@ _SUFFIXES = {
     ".mtx": "matrixmarket",
     ".yml": "graphar",
     ".yaml": "graphar",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
 }
+_NUMBER = re.compile(r"\s*-?\d+\s*")
+_ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
 
 
-def guess_format(path: str | os.PathLike[str] | Place, *, weighted: bool = False) -> str:
+def guess_format(
+    path: str | os.PathLike[str] | Place, *, weighted: bool = False, by_name: bool = False
+) -> str:
     r"""Name of the format of a file, from its suffix and its first lines.
 
     Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read.
@@ -161,11 +209,13 @@ def guess_format(path: str | os.PathLike[str] | Place, *, weighted: bool = False
         The file.
     weighted
         Whether there are weights, so that lines may have more than two columns.
+    by_name
+        Whether a column is called by its name, so that there is a header.
 
     Raises
     ------
     InputError
-        A file that cannot be opened or unpacked.
+        A file that cannot be opened or uncompressed, or that no format reads.
 
     Examples
     --------
@@ -179,15 +229,25 @@ def guess_format(path: str | os.PathLike[str] | Place, *, weighted: bool = False
     place = place_of(path)
     first = _head(place)
     suffix = Path(unpacked_name(place)).suffix.lower()
+    known = _SUFFIXES.get(suffix)
+    if known is None or FORMATS[known].streamed:
+        refuse_unsupported(str(place), first)
     for magic, name in _MAGIC.items():
         if first.startswith(magic):
             return name
-    if suffix in _SUFFIXES:
-        return _SUFFIXES[suffix]
+    if known is not None:
+        return known
     if first[:14].lower() == b"%%matrixmarket":
         return "matrixmarket"
+    return _guess_text(first.decode("utf-8-sig", "replace"), suffix, weighted=weighted, by_name=by_name)
+
+
+def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str:
+    """Name of the format of a text, from its first lines."""
     # Lines beginning with % are left in: such a line may be a percent-encoded name.
-    lines = [line for line in first.decode(errors="replace").splitlines() if line.strip() and line[0] != "#"]
+    said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
+    # So may one beginning with #, if all do.
+    lines = [line for line in said if line[0] != "#"] or said
     if not lines:
         return "text"
     if re.match(r"n\s+0\s+\S", lines[0]):
@@ -198,11 +258,27 @@ def guess_format(path: str | os.PathLike[str] | Place, *, weighted: bool = False
         and re.match(r"1\s+(?!-\d+\s*$)[^\s\d]", lines[1])
     ):
         return "hollins"
-    names = lines[0].split("\t")
-    columns = len(names) > 2 if weighted else len(names) == 2
-    if suffix == ".tsv" and columns and not any(re.fullmatch(r"\s*-?\d+\s*", name) for name in names[:2]):
-        return "names"
+    if lines[0].startswith("{"):
+        return "jsonl"
+    if suffix in (".tsv", ".tab"):
+        return _guess_tabs(lines, weighted=weighted, by_name=by_name)
+    if not _ENDS.match(lines[0]):
+        separator = separator_of("\n".join(lines[: -1 if len(lines) > 1 else None]) + "\n")
+        if suffix == ".csv" or by_name or separator not in (None, "\t"):
+            return "csv"
     return "text"
+
+
+def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
+    """Name of the format of a text whose columns are separated by tabs."""
+    rows = [line.split("\t") for line in lines[:20]]
+    if by_name or (len(rows[0]) > 2 and not weighted and is_header(rows)):
+        return "csv"
+    body = rows[1] if len(rows) > 1 and names_ends(rows[0][:2]) else rows[0]
+    if len(rows) > 1 and are_words(rows[0][:2]) and all(map(_NUMBER.fullmatch, rows[1][:2])):
+        return "text"
+    columns = len(body) > 2 if weighted else len(body) == 2
+    return "names" if columns and not any(map(_NUMBER.fullmatch, body[:2])) else "text"
 
 
 def _head(place: Place) -> bytes:
@@ -243,6 +319,8 @@ def open_files(
     labels: str | os.PathLike[str] | None,
     columns: tuple[str | None, str | None] = (None, None),
     weight: str | int | None = None,
+    *,
+    header: bool | None = None,
 ) -> Source:
     """Source of one or more files, of the named format or of the one that the first shows.
 
@@ -250,14 +328,15 @@ def open_files(
     ------
     UsageError
         No such format, or something that the format does not know: a labels file, columns, several files,
-        weights.
+        weights, a header.
     InputError
         A file that cannot be opened or unpacked.
     """
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format {format!r}.", f"Give one of: {', '.join(FORMATS)}.")
     places = places_of(paths)
-    name = format or _guess(places[0], weighted=weight is not None)
+    by_name = any(name is not None and not str(name).isdecimal() for name in (*columns, weight))
+    name = format or _guess(places[0], weighted=weight is not None, by_name=by_name)
     chosen = FORMATS[name]
     for place in places:
         _check(place, name)
@@ -271,20 +350,22 @@ def open_files(
         raise UsageError(f"Files of the format {name} have no names of columns.", "Leave the columns out.")
     if not chosen.weights and weight is not None:
         raise no_weights(f"Files of the format {name}")
+    if not chosen.header and header is not None:
+        raise UsageError(f"Files of the format {name} have no header line.", "Leave the header out.")
     labels_place = None if labels is None else place_of(labels)
     if chosen.labels_beside and labels is None and len(places) == 1:
         from oocpr.sources.labels import find_labels
 
         labels_place = find_labels(places[0])
-    return chosen.open(places, labels_place, columns, weight)
+    return chosen.open(places, labels_place, columns, weight, header)
 
 
-def _guess(place: Place, *, weighted: bool) -> str:
+def _guess(place: Place, *, weighted: bool, by_name: bool) -> str:
     if isinstance(place, LocalFile):
-        if place.path.is_dir():
+        if os.path.isdir(place.path):  # noqa: PTH112 - Path.is_dir has errors for names that are too long
             return "parquet"
         _check(place, "text")
-    return guess_format(place, weighted=weighted)
+    return guess_format(place, weighted=weighted, by_name=by_name)
 
 
 def _check(place: Place, name: str) -> None:
@@ -294,8 +375,5 @@ def _check(place: Place, name: str) -> None:
         raise UsageError(
             f"The format {name} cannot be read from standard input.", "Write it to a file and name that."
         )
-    if isinstance(place, LocalFile) and not place.path.is_file():
-        if place.path.is_dir() and chosen.folders:
-            return
-        found = "is a folder" if place.path.is_dir() else "does not exist"
-        raise InputError(f"{place} {found}.", "Give the path of a graph's file.")
+    if isinstance(place, LocalFile):
+        place.check(folder=chosen.folders)

@@ -51,6 +51,7 @@ class Gr0File(FileSource):
                             f"Write it as: n {len(labels)} LABEL; nodes come first, ordered by id.",
                         )
                     labels.append(words[2].rstrip())
+                    self._reserve_labels(len(labels))
                 lines.drop()
             self.nodes, self.labels = len(labels), labels
             for block in self._unread(lines.edges(max_edges, EdgeLines(nodes=len(labels), lead="e"))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oocpr.errors import InputError, UsageError
+from oocpr.errors import InputError, SetupError, UsageError, install_remedy
 from oocpr.sources.parquet import ParquetFiles
 from oocpr.sources.places import LocalFile, place_of
 
@@ -65,9 +65,8 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         import yaml
     except ImportError as error:
-        raise UsageError(
-            "GraphAr archives are described in YAML, for which PyYAML is missing.",
-            "pip install 'oocpr[graphar]'",
+        raise SetupError(
+            "GraphAr archives are described in YAML, for which PyYAML is missing.", install_remedy("graphar")
         ) from error
 
     try:

@@ -8,7 +8,7 @@ from oocpr.errors import InputError
 from oocpr.sources.base import FileSource
 from oocpr.sources.block import MAX_NODES
 from oocpr.sources.compressed import ByteStream
-from oocpr.sources.lines import EdgeLines, LineReader
+from oocpr.sources.lines import EdgeLines, LineReader, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,20 +57,19 @@ class HollinsFile(FileSource):
 
     @staticmethod
     def _sizes(lines: LineReader) -> tuple[int, int]:
-        words = (lines.peek() or "").split()
-        if len(words) != 2 or not all(word.isdecimal() for word in words):
+        sizes = whole_numbers(lines.peek() or "", 2)
+        if not sizes:
             raise lines.error(
                 "the numbers of nodes and edges are missing.",
                 "Give them as two whole numbers in the first line.",
             )
-        nodes, edges = map(int, words)
+        nodes, edges = sizes
         if nodes > MAX_NODES:
             raise lines.error(f"{nodes:,} nodes are too many.", f"A graph has at most {MAX_NODES:,} nodes.")
         lines.drop()
         return nodes, edges
 
-    @staticmethod
-    def _nodes(lines: LineReader, nodes: int) -> list[str]:
+    def _nodes(self, lines: LineReader, nodes: int) -> list[str]:
         labels = []
         for node in range(1, nodes + 1):
             words = (lines.peek() or "").split(maxsplit=1)
@@ -80,5 +79,6 @@ class HollinsFile(FileSource):
                     f"Write it as: {node} LABEL; nodes come in the order of their ids.",
                 )
             labels.append(words[1].rstrip())
+            self._reserve_labels(node)
             lines.drop()
         return labels

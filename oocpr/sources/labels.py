@@ -27,8 +27,8 @@ class FileLabels:
     Parameters
     ----------
     path
-        The file, packed or not, in UTF-8. The first column of its n-th line, columns being apart by tabs,
-        belongs to node n - 1.
+        The file, compressed or not, in UTF-8. The first column of its n-th line, columns being separated by
+        tabs, belongs to node n - 1; comments, which are ``#`` alone or followed by a space, are not counted.
 
     Raises
     ------

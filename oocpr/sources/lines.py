@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def whole_numbers(line: str, count: int) -> list[int]:
+    """Take a line as `count` numbers below 10^19; an empty list where it is anything else.
+
+    Examples
+    --------
+    >>> whole_numbers("12 0", 2), whole_numbers("-1 3", 2), whole_numbers("9" * 5000, 1)
+    ([12, 0], [], [])
+    """
+    words = line.split()
+    fine = all(word.isascii() and word.isdecimal() and len(word) < 20 for word in words)
+    return list(map(int, words)) if fine and len(words) == count else []
 
 
 @dataclass(frozen=True)
@@ -93,19 +107,23 @@ class LineReader:
         self._fill()
         if not start and self._bytes.startswith(_BYTE_ORDER_MARK):
             self._start = len(_BYTE_ORDER_MARK)
+        if not start and (self._bytes.startswith(_UTF_16) or 0 in self._bytes[: min(2, self._end)]):
+            raise self.error(
+                "the text is UTF-16, not UTF-8.", f"Convert it: iconv -f UTF-16 -t UTF-8 {self._name}."
+            )
 
     @property
     def offset(self) -> int:
         """Bytes of the stream before the next line."""
         return self._taken - (self._end - self._start)
 
-    def peek(self) -> str | None:
+    def peek(self, errors: str = "strict") -> str | None:
         """Look at the next line, without the characters that end it; None at the end of the stream."""
         if self._start == self._whole and not self._fill():
             return None
         line = self._bytes[self._start : self._bytes.find(b"\n", self._start)]
         try:
-            return line.decode().rstrip("\r")
+            return line.decode(errors=errors).rstrip("\r")
         except UnicodeDecodeError as error:
             raise self._not_utf8() from error
 
@@ -222,7 +240,7 @@ class LineReader:
                 if room >= LONGEST_LINE:
                     raise self.error(
                         f"longer than {LONGEST_LINE:,} bytes.",
-                        "Check that the file is text, or give --format.",
+                        "Check that the file is text, or give its format.",
                     )
                 self._bytes = self._bytes + bytearray(room)
                 room *= 2
@@ -258,7 +276,7 @@ class LineReader:
             more = f", and a weight in column {form.weight}"
         shape = f"Each line needs {lead}two node ids, apart by tabs or spaces{more}."
         if form.signed and status == tokens.BEYOND_LAST:
-            remedy = "Give ids from -2^63 to 2^63 - 1, or name the nodes: --format names."
+            remedy = "Give ids from -2^63 to 2^63 - 1, or name the nodes: format='names'."
         elif status == tokens.BEYOND_LAST and form.nodes < MAX_NODES:
             remedy = f"{form.nodes:,} nodes are stated: correct that number, or the line."
         elif status in (tokens.NEGATIVE, tokens.BELOW_FIRST, tokens.BEYOND_LAST):
@@ -266,9 +284,11 @@ class LineReader:
         elif status == tokens.EXTRA_COLUMN:
             remedy = "Keep the first two columns only."
             if not form.lead and form.first == 0:
-                remedy = "Keep the first two columns only, or name the one with weights: --weight 3."
+                remedy = "Keep the first two columns only, or name the one with weights: weight=3."
         else:
             remedy = shape
+            if form.signed and status == tokens.NOT_A_NUMBER:
+                remedy = f"{shape[:-1]}; if they are names, apart by tabs: --format names."
         cause = {
             tokens.ONE_COLUMN: f"{shown} has one column.",
             tokens.EXTRA_COLUMN: f"{shown} has more columns than expected.",

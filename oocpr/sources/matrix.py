@@ -9,7 +9,7 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.sources.block import MAX_NODES, EdgeBlock
-from oocpr.sources.weights import weights_of
+from oocpr.sources.weights import UNREAD, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_MAX_STARTS = 1 << 16
+"""Row starts that are in memory at once."""
+
+
 class Slices(Protocol):
     """Array-like that is asked for slices, each beginning where the last one ended."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the sizes of its dimensions."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the type of its elements."""
+        ...
 
     def __getitem__(self, place: slice, /) -> NDArray[Any]:
         """Return the elements of the slice."""
@@ -27,7 +41,7 @@ class Slices(Protocol):
 
 @dataclass(frozen=True)
 class MatrixParts:
-    """The arrays of a sparse matrix.
+    """The arrays of a sparse matrix, as somebody else says that they are.
 
     Parameters
     ----------
@@ -46,9 +60,29 @@ class MatrixParts:
     layout: str
     nodes: int
     entries: int
-    major: Any
+    major: Slices
     minor: Slices
     values: Slices
+
+    def check(self, title: str) -> None:
+        """Raise InputError unless there is a row, a column and a value for each entry, of fitting types."""
+        compressed = self.layout != "coo"
+        for name, array, count, kinds in (
+            ("row starts" if compressed else "rows", self.major, self.nodes + 1, "iu"),
+            ("columns", self.minor, self.entries, "iu"),
+            ("values", self.values, self.entries, "biufc"),
+        ):
+            length = count if compressed else self.entries
+            if tuple(array.shape) != (length,):
+                raise InputError(
+                    f"{title} has {name} of the shape {tuple(array.shape)}, where {length:,} are needed.",
+                    "Build the matrix again.",
+                )
+            if array.dtype.kind not in kinds:
+                raise InputError(
+                    f"{title} has {name} of the type {array.dtype}.",
+                    "Give rows and columns as integers, and values as numbers.",
+                )
 
 
 def square(shape: tuple[int, ...], title: str) -> int:
@@ -81,7 +115,8 @@ def matrix_blocks(
     Raises
     ------
     InputError
-        Row starts that fall, a row or column that is not in the matrix, or a value that is no weight.
+        Arrays of other lengths or types, row starts that fall, a row or column that is not in the matrix, or
+        a value that is no weight.
 
     Examples
     --------
@@ -90,13 +125,12 @@ def matrix_blocks(
     >>> [(block.src.tolist(), block.dst.tolist()) for block in matrix_blocks(parts, 9, "the matrix", [])]
     [([0, 2], [2, 0])]
     """
-    compressed = parts.layout != "coo"
-    if compressed:
-        _check_starts(parts, title)
+    parts.check(title)
+    owners = None if parts.layout == "coo" else _Owners(parts, title)
     zeros, unread = 0, False
     for start in range(0, parts.entries, max_edges):
         stop = min(parts.entries, start + max_edges)
-        major = _owners(parts.major, start, stop) if compressed else parts.major[start:stop]
+        major = parts.major[start:stop] if owners is None else owners.of(start, stop)
         minor, values = parts.minor[start:stop], parts.values[start:stop]
         for ids in (major, minor):
             wrong = np.flatnonzero((ids < 0) | (ids >= parts.nodes))
@@ -115,26 +149,64 @@ def matrix_blocks(
             major, minor = minor, major
         if len(keep):
             yield EdgeBlock(major.astype(np.uint32), minor.astype(np.uint32), weights)
+    if owners is not None:
+        owners.finish()
     if unread:
-        notices.append("The values of the matrix were not read: it is ranked as an unweighted graph.")
+        notices.append(UNREAD)
     if zeros:
         notices.append(f"{zeros:,} entries are stored as zero and were left out.")
 
 
-def _check_starts(parts: MatrixParts, title: str) -> None:
-    indptr = parts.major
-    if (
-        len(indptr) != parts.nodes + 1
-        or indptr[0] != 0
-        or indptr[-1] != parts.entries
-        or (indptr[1:] < indptr[:-1]).any()
-    ):
-        raise InputError(f"{title} has row starts that do not fit its entries.", "Build the matrix again.")
+class _Owners:
+    """Rows of the entries of a compressed layout, out of its row starts, which are read once.
 
+    Parameters
+    ----------
+    parts
+        The matrix.
+    title
+        What it is called in messages.
+    """
 
-def _owners(indptr: NDArray[Any], start: int, stop: int) -> NDArray[np.uint32]:
-    """Row of each of the entries `start` .. `stop` - 1 of a compressed layout."""
-    first = int(np.searchsorted(indptr, start, side="right")) - 1
-    last = int(np.searchsorted(indptr, stop, side="left"))
-    bounds = np.clip(indptr[first : last + 1], start, stop)
-    return np.repeat(np.arange(first, last, dtype=np.uint32), np.diff(bounds))
+    def __init__(self, parts: MatrixParts, title: str) -> None:
+        self._parts = parts
+        self._title = title
+        self._first = 0  # the row of the first start in memory
+        self._starts = parts.major[0:1].astype(np.int64)
+        if self._starts[0] != 0:
+            raise self._wrong()
+
+    def of(self, start: int, stop: int) -> NDArray[np.uint32]:
+        """Give the row of each of the entries `start` .. `stop` - 1; entries are asked for in order."""
+        pieces = []
+        while True:
+            first = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
+            last = int(np.searchsorted(self._starts, stop, side="left"))
+            bounds = np.clip(self._starts[first : last + 1], start, stop)
+            rows = np.arange(self._first + first, self._first + first + len(bounds) - 1, dtype=np.uint32)
+            pieces.append(np.repeat(rows, np.diff(bounds)))
+            if self._starts[-1] >= stop:
+                return np.concatenate(pieces)
+            self._read()
+
+    def finish(self) -> None:
+        """Read the starts of the rows behind the last entry."""
+        while self._first + len(self._starts) <= self._parts.nodes:
+            self._read()
+        if self._starts[-1] != self._parts.entries:
+            raise self._wrong()
+
+    def _read(self) -> None:
+        """Go on to the next starts; the last one before them stays."""
+        read = self._first + len(self._starts)
+        more = self._parts.major[read : min(read + _MAX_STARTS, self._parts.nodes + 1)]
+        # Of unsigned integers beyond 2^63 this makes negative ones, which fall.
+        starts = np.concatenate([self._starts[-1:], more.astype(np.int64)])
+        if not len(more) or (starts[1:] < starts[:-1]).any() or starts[-1] > self._parts.entries:
+            raise self._wrong()
+        self._first, self._starts = read - 1, starts
+
+    def _wrong(self) -> InputError:
+        return InputError(
+            f"{self._title} has row starts that do not fit its entries.", "Build the matrix again."
+        )

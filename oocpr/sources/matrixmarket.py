@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.block import MAX_NODES
 from oocpr.sources.compressed import ByteStream
-from oocpr.sources.lines import EdgeLines, LineReader
+from oocpr.sources.lines import EdgeLines, LineReader, whole_numbers
 from oocpr.sources.undirected import both_ways
 from oocpr.sources.weighted import MatrixFile
+from oocpr.sources.weights import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,9 +79,7 @@ class MatrixMarketFile(MatrixFile):
                 "Fetch the file again, or correct the numbers behind its comments.",
             )
         if form.valued:
-            self.notices.append(
-                "The values of the matrix were not read: it is ranked as an unweighted graph."
-            )
+            self.notices.append(UNREAD)
         if lines.zeros:
             self.notices.append(f"{lines.zeros:,} entries are stored as zero and were left out.")
 
@@ -114,13 +113,13 @@ class MatrixMarketFile(MatrixFile):
         """Rows and entries."""
         while (line := lines.peek()) is not None and (not line.strip() or line.lstrip().startswith("%")):
             lines.drop()
-        words = (line or "").split()
-        if len(words) != 3 or not all(word.isdecimal() for word in words):
+        sizes = whole_numbers(line or "", 3)
+        if not sizes:
             raise lines.error(
                 "the numbers of rows, columns and entries are missing.",
                 "Give them as three whole numbers behind the comments.",
             )
-        rows, columns, entries = map(int, words)
+        rows, columns, entries = sizes
         if rows != columns:
             raise lines.error(
                 f"{rows:,} rows and {columns:,} columns are no graph.",

@@ -35,7 +35,8 @@ class SparseMatrix(BaseSource):
     Raises
     ------
     InputError
-        Not square, or more than 2^32 - 1 rows; while blocks are read, a value that is no weight.
+        Not square, or more than 2^32 - 1 rows; arrays that contradict each other; while blocks are read, rows
+        or columns that the matrix does not have, or a value that is no weight.
     UsageError
         Weights that are called otherwise.
 
@@ -54,18 +55,30 @@ class SparseMatrix(BaseSource):
         check_values(weight, self.title)
         self.weighted = weight is not None
         self.nodes = square(matrix.shape, self.title)
-        self._matrix = matrix if matrix.format in ("csr", "csc", "coo") else matrix.tocoo()
+        self._matrix = matrix if matrix.format in ("csr", "csc", "coo") else self._converted(matrix)
+
+    def _converted(self, matrix: Any) -> Any:
+        """Take a matrix of another format as COO, by compiled code of SciPy."""
+        try:
+            if hasattr(matrix, "check_format"):
+                matrix.check_format(full_check=True)
+            return matrix.tocoo()
+        except (ValueError, IndexError, TypeError) as error:
+            raise InputError(
+                f"{self.title} contradicts itself: {' '.join(str(error).split())[:200]}.",
+                "Build the matrix again.",
+            ) from error
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
         matrix = self._matrix
         if matrix.format == "coo":
-            parts = MatrixParts("coo", matrix.shape[0], len(matrix.row), matrix.row, matrix.col, matrix.data)
+            entries, arrays = len(matrix.row), (matrix.row, matrix.col, matrix.data)
         else:
-            entries = int(matrix.indptr[-1])
-            parts = MatrixParts(
-                matrix.format, matrix.shape[0], entries, matrix.indptr, matrix.indices, matrix.data
-            )
+            # There may be room for more entries behind the last one.
+            entries = max(0, int(matrix.indptr[-1])) if len(matrix.indptr) else 0
+            arrays = (matrix.indptr, matrix.indices[:entries], matrix.data[:entries])
+        parts = MatrixParts(matrix.format, matrix.shape[0], entries, *map(np.asarray, arrays))
         yield from matrix_blocks(parts, max_edges, self.title, self.notices, weighted=self.weighted)
 
 

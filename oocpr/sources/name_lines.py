@@ -1,4 +1,4 @@
-"""Names out of lines of text, in a compiled loop."""
+"""Names out of lines of text, without the blanks around them, in a compiled loop."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH = (np.uint8(ord(c)) for c in " \t\r\n#")
 
 
+@numba.njit(inline="always")
+def _inside(text, begin, end):  # type: ignore[no-untyped-def]
+    """Where a name begins and ends without the blanks around it."""
+    while begin < end and (text[begin] == _SPACE or text[begin] == _RETURN):
+        begin += 1
+    while end > begin and (text[end - 1] == _SPACE or text[end - 1] == _RETURN):
+        end -= 1
+    return begin, end
+
+
 @numba.njit(cache=True, nogil=True)
 def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type: ignore[no-untyped-def]
     """Find the names of whole lines until the text ends or the arrays are full.
@@ -37,7 +47,7 @@ def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type:
     pairs
         Whether lines have two names, apart by a tab; otherwise the first column is a name.
     skip
-        Whether lines that are blank or begin with ``#`` are skipped.
+        Whether blank lines are skipped; comments, ``#`` alone or followed by a space, always are.
     weight
         Number of the column of weights beside pairs, from 3 on, 0 for none. Other columns are skipped then.
     starts, ends
@@ -77,39 +87,38 @@ def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type:
             pos += 1
         end = pos
         pos += 1
-        if skip and (blank or text[begin] == _HASH):
-            continue
-        while end > begin and text[end - 1] == _RETURN:
-            end -= 1
-        if weight:
-            if behind < 0:
-                behind = end
-            while 0 <= column < behind and (text[column] == _SPACE or text[column] == _RETURN):
-                column += 1
-            while behind > column and (text[behind - 1] == _SPACE or text[behind - 1] == _RETURN):
-                behind -= 1
-            if column < 0 or column == behind or tab == begin or tab + 1 == second:
-                return False, begin, count
-            begins[count // 2], stops[count // 2] = column, behind
-            starts[count], ends[count] = begin, tab
-            starts[count + 1], ends[count + 1] = tab + 1, second
-            count += 2
-        elif pairs:
-            if tabs != 1 or tab == begin or tab + 1 == end:
-                return False, begin, count
-            starts[count], ends[count] = begin, tab
-            starts[count + 1], ends[count + 1] = tab + 1, end
-            count += 2
-        else:
-            if tab == begin or end == begin:
-                return False, begin, count
-            starts[count], ends[count] = begin, end if tabs == 0 else tab
+        if blank:
+            if skip:
+                continue
+            return False, begin, count
+        if text[begin] == _HASH:
+            _, last = _inside(text, begin, end)
+            if last == begin + 1 or text[begin + 1] == _SPACE:
+                continue
+        first, stop = _inside(text, begin, tab if tabs else end)
+        if first == stop:
+            return False, begin, count
+        starts[count], ends[count] = first, stop
+        if not pairs:
             count += 1
+            continue
+        if tabs < weight - 1 or (not weight and tabs != 1):
+            return False, begin, count
+        first, stop = _inside(text, tab + 1, end if second < 0 else second)
+        if first == stop:
+            return False, begin, count
+        starts[count + 1], ends[count + 1] = first, stop
+        if weight:
+            first, stop = _inside(text, column, end if behind < 0 else behind)
+            if first == stop:
+                return False, begin, count
+            begins[count // 2], stops[count // 2] = first, stop
+        count += 2
     return True, pos, count
 
 
 def listed_names(path: AnyPath, most: int) -> Iterator[Strings]:
-    """Yield the names of a file that has one a line; lines that are blank or begin with ``#`` are skipped.
+    """Yield the names of a file that has one a line; blank lines and comments are skipped.
 
     Parameters
     ----------
@@ -142,7 +151,7 @@ def names_of(
     pairs
         Whether lines have two names, apart by a tab; otherwise the first column is a name.
     skip
-        Whether lines that are blank or begin with ``#`` are skipped.
+        Whether blank lines are skipped; comments, ``#`` alone or followed by a space, always are.
     weight
         Number of the column of weights, counted from 1, other columns being skipped; 0 for none.
 

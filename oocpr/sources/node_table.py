@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.arrow import numbers_of, strings_of
+from oocpr.sources.arrow import is_text, numbers_of, strings_of
 from oocpr.sources.places import LocalFile, place_of
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class NodeTable:
         kind = found.field(self._node).type
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        if not (pa.types.is_integer(kind) or _is_text(kind)):
+        if not (pa.types.is_integer(kind) or is_text(kind)):
             raise InputError(
                 f"{self.title}: the column {self._node!r} of {kind} holds no nodes.",
                 "Give the nodes as whole numbers or as text.",
@@ -218,15 +218,9 @@ def _node_column(names: list[str], node: str | None, title: str) -> str:
         lacking = "column of nodes" if node is None else f"column {node!r}"
         raise UsageError(
             f"{title} has no {lacking}; its columns are {', '.join(map(repr, names)) or 'none'}.",
-            "Name the column with their ids or names: --node-column.",
+            "Name the column with their ids or names: node_column.",
         )
     return wanted[0]
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _kept(field: pa.Field, title: str) -> pa.Field:

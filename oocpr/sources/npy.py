@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO
+import io
+import math
+import warnings
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -17,6 +20,70 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import EdgeBlock
+    from oocpr.sources.places import Place
+
+_MAX_HEADER_BYTES = 10_000
+"""What NumPy itself reads at most, since it has Python's parser read it."""
+
+
+class ArrayHeader(NamedTuple):
+    """What stands before the entries of an array in a file.
+
+    Attributes
+    ----------
+    shape
+        No size is negative.
+    columnar
+        Whether the first index runs fastest (Fortran's order).
+    dtype
+        Of the entries.
+    bytes
+        How many the header itself takes.
+    """
+
+    shape: tuple[int, ...]
+    columnar: bool
+    dtype: np.dtype[Any]
+    bytes: int
+
+    @property
+    def end(self) -> int:
+        """Bytes of the header and of all entries."""
+        return self.bytes + math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(file: IO[bytes]) -> ArrayHeader:
+    """Read the header of an array that ``numpy.save`` wrote; the file is left at the first entry.
+
+    Raises
+    ------
+    ValueError
+        What comes is no header of an array.
+
+    Examples
+    --------
+    >>> file = io.BytesIO()
+    >>> np.save(file, np.zeros((2, 3), np.int32))
+    >>> _ = file.seek(0)
+    >>> read_header(file)
+    ArrayHeader(shape=(2, 3), columnar=False, dtype=dtype('int32'), bytes=128)
+    """
+    head = file.read(npy.MAGIC_LEN)
+    wide = npy.read_magic(io.BytesIO(head)) != (1, 0)
+    length = file.read(4 if wide else 2)
+    size = int.from_bytes(length, "little")
+    if size > _MAX_HEADER_BYTES:
+        raise ValueError(f"its header has {size:,} bytes")
+    text = io.BytesIO(length + file.read(size))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shape, columnar, dtype = (npy.read_array_header_2_0 if wide else npy.read_array_header_1_0)(text)
+    except Exception as error:  # Python's tokenizer and parser raise errors of many kinds
+        raise ValueError(f"its header cannot be read: {' '.join(str(error).split())[:200]}") from error
+    if any(isinstance(count, bool) or count < 0 for count in shape):
+        raise ValueError(f"it has the shape {shape}")
+    return ArrayHeader(shape, columnar, dtype, len(head) + len(length) + size)
 
 
 class _ArrayFile:
@@ -26,23 +93,28 @@ class _ArrayFile:
     them back.
     """
 
-    def __init__(self, file: BinaryIO, title: str) -> None:
-        self.title = title
+    def __init__(self, file: BinaryIO, place: Place) -> None:
+        self.title = str(place)
         try:
-            version = npy.read_magic(file)
-            head = npy.read_array_header_1_0(file) if version == (1, 0) else npy.read_array_header_2_0(file)
-        except (ValueError, EOFError) as error:
+            header = read_header(file)
+        except ValueError as error:
             raise InputError(
-                f"{title} is no array of NumPy: {' '.join(str(error).split())[:200]}",
-                "Write it again with numpy.save, and leave it unpacked.",
+                f"{self.title} is no array of NumPy: {' '.join(str(error).split())[:200]}.",
+                "Write it again with numpy.save, and leave it uncompressed.",
             ) from error
-        self.shape, self._columnar, self._dtype = head
+        self.shape, self._columnar, self._dtype, self._start = header
         if self._dtype.kind not in "iu":
             raise InputError(
-                f"{title} holds {self._dtype}, no integers.", "Give the ids of nodes as integers."
+                f"{self.title} holds {self._dtype}, no integers.", "Give the ids of nodes as integers."
             )
         self._file = file
-        self._start = file.tell()
+        if place.size is not None and header.end > place.size:
+            raise self._cut(header.end)
+
+    def _cut(self, end: int) -> InputError:
+        return InputError(
+            f"{self.title} ends in the middle, before byte {end:,}.", "Fetch or write the file again."
+        )
 
     def flat(self, start: int, stop: int) -> NDArray[Any]:
         """Entries `start` to `stop` - 1 as they lie in the file."""
@@ -53,11 +125,7 @@ class _ArrayFile:
         while done < len(view):
             got = self._file.readinto(view[done:])  # type: ignore[attr-defined]
             if not got:
-                size = self._start + stop * self._dtype.itemsize
-                raise InputError(
-                    f"{self.title} ends in the middle, before byte {size:,}.",
-                    "Fetch or write the file again.",
-                )
+                raise self._cut(self._start + stop * self._dtype.itemsize)
             done += got
         return values
 
@@ -106,7 +174,7 @@ class NpyFiles(FileSource):
         try:
             for place in self.places:
                 files.append(place.open())
-                array = _ArrayFile(files[-1], str(place))
+                array = _ArrayFile(files[-1], place)
                 if len(array.shape) == 1 and waiting is None:
                     waiting = array
                     continue

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
-from oocpr.errors import InputError
-from oocpr.sources.arrow import TableSource
+from oocpr.errors import InputError, OocprError
+from oocpr.sources.arrow import TEXT_BYTES_PER_EDGE, TableSource, kinds_of
 from oocpr.sources.base import FileSource
+from oocpr.sources.parquet_pages import DICTIONARY, pages, row_groups
 from oocpr.sources.places import LocalFile, RemoteFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import BinaryIO
 
     import pyarrow as pa
 
     from oocpr.sources.block import Block
+    from oocpr.sources.parquet_pages import Chunk
     from oocpr.sources.places import AnyPath, Place
 
 _BUFFER_BYTES = 1 << 20
@@ -83,24 +87,46 @@ class ParquetFiles(FileSource, TableSource):
         import pyarrow.parquet as pq
 
         passed = 0 if self._begun is None else int(self._begun["edges"])
+        options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
         for place in self.places:
             with place.open() as opened:
                 try:
-                    file = pq.ParquetFile(_handed(place, opened), buffer_size=_BUFFER_BYTES, pre_buffer=False)
-                    names = file.schema_arrow.names
-                    columns = self._chosen(names, str(place))
+                    source = _handed(place, opened)
+                    file = pq.ParquetFile(source, **options)
+                    columns = self._chosen(kinds_of(file.schema_arrow), str(place))
+                    self._check_columns(file.schema_arrow, columns, str(place))
+                    chunks = row_groups(opened, self.reserve, str(place))
+                    if len(chunks) != file.metadata.num_row_groups:
+                        raise ValueError("its metadata contradict themselves")
                     groups, done = _groups_behind(file.metadata, passed)
-                    for batch in file.iter_batches(max_edges, row_groups=groups, columns=columns):
-                        fresh = max(0, passed - done)
-                        done += batch.num_rows
-                        if done <= passed:
-                            continue
-                        self.position = self._before + (place.size or 0) * done // file.metadata.num_rows
-                        # The file may have them in another order.
-                        yield batch.select(columns).slice(fresh)
+                    for group in groups:
+                        about = _RowGroup(chunks[group], file.metadata.row_group(group).num_rows, columns)
+                        if isinstance(place, LocalFile):
+                            about.look_at_pages(opened, self.reserve, str(place))
+                        if about.dictionary_bytes > TEXT_BYTES_PER_EDGE:
+                            named = pq.ParquetFile(
+                                source, read_dictionary=columns, metadata=file.metadata, **options
+                            )
+                            about.look_at_names(named.iter_batches(1, row_groups=[group], columns=columns))
+                        behind = done + about.rows
+                        for batch in file.iter_batches(
+                            about.rows_at_once(max_edges), row_groups=[group], columns=columns
+                        ):
+                            fresh = max(0, passed - done)
+                            done += batch.num_rows
+                            if done <= passed:
+                                continue
+                            self.position = self._before + (place.size or 0) * done // file.metadata.num_rows
+                            # The file may have them in another order.
+                            yield batch.select(columns).slice(fresh)
+                        if done != behind:
+                            raise ValueError(f"it has {done:,} rows of {behind:,}")
                     passed = max(0, passed - file.metadata.num_rows)
-                except (pa.ArrowException, OSError, EOFError) as error:
-                    if isinstance(error, OSError) and error.errno is not None:
+                except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+                    if isinstance(error, OocprError) or getattr(error, "errno", None) not in (
+                        None,
+                        errno.EINVAL,  # of places before the file
+                    ):
                         raise
                     raise InputError(
                         f"{place} is no whole Parquet file: {' '.join(str(error).split())[:200]}",
@@ -109,9 +135,67 @@ class ParquetFiles(FileSource, TableSource):
             self._before += place.size or 0
 
 
+class _RowGroup:
+    """How much of a row group is to be read at once.
+
+    Parameters
+    ----------
+    chunks
+        Its columns.
+    rows
+        How many rows it has.
+    columns
+        Those that are read.
+    """
+
+    def __init__(self, chunks: Sequence[Chunk], rows: int, columns: Sequence[str]) -> None:
+        self._chunks = [chunk for chunk in chunks if chunk.name in columns]
+        self.rows = rows
+        text = [chunk for chunk in self._chunks if chunk.text]
+        text_bytes = sum(chunk.bytes for chunk in text)
+        self.dictionary_bytes = text_bytes if any(chunk.has_dictionary for chunk in text) else 0
+        self._row_bytes = text_bytes // max(1, self.rows)
+        self._longest = 0
+
+    def look_at_pages(self, file: BinaryIO, reserve: Callable[[int, str], None], title: str) -> None:
+        """Refuse pages that do not fit in memory, and find out how long the strings in them are."""
+        needed = 0
+        self.dictionary_bytes = self._row_bytes = 0
+        for chunk in self._chunks:
+            dictionary = widest = most = 0
+            for page in pages(file, chunk.start, chunk.values):
+                if page.kind == DICTIONARY:
+                    # Decoded, and once more where its strings are looked at.
+                    dictionary = max(dictionary, 3 * page.memory)
+                else:
+                    widest = max(widest, page.bytes // max(1, page.values))
+                most = max(most, page.memory)
+                reserve(needed + dictionary + most, f"A page of {page.bytes:,} bytes in {title}")
+            needed += dictionary + most
+            if chunk.text:
+                self._row_bytes += widest
+                self.dictionary_bytes += dictionary
+
+    def look_at_names(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Find out how long the strings of dictionaries are, for which rows have only numbers."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for column in next(batches, ()):
+            if pa.types.is_dictionary(column.type):
+                self._longest += pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+
+    def rows_at_once(self, max_edges: int) -> int:
+        """Rows of a batch whose strings are within bounds, however they are spread."""
+        longest: int = self._row_bytes + self._longest
+        return max(1, min(max_edges, TEXT_BYTES_PER_EDGE * max_edges // max(1, longest)))
+
+
 def _groups_behind(metadata: Any, rows: int) -> tuple[list[int], int]:
     """Number the row groups of a file that do not end within its first rows; with the rows before these."""
     before = 0
+    if sum(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)) != metadata.num_rows:
+        raise ValueError("its row groups have other numbers of rows than the file")
     for group in range(metadata.num_row_groups):
         after = before + metadata.row_group(group).num_rows
         if after > rows:

@@ -5,15 +5,24 @@ from __future__ import annotations
 import glob
 import io
 import os
+import stat
 import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
-from oocpr.errors import InputError, UsageError
+from oocpr.errors import (
+    InputError,
+    OocprError,
+    SetupError,
+    UsageError,
+    install_remedy,
+    masked,
+    remote_error,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from _typeshed import WriteableBuffer
 
@@ -40,7 +49,7 @@ class Place(Protocol):
         ...
 
     def open(self) -> BinaryIO:
-        """Open it; raises InputError, or UsageError where a library is missing."""
+        """Open it; raises InputError, LostError, or SetupError where a library or access is missing."""
         ...
 
     def beside(self, name: str) -> Place | None:
@@ -79,21 +88,38 @@ class LocalFile:
     @property
     def size(self) -> int | None:
         """Bytes of the file, None where it is no file."""
-        return self.path.stat().st_size if self.path.is_file() else None
+        return self.path.stat().st_size if os.path.isfile(self.path) else None  # noqa: PTH113 - see `beside`
 
     def open(self) -> BinaryIO:
         """Open the file; InputError where that cannot be."""
         try:
             return self.path.open("rb")
-        except OSError as error:
-            raise InputError(
-                f"{self.path} cannot be opened: {error.strerror}.", "Check the path and its permissions."
-            ) from error
+        except (OSError, ValueError) as error:
+            raise self._cannot(error) from error
+
+    def _cannot(self, error: OSError | ValueError) -> InputError:
+        reason = getattr(error, "strerror", None) or error
+        return InputError(f"{self.path} cannot be opened: {reason}.", "Check the path and its permissions.")
+
+    def check(self, *, folder: bool) -> None:
+        """Raise InputError unless it is a file, or a folder where that is fine too."""
+        try:
+            mode = self.path.stat().st_mode
+        except FileNotFoundError:
+            found = "does not exist"
+        except (OSError, ValueError) as error:
+            raise self._cannot(error) from error
+        else:
+            if stat.S_ISREG(mode) or (folder and stat.S_ISDIR(mode)):
+                return
+            found = "is a folder" if stat.S_ISDIR(mode) else "is no file"
+        raise InputError(f"{self.path} {found}.", "Give the path of a graph's file.")
 
     def beside(self, name: str) -> LocalFile | None:
         """Give a file of the same folder."""
         path = self.path.parent / name
-        return LocalFile(path) if path.is_file() else None
+        # Path.is_file has errors for names that are too long, and folders that may not be looked into.
+        return LocalFile(path) if os.path.isfile(path) else None  # noqa: PTH113
 
 
 class RemoteFile:
@@ -121,10 +147,11 @@ class RemoteFile:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.name = url.partition("?")[0].rpartition("/")[2]
+        self.name = masked(url).partition("?")[0].rpartition("/")[2]
 
     def __str__(self) -> str:
-        return self._url
+        """What people, stores and journals call it: without what is secret in it."""
+        return masked(self._url)
 
     @cached_property
     def found(self) -> tuple[Any, str]:
@@ -144,10 +171,51 @@ class RemoteFile:
         system, path = self.found
         with _naming(self._url):
             # Read from front to end, in few requests.
-            return cast("BinaryIO", system.open(path, "rb", block_size=8 << 20, cache_type="readahead"))
+            opened = system.open(path, "rb", block_size=8 << 20, cache_type="readahead")
+        return cast("BinaryIO", _RemoteStream(self._url, opened))
 
-    def beside(self, name: str) -> None:
-        """Nothing is looked for unasked, as every look is a request."""
+    def beside(self, name: str) -> RemoteFile | None:
+        """Give a file of the same folder, if it is there and may be read."""
+        url = self._url.partition("?")[0].rpartition("/")[0] + f"/{name}"
+        system, path = _file_system(url)
+        try:
+            found = system.isfile(path)
+        except Exception:  # noqa: BLE001 - of any library; whoever may not list a folder is refused what is not there
+            found = False
+        return RemoteFile(url) if found else None
+
+
+class _RemoteStream(io.RawIOBase):
+    """An open file behind a URL, whose failures name it."""
+
+    def __init__(self, url: str, stream: Any) -> None:
+        self._url = url
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._stream.seekable())
+
+    def read(self, size: int = -1, /) -> bytes:
+        with _naming(self._url):
+            return cast("bytes", self._stream.read(size))
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        with _naming(self._url):
+            return int(self._stream.readinto(buffer))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return int(self._stream.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
 
 
 class StandardInput:
@@ -158,6 +226,8 @@ class StandardInput:
     again = False
 
     def __init__(self) -> None:
+        if sys.stdin is None:
+            raise InputError("standard input is closed.", "Send a graph to it, or name a file.")
         self._stream = Front(sys.stdin.buffer)
 
     def __str__(self) -> str:
@@ -301,7 +371,7 @@ def places_of(specs: Sequence[str | os.PathLike[str] | Place]) -> list[Place]:
     places: list[Place] = []
     for spec in specs:
         text = os.fspath(spec) if isinstance(spec, str | os.PathLike) else ""
-        if not glob.has_magic(text) or (("://" not in text) and Path(text).exists()):
+        if not glob.has_magic(text) or (("://" not in text) and os.path.exists(text)):  # noqa: PTH110
             places.append(place_of(spec))
             continue
         if "://" in text:
@@ -322,6 +392,53 @@ def places_of(specs: Sequence[str | os.PathLike[str] | Place]) -> list[Place]:
     return places
 
 
+def check_apart(outputs: Sequence[str | os.PathLike[str]], inputs: Iterable[object]) -> None:
+    """Refuse outputs that would replace what is read, lie inside it, or replace each other.
+
+    Parameters
+    ----------
+    outputs
+        Files and folders to be made; ``-`` is none.
+    inputs
+        Files, folders and patterns that are read; what is no path is passed over.
+
+    Raises
+    ------
+    UsageError
+        With both names. Links to the same file are the same file.
+
+    Examples
+    --------
+    >>> check_apart(["ranks.csv", "run.json", "-"], ["web.txt", "https://host/web.txt", None])
+    """
+    files = [
+        found
+        for spec in inputs
+        if isinstance(spec, str | os.PathLike) and "://" not in (text := os.fspath(spec))
+        for found in ([text] if Path(text).exists() else glob.glob(text, recursive=True))  # noqa: PTH207
+    ]
+    made: dict[str, str] = {}
+    for output in (os.fspath(output) for output in outputs):
+        if output == "-":
+            continue
+        whole = os.path.realpath(output)
+        if whole in made and _is_file(whole):
+            raise UsageError(f"{made[whole]} and {output} are one file.", "Name a file for each output.")
+        made[whole] = output
+        for file in files:
+            inside = Path(file).is_dir() and Path(whole).is_relative_to(os.path.realpath(file))
+            if inside or (Path(output).exists() and Path(output).samefile(file) and _is_file(whole)):
+                raise UsageError(
+                    f"{output} would be written {'inside' if inside else 'over'} {file}, which is read.",
+                    "Name another place for it.",
+                )
+
+
+def _is_file(path: str) -> bool:
+    """Whether what is written to a path replaces what is there: a device or a pipe takes any number."""
+    return not Path(path).exists() or Path(path).is_file() or Path(path).is_dir()
+
+
 def _file_system(url: str) -> tuple[Any, str]:
     try:
         import fsspec
@@ -329,9 +446,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         with _naming(url):
             system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise UsageError(
-            f"{url} cannot be read: {error}.", "Install what URLs need: pip install 'oocpr[cloud]'."
-        ) from error
+        raise SetupError(f"{url} cannot be read: {error}.", install_remedy("cloud")) from error
     return system, path
 
 
@@ -345,8 +460,11 @@ class _naming:  # noqa: N801 - used like a function
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         # Each file system raises errors of its own library; all of them mean that the file cannot be had.
-        if isinstance(error, ImportError | InputError | UsageError) or not isinstance(error, Exception):
+        if isinstance(error, ImportError | OocprError) or not isinstance(error, Exception):
             return
+        told = remote_error(self._url, error)
+        if told is not None:
+            raise told from error
         cause = str(error) or type(error).__name__
         raise InputError(
             f"{self._url} cannot be opened: {' '.join(cause.split())}.", "Check the address and your access."

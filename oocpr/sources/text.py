@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oocpr.sources.first_lines import are_words
 from oocpr.sources.lines import EdgeLines
 from oocpr.sources.weighted import ColumnsFile
 
@@ -28,6 +29,8 @@ class TextFile(ColumnsFile):
     weight
         Number of the column with weights, counted from 1, other columns being skipped; None where there are
         none, and no more than two columns.
+    header
+        Whether the first line names the columns; None to tell by the line: two words do.
 
     Raises
     ------
@@ -52,8 +55,15 @@ class TextFile(ColumnsFile):
         form = (
             EdgeLines(signed=True, weight=weight) if nodes is None else EdgeLines(nodes=nodes, weight=weight)
         )
-        for number, stream, lines in self._lines():
+        for number, stream, lines in self._edge_lines():
             for block in lines.edges(max_edges, form):
                 self._advance(stream)
-                self.mark = {"file": number, "byte": lines.offset, "line": lines.line}
+                self.mark = {"file": number, "byte": lines.offset, "line": lines.line, "told": self._told}
                 yield block
+
+    def _is_comment(self, line: str) -> bool:
+        return line.lstrip(" \t").startswith(("#", "%"))
+
+    def _is_header(self, line: str) -> bool:
+        fields = line.split()
+        return len(fields) > 1 and are_words(fields[:2])

@@ -94,6 +94,7 @@ class Undirected(BaseSource):
     def _follow(self) -> None:
         for name in ("size", "position", "nodes", "labels", "notices", "closed", "weighted", "readable"):
             setattr(self, name, getattr(self._source, name))
+        self.unused_columns = getattr(self._source, "unused_columns", [])
 
     def identity(self) -> dict[str, Any] | None:
         """Tell what the source depends on; None where nobody can tell."""
@@ -119,6 +120,8 @@ class Undirected(BaseSource):
         return self._source.place(read)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
+        if isinstance(self._source, BaseSource):
+            self._source.reserve = self.reserve
         for block in self._source.blocks(max_edges):
             both = list(both_ways([block]))
             self._follow()

@@ -9,10 +9,22 @@ import numpy as np
 from oocpr.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 VALUES = "values"
 """What the weights of a matrix are called."""
+
+UNREAD = (
+    "The values of the matrix were not used: it is ranked as an unweighted graph; "
+    f'weight="{VALUES}" takes them as weights.'
+)
+
+USUAL = ("weight", "weights", "w", "value", "values", "amount", "count", "n", "strength", "probability")
+"""What columns of weights are often called."""
+
+_MOST_NAMED = 5
 
 REMEDY = "Give each link a finite weight of 0 or more."
 
@@ -99,8 +111,36 @@ def check_values(weight: str | int | None, title: str) -> None:
     """Raise UsageError where the weights of a matrix are called anything but `VALUES`."""
     if weight is not None and weight != VALUES:
         raise UsageError(
-            f"{title} has values and no column {str(weight)!r}.", f"Call them {VALUES}: --weight {VALUES}."
+            f"{title} has values and no column {str(weight)!r}.", f'Call them {VALUES}: weight="{VALUES}".'
         )
+
+
+def unused_columns(columns: Iterable[str]) -> list[str]:
+    """Say that columns were read over which may be weights, and how to take one of them.
+
+    Parameters
+    ----------
+    columns
+        Their names.
+
+    Returns
+    -------
+    list of str
+        One sentence; none without columns.
+
+    Examples
+    --------
+    >>> unused_columns(["weight"])
+    ['"weight" was not used: all edges count the same; weight="weight" takes it as weights.']
+    """
+    names = list(columns)
+    if not names:
+        return []
+    best = next((name for name in names if name.lower() in USUAL), names[0])
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    shown = ", ".join(f'"{name}"' for name in names[:_MOST_NAMED]) + more
+    were, it = ("were", f'"{best}"') if len(names) > 1 else ("was", "it")
+    return [f'{shown} {were} not used: all edges count the same; weight="{best}" takes {it} as weights.']
 
 
 def no_weights(title: str) -> UsageError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,16 +17,45 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
-from oocpr.errors import DamagedError, OocprError, UsageError
+from oocpr.errors import DamagedError, OocprError, UsageError, remote_error
 from oocpr.store.codec import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, REMEDY, metadata_checksum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
 register_codecs()
+
+_MOST_DOCUMENT = 1 << 24
+"""Bytes of a document of metadata."""
+
+
+class OpenFolder(LocalStore):
+    """The Zarr store in a folder, opened for reading.
+
+    Its keys are those of this very folder, also when it is renamed and another one gets its name: what is
+    read of it belongs together.
+
+    Parameters
+    ----------
+    root
+        The folder.
+    """
+
+    def __init__(self, root: str | Path, *, read_only: bool = True) -> None:
+        descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
+        weakref.finalize(self, os.close, descriptor)
+        super().__init__(f"/proc/self/fd/{descriptor}", read_only=read_only)
+
+    def is_at(self, path: Path) -> bool:
+        """Tell whether a path leads to this folder."""
+        try:
+            return path.samefile(self.root)
+        except OSError:
+            return False
 
 
 def open_zarr_store(path: str | os.PathLike[str] | Store) -> Store:
@@ -33,8 +64,60 @@ def open_zarr_store(path: str | os.PathLike[str] | Store) -> Store:
         return path
     name = os.fspath(path)
     if "://" in name:
-        return FsspecStore.from_url(name, read_only=True)
-    return LocalStore(name, read_only=True)
+        with _naming(name):
+            return _UrlStore.from_url(name, read_only=True)
+    return OpenFolder(name)
+
+
+def check_file(store: Store, key: str, most: int, origin: str) -> bool:
+    """Tell whether a store has a key; in a folder, refuse what is no file of at most so many bytes.
+
+    A pipe would be waited for without end, and a device may never end.
+
+    Raises
+    ------
+    DamagedError
+        With the key.
+    """
+    if not isinstance(store, LocalStore):
+        return sync(store.exists(key))
+    try:
+        found = (store.root / key).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise DamagedError(f"{origin}: {key} cannot be read: {error.strerror}.", REMEDY) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise DamagedError(f"{origin}: {key} is no file.", REMEDY)
+    if found.st_size > most:
+        raise DamagedError(f"{origin}: {key} has {found.st_size} bytes, at most {most} belong there.", REMEDY)
+    return True
+
+
+@contextlib.contextmanager
+def _naming(url: str) -> Iterator[None]:
+    """Raise LostError and SetupError for what a server, or the way to it, does wrong."""
+    try:
+        yield
+    except OocprError:
+        raise
+    except Exception as error:
+        told = remote_error(url, error)
+        if told is None:
+            raise
+        raise told from error
+
+
+class _UrlStore(FsspecStore):
+    """A Zarr store behind a URL, whose server may go away."""
+
+    async def get(self, key: str, *args: Any, **options: Any) -> Any:
+        with _naming(f"{self.fs.unstrip_protocol(self.path)}/{key}"):
+            return await super().get(key, *args, **options)
+
+    async def exists(self, key: str) -> bool:
+        # To fsspec, what a server that is gone has is not there.
+        return await self.get(key, default_buffer_prototype(), RangeByteRequest(0, 1)) is not None
 
 
 def read_key(store: Store, key: str, size: int | None = None) -> bytes | None:
@@ -64,7 +147,7 @@ def read_documents(store: Store, nodes: Iterable[str], origin: str) -> dict[str,
     documents = {}
     for node in nodes:
         key = f"{node}/zarr.json".lstrip("/")
-        text = read_key(store, key)
+        text = read_key(store, key) if check_file(store, key, _MOST_DOCUMENT, origin) else None
         if text is None:
             continue
         try:
@@ -109,11 +192,15 @@ class StoredArray:
         The store and the path of the array in it.
     origin
         Path of the store, for messages.
+    check_replaced
+        Called before damage is reported: raises ReplacedError if the store was replaced since it was opened.
 
     Attributes
     ----------
     size, chunk
         Entries of the array and of a chunk.
+    codecs
+        Names of its codecs, in the order in which they encode.
 
     Raises
     ------
@@ -121,14 +208,32 @@ class StoredArray:
         If the array is missing or has another number of dimensions.
     """
 
-    def __init__(self, store: Store, name: str, origin: str) -> None:
+    def __init__(
+        self, store: Store, name: str, origin: str, check_replaced: Callable[[], None] = lambda: None
+    ) -> None:
         self.store = store
         self.name = name
         self.origin = origin
+        self._check_replaced = check_replaced
         with self._guarded(0, 0):
             self.array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
             (self.size,) = self.array.shape
             (self.chunk,) = self.array.chunks
+            listed: Any = self.array.metadata.to_dict()["codecs"]
+            self.codecs: list[str] = [codec["name"] for codec in listed]
+            # No codec makes more of what it cannot compress.
+            self._most_bytes = (self.chunk * max(4, self.array.dtype.itemsize) >> 4) * 17 + (1 << 16)
+
+    def damaged(self, what: str) -> DamagedError:
+        """Make the error for bytes that are not what was written.
+
+        Raises
+        ------
+        ReplacedError
+            If that is because the store was replaced since it was opened.
+        """
+        self._check_replaced()
+        return DamagedError(f"{self.origin}: {what}.", REMEDY)
 
     def key(self, chunk: int) -> str:
         """Key of a chunk in the store."""
@@ -143,15 +248,13 @@ class StoredArray:
             If the array is shorter, a chunk is missing, or its bytes are not what was written.
         """
         if not 0 <= lo <= hi <= self.size:
-            raise DamagedError(
-                f"{self.origin}: {self.name} has {self.size} entries, {lo} to {hi} were asked for.", REMEDY
-            )
+            raise self.damaged(f"{self.name} has {self.size} entries, {lo} to {hi} were asked for")
         if lo == hi:
             return np.empty(0, self.array.dtype)
         for k in range(lo // self.chunk, -(-hi // self.chunk)):
             # To Zarr a missing chunk is full of zeros; a graph store has every chunk.
-            if not sync(self.store.exists(self.key(k))):
-                raise DamagedError(f"{self.origin}: {self.key(k)} is missing.", REMEDY)
+            if not check_file(self.store, self.key(k), self._most_bytes, self.origin):
+                raise self.damaged(f"{self.key(k)} is missing")
         with self._guarded(lo, hi):
             return np.asarray(self.array[lo:hi])
 
@@ -180,12 +283,11 @@ class StoredArray:
     def _guarded(self, lo: int, hi: int) -> Iterator[None]:
         try:
             yield
-        except OocprError:
+        except (OocprError, MemoryError):
             raise
-        except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OSError) as error:
-            raise DamagedError(
-                f"{self.origin}: {self.name}, entries {lo} to {hi}: {error}.", REMEDY
-            ) from error
+        except Exception as error:
+            # Zarr and its codecs raise many kinds for metadata and bytes that are none of theirs.
+            raise self.damaged(f"{self.name}, entries {lo} to {hi}: {error}") from error
 
 
 class Appender:

@@ -1,20 +1,218 @@
-"""Files and folders that are there whole or not at all."""
+"""Files and folders that are there whole or not at all.
+
+Until they are whole they are beside their name, under ``NAME.partial-PID-RANDOM``: a name that nobody can
+foresee, so that no link can lie in wait there. The process that writes holds a lock on it, which the system
+releases however the process ends. What no process holds was left by one that was killed, and is removed
+before the next output of that name is made.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import logging
 import os
+import re
+import secrets
 import shutil
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
+from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_LOG = logging.getLogger(__name__)
+
+_NAME_BYTES = 255
+"""Most bytes of a file's name on the file systems of Linux."""
+
+_RANDOM_BYTES = 4
+
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class Partial:
+    """A file or folder beside the name that it gets once it is whole, locked while this process has it.
+
+    Parameters
+    ----------
+    path
+        The name that it gets in the end.
+    folder
+        Whether it is a folder.
+    suffix
+        What its name ends in.
+    private
+        Whether only this user may look into it.
+
+    Attributes
+    ----------
+    path
+        Where it is until then; made here, so nobody else's.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     partial = Partial(Path(folder, "ranks.csv"))
+    ...     partial.path.name.startswith(f"ranks.csv.partial-{os.getpid()}-")
+    ...     partial.remove()
+    True
+    """
+
+    def __init__(self, path: Path, *, folder: bool = False, suffix: str = "", private: bool = False) -> None:
+        while True:
+            # A name that is too long is said so now, not when what is written gets it.
+            with contextlib.suppress(FileNotFoundError):
+                path.lstat()
+            own = f".partial-{os.getpid()}-{secrets.token_hex(_RANDOM_BYTES)}{suffix}"
+            self.path = path.with_name(_cut(path.name) + own)
+            if folder:
+                self.path.mkdir(0o700 if private else 0o777, parents=True)
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            else:
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+            # File systems without locks, such as some over a network, have nothing removed either.
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            if os.fstat(self._lock).st_nlink:
+                return
+            # Taken for one that was left, before it was locked.
+            os.close(self._lock)
+
+    def flush(self) -> None:
+        """Have what was written on the disk: a power failure can leave the new name on an empty file."""
+        os.fsync(self._lock)
+
+    def close(self) -> None:
+        """Let go of it, once it has its name; does nothing the second time."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def remove(self) -> None:
+        """Remove what is there under the temporary name, and let go of it; failures are of no account."""
+        remove(self.path)
+        self.close()
+
+
+def clear_abandoned(path: Path) -> list[str]:
+    """Remove what processes that were killed have left beside an output.
+
+    Parameters
+    ----------
+    path
+        The name that it would have got.
+
+    Returns
+    -------
+    list of str
+        A sentence for each file and folder: what was removed, or what may not be.
+
+    Examples
+    --------
+    >>> clear_abandoned(Path("ranks.parquet"))
+    []
+    """
+    left = re.compile(rf"{re.escape(_cut(path.name))}\.(partial|replaced)-\d+-[0-9a-f]{{8}}(\.zarr)?")
+    told = []
+    with contextlib.suppress(OSError):
+        for found in sorted(path.parent.iterdir()):
+            if (match := left.fullmatch(found.name)) is None:
+                continue
+            if match[1] == "replaced" and not os.path.lexists(path):
+                told.append(f"A process that was killed was about to replace {found}: rename it to {path}.")
+            elif _remove_abandoned(found):
+                told.append(f"{found}, which a process that was killed had left, was removed.")
+    return told
+
+
+def check_writable(path: Path, marker: str | None = None) -> None:
+    """Refuse, before any work is done, an output that could not be written after it.
+
+    Parameters
+    ----------
+    path
+        The file or folder to make or to replace.
+    marker
+        Of a folder, which replaces such folders only: as for `NewFolder`. None for a file.
+
+    Raises
+    ------
+    UsageError
+        If its folder is missing, nothing can be written there, or something else stands at `path`.
+    DoesNotFitError
+        If the disk is full.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     check_writable(Path(folder, "ranks.csv"))
+    """
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path} lies in a folder that does not exist.", "Make the folder first.")
+    with naming_failures(path):
+        if marker is not None:
+            refuse_existing(path, overwrite=True, marker=marker)
+        elif path.is_dir():
+            raise UsageError(f"{path} is a folder.", "Name a file.")
+        elif path.exists() and not path.is_file():
+            # A device or a pipe is written to as it is.
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return
+        Partial(path.resolve(), folder=marker is not None).remove()
+
+
+def require_room(path: Path, needed: int) -> None:
+    """Raise DoesNotFitError unless the disk has room for an output of so many bytes.
+
+    Examples
+    --------
+    >>> require_room(Path("ranks.csv"), 1)
+    """
+    free = shutil.disk_usage(path.resolve().parent).free
+    if free < needed:
+        raise DoesNotFitError(
+            f"{path} takes at least about {format_bytes(needed)}, and {format_bytes(free)} are free there.",
+            "Make room, or write to another disk.",
+        )
+
+
+def _cut(name: str) -> str:
+    """Cut a name so that what is appended to it still fits."""
+    room = _NAME_BYTES - len(".replaced--.zarr") - len(str(2**22)) - 2 * _RANDOM_BYTES
+    return os.fsdecode(os.fsencode(name)[:room])
+
+
+def _remove_abandoned(path: Path) -> bool:
+    """Remove a file or folder of this user's that no process has locked; tells whether it did."""
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        known = os.fstat(lock)
+        if known.st_uid != os.geteuid() or stat.S_IFMT(known.st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+            return False
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove(path)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return not os.path.lexists(path)
 
 
 class NewFolder:
@@ -47,18 +245,22 @@ class NewFolder:
         self, path: str | os.PathLike[str], *, overwrite: bool, marker: str, kept: Path | None = None
     ) -> None:
         self.path = Path(path)
-        own = f"{self.path.name}.partial-{os.getpid()}.zarr"
-        self.temporary = self.path.with_name(own) if kept is None else kept
         self._replaced = replaced_name(self.path, kept=kept is not None)
         self._kept = kept is not None
         self._overwrite = overwrite
         self._marker = marker
-        self._restore()
-        refuse_existing(self.path, overwrite=overwrite, marker=marker)
+        self._partial: Partial | None = None
         with naming_failures(self.path):
-            if not self._kept:
-                shutil.rmtree(self.temporary, ignore_errors=True)
-            self.temporary.mkdir(parents=True, exist_ok=self._kept)
+            self._restore()
+            refuse_existing(self.path, overwrite=overwrite, marker=marker)
+            if kept is None:
+                for told in clear_abandoned(self.path):
+                    _LOG.warning("%s", told)
+                self._partial = Partial(self.path, folder=True, suffix=".zarr")
+                self.temporary = self._partial.path
+            else:
+                self.temporary = kept
+                self.temporary.mkdir(parents=True, exist_ok=True)
 
     def _restore(self) -> None:
         """Put back what a process was about to replace when it ended."""
@@ -79,11 +281,13 @@ class NewFolder:
                 self.path.rename(self._replaced)
             self.temporary.rename(self.path)
             remove(self._replaced)
+        if self._partial is not None:
+            self._partial.close()
 
     def discard(self) -> None:
         """Remove what was written, unless it is kept; does nothing once it is published."""
-        if not self._kept:
-            remove(self.temporary)
+        if self._partial is not None:
+            self._partial.remove()
 
 
 def refuse_existing(path: Path, *, overwrite: bool, marker: str) -> None:
@@ -99,12 +303,20 @@ def refuse_existing(path: Path, *, overwrite: bool, marker: str) -> None:
 
 def replaced_name(path: Path, *, kept: bool) -> Path:
     """Name that a folder has while it is being replaced: one that another process finds, if `kept`."""
-    return path.with_name(f"{path.name}.replaced" + ("" if kept else f"-{os.getpid()}"))
+    own = f"-{os.getpid()}-{secrets.token_hex(_RANDOM_BYTES)}"
+    return path.with_name(f"{path.name}.replaced" if kept else f"{_cut(path.name)}.replaced{own}")
 
 
 @contextlib.contextmanager
-def naming_failures(path: Path) -> Iterator[None]:
+def naming_failures(path: Path, remedy: str = "Name a place where you may write.") -> Iterator[None]:
     """Turn what the system says while `path` is written into an error with a cause and a remedy.
+
+    Parameters
+    ----------
+    path
+        What is written.
+    remedy
+        What to do where nothing can be.
 
     Raises
     ------
@@ -119,15 +331,11 @@ def naming_failures(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in _NO_ROOM:
-            folder = next(p for p in path.absolute().parents if p.exists())
             raise DoesNotFitError(
-                f"{path} cannot be written: {os.strerror(error.errno)} "
-                f"({shutil.disk_usage(folder).free:,} bytes free there).",
+                f"{path} cannot be written: {os.strerror(error.errno)}{_free_there(path)}.",
                 "Make room, or write to another disk.",
             ) from error
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}.", "Name a place where you may write."
-        ) from error
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.", remedy) from error
 
 
 @contextlib.contextmanager
@@ -164,33 +372,37 @@ def replacing(path: Path) -> Iterator[Path]:
     ...     Path(folder, "ranks.csv").read_text()
     'node,rank'
     """
-    if path.exists() and not path.is_file():
-        with naming_failures(path):
+    with naming_failures(path):
+        if path.exists() and not path.is_file():
             yield path
-        return
-    whole = path.resolve()
-    temporary = whole.with_name(f"{whole.name}.partial-{os.getpid()}")
-    try:
-        with naming_failures(path):
-            yield temporary
-            _flush_to_disk(temporary)
-            temporary.replace(whole)
-    finally:
-        temporary.unlink(missing_ok=True)
+            return
+        whole = path.resolve()
+        for told in clear_abandoned(whole):
+            _LOG.warning("%s", told)
+        partial = Partial(whole)
+        try:
+            yield partial.path
+            partial.flush()
+            partial.path.replace(whole)
+        finally:
+            partial.remove()
 
 
-def _flush_to_disk(path: Path) -> None:
-    # Without it a power failure can leave the new name on an empty file.
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _free_there(path: Path) -> str:
+    """How much room the disk has, if it is one: a device such as ``/dev/full`` has none of its own."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return ""
+    folder = next(p for p in path.absolute().parents if p.exists())
+    return f" ({shutil.disk_usage(folder).free:,} bytes free there)"
 
 
 def remove(path: Path) -> None:
-    """Remove a folder with all it holds, or a file, if there is one."""
+    """Remove a folder with all it holds, or a file, if there is one; what cannot be removed stays.
+
+    It is called where something else has failed, or has worked: neither is to be hidden by what is left.
+    """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()

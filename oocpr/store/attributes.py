@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import DamagedError, UsageError
-from oocpr.store.arrays import Appender, StoredArray
+from oocpr.store.arrays import Appender
 from oocpr.store.format import (
     COLUMNS,
     COLUMNS_KEY,
@@ -17,12 +17,12 @@ from oocpr.store.format import (
 from oocpr.store.labels import StoredLabels, append_text, text_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import zarr
     from numpy.typing import NDArray
-    from zarr.abc.store import Store
 
+    from oocpr.store.arrays import StoredArray
     from oocpr.store.labels import TextPiece
 
 Value = int | float | bool | str | None
@@ -115,8 +115,8 @@ class StoredAttributes:
 
     Parameters
     ----------
-    store, origin
-        The Zarr store, and its path for messages.
+    open_array
+        Opens an array of the store.
     kinds
         What each attribute holds, by name.
     paths
@@ -128,12 +128,12 @@ class StoredAttributes:
         As given.
     """
 
-    def __init__(self, store: Store, origin: str, kinds: Mapping[str, str], paths: frozenset[str]) -> None:
+    def __init__(
+        self, open_array: Callable[[str], StoredArray], kinds: Mapping[str, str], paths: frozenset[str]
+    ) -> None:
         self.kinds: Mapping[str, str] = dict(kinds)
-        self._store = store
-        self._origin = origin
+        self._array = open_array
         self._paths = paths
-        self._open: dict[str, StoredArray] = {}
 
     def take(self, name: str, rows: NDArray[np.integer[Any]]) -> list[Value]:
         """Values of some rows, in the order asked for; only the chunks that hold them are read.
@@ -150,8 +150,7 @@ class StoredAttributes:
         """
         path = f"{COLUMNS}/{name}"
         if self.kinds[name] == TEXT_KIND:
-            texts = StoredLabels(self._array(f"{path}/offsets"), self._array(f"{path}/utf8"))
-            return list(texts.take(rows))
+            return list(self._texts(name).take(rows))
         values = self._array(f"{path}/values").take(rows)
         missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(rows), bool)
         if f"{path}/missing" in self._paths:
@@ -160,10 +159,19 @@ class StoredAttributes:
             None if lacks else value for value, lacks in zip(values.tolist(), missing.tolist(), strict=True)
         ]
 
-    def _array(self, path: str) -> StoredArray:
-        if path not in self._open:
-            self._open[path] = StoredArray(self._store, path, self._origin)
-        return self._open[path]
+    def texts(self, name: str, rows: int) -> Iterator[TextPiece]:
+        """Yield the first `rows` values of an attribute that holds texts, in bounded pieces.
+
+        Raises
+        ------
+        DamagedError
+            If the bytes are not what was written.
+        """
+        return self._texts(name).pieces(0, rows)
+
+    def _texts(self, name: str) -> StoredLabels:
+        path = f"{COLUMNS}/{name}"
+        return StoredLabels(self._array(f"{path}/offsets"), self._array(f"{path}/utf8"))
 
 
 def stored_kinds(own: Mapping[str, Any], origin: str) -> dict[str, str]:

@@ -64,7 +64,7 @@ def takes_direct_reads(path: str) -> bool:
     if not _FLAG:
         return False
     try:
-        descriptor = os.open(path, os.O_RDONLY | _FLAG)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _FLAG)
         try:
             os.preadv(descriptor, [aligned(PAGE).data], 0)
         finally:
@@ -85,7 +85,8 @@ def open_file(path: str, *, direct: bool) -> int:
         Where the file cannot be opened.
     """
     try:
-        return os.open(path, os.O_RDONLY | (_FLAG if direct else 0))
+        # Of a pipe nobody writes to, opening would wait for ever.
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | (_FLAG if direct else 0))
     except OSError as error:
         if direct and error.errno == errno.EINVAL:
             raise refusal(path) from error

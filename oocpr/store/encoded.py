@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import stat
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from zarr.storage import LocalStore
 
-from oocpr.errors import DamagedError, UsageError
-from oocpr.store.arrays import read_key
+from oocpr.errors import DamagedError, ReplacedError, UsageError
+from oocpr.store.arrays import check_file, read_key
 from oocpr.store.checksum import crc32c
 from oocpr.store.direct import open_file, read_file, takes_direct_reads
-from oocpr.store.format import CODEC_NAME, REMEDY, SEGMENTS_NAME
-from oocpr.store.layout import FLAG_RUNS, KIND_TILE, kind_of
+from oocpr.store.format import CODEC_NAME, REMEDY, RUN_AGAIN, SEGMENTS_NAME
+from oocpr.store.layout import FLAG_RUNS, KIND_TILE, kind_of, sizes_of
 from oocpr.store.packing import encode_tile
 from oocpr.store.segments import are_weights, encode_segments, join_segments, most_bytes, parse_segments
 
@@ -50,9 +51,9 @@ class _EncodedChunks:
         self._tile_edges = attributes.tile_edges
         # Files are read past Zarr, into the caller's buffer at once.
         self._folder = array.store.root if isinstance(array.store, LocalStore) else None
-        listed: Any = array.array.metadata.to_dict()["codecs"]
-        codecs = [found["name"] for found in listed]
-        self._own = codecs == [codec, "crc32c"] and array.chunk == attributes.tile_edges
+        self._own = array.codecs == [codec, "crc32c"] and array.chunk == attributes.tile_edges
+        # A tile that is read again has to be the one that was read first.
+        self._seen: dict[int, bytes] = {}
 
     def _span(self, tile: int) -> tuple[int, int]:
         """First edge of a tile, and the one behind its last."""
@@ -90,6 +91,11 @@ class _EncodedChunks:
         size, stored = read(tile, out)
         if crc32c(out[:size]).to_bytes(_CRC_BYTES, "little") != stored:
             raise self._damaged(tile, "has another checksum than was written")
+        if self._seen.setdefault(tile, stored) != stored:
+            raise ReplacedError(
+                f"{self._array.origin} was replaced while it was in use: tile {tile} is another one.",
+                RUN_AGAIN,
+            )
         return size
 
     def _read_file(self, tile: int, out: NDArray[np.uint8], *, direct: bool) -> tuple[int, bytes]:
@@ -97,8 +103,13 @@ class _EncodedChunks:
             descriptor = open_file(f"{self._folder}/{self._array.key(tile)}", direct=direct)
         except FileNotFoundError:
             raise self._damaged(tile, "is missing") from None
+        except OSError as error:
+            raise self._damaged(tile, f"cannot be read: {error.strerror}") from error
         try:
-            size = self._checked_size(tile, os.fstat(descriptor).st_size, out)
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise self._damaged(tile, "is no file")
+            size = self._checked_size(tile, found.st_size, out)
             done, stored = read_file(descriptor, out[:size], _CRC_BYTES, direct=direct)
         finally:
             os.close(descriptor)
@@ -123,7 +134,7 @@ class _EncodedChunks:
         return size
 
     def _damaged(self, tile: int, what: str) -> DamagedError:
-        return DamagedError(f"{self._array.origin}: tile {tile} ({self._array.key(tile)}) {what}.", REMEDY)
+        return self._array.damaged(f"tile {tile} ({self._array.key(tile)}) {what}")
 
 
 class EncodedTiles(_EncodedChunks):
@@ -157,7 +168,14 @@ class EncodedTiles(_EncodedChunks):
         self._tile_rows = tile_rows
         self._indptr = indptr
         self._own = self._own and self._knows_rows()
-        self.max_bytes = attributes.max_tile_bytes if self._own else self._bound()
+        bound = self._bound()
+        if attributes.max_tile_bytes > bound:
+            raise DamagedError(
+                f"{indices.origin}: attribute 'max_tile_bytes' is {attributes.max_tile_bytes}, and no such "
+                f"tile has more than {bound}.",
+                REMEDY,
+            )
+        self.max_bytes = attributes.max_tile_bytes if self._own else bound
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read the encoded bytes of a tile, checked against their checksum and without it.
@@ -189,17 +207,28 @@ class EncodedTiles(_EncodedChunks):
         size = self._read_chunk(tile, out, direct)
         if _made_without_rows(out[:size]):
             raise self._damaged(tile, "does not know the rows of its columns")
+        lo, hi = self._span(tile)
+        segments = int(self._tile_rows[tile + 1] - self._tile_rows[tile]) + 1
+        found = sizes_of(out[:size])
+        if found != (hi - lo, segments):
+            raise self._damaged(
+                tile, f"has {found[0]} edges in {found[1]} segments where {hi - lo} in {segments} belong"
+            )
         return size
 
     def _knows_rows(self) -> bool:
         # Zarr writes chunks of the same codec, but knows no rows; then the first one tells.
-        start = read_key(self._array.store, self._array.key(0), size=8)
+        key = self._array.key(0)
+        if not check_file(self._array.store, key, 1 << 62, self._array.origin):
+            return True
+        start = read_key(self._array.store, key, size=8)
         return start is None or not _made_without_rows(np.frombuffer(start, np.uint8))
 
     def _bound(self) -> int:
         # Verbatim columns, lengths of at most 33 bits with their directory, header and padding.
         rows = int(np.diff(self._tile_rows).max()) + 1
-        return 4 * min(self._tile_edges, max(1, self._edges)) + 5 * rows + 1024
+        edges = min(self._tile_edges, max(1, self._edges))
+        return 4 * edges + edges // 16 + 5 * rows + 1024
 
     def _encode(self, tile: int, out: NDArray[np.uint8]) -> int:
         lo, hi = self._span(tile)

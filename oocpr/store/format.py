@@ -5,7 +5,7 @@ Store
 A store is a Zarr group of Zarr format 3. All numbers are little-endian, n is the number of nodes, m the
 number of edges, all arrays have one dimension and every chunk is written, also one of zeros::
 
-    zarr.json            attribute "oocpr": the fields of Attributes, and "metadata_crc32c"
+    zarr.json            attribute "oocpr": the fields of Attributes, "identity" and "metadata_crc32c"
     in_edges/            the transposed adjacency in compressed sparse rows: row v lists the nodes that link
                          to v, ascending and without repeats; attributes as AnnData has them (encoding-type
                          "csr_matrix", encoding-version, shape)
@@ -28,6 +28,18 @@ number of edges, all arrays have one dimension and every chunk is written, also 
 
 ``metadata_crc32c`` is the checksum of all ``zarr.json`` files, see metadata_checksum; it may be missing.
 While a store is being written the attribute "oocpr" is ``{"unfinished": true}``.
+
+Identity
+--------
+``identity`` tells graphs apart: all that ranks and the names of their nodes depend on has a part in it, and
+nothing else, so neither the source's name nor attributes of the nodes. It is the first 32 hexadecimal digits
+of the SHA-256 of these bytes: the numbers of nodes and edges, ``weighted`` and ``tile_edges`` as a JSON array
+(``[5, 8, false, 4]``) and a line feed; then, of the arrays in_edges/indptr, in_edges/indices, in_edges/data,
+tile_rows, out_degree, out_weight, node_ids, labels/offsets and labels/utf8, for each that there is, in this
+order: its path, a space, its number of chunks in decimal, a line feed, and the CRC-32C of each chunk in 4
+bytes, little-endian. That is the checksum at the chunk's end or, where crc32c is not the array's last codec,
+that of the whole chunk as stored. Stores of version 0.1.0 lack the key, and readers compute it. A reader
+trusts the key only beside ``metadata_crc32c``.
 
 Tiles
 -----
@@ -121,7 +133,9 @@ FORMAT = 1
 CODEC_NAME = "oocpr.packed_ints"
 SEGMENTS_NAME = "oocpr.segments"
 ATTRIBUTES_KEY = "oocpr"
+RANKS_KEY = "oocpr_ranks"
 CHECKSUM_KEY = "metadata_crc32c"
+IDENTITY_KEY, IDENTITY_DIGITS = "identity", 32
 UNFINISHED_KEY = "unfinished"
 
 INDPTR, INDICES, DATA = "in_edges/indptr", "in_edges/indices", "in_edges/data"
@@ -136,8 +150,14 @@ NODES = (
 )  # fmt: skip
 """Every group and array that a store may have, attributes of nodes aside; the root is ""."""
 
+IDENTIFIED = (
+    INDPTR, INDICES, DATA, TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS, LABEL_OFFSETS, LABEL_BYTES,
+)  # fmt: skip
+"""Arrays that the identity of a graph depends on, in this order."""
+
 _OF_WEIGHTS = ("data_bytes", "max_data_bytes")
 REMEDY = "Import the graph again, or restore the store from a copy."
+RUN_AGAIN = "Open the graph again, or run the command again."
 
 
 def column_nodes(names: Iterable[str]) -> list[str]:
@@ -185,6 +205,10 @@ class Attributes:
     data_bytes, max_data_bytes
         Bytes of all encoded weights, without their checksums, and of those of the tile that has most; 0, and
         missing in the JSON object, where the graph is not weighted.
+    duplicate_weights
+        What the weight of an edge is that the source repeats: ``"merge"``: the greatest, ``"sum"``, or
+        ``"count"``: how often it comes. None, and missing in the JSON object, where the graph is not
+        weighted, or was imported by a version that did not say.
     """
 
     nodes: int
@@ -202,6 +226,7 @@ class Attributes:
     format: int = FORMAT
     data_bytes: int = 0
     max_data_bytes: int = 0
+    duplicate_weights: str | None = None
 
     @property
     def tiles(self) -> int:
@@ -210,7 +235,7 @@ class Attributes:
 
     def to_json(self) -> dict[str, Any]:
         """Give the attributes as a JSON object."""
-        values = dataclasses.asdict(self)
+        values = {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
         return values if self.weighted else {k: v for k, v in values.items() if k not in _OF_WEIGHTS}
 
     @property
@@ -241,10 +266,12 @@ class Attributes:
                 f"The store has format {number}, this version of oocpr reads format {FORMAT}.",
                 "Upgrade oocpr, or import the graph again with this version.",
             )
-        kinds = {"int": int, "bool": bool, "str": str}
+        kinds = {"int": int, "bool": bool, "str": str, "str | None": str}
         values: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             if field.name in _OF_WEIGHTS and data.get("weighted") is False:
+                continue
+            if field.default is None and field.name not in data:
                 continue
             value = data.get(field.name)
             # The type itself, not isinstance: True is an int to Python.

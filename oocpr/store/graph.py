@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.errors import DamagedError, NotAStoreError
-from oocpr.store.arrays import StoredArray, open_zarr_store, read_documents, total_bytes
+from oocpr.errors import DamagedError, NotAStoreError, OocprError, ReplacedError
+from oocpr.store.arrays import OpenFolder, StoredArray, open_zarr_store, read_documents, total_bytes
 from oocpr.store.attributes import StoredAttributes, stored_kinds
+from oocpr.store.consistency import check_arrays
 from oocpr.store.encoded import EncodedTiles, EncodedWeights
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
     CHECKSUM_KEY,
     CODEC_NAME,
     DATA,
+    IDENTITY_DIGITS,
+    IDENTITY_KEY,
     INDICES,
     INDPTR,
     LABEL_BYTES,
@@ -28,20 +33,24 @@ from oocpr.store.format import (
     OUT_DEGREE,
     OUT_WEIGHT,
     REMEDY,
+    RUN_AGAIN,
     TILE_ROWS,
     UNFINISHED_KEY,
     Attributes,
     column_nodes,
     metadata_checksum,
 )
+from oocpr.store.identity import content_identity
 from oocpr.store.labels import StoredLabels
 from oocpr.store.writer import GraphWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
     from zarr.abc.store import Store
+
+    from oocpr.store.labels import TextPiece
 
 __all__ = ["GraphStore", "GraphWriter", "open_store"]
 
@@ -57,8 +66,8 @@ class GraphStore:
         Where it is.
     attributes
         What it says about its graph.
-    nodes, edges, tiles
-        Numbers of nodes, of edges and of tiles, the last at least 1.
+    nodes, edges, tiles, dangling
+        Numbers of nodes, of edges, of tiles, at least 1, and of nodes that nothing leaves.
     tile_rows
         int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to ``tile_rows[t + 1] - 1``.
     encoded
@@ -75,17 +84,20 @@ class GraphStore:
         store: Store,
         attributes: Attributes,
         paths: Iterable[str],
-        kinds: Mapping[str, str],
+        own: Mapping[str, Any],
     ) -> None:
         self.path = path
         self.attributes = attributes
         self.nodes = attributes.nodes
         self.edges = attributes.edges
         self.tiles = attributes.tiles
+        self.dangling = attributes.dangling
         self._store = store
+        self._place = Path(path).absolute()
+        self._own = own
         self._paths = frozenset(paths)
         self._arrays: dict[str, StoredArray] = {}
-        self.node_attributes = StoredAttributes(store, path, kinds, self._paths)
+        self.node_attributes = StoredAttributes(self._array, stored_kinds(own, path), self._paths)
         self.tile_rows: NDArray[np.int64] = self._read(TILE_ROWS, 0, self.tiles + 1, np.int64)
         rows = self.tile_rows
         if rows[0] != 0 or rows[-1] != self.nodes or (np.diff(rows) < 0).any():
@@ -96,8 +108,79 @@ class GraphStore:
 
     def _array(self, name: str) -> StoredArray:
         if name not in self._arrays:
-            self._arrays[name] = StoredArray(self._store, name, self.path)
+            self._arrays[name] = StoredArray(self._store, name, self.path, self.check_current)
         return self._arrays[name]
+
+    @cached_property
+    def identity(self) -> str:
+        """What tells the graph apart from any other, 32 hexadecimal digits; see `oocpr.store.format`.
+
+        Raises
+        ------
+        DamagedError
+            If the store has none, as those of version 0.1.0, and a chunk is missing.
+        """
+        known = self._own.get(IDENTITY_KEY) if CHECKSUM_KEY in self._own else None
+        return known or content_identity(self._array, self.attributes, self._paths)
+
+    def check_identity(self) -> None:
+        """Compare the identity with the checksums of all chunks; DamagedError where it is of other chunks."""
+        found = content_identity(self._array, self.attributes, self._paths)
+        if found != self.identity:
+            raise DamagedError(
+                f"{self.path}: the identity is {self.identity}, that of the chunks is {found}.", REMEDY
+            )
+
+    def check_current(self) -> None:
+        """Raise ReplacedError if another graph, or none, has the store's path by now."""
+        if isinstance(self._store, OpenFolder) and not self._store.is_at(self._place):
+            try:
+                found = open_store(self._place).identity
+            except OocprError:
+                raise self._replaced("no graph") from None
+            raise self._replaced("it anew" if found == self._known else f"the graph {found}")
+        if self._root() != self._own:
+            raise self._replaced("another one")
+
+    def check_unchanged(self) -> None:
+        """Raise ReplacedError if what was read of the store may not all belong to the graph that was opened.
+
+        A folder that was opened stays what it was when another one gets its name. What is read of other
+        stores, or of a folder whose files were overwritten, belongs together if the root is what it was.
+        """
+        root = self._root()
+        moved = root is None and isinstance(self._store, OpenFolder)
+        if not moved and root != self._own:
+            raise self._replaced("another one")
+
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Raise ReplacedError if what is read meanwhile, or fails to be read, is of a replaced store."""
+        try:
+            yield
+        except DamagedError:
+            self.check_current()
+            raise
+        self.check_unchanged()
+
+    def _root(self) -> Mapping[str, Any] | None:
+        """What the root says now of the graph."""
+        try:
+            return _own(read_documents(self._store, [""], self.path))
+        except DamagedError:
+            return {}
+
+    @property
+    def _known(self) -> str | None:
+        """The identity, if the store has one or somebody has asked for it: its chunks may be gone."""
+        return self.__dict__.get("identity") or self._own.get(IDENTITY_KEY)
+
+    def _replaced(self, now: str) -> ReplacedError:
+        was = f" {self._known}" if self._known else ""
+        return ReplacedError(
+            f"{self.path} was replaced while it was in use: it held the graph{was}, now it holds {now}.",
+            RUN_AGAIN,
+        )
 
     def _read(self, name: str, lo: int, hi: int, dtype: Any) -> NDArray[Any]:
         return self._array(name).read(lo, hi).astype(dtype, copy=False)
@@ -186,17 +269,21 @@ class GraphStore:
         if not self.has_labels:
             return None
         rows = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
-        return self._labels.take(rows)
+        labels = self._labels.take(rows)
+        self.check_unchanged()
+        return labels
 
-    def label_text(self, lo: int, hi: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-        """Labels of rows lo to hi - 1 of a store that has some: their UTF-8 end to end, and their lengths.
+    def label_pieces(self, lo: int, hi: int) -> Iterator[TextPiece]:
+        """Yield labels of rows lo to hi - 1 of a store that has some: UTF-8 end to end, and the lengths.
 
         Raises
         ------
         DamagedError
             If the bytes are not what was written.
         """
-        return self._labels.text(lo, hi)
+        for piece in self._labels.pieces(lo, hi):
+            self.check_unchanged()
+            yield piece
 
     @cached_property
     def _labels(self) -> StoredLabels:
@@ -234,15 +321,22 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
     """
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else str(path)
     if isinstance(path, (str, os.PathLike)) and "://" not in name:
-        if not Path(name).exists():
+        # Those of Path have errors for names that are too long.
+        if not os.path.exists(name):  # noqa: PTH110
             raise NotAStoreError(f"{name} does not exist.", _MAKE_ONE)
-        if not Path(name).is_dir():
+        if not os.path.isdir(name):  # noqa: PTH112
             raise NotAStoreError(f"{name} is a file, not a graph store.", _MAKE_ONE)
     store = open_zarr_store(path)
-    documents = read_documents(store, NODES, name)
-    kinds = stored_kinds(_own(documents) or {}, name)
-    documents |= read_documents(store, column_nodes(kinds), name)
-    return GraphStore(name, store, _check_metadata(name, documents), documents, kinds)
+    try:
+        documents = read_documents(store, NODES, name)
+        own = _own(documents) or {}
+        kinds = stored_kinds(own, name)
+        documents |= read_documents(store, column_nodes(kinds), name)
+        attributes = _check_metadata(name, documents)
+    except RecursionError:
+        raise DamagedError(f"{name}: the metadata (zarr.json files) are nested too deeply.", REMEDY) from None
+    check_arrays(name, documents, attributes, kinds)
+    return GraphStore(name, store, attributes, documents, own)
 
 
 def _own(documents: dict[str, Any]) -> dict[str, Any] | None:
@@ -266,11 +360,14 @@ def _check_metadata(name: str, documents: dict[str, Any]) -> Attributes:
             f"{name} is what an interrupted import left.", "Remove it and import the graph again."
         )
     result = Attributes.from_json(own)
+    identity = own.get(IDENTITY_KEY, "0" * IDENTITY_DIGITS)
+    if not (isinstance(identity, str) and re.fullmatch(f"[0-9a-f]{{{IDENTITY_DIGITS}}}", identity)):
+        raise DamagedError(f"{name}: {identity!r} is no identity of a graph.", REMEDY)
     # Stores that other programs wrote may do without the checksum, but then everything has a known name.
     sound = (
         own[CHECKSUM_KEY] == metadata_checksum(documents)
         if CHECKSUM_KEY in own
-        else own.keys() == result.to_json().keys()
+        else own.keys() - {IDENTITY_KEY} == result.to_json().keys()
     )
     if not sound:
         raise DamagedError(f"{name}: the metadata (zarr.json files) are not what was written.", REMEDY)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
 
 _LABELS_CHUNK = 1 << 16
 _BYTES_CHUNK = 1 << 20
+
+PIECE_BYTES = 1 << 21
+"""Most bytes of labels that are read or written at a time, unless one alone has more."""
 
 
 def write_labels(group: zarr.Group, labels: Iterable[str] | Iterable[TextPiece]) -> int:
@@ -68,15 +70,58 @@ def append_text(
 
 
 def text_pieces(labels: Iterable[str] | Iterable[TextPiece]) -> Iterator[TextPiece]:
-    """Yield labels some at a time, as their bytes end to end and the length of each."""
-    rest = iter(labels)
-    for first in rest:
-        if not isinstance(first, str):
-            yield cast("TextPiece", first)
+    r"""Yield labels some at a time, as their bytes end to end and the length of each.
+
+    Examples
+    --------
+    >>> [(text.tobytes(), lengths.tolist()) for text, lengths in text_pieces(["home", "é"])]
+    [(b'home\xc3\xa9', [4, 2])]
+    """
+    held: list[bytes] = []
+    size = 0
+    for label in labels:
+        if not isinstance(label, str):
+            yield label
             continue
-        batch = [first, *itertools.islice(cast("Iterator[str]", rest), _LABELS_CHUNK - 1)]
-        coded = [label.encode() for label in batch]
-        yield np.frombuffer(b"".join(coded), np.uint8), np.array([len(c) for c in coded], np.uint32)
+        held.append(label.encode())
+        size += len(held[-1])
+        if len(held) == _LABELS_CHUNK or size >= PIECE_BYTES:
+            yield _joined(held)
+            held, size = [], 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(coded: list[bytes]) -> TextPiece:
+    return np.frombuffer(b"".join(coded), np.uint8), np.array([len(c) for c in coded], np.uint32)
+
+
+def spans_of_bytes(offsets: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Cut texts into runs of at most `most` bytes, or of one text that has more.
+
+    Parameters
+    ----------
+    offsets
+        Where each text begins, and the last one ends, shape (texts + 1,).
+    most
+        Bytes.
+
+    Yields
+    ------
+    first, stop
+        Texts `first` to `stop` - 1.
+
+    Examples
+    --------
+    >>> list(spans_of_bytes(np.array([0, 3, 5, 30, 31]), 5))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    first, count = 0, offsets.size - 1
+    while first < count:
+        stop = int(np.searchsorted(offsets, offsets[first] + most, side="right")) - 1
+        stop = min(max(stop, first + 1), count)
+        yield first, stop
+        first = stop
 
 
 class StoredLabels:
@@ -95,8 +140,8 @@ class StoredLabels:
     def take(self, rows: NDArray[np.integer[Any]]) -> list[str]:
         """Labels of the rows, in the order asked for.
 
-        The bytes between the first and the last row asked for of a chunk of offsets are read at once, so a
-        few labels cost a few chunks and all labels cost one reading.
+        Labels that lie near each other are read together, up to `PIECE_BYTES` at a time, so a few labels cost
+        a few chunks and all labels cost one reading.
 
         Raises
         ------
@@ -105,24 +150,50 @@ class StoredLabels:
         """
         labels = [""] * len(rows)
         for lo, hi, where in self._offsets.spans(rows):
-            offsets = self._offsets.read(lo, hi + 1)
-            text = self._text.read(int(offsets[0]), int(offsets[-1])).tobytes()
-            ends = (offsets - offsets[0]).tolist()
-            for k in where.tolist():
-                i = int(rows[k]) - lo
-                labels[k] = self._decode(text[ends[i] : ends[i + 1]])
+            offsets = self._bounds(lo, hi)
+            at = rows[where] - lo
+            starts, ends = offsets[at], offsets[at + 1]
+            first = 0
+            while first < at.size:
+                stop = max(first + 1, int(np.searchsorted(ends, starts[first] + PIECE_BYTES, side="right")))
+                begin = int(starts[first])
+                text = self._text.read(begin, int(ends[stop - 1])).tobytes()
+                for k in range(first, stop):
+                    labels[int(where[k])] = self._decode(text[int(starts[k]) - begin : int(ends[k]) - begin])
+                first = stop
         return labels
 
-    def text(self, lo: int, hi: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-        """Labels of rows lo to hi - 1: their bytes end to end, and the length of each.
+    def pieces(self, lo: int, hi: int) -> Iterator[TextPiece]:
+        """Yield labels of rows lo to hi - 1, of up to `PIECE_BYTES` at a time unless one alone has more.
 
         Raises
         ------
         DamagedError
             If the bytes are not what was written.
         """
-        offsets = self._offsets.read(lo, hi + 1)
-        return self._text.read(int(offsets[0]), int(offsets[-1])), np.diff(offsets).astype(np.uint32)
+        for first in range(lo, hi, _LABELS_CHUNK):
+            offsets = self._bounds(first, min(first + _LABELS_CHUNK, hi))
+            lengths = np.diff(offsets).astype(np.uint32)
+            for start, stop in spans_of_bytes(offsets, PIECE_BYTES):
+                text: NDArray[np.uint8] = self._text.read(int(offsets[start]), int(offsets[stop]))
+                self._check_text(text, offsets[start:stop] - offsets[start])
+                yield text, lengths[start:stop]
+
+    def _bounds(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """Where the labels of rows lo to hi - 1 begin, and the last one ends."""
+        offsets: NDArray[np.int64] = self._offsets.read(lo, hi + 1)
+        if (np.diff(offsets) < 0).any():
+            raise DamagedError(
+                f"{self._offsets.origin}: the labels from row {lo} on are out of order.", REMEDY
+            )
+        return offsets
+
+    def _check_text(self, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
+        self._decode(text.tobytes())
+        # A letter of several bytes must not be divided between two labels.
+        first = text[starts[starts < text.size]]
+        if (first & 0xC0 == 0x80).any():
+            raise DamagedError(f"{self._text.origin}: a label begins within a letter.", REMEDY)
 
     def _decode(self, text: bytes) -> str:
         try:

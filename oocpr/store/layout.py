@@ -207,6 +207,25 @@ def kind_of(buf: NDArray[np.uint8]) -> int:
     return int.from_bytes(buf[4:8].tobytes(), "little")
 
 
+def sizes_of(buf: NDArray[np.uint8]) -> tuple[int, int]:
+    """Edges and segments that a tile's header promises.
+
+    Parameters
+    ----------
+    buf
+        uint8, shape (bytes,), as `kind_of` takes it.
+
+    Raises
+    ------
+    DamagedError
+        If the bytes end inside the header.
+    """
+    if buf.size < 4 * TILE_HEADER:
+        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.", REMEDY)
+    edges, segments = np.frombuffer(buf[8:16].tobytes(), "<u4").tolist()
+    return edges, segments
+
+
 def new_header(words: int, kind: int) -> NDArray[np.uint32]:
     """Begin a header of `words` words."""
     header = np.zeros(words, "<u4")

@@ -11,7 +11,7 @@ import numpy as np
 import zarr
 
 from oocpr.errors import UsageError
-from oocpr.store.arrays import Appender, append_pieces, enter_written, write_attributes
+from oocpr.store.arrays import Appender, StoredArray, append_pieces, enter_written, write_attributes
 from oocpr.store.atomic import NewFolder, naming_failures
 from oocpr.store.attributes import AttributeWriter, closed
 from oocpr.store.chunks import Chunk, ChunkFolder, TileChunks, drop_all_but
@@ -20,6 +20,7 @@ from oocpr.store.format import (
     ATTRIBUTES_KEY,
     COLUMNS_KEY,
     DATA,
+    IDENTITY_KEY,
     INDICES,
     INDPTR,
     NODE_IDS,
@@ -31,6 +32,7 @@ from oocpr.store.format import (
     Attributes,
     column_nodes,
 )
+from oocpr.store.identity import content_identity
 from oocpr.store.labels import write_labels
 from oocpr.store.packing import TileCoder, decode_tile
 from oocpr.store.place import root_checksum
@@ -299,12 +301,13 @@ class GraphWriter:
         node_ids: NDArray[np.integer[Any]] | Iterable[NDArray[np.integer[Any]]] | None = None,
         labels: Iterable[str] | Iterable[TextPiece] | None = None,
         out_weight: Iterable[NDArray[np.float64]] | None = None,
+        duplicate_weights: str | None = None,
     ) -> Attributes:
         """Write what belongs to the rows and give the store its name.
 
         Parameters
         ----------
-        source, order, tile_edges, duplicates, self_loops, local_edges
+        source, order, tile_edges, duplicates, self_loops, local_edges, duplicate_weights
             See :class:`~oocpr.store.format.Attributes`; the rest of it the writer knows.
         out_degree
             Out-degrees of all rows in order, in pieces, uint32.
@@ -375,14 +378,20 @@ class GraphWriter:
                 max_tile_bytes=self._indices.most,
                 data_bytes=self._data.total,
                 max_data_bytes=self._data.most,
+                duplicate_weights=duplicate_weights,
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
             written = attributes.to_json() | ({COLUMNS_KEY: columns} if columns else {})
+            paths = [name for name in NODES if name in self._root]
+            written[IDENTITY_KEY] = content_identity(self._array, attributes, paths)
             write_attributes(self._root, ATTRIBUTES_KEY, written, [*NODES, *column_nodes(columns)])
             if self._note is not None:
                 self._note({"whole": root_checksum(self._new.temporary)})
         self._new.publish()
         return attributes
+
+    def _array(self, name: str) -> StoredArray:
+        return StoredArray(self._root.store, name, str(self._new.path))
 
     def abort(self) -> None:
         """Remove what was written; does nothing once the store is finished."""

@@ -58,6 +58,12 @@ def test_workers_rank_to_the_same_bits(oocpr_command: Run, links: Path, tmp_path
     assert theirs.out.count("\n") == 901
 
 
+def test_workers_without_work_are_told_of(oocpr_command: Run, links: Path) -> None:
+    answer = oocpr_command("rank", links, "--workers", 2, "--top", 1)
+    assert answer.code == 0
+    assert answer.err == "note: method components ranks on one worker; the others had nothing to do.\n"
+
+
 @pytest.mark.slow
 def test_workers_generate_and_add_to_the_same_store(oocpr_command: Run, links: Path, tmp_path: Path) -> None:
     for name, words in (("own", ()), ("theirs", ("--workers", 2))):

@@ -93,7 +93,7 @@ def test_what_is_left_is_reported_without_resume(oocpr_command: Run, killed: tup
     outcome = oocpr_command("import", source, "-o", store)
     assert outcome.code == 0
     left = f"{store}.unfinished"
-    said = r"note: An interrupted import has left \S+ MiB; continue it with --resume \(resume=True\), or "
+    said = r"note: An interrupted import has left \S+ MiB; continue it with --resume, or "
     assert re.fullmatch(said + f"remove it with: rm -r {re.escape(left)}\n", outcome.err)
     shutil.rmtree(store)
     assert oocpr_command("import", source, "-o", store, "--resume").code == 0

@@ -167,7 +167,7 @@ def test_links_are_counted_without_weights(oocpr_command: Run, tmp_path: Path) -
         (("g.txt", "--weight", "kg"), "'kg' is no column of weights"),
         (("g.txt", "--weight", "3", "--duplicates", "count"), "to be counted, and weights are to be read"),
         (("g.txt", "--duplicates", "sum"), "no weights are read"),
-        (("g.txt", "--duplicates", "mean"), "'mean' is nothing that repeated links can become"),
+        (("g.txt", "--duplicates", "mean"), "--duplicates is 'mean', which duplicate edges cannot become"),
         (("g.npy", "--weight", "3"), "Files of the format npy have no weights"),
     ],
 )

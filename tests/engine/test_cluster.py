@@ -15,8 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from oocpr.engine import cluster as engine_cluster
-from oocpr.engine.cluster import LostWorkerError
-from oocpr.errors import DamagedError, UsageError
+from oocpr.errors import DamagedError, LostError, UsageError
 
 from .digraphs import random_digraph
 from .running import Stored, rank, rank_whole
@@ -169,6 +168,6 @@ def test_a_worker_that_is_killed_ends_the_run(stored, client, monkeypatch, which
     thread.start()
     thread.join(20)
     assert outcome, "the run hangs"
-    assert isinstance(outcome[0], LostWorkerError)
+    assert isinstance(outcome[0], LostError)
     assert "lost" in outcome[0].cause
     assert outcome[0].remedy

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from oocpr.api.choices import asked_settings, facts_of
 from oocpr.api.on_devices import plan_on_several_devices
 from oocpr.engine import cluster as engine_cluster
-from oocpr.engine.cluster import LostWorkerError
 from oocpr.engine.device_workers import RESOURCE, Seat, Seen, deal_devices, device_seats
 from oocpr.engine.run import solve
-from oocpr.errors import UsageError
+from oocpr.errors import LostError, UsageError
 
 from .digraphs import exact_ranks, random_digraph
 
@@ -93,7 +92,7 @@ def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, clien
     assert [x.residual for x in run.history] == [x.residual for x in alone.history]
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound
     monkeypatch.setattr(engine_cluster, "device_seats", lambda _: seats[:1])
-    with pytest.raises(LostWorkerError, match="planned for 2 workers with devices and 1 are left"):
+    with pytest.raises(LostError, match="planned for 2 workers with devices and 1 are left"):
         solve(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda")
 
 

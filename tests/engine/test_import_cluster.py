@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 import oocpr
 from oocpr.engine import import_cluster
-from oocpr.engine.cluster import LostWorkerError
 from oocpr.engine.import_cluster import ClusterHands
-from oocpr.errors import UsageError
+from oocpr.errors import LostError, SetupError, UsageError
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
 from oocpr.store.packing import encode_tile
@@ -184,7 +183,7 @@ def test_workers_of_another_version_are_refused(client, tmp_path):
 
     client.run(become, "0.0.1")
     try:
-        with pytest.raises(UsageError, match=r"has no oocpr .* but answers '0\.0\.1'"):
+        with pytest.raises(SetupError, match=r"has no oocpr .* but answers '0\.0\.1'"):
             oocpr.import_graph(tuple(IDS), tmp_path / "g", client=client)
     finally:
         client.run(become, oocpr.__version__)
@@ -279,6 +278,6 @@ def test_an_import_ends_when_all_workers_are_gone(client, tmp_path, monkeypatch)
             client.cluster.scale(0)
         kill(stage, *rest)
 
-    with pytest.raises(LostWorkerError, match="lost"):
+    with pytest.raises(LostError, match="lost"):
         build(tmp_path / "g", hands, tile_edges=1000, progress=lose)
     assert list(tmp_path.iterdir()) == []

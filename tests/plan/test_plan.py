@@ -16,7 +16,7 @@ from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.facts import GraphFacts
 from oocpr.plan.memory import SHARED, decoded_bytes
 from oocpr.plan.model import DEVICE_MIXING, FEWEST_TOLD, Rates, passes_from, predicted_passes
-from oocpr.plan.plan import Plan, make_plan
+from oocpr.plan.plan import Plan, choose_method, make_plan
 from oocpr.plan.sweeps import sweeps_for
 from oocpr.plan.tiers import RING_SLOTS
 from oocpr.plan.tiling import default_stripes, stripe_tiles
@@ -294,3 +294,54 @@ def test_rows_propose_where_tiles_are_swept_inside_and_a_device_remembers_less(f
     assert there.proposals == (there.sweeps > 1)
     assert here.proposals == (here.sweeps > 1)
     assert here.mixing == mixing
+
+
+@given(graphs(), st.integers(0, 10**13), st.booleans())
+def test_a_reproducible_plan_is_the_same_for_any_memory_that_holds_it(facts, memory, personalized):
+    ample = plan(2**60, facts, personalized=personalized)
+    made = plan(memory, facts, personalized=personalized, reproducible=True)
+    assert (made.stripes, made.mixing, made.sweeps, made.proposals, made.method, made.reads) == (
+        ample.stripes, ample.mixing, ample.sweeps, ample.proposals, ample.method, ample.reads,
+    )  # fmt: skip
+    assert made.need.total == ample.need.total
+    assert made.fits == (memory >= ample.need.total)
+    assert made.better is None
+
+
+@given(graphs(), st.integers(0, 10**13))
+def test_a_plan_names_the_memory_from_which_on_nothing_gets_better(facts, memory):
+    made = plan(memory, facts)
+    ample = plan(2**60, facts)
+    if made.better is None:
+        assert made.mixing == ample.mixing
+        return
+    assert made.mixing < made.better.mixing == ample.mixing
+    assert made.passes >= made.better.passes == ample.passes
+    assert plan(made.better.memory, facts).better is None
+    assert plan(made.better.memory - 1, facts).better is not None
+
+
+def test_the_table_says_what_depends_on_memory():
+    short = ENOUGH.need.total - 1
+    from_on = f"{-(-ENOUGH.need.total // 2**20)}MiB"
+    assert f"from {from_on} on mixing 5, about {ENOUGH.passes} passes" in str(plan(short))
+    assert f"same passes and bits from {from_on} on" in str(ENOUGH)
+    fixed = plan(short, reproducible=True)
+    assert "the graph and the settings fix the plan" in str(fixed)
+    assert plan(short).to_json()["better"]["memory"] == ENOUGH.need.total
+    assert (ENOUGH.to_json()["better"], fixed.to_json()["reproducible"]) == (None, True)
+    with pytest.raises(DoesNotFitError, match=f"{format_bytes(ENOUGH.need.total)}.*{from_on} or more"):
+        fixed.validate()
+
+
+def test_method_auto_depends_on_memory_unless_reproducible():
+    small = replace(FACTS, edges=4 * 10**6, tiles=4)
+    how = {"base": BASE, "personalized": False}
+    assert choose_method(small, memory=2**40, **how) == ("components", None)
+    method, better = choose_method(small, memory=2**20, **how)
+    assert (method, better.method) == ("mixed", "components")
+    assert choose_method(small, memory=better.memory, **how)[0] == "components"
+    assert choose_method(small, memory=better.memory - 1, **how)[0] == "mixed"
+    assert choose_method(small, memory=2**20, reproducible=True, **how) == ("components", None)
+    for other in (FACTS, replace(small, weighted=True)):
+        assert choose_method(other, memory=2**40, reproducible=True, **how) == ("mixed", None)

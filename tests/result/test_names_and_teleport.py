@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from oocpr.errors import InputError, UsageError
-from oocpr.result import names as naming
-from oocpr.result.names import ListedNames, Names, RowNames, rows_named
+from oocpr.errors import DoesNotFitError, InputError, UsageError
+from oocpr.result.names import ListedNames, Name, Names, RowNames, index_of, rows_named
 from oocpr.result.teleport import teleport_vector
 
 if TYPE_CHECKING:
@@ -19,20 +18,36 @@ LABELS = ListedNames(["a", "two words", "c"])
 IDS = ListedNames(np.array([10, 30, 20], np.uint32))
 
 
-def test_names_are_found_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naming, "_CHUNK", 2)
-    assert rows_named(LABELS, 3, ["c", "a"], "x").tolist() == [2, 0]
-    assert rows_named(RowNames(), 5, [4, 4, 0], "x").tolist() == [4, 4, 0]
+def found(names: Names, nodes: int, wanted: list[Name], origin: str = "x") -> list[int]:
+    return rows_named(index_of(names, nodes), names.textual, wanted, origin).tolist()
+
+
+def test_names_are_found() -> None:
+    assert found(LABELS, 3, ["c", "a"]) == [2, 0]
+    assert found(RowNames(), 5, [4, 4, 0]) == [4, 4, 0]
+    assert found(IDS, 3, [20, 10]) == [2, 0]
+
+
+@pytest.mark.parametrize("names", [LABELS, RowNames(), IDS])
+@pytest.mark.parametrize("stranger", ["10 ", "\ud800", 7, 2**64, -1, 10.5, None, ("a",)])
+def test_whatever_is_no_name_of_the_graph_is_no_node(names: Names, stranger: Any) -> None:
+    with pytest.raises(InputError, match="x: the graph has no node"):
+        found(names, 3, [stranger])
+
+
+def test_an_index_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(DoesNotFitError, match="Looking up 3 nodes by their names needs"):
+        index_of(LABELS, 3, 1 << 20)
 
 
 def test_an_unknown_name_is_repeated() -> None:
     with pytest.raises(InputError, match=r"seeds\.txt: the graph has no node 'd'"):
-        rows_named(LABELS, 3, ["a", "d"], "seeds.txt")
+        found(LABELS, 3, ["a", "d"], "seeds.txt")
 
 
 def test_a_name_of_two_nodes_is_refused() -> None:
-    with pytest.raises(InputError, match="'b' is the name of node 0 and of node 2"):
-        rows_named(ListedNames(["b", "a", "b"]), 3, ["b"], "seeds.txt")
+    with pytest.raises(InputError, match="'b' is the name of several nodes"):
+        found(ListedNames(["b", "a", "b"]), 3, ["b"])
 
 
 @pytest.mark.parametrize(
@@ -40,6 +55,9 @@ def test_a_name_of_two_nodes_is_refused() -> None:
     [
         (LABELS, "two words\t3\nc\n", [0, 0.75, 0.25]),
         (LABELS, "# comment\n\na\nc\n", [0.5, 0, 0.5]),
+        (LABELS, "#\n c \t3\n two words\r\n", [0, 0.25, 0.75]),
+        (ListedNames(["#cats", "%x", "c"]), "#cats\n%x\t3\n# c\n", [0.25, 0.75, 0]),
+        (IDS, "#10\n%30\n20\n", [0, 0, 1]),
         (IDS, "30 3\n20\t1\n", [0, 0.75, 0.25]),
         (IDS, "10\n10\n20 2\r\n", [0.5, 0, 0.5]),
         (RowNames(), "2\n", [0, 0, 1]),
@@ -81,9 +99,10 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("weights", [[0, 0, 0], [1, -1, 1], [1, np.nan, 1], [1, np.inf, 1]])
 def test_weights_that_are_no_distribution_are_refused(weights: list[float]) -> None:
-    with pytest.raises(UsageError, match="weights"):
+    message = "personalization (gives .* (1 )?(-1|nan|inf)|has no number above 0)"
+    with pytest.raises(UsageError, match=message):
         teleport_vector(np.array(weights, float), RowNames(), 3)
-    with pytest.raises(UsageError, match="weights"):
+    with pytest.raises(UsageError, match=message):
         teleport_vector(dict(enumerate(weights)), RowNames(), 3)
 
 

@@ -195,8 +195,13 @@ class TestOrder:
 
     def test_names_that_repeat_cannot_be_matched_in_another_order(self, store: GraphStore) -> None:
         ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(["b", "a", "b"]))
-        with pytest.raises(InputError, match=r"r\.csv has several ranks for one node name"):
+        with pytest.raises(InputError, match="'b' is the name of several nodes"):
             in_store_order(store, ranks, "r.csv")
+
+    def test_several_ranks_of_a_node_are_refused(self, tmp_path: Path) -> None:
+        ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(["b", "a", "b"]))
+        with pytest.raises(InputError, match=r"r\.csv has several ranks for one node name"):
+            in_store_order(written(tmp_path, labels=["a", "b", "c"]), ranks, "r.csv")
 
     def test_any_order_is_matched_by_name(self, tmp_path: Path) -> None:
         store = written(tmp_path, node_ids=np.array([30, 10, 20], np.uint32))

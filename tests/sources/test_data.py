@@ -13,7 +13,8 @@ from oocpr.sources import open_source
 from .reading import read
 
 GRAPHS = {"site": 0, "langville-meyer": 1, "graphalytics-directed": 1}
-SUFFIXES = [".txt", ".mtx", ".npz", ".gr0", ".dat", ".tsv"]
+BY_NAME = (".tsv", ".csv", ".jsonl")
+SUFFIXES = [".txt", ".mtx", ".npz", ".gr0", ".dat", *BY_NAME]
 PUBLISHED = {
     "langville-meyer.ranks-0.9.csv": ([0.03721, 0.05396, 0.04151, 0.3751, 0.206, 0.2862], 5.1e-5),
     "graphalytics-directed.ranks-0.85-2-passes.csv": (
@@ -25,11 +26,12 @@ PUBLISHED = {
 
 
 def edges_of(path, **options):
+    by_name = path.suffix in BY_NAME
     source = open_source(path, **options)
     graph = read(source, 7)
-    if path.suffix == ".tsv":
+    if by_name:
         source.labels = list(graph.nodes)
-    return np.array(graph.numbered() if path.suffix == ".tsv" else graph.edges), source
+    return np.array(graph.numbered() if by_name else graph.edges), source
 
 
 def table(path) -> list[dict[str, str]]:
@@ -52,7 +54,7 @@ def test_every_format_holds_the_same_graph(data, name, suffix):
         start = first if suffix == ".txt" else 0
         assert {(names[u - start], names[v - start]) for u, v in edges} == expected
     assert len(edges) == len(expected)
-    if suffix != ".tsv":
+    if suffix not in BY_NAME:
         assert source.nodes == (None if source.labels is None and suffix == ".txt" else len(names))
 
 

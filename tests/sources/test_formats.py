@@ -82,7 +82,11 @@ def test_text_without_edges_and_nodes_is_refused(tmp_path, text, format):  # noq
 def test_a_bad_line_of_text_is_named(tmp_path, line, at):
     lines = ["0 1"] * 120
     lines[at - 1] = line
-    refused(written(tmp_path, "web.txt", "\n".join(lines)), f"line {at}: ")
+    refused(
+        written(tmp_path, "web.txt", "\n".join(lines)),
+        f"line {at}: ",
+        **({"header": False} if at == 1 else {}),
+    )
 
 
 # Labels
@@ -247,6 +251,28 @@ def test_bad_npz_is_refused(tmp_path):
     refused(path, "no whole matrix")
 
 
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"row": np.zeros(2, int)}, r"rows of the shape \(2,\)"),
+        ({"col": np.zeros(2, int)}, r"rows of the shape \(3,\)"),
+        ({"data": np.ones(2)}, r"values of the shape \(2,\)"),
+        ({"row": np.zeros((3, 2), int)}, r"rows of the shape \(3, 2\)"),
+        ({"row": np.array([0.5, 1.5, 0.5])}, "rows of the type float64"),
+    ],
+)
+def test_npz_whose_arrays_do_not_fit_each_other_is_refused(tmp_path, change, match):
+    whole = {"row": np.array([0, 1, 2]), "col": np.array([1, 2, 0]), "data": np.ones(3)}
+    np.savez(tmp_path / "web.npz", format=np.array("coo"), shape=(3, 3), **(whole | change))
+    refused(tmp_path / "web.npz", match)
+
+
+def test_numbers_of_thousands_of_digits_are_refused(tmp_path):
+    head = "%%MatrixMarket matrix coordinate pattern general\n"
+    refused(written(tmp_path, "web.mtx", f"{head}{'9' * 5000} 3 1\n1 1\n"), "numbers of rows")
+    refused(written(tmp_path, "web.dat", f"{'9' * 5000} 3\n1 a\n"), "numbers of nodes", format="hollins")
+
+
 # Formats with labels of their own
 
 
@@ -300,10 +326,10 @@ def test_bad_hollins_is_refused(tmp_path, text, match):
 
 @pytest.mark.parametrize("max_edges", [1, 2, 100])
 def test_names_are_read_line_by_line(tmp_path, max_edges):
-    path = written(tmp_path, "links.tsv", "# head\tx\r\n\r\nZoo\tA b\r\r\nA b\tZoo\nÉ \tC")
+    path = written(tmp_path, "links.tsv", "# head\tx\r\n\r\nZoo\tA b\r\r\nA b\t Zoo\n#É \tC")
     source = open_source(path)
     graph = read(source, max_edges)
-    assert graph.edges == [("Zoo", "A b"), ("A b", "Zoo"), ("É ", "C")]
+    assert graph.edges == [("Zoo", "A b"), ("A b", "Zoo"), ("#É", "C")]
     assert source.nodes is source.labels is source.closed is None
     assert [source.place(edge) for edge in range(3)] == [f"{path}, line {line}" for line in (3, 4, 5)]
 
@@ -315,13 +341,13 @@ def test_names_are_read_line_by_line(tmp_path, max_edges):
 def test_names_are_what_python_splits(tmp_path_factory, pairs, max_edges):
     lines = ["\t".join(pair) for pair in pairs]
     expected = [
-        tuple(line.rstrip("\r").split("\t"))
+        tuple(name.strip(" \r") for name in line.split("\t"))
         for line in lines
-        if line.strip(" \t\r") and not line.startswith("#")
+        if line.strip(" \t\r") and not line.startswith("# ") and line.strip("\r ") != "#"
     ]
     path = tmp_path_factory.mktemp("names") / "links.tsv"
     path.write_text("".join(line + "\n" for line in lines), newline="")
-    source = open_source(path, format="names")
+    source = open_source(path, format="names", header=False)
     if all(len(pair) == 2 and all(pair) for pair in expected) and expected:
         blocks = list(source.blocks(max_edges))
         found = [
@@ -418,8 +444,8 @@ def test_the_caller_may_name_the_format(tmp_path):
 def test_what_makes_no_sense_is_a_usage_error(tmp_path):
     path = written(tmp_path, "a.gr0", "n 0 a\n")
     labels = written(tmp_path, "l.txt", "a\n")
-    with pytest.raises(UsageError, match="no format 'csv'"):
-        open_source(path, format="csv")
+    with pytest.raises(UsageError, match="no format 'xlsx'"):
+        open_source(path, format="xlsx")
     with pytest.raises(UsageError, match="hold their own labels"):
         open_source(path, labels=labels)
 
@@ -443,3 +469,76 @@ def test_opening_the_room_loads_nothing_heavy():
         subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
         == "light\n"
     )
+
+
+# Headers, and what is no graph
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "edges"),
+    [
+        ("a.txt", "src dst\n1 2\n", [(1, 2)]),
+        ("a.txt", "# c\n\nFromId\tToId\n1\t2\n", [(1, 2)]),
+        ("a.tsv", "source\ttarget\n1\t2\n", [(1, 2)]),
+        ("a.tsv", "#source\ttarget\na\tb\n", [("a", "b")]),
+        ("a.tsv", "source\ttarget\na\tb\n", [("a", "b")]),
+    ],
+)
+def test_a_header_is_found_and_told(tmp_path, name, text, edges):
+    source = open_source(written(tmp_path, name, text))
+    assert read(source).edges == edges
+    assert [f"in {tmp_path / name} is taken as a header" in notice for notice in source.notices] == [True]
+
+
+def test_a_header_is_forced_or_forbidden(tmp_path):
+    path = written(tmp_path, "a.tsv", "source\ttarget\na\tb\n")
+    assert read(open_source(path, header=False)).edges == [("source", "target"), ("a", "b")]
+    path = written(tmp_path, "a.txt", "1 2\n3 4\n")
+    assert read(open_source(path, header=True)).edges == [(3, 4)]
+    refused(written(tmp_path, "a.txt", "src dst\n3 4\n"), "line 1: 'src dst'", header=False)
+
+
+def test_names_may_begin_with_a_hash(tmp_path):
+    source = open_source(written(tmp_path, "a.tsv", "# said\n#cats\t#dogs\n#\n#dogs\t %x\n"))
+    assert read(source).edges == [("#cats", "#dogs"), ("#dogs", "%x")]
+    assert source.place(1).endswith("line 4")
+
+
+@pytest.mark.parametrize(
+    ("first", "what"),
+    [
+        (
+            b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml" + bytes(90) + b"xl/workbook.xml",
+            "an Excel workbook",
+        ),
+        (b"PK\x03\x04" + bytes(26) + b"edges.txt", "a zip archive"),
+        (b"%PDF-1.7", "a PDF"),
+        (b"SQLite format 3\x00", "SQLite"),
+        (b"ARROW1\x00\x00", "an Arrow or Feather file"),
+        (b"\x80\x04\x95", "a Python pickle"),
+        (b"<!DOCTYPE html>", "an HTML page"),
+        (b"<?xml version", "GraphML"),
+        (bytes(257) + b"ustar", "a tar archive"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.csv", "a.xlsx", "a"])
+def test_what_no_format_reads_is_refused_by_what_it_is(tmp_path, first, what, name):
+    path = tmp_path / name
+    path.write_bytes(first)
+    refused(path, what)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("a.csv", "a,b\n", "csv"),
+        ("a.csv", "1 2\n", "text"),
+        ("a.txt", "1,2\n", "csv"),
+        ("a.tsv", "source\ttarget\tkg\n1\t2\t0.5\n", "csv"),
+        ("a.tsv", "Zoo\tCat\n1984\tBook\n", "names"),
+        ("a.json", "", "jsonl"),
+        ("a", '{"u": 1}\n', "jsonl"),
+    ],
+)
+def test_the_format_of_tables_shows(tmp_path, name, text, expected):
+    assert guess_format(written(tmp_path, name, text)) == expected

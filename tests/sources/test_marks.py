@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
 import json
 import lzma
@@ -120,6 +121,26 @@ def parquet(folder: Path, kind: str) -> Path:
     return path
 
 
+def table(folder: Path, kind: str) -> list[Path]:
+    names = [[f'a "{node}",\n{node}' for node in ids] for ids in NAMES] if kind == "named" else IDS.tolist()
+    paths = [folder / f"{k}.{'jsonl' if kind == 'json' else 'csv'}" for k in range(2)]
+    for k, path in enumerate(paths):
+        rows = list(zip(*(column[k * 29 : (k + 1) * 29] for column in names), strict=True))
+        with path.open("w", newline="", encoding="utf-8-sig" if kind == "ids" else "utf-8") as file:
+            if kind == "json":
+                file.writelines(json.dumps({"from": u, "to": v}) + "\n" for u, v in rows)
+            else:
+                csv.writer(file).writerows([("from", "to")] * (kind == "named") + rows)
+    return paths
+
+
+def headed(folder: Path) -> list[Path]:
+    paths = several(folder)
+    for path in paths:
+        path.write_text("# more\nsrc dst\n" + path.read_text())
+    return paths
+
+
 def pages(folder: Path, kind: str) -> Path:
     path = folder / f"pages.{kind}"
     if kind == "gr0":
@@ -141,6 +162,10 @@ SOURCES: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
     "text.xz": (partial(packed, suffix=".xz", pack=lzma.compress), {}),
     "text.bz2": (partial(packed, suffix=".bz2", pack=bz2.compress), {}),
     "several": (several, {}),
+    "text, headers": (headed, {}),
+    "csv": (partial(table, kind="ids"), {}),
+    "csv, names": (partial(table, kind="named"), {}),
+    "jsonl": (partial(table, kind="json"), {}),
     "undirected": (several, {"undirected": True}),
     "names": (named, {}),
     "names, listed": (named, {"labels": "all"}),
@@ -182,7 +207,11 @@ def marked(source: Any, max_edges: int) -> Iterator[tuple[Block, Any]]:
 
 @pytest.mark.parametrize("kind", [*SOURCES, "rmat"])
 @pytest.mark.parametrize(("before", "after"), [(5, 5), (4, 9), (9, 2), (1, 100)])
-def test_reading_goes_on_behind_any_mark(tmp_path: Path, kind: str, before: int, after: int) -> None:
+def test_reading_goes_on_behind_any_mark(
+    tmp_path: Path, kind: str, before: int, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SHOWN_BYTES", "_LEAST_BYTES", "_MOST_BYTES"):
+        monkeypatch.setattr(f"oocpr.sources.text_table.{name}", 64)
     opened = opener(kind, tmp_path)
     whole = opened()
     read = list(marked(whole, before))

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from oocpr.errors import InputError, UsageError
+from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
 from oocpr.sources import open_source
-from oocpr.sources.places import Front
+from oocpr.sources.places import Front, RemoteFile, stamp
 
 from .reading import read
 
@@ -177,3 +177,126 @@ def test_an_address_that_nothing_understands_is_refused():
     pytest.importorskip("fsspec")
     with pytest.raises(InputError, match="nosuch://x cannot be opened"):
         open_source("nosuch://x")
+
+
+SECRET = "s3cr/3t"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://user:{SECRET}@host/web.txt",
+        f"s3://KEY:{SECRET}@bucket/web.txt",
+        "https://s3cr3t@host/web.txt",
+        f"https://host/web.txt?X-Amz-Signature={SECRET}&v=1",
+        f"https://host/web.txt?v=1&X-Amz-Credential=a&X-Amz-Security-Token={SECRET}",
+        f"https://host.blob.core.windows.net/b/web.txt?sv=2&sig={SECRET}",
+        f"https://host/web.txt?access_token={SECRET}#part",
+        f"simplecache::s3://KEY:{SECRET}@bucket/web.txt",
+        f"https://host/web.txt?api_key={SECRET}",
+    ],
+)
+def test_what_is_secret_in_a_url_is_shown_to_nobody(url):
+    place = RemoteFile(url)
+    for told in (
+        str(place),
+        place.name,
+        str(InputError(f"{url} is gone.", f"Look at {url}.")),
+        masked(repr(url)),
+    ):
+        assert "s3cr" not in told
+        assert "3t" not in told
+    assert place.name == "web.txt"
+    assert "web.txt" in str(place)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://host/a.txt?version=2", "s3://bucket/a b.txt", "a@b.c and d@e", "web.txt, line 3: 1@2"]
+)
+def test_what_is_no_secret_stays(text):
+    assert masked(text) == text
+
+
+def test_secrets_do_not_reach_errors_notices_stores_and_journals(tmp_path, monkeypatch):
+    import fsspec
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    import oocpr
+
+    monkeypatch.setattr(
+        MemoryFileSystem,
+        "_strip_protocol",
+        classmethod(lambda _, path: "/" + path.rpartition("/")[2].partition("?")[0]),
+    )
+    url = "memory://user:s3cr3t@host/secrets.txt?sig=s3cr3t"
+    with pytest.raises(InputError) as caught:
+        oocpr.import_graph(url, tmp_path / "g.zarr", format="text")
+    assert "memory://***@host/secrets.txt?sig=***" in str(caught.value)
+    assert "s3cr3t" not in str(caught.value)
+    with fsspec.open("memory://secrets.txt", "wb") as file:
+        file.write(b"0 1\n1 0\n")
+    with fsspec.open("memory://labels.txt", "wb") as file:
+        file.write(b"a\nb\n")
+    labels = "memory://user:s3cr3t@host/labels.txt"
+    graph = oocpr.import_graph(url, tmp_path / "g.zarr", format="text", labels=labels)
+    assert any("memory://***@host/labels.txt" in notice for notice in graph.notices)
+    assert "s3cr3t" not in f"{graph.notices} {graph.info()} {stamp(RemoteFile(url))}"
+    stored = b"".join(file.read_bytes() for file in (tmp_path / "g.zarr").rglob("*") if file.is_file())
+    assert b"s3cr3t" not in stored
+
+
+def test_labels_beside_a_graph_are_found_behind_urls_as_on_disks(server, tmp_path):
+    for name, text in (("web.txt", b"0 1\n"), ("web.labels.tsv", b"a\nb\n"), ("bare.txt", b"0 1\n")):
+        (tmp_path / name).write_bytes(text)
+        with pytest.importorskip("fsspec").filesystem("memory").open(f"/beside/{name}", "wb") as file:
+            file.write(text)
+    for folder in (tmp_path, server, "memory://beside"):
+        labelled, bare = (open_source(f"{folder}/{name}.txt") for name in ("web", "bare"))
+        assert read(labelled).edges == read(bare).edges == [(0, 1)]
+        assert list(labelled.labels) == ["a", "b"]
+        assert bare.labels is None
+
+
+def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wrong_setup(tmp_path):
+    pytest.importorskip("aiohttp")
+    size = 40 << 20
+
+    class Failing(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_HEAD(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(size))
+            self.send_header("Accept-Ranges", "bytes")
+            self.end_headers()
+
+        def do_GET(self):
+            if "secret" in self.path:
+                self.send_error(401)
+                return
+            first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+            if first:
+                self.connection.close()
+                return
+            count = min(last, size - 1) + 1 - first
+            self.send_response(206)
+            self.send_header("Content-Length", str(count))
+            self.send_header("Content-Range", f"bytes {first}-{first + count - 1}/{size}")
+            self.end_headers()
+            self.wfile.write(b"1 2\n" * (count // 4))
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Failing) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{httpd.server_port}"
+        try:
+            with pytest.raises(LostError, match=rf"{url}/g\.txt cannot be read"):
+                read(open_source(f"{url}/g.txt", format="text"))
+            with pytest.raises(SetupError, match=rf"{url}/secret\.txt cannot be read"):
+                read(open_source(f"{url}/secret.txt", format="text"))
+        finally:
+            httpd.shutdown()
+            thread.join()
+    with pytest.raises(LostError, match=url):
+        read(open_source(f"{url}/g.txt", format="text"))

@@ -269,4 +269,4 @@ def test_graphs_of_networkx_that_cannot_be_are_refused(tmp_path):
 def test_weights_of_networkx_are_not_read_and_that_is_told():
     source = open_source(nx.DiGraph([(0, 1, {"weight": 2.0})]))
     read(source)
-    assert len(source.notices) == 1
+    assert source.unused_columns == ["weight"]

@@ -80,11 +80,23 @@ class InMemory:
     encoded: Coded
     degree: NDArray[np.uint32]
     weights: None = None
+    identity: str = ""  # no other process opens it
+    path: str = "a graph in memory"
 
     @property
     def nodes(self) -> int:
         """See RankedStore."""
         return len(self.degree)
+
+    @property
+    def edges(self) -> int:
+        """See RankedStore."""
+        return int(self.degree.sum(dtype=np.int64))
+
+    @property
+    def dangling(self) -> int:
+        """See RankedStore."""
+        return int((self.degree == 0).sum())
 
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
         """See RankedStore."""

@@ -123,6 +123,8 @@ class SweepStep:
         Slots whose scalar products are wanted, `slot` last where it is one of them.
     scale
         Largest magnitude of ``bits8``.
+    key
+        Key of the marks that are added up in this pass, see `oocpr.engine.balance`; 0 for none.
     """
 
     damping: float
@@ -132,6 +134,7 @@ class SweepStep:
     slot: int
     live: tuple[int, ...]
     scale: float
+    key: int = 0
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,10 @@ class TileSums:
     peaks
         Largest magnitude per out-link of the proposal, then of each live slot's step; shape (1 + live,);
         zeros where the reads need no scale.
+    marks
+        Sum of the marks of the columns, modulo 2^64; None where they are not added up.
+    residual
+        Sum of the residual of the stripe's rows, if marks are asked for; None if it is not formed.
     """
 
     carry: tuple[float, float]
@@ -158,16 +165,20 @@ class TileSums:
     with_change: NDArray[np.float64]
     with_residual: NDArray[np.float64]
     peaks: NDArray[np.float64]
+    marks: int | None = None
+    residual: float | None = None
 
 
 def join_sums(tiles: Sequence[TileSums]) -> TileSums:
-    """Sums over all tiles of a stripe, added in their order."""
+    """Sums over all tiles of a stripe, added in their order; without that of the residual."""
+    marks = [tile.marks for tile in tiles if tile.marks is not None]
     return TileSums(
         tiles[-1].carry,
         _total([tile.norm for tile in tiles]),
         _total([tile.with_change for tile in tiles]),
         _total([tile.with_residual for tile in tiles]),
         np.max([tile.peaks for tile in tiles], axis=0),
+        sum(marks) if marks else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from oocpr.engine.backends.base import Pushed, StripeSpec, TileSums, join_sums
 from oocpr.engine.backends.cpu_deliver import PIECE
+from oocpr.engine.backends.cpu_marks import column_marks
 from oocpr.engine.backends.cpu_numbers import scaled_table
 from oocpr.engine.backends.cpu_rows import BLOCK
 from oocpr.engine.backends.cpu_scratch import NOTHING, Scratch, slice_tile
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backends.base import PublishStep, SweepStep
     from oocpr.engine.backends.cpu_seats import Inside
+
+
+_MOST_WEIGHT = 1 + 2.0**-20
+"""No weight is more in the unit of a run, in which the largest out-weight is at most one."""
 
 
 @dataclass
@@ -187,6 +192,8 @@ class CpuBackend:
         decode_columns(packed, links.positions, starts, links.columns)
         _check_column(int(links.columns.max(initial=0)), nodes)
         joined = None if weights is None else joined_weights(weights, packed.edges)
+        if joined is not None and not joined.max(initial=0.0) <= _MOST_WEIGHT:
+            raise DamagedError("a tile has a weight above all out-weights of the graph.", REMEDY)
         slices = slice_tile(packed, links, nodes, joined)
         return CpuTile(packed.counts(), links, slices, weights=weights)
 
@@ -211,7 +218,7 @@ class CpuBackend:
         sums = scratch.sums(packed, owned, len(step.live), both=spec.proposals, local=local)
         orders = Orders(
             spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
-            peaks, step.scale,
+            peaks, step.scale, step.key,
         )  # fmt: skip
         live = np.array(step.live, np.int64)
         rest = (sums, state.rows, state.pushed, reads.numbers, _table(step.scale), orders, live, *carry)
@@ -221,9 +228,12 @@ class CpuBackend:
             packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, picked
         )
         picking = scratch.picking(owned, local and not picked)
+        marks = np.zeros(self._team.size, np.uint64)
         if tile.links is None or tile.slices is None:
-            self._sweep_packed(scratch, tile, local, shape, (picking, *rest))
+            self._sweep_packed(scratch, tile, local, shape, marks, (picking, *rest))
         else:
+            if step.key:
+                marks[0] = column_marks(tile.links.columns, step.key)
             weights = tile.weights
             if local and not picked:
                 tile.inside = Scratch().inside(packed, owned, local, weights is not None)
@@ -233,7 +243,7 @@ class CpuBackend:
             tile.links = tile.links._replace(columns=NOTHING)
             tile.weights = None if weights is None else emptied(weights)
         self._scratch.append(scratch)
-        return _tile_sums(sums, owned, step, peaks)
+        return _tile_sums(sums, owned, step, peaks, int(marks.sum()) if step.key else None)
 
     def _spare_scratch(self) -> Scratch:
         # Asking first would race with a stripe that another thread sweeps.
@@ -242,19 +252,32 @@ class CpuBackend:
         except IndexError:
             return Scratch()
 
-    def _sweep_packed(self, scratch: Scratch, tile: CpuTile, local: bool, shape: Shape, rest: Any) -> None:
+    def _sweep_packed(
+        self,
+        scratch: Scratch,
+        tile: CpuTile,
+        local: bool,
+        shape: Shape,
+        marks: NDArray[np.uint64],
+        rest: Any,
+    ) -> None:
         packed, weights = tile.packed, tile.weights
         team = self._team.size
         links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024)
         expand_segments(packed, links.positions, starts, links.segments)
         most = np.zeros(team, np.uint32)
         inside = scratch.inside(packed, shape.owned, local, weights is not None)
-        self._team.run(sweep_packed, packed, starts, local, most, shape, links, weights, inside, *rest)
+        self._team.run(sweep_packed, packed, starts, local, most, marks, shape, links, weights, inside, *rest)
         _check_column(int(most.max()), shape.nodes)
 
-    def sums(self, state: CpuState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:  # noqa: ARG002
+    def sums(self, state: CpuState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
         """See Backend."""
-        return join_sums(swept)
+        joined = join_sums(swept)
+        if not step.key:
+            return joined
+        # Of a store that contradicts itself the sum may be past all numbers; who gets it looks for that.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return replace(joined, residual=float(state.rows.r.sum()))
 
     def first_row(self, state: CpuState, live: tuple[int, ...]) -> NDArray[np.float64]:
         """See Backend."""
@@ -271,7 +294,7 @@ class CpuBackend:
         return result
 
 
-def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool) -> TileSums:
+def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool, marks: int | None) -> TileSums:
     live = len(step.live)
     added = _in_order(sums.blocks[:, : 1 + 2 * live])
     high = np.zeros(1 + live)
@@ -283,6 +306,7 @@ def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool) -> TileSums
         added[1 : 1 + live],
         added[1 + live :],
         high,
+        marks,
     )
 
 

@@ -20,6 +20,7 @@ from oocpr.engine.backends.cpu_deliver import (
     pieces_of,
 )
 from oocpr.engine.backends.cpu_local import seat_proposals, settle_region, sweep_region, unseat_region
+from oocpr.engine.backends.cpu_marks import add_marks
 from oocpr.engine.backends.cpu_rows import (
     BLOCK,
     begin_sweeps,
@@ -163,6 +164,7 @@ class Orders(NamedTuple):
     slot: int
     peaks: bool
     scale: float
+    key: int
 
 
 @entry()
@@ -173,8 +175,8 @@ def sweep_packed(board, *args):
 
 @inner()
 def _sweep_packed(
-    me, team, counter, tile, starts, keep, most, shape, links, weights, inside, picking, sums, rows, pushed,
-    reads, table, orders, live, carry, carry_proposed,
+    me, team, counter, tile, starts, keep, most, marks, shape, links, weights, inside, picking, sums, rows,
+    pushed, reads, table, orders, live, carry, carry_proposed,
 ):  # fmt: skip
     """Sweep a packed tile, the part of one thread.
 
@@ -186,6 +188,8 @@ def _sweep_packed(
         Whether the columns are written to their places in the tile rather than used once.
     most
         uint32, shape (team,): receives the largest column that a thread decoded.
+    marks
+        uint64, shape (team,): receives the sum of the marks of those columns, where there is a key.
     weights
         Of the links, as they are stored; or None.
     """
@@ -205,7 +209,10 @@ def _sweep_packed(
         if top >= shape.nodes:
             break
         first = uint64(piece) * size
-        join_piece(weights, first, min(size, uint64(shape.edges) - first), of_piece)
+        count = min(size, uint64(shape.edges) - first)
+        if orders.key:
+            marks[me] += add_marks(links.columns, at, at + count, orders.key)
+        join_piece(weights, first, count, of_piece)
         deliver_piece(
             piece, shape.edges, shape.nonempty, links.positions, links.segments, links.columns, of_piece, at,
             reads, table, orders.both, uint64(shape.stripe_first), uint64(shape.first - shape.stripe_first),

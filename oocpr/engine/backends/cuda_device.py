@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from oocpr.errors import UsageError
+from oocpr.errors import UsageError, install_remedy
 
 if TYPE_CHECKING:
     from oocpr.engine.backends.cuda_compile import CudaDevice
@@ -98,7 +98,7 @@ def open_device(name: str) -> CudaDevice:
         cause = "is not installed" if isinstance(error, ModuleNotFoundError) else f"does not load ({error})"
         raise UsageError(
             f"device {name} needs CuPy, which {cause}.",
-            "Install oocpr[cuda13] or oocpr[cuda12], or use device cpu.",
+            f"{install_remedy('cuda13')} CUDA 12 wants cupy-cuda12x. Or use device cpu.",
         ) from error
     check_device(cupy, name, index)
     from oocpr.engine.backends.cuda_compile import CudaDevice

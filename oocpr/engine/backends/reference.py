@@ -5,12 +5,13 @@ One statement a step of the method; no narrow arithmetic beyond the rounding of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from oocpr.engine.backends.base import Pushed, TileSums, join_sums
+from oocpr.engine.backends.cpu_marks import column_marks
 from oocpr.engine.backends.reference_local import local_sweeps
 from oocpr.engine.reads import READS, narrow, widen
 from oocpr.store.segments import join_segments
@@ -171,6 +172,7 @@ class ReferenceBackend:
             state.changes[live, owned] @ change,
             state.changes[live, owned] @ residual,
             self._peaks(state, owned, live),
+            int(column_marks(columns, step.key)) if step.key else None,
         )
 
     def _propose(
@@ -216,9 +218,9 @@ class ReferenceBackend:
         vectors = [push[owned], *(state.steps[slot, owned] for slot in live)]
         return np.array([np.abs(vector / state.degree[owned]).max() for vector in vectors])
 
-    def sums(self, state: ReferenceState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:  # noqa: ARG002
+    def sums(self, state: ReferenceState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
         """See Backend."""
-        return join_sums(swept)
+        return replace(join_sums(swept), residual=float(state.r.sum()) if step.key else None)
 
     def first_row(self, state: ReferenceState, live: tuple[int, ...]) -> NDArray[np.float64]:
         """See Backend."""

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import uint64
+from numba import uint32, uint64
 
 from oocpr.engine.backends.cpu_scratch import Scratch
 from oocpr.engine.backends.team import usable_cores
 from oocpr.engine.whole.levels import order_rows
 from oocpr.errors import DamagedError
 from oocpr.jit import entry
+from oocpr.store.consistency import check_dangling, check_degrees
 from oocpr.store.format import REMEDY
 from oocpr.store.layout import parse_tile
 from oocpr.store.unpacking import decode_columns, expand_segments
@@ -62,7 +63,7 @@ def load_whole(store: RankedStore, threads: int | None = None) -> WholeGraph:
     Raises
     ------
     DamagedError
-        When a tile's bytes are not what was written.
+        When a tile's bytes are not what was written, or tiles and out-degrees contradict each other.
     """
     nodes, tile_rows = store.nodes, store.tile_rows
     tiles = len(tile_rows) - 1
@@ -92,12 +93,24 @@ def load_whole(store: RankedStore, threads: int | None = None) -> WholeGraph:
         # The last number is of the row after those that the tile owns, which the next tile goes on with.
         first = int(tile_rows[tile])
         lengths[first : first + len(part)] += part
+    if lengths[nodes]:
+        raise DamagedError(f"{store.path}: the last tile has edges of a row behind the last one.", REMEDY)
     offsets = np.zeros(nodes + 1, np.uint32)
     np.cumsum(lengths[:nodes], out=offsets[1:])
     columns = parts[0][0] if tiles == 1 else np.concatenate([part[0] for part in parts])
-    return WholeGraph(
-        order_rows(offsets, columns), store.out_degree(0, nodes), sum(size for _, _, size in parts)
-    )
+    degree = store.out_degree(0, nodes)
+    counted = np.zeros(nodes, np.uint32)
+    _count(columns, counted)
+    check_degrees(store.path, counted, degree)
+    check_dangling(store.path, int((degree == 0).sum()), store.dangling)
+    del counted
+    return WholeGraph(order_rows(offsets, columns), degree, sum(size for _, _, size in parts))
+
+
+@entry()
+def _count(columns, counted):  # type: ignore[no-untyped-def]
+    for i in range(columns.size):
+        counted[uint64(columns[i])] += uint32(1)
 
 
 @entry()

@@ -16,7 +16,7 @@ from oocpr.engine.backends.mailbox import by_all
 from oocpr.engine.backends.team import Team, meet, usual_threads
 from oocpr.engine.peak import own_peak
 from oocpr.engine.settings import ROUNDING
-from oocpr.engine.solution import PassRecord, Solution
+from oocpr.engine.solution import PassRecord, Solution, as_distribution
 from oocpr.engine.whole.deliver import Ranking, deliver, publish, update
 from oocpr.engine.whole.levels import REGIONS
 from oocpr.engine.whole.mixing import DEPTH, TERMS
@@ -118,11 +118,11 @@ class WholeRun:
                 break
         ranks = self._ranking.p
         ranks += self._ranking.r
-        ranks /= ranks.sum()
         residual = history[-1].residual
+        bound = settings.bound(residual)
         return Solution(
-            ranks=ranks,
-            error_bound=settings.bound(residual),
+            ranks=as_distribution(ranks, bound),
+            error_bound=bound,
             converged=residual <= enough,
             history=tuple(history),
             method=settings.method,

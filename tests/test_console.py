@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from oocpr.cli.console import Reporter, describe
+from oocpr.console import Reporter, describe
 
 
 class Clock:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from oocpr.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Self, TextIO
 
 _LIVE_SECONDS = 0.1
@@ -78,6 +80,26 @@ class Reporter:
         else:
             self._stream.write(line + "\n")
         self._stream.flush()
+
+
+@contextlib.contextmanager
+def reporting(*, live: bool = True) -> Iterator[Reporter]:
+    """Report on standard error meanwhile, and that functions are being compiled.
+
+    Parameters
+    ----------
+    live
+        Whether one line may be redrawn where standard error is a terminal.
+
+    Examples
+    --------
+    >>> with reporting(live=False) as progress:
+    ...     progress("reading", 0, None, "B")
+    """
+    from oocpr import jit
+
+    with Reporter(sys.stderr, live=live and sys.stderr.isatty()) as reporter, jit.watched(reporter):
+        yield reporter
 
 
 def describe(stage: str, done: int, total: int | None, unit: str, note: str, seconds: float) -> str:

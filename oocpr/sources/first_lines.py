@@ -1,0 +1,125 @@
+"""What the first lines of a text say: which are comments, whether one is a header, what separates columns."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import re
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BLANKS = " \t\r"
+"""What does not count around a name."""
+
+SEPARATORS = ("\t", ";", "|", ",")
+"""What may separate the columns of CSV, the least likely in names first."""
+
+_SHOWN_ROWS = 20
+_SUFFIX = r"[ _.-]?((node|vertex|page|user|article)s?)?[ _.-]?(id|name|title|url|label)?"
+_FROM = re.compile(f"(from|src|source){_SUFFIX}")
+_TO = re.compile(f"(to|dst|dest|target|destination){_SUFFIX}")
+_WORD = re.compile(r"[#\"']?\s*[^\W\d]")
+_NUMBER = re.compile(r"[+-]?(\d[\d.,]*|\.\d+)([eE][+-]?\d+)?")
+
+
+def is_comment(line: str) -> bool:
+    """Tell whether a line of names is a comment: ``#`` alone, or followed by a space.
+
+    Examples
+    --------
+    >>> is_comment("# who links to whom"), is_comment("#"), is_comment("#cats")
+    (True, True, False)
+    """
+    return line.startswith("# ") or line.rstrip(" \r\n") == "#"
+
+
+def names_ends(fields: Sequence[str]) -> bool:
+    """Tell whether the words of a line are what the ends of edges are usually called.
+
+    Examples
+    --------
+    >>> names_ends(["Source", "Target"]), names_ends(["#from_id", "to_id", "kg"]), names_ends(["a", "to"])
+    (True, True, False)
+    """
+    words = [field.strip(BLANKS + "#\"'").casefold() for field in fields]
+    return any(map(_FROM.fullmatch, words)) and any(map(_TO.fullmatch, words))
+
+
+def are_words(fields: Sequence[str]) -> bool:
+    """Tell whether all fields begin with letters, as no whole number does.
+
+    Examples
+    --------
+    >>> are_words(["src", "dst"]), are_words(["src", "7"])
+    (True, False)
+    """
+    return all(map(_WORD.match, fields))
+
+
+def is_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether the first of some rows names the columns.
+
+    It does if two of its words are usual names of ends, or if none of them is a number and some column of all
+    other rows is.
+
+    Examples
+    --------
+    >>> is_header([["citing", "cited"], ["7", "9"]]), is_header([["ann", "bob"], ["bob", "eve"]])
+    (True, False)
+    """
+    if not rows or _number_in(rows[0]):
+        return False
+    columns = zip(*rows[1:], strict=False)
+    return names_ends(rows[0]) or any(all(_number_in([field]) for field in column) for column in columns)
+
+
+def _number_in(fields: Sequence[str]) -> bool:
+    return any(_NUMBER.fullmatch(field.strip()) for field in fields)
+
+
+def rows_of(text: str, separator: str, most: int = _SHOWN_ROWS) -> list[list[str]]:
+    r"""Split the first lines of a text into columns, without blank lines.
+
+    Examples
+    --------
+    >>> rows_of('a, "b, c"\n\n1,2\n', ",")
+    [['a', 'b, c'], ['1', '2']]
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+    rows: list[list[str]] = []
+    with contextlib.suppress(csv.Error):  # of longer fields than Python takes
+        rows.extend(islice((row for row in reader if row), most))
+    return rows
+
+
+def separator_of(text: str) -> str | None:
+    r"""Find what separates the columns of a text: what splits all of its first lines into as many columns.
+
+    Parameters
+    ----------
+    text
+        Its first lines.
+
+    Returns
+    -------
+    str or None
+        One of `SEPARATORS`; if none splits all lines alike, the one that gives the first line most columns;
+        None if there is one column only.
+
+    Examples
+    --------
+    >>> separator_of("a;b;1,5\nb;c;2,5\n"), separator_of("1,2\n3,4\n"), separator_of("1 2\n")
+    (';', ',', None)
+    """
+    widths: dict[str, int] = {}
+    for separator in SEPARATORS:
+        rows = rows_of(text, separator)
+        if rows and len(rows[0]) > 1:
+            if all(len(row) == len(rows[0]) for row in rows):
+                return separator
+            widths[separator] = len(rows[0])
+    return max(widths, key=lambda separator: widths[separator], default=None)

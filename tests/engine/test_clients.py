@@ -1,0 +1,141 @@
+"""Faults of a real cluster, each with the error that tells it from others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+
+import oocpr
+from oocpr.engine import clients
+from oocpr.engine.clients import joined
+from oocpr.errors import EXTRAS, DoesNotFitError, LostError, SetupError
+
+from .digraphs import random_digraph
+from .running import rank, rank_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GRAPH = random_digraph(2000, 12_000, seed=12)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_a_worker_without_the_package_is_a_wrong_setup(stored, client):
+    # Local, so that it travels by value.
+    def hide() -> None:
+        import sys
+
+        hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "oocpr"}
+        sys.modules["oocpr"] = None  # type: ignore[assignment]
+        sys.hidden_oocpr = hidden  # type: ignore[attr-defined]
+
+    def show() -> None:
+        import sys
+
+        del sys.modules["oocpr"]
+        sys.modules.update(sys.hidden_oocpr)  # type: ignore[attr-defined]
+
+    store = stored(GRAPH, 700)
+    client.run(hide)
+    try:
+        for ranked in (rank, rank_whole):
+            with pytest.raises(SetupError, match="has no oocpr"):
+                ranked(store, client=client)
+        with pytest.raises(SetupError, match="has no oocpr"):
+            oocpr.import_graph((np.array([0, 1]), np.array([1, 0])), "never.zarr", client=client)
+    finally:
+        client.run(show)
+
+
+def test_memory_limits_of_workers_count(client, tmp_path, monkeypatch):
+    graph = oocpr.import_graph((GRAPH.src, GRAPH.dst), tmp_path / "g.zarr")
+    assert len(clients.worker_limits(client)) == 1
+    monkeypatch.setattr(clients, "worker_limits", lambda _: [100 << 20])
+    with pytest.raises(DoesNotFitError, match="was given 75 MiB"):
+        oocpr.pagerank(graph, client=client, method="mixed", memory="2GiB")
+
+
+def test_workers_that_are_started_and_lost_leave_nothing(stored, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    store = stored(GRAPH, 700)
+    with joined(None, 1) as client:
+        (pid,) = client.run(os.getpid).values()
+
+        def kill(stage: str, done: int, *rest: Any) -> None:
+            if done == 2:
+                os.kill(pid, signal.SIGKILL)
+
+        begun = time.monotonic()
+        with pytest.raises(LostError, match="was lost"):
+            rank(store, stripes=2, client=client, progress=kill)
+        assert time.monotonic() - begun < 30
+    assert list(tmp_path.iterdir()) == []
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_a_run_without_any_workers_left_is_lost(stored, monkeypatch):
+    monkeypatch.setattr("oocpr.engine.cluster.RETURN", 1.0)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        original = client.submit
+
+        def submit(*args: Any, **options: Any) -> Any:
+            cluster.scale(0)
+            while client.nthreads():
+                time.sleep(0.02)
+            return original(*args, **options)
+
+        monkeypatch.setattr(client, "submit", submit)
+        with pytest.raises(LostError, match="all workers were lost"):
+            rank_whole(stored(GRAPH, 700), client=client)
+
+
+def test_a_worker_that_ends_while_it_starts_is_lost():
+    ended = threading.Event()
+    others = set(psutil.Process().children())
+
+    def kill() -> None:
+        while not ended.is_set():
+            for child in set(psutil.Process().children()) - others:
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.kill()
+                    return
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        with pytest.raises(LostError, match="ended while it was started"), joined(None, 1):
+            pass
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_what_is_said_to_be_installed_is_in_the_extras():
+    import tomllib
+    from pathlib import Path
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    for extra, packages in EXTRAS.items():
+        wanted = " ".join(project["optional-dependencies"][extra])
+        assert all(package in wanted for package in packages.split())
