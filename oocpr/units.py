@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from oocpr.errors import UsageError
 
-_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d{1,19}(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
 _PREFIXES = "kmgtp"
 _EXACT_COUNTS = 100_000
 FARTHEST = 2

@@ -77,7 +77,7 @@ def test_plans_of_devices_are_the_same_for_any_memory_that_holds_them(opened, de
     assert len(ample.devices) == count
     fits = []
     for mebibytes in range(1, 64):
-        _, made, store = planned(mebibytes * 2**20, "1GiB")
+        _, made, store = planned(mebibytes * 2**20, "8GiB")
         fits.append(made.fits)
         assert (made.mixing, made.sweeps, made.stripes, made.slices, made.proposals, made.rows_in_host) == (
             ample.mixing, ample.sweeps, ample.stripes, 1, ample.proposals, False,
@@ -90,10 +90,10 @@ def test_plans_of_devices_are_the_same_for_any_memory_that_holds_them(opened, de
 def test_calls_take_it(opened):
     runs = [
         pagerank(opened, memory=memory, threads=threads, reproducible=True).to_numpy().tobytes()
-        for memory, threads in (("1GiB", 1), ("2GiB", 2), (None, None))
+        for memory, threads in (("8GiB", 1), ("16GiB", 2), (None, None))
     ]
     assert len(set(runs)) == 1
-    assert plan_of(opened, memory="1GiB", reproducible=True).reproducible
+    assert plan_of(opened, memory="8GiB", reproducible=True).reproducible
     with pytest.raises(DoesNotFitError, match="leave reproducible out"):
         pagerank(opened, memory="1MiB", reproducible=True)
 

@@ -16,7 +16,6 @@ import io
 import json
 import lzma
 import re
-import resource
 import sys
 import tempfile
 import time
@@ -27,6 +26,8 @@ from pathlib import Path
 
 import numpy as np
 import zstandard
+
+from oocpr.engine.peak import own_peak
 
 NODES = 30
 MEMORY = 640 << 20
@@ -530,7 +531,7 @@ def main(name, first, count, folder):
             sys.stderr.write(f"{name}, mutation {number}: {end}; left behind: {left}\n")
             wrong += 1
         counts[end] += 1
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    peak = own_peak()
     facts = {"outcomes": counts, "wrong": wrong, "slowest": round(slowest, 1), "peak": peak}
     sys.stdout.write(f"{json.dumps(facts)}\n")
 
