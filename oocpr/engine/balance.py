@@ -14,9 +14,8 @@ What is pushed arrives. Of a push y, in units of out-degree, the nodes that have
 out-degree (or out-weight), and all nodes get the damping times the sum of y over the columns of all edges
 (times their weights); what the damping keeps back follows the teleport vector. So the residual of the first
 pass sums to zero. Here sums are rounded, each of N numbers of one sign by no more than N units of rounding of
-itself, N being the number of nodes and edges and a little more. CUDA devices do not report this sum; the
-other backends do. What this law alone cannot see are contradictions that cancel in the first push, or are
-as small as its rounding.
+itself, N being the number of nodes and edges and a little more. What this law alone, as on CUDA devices,
+cannot see are contradictions that cancel in the first push, or are as small as its rounding.
 """
 
 from __future__ import annotations
@@ -76,13 +75,12 @@ class Balance(NamedTuple):
     marks
         Sum of the marks of the columns of its tiles, modulo 2^64; None where its backend does not add them.
     residual
-        Sum of the residual of its rows, the first row without what the stripe before owes it; None if its
-        backend does not form it.
+        Sum of the residual of its rows, the first row without what the stripe before owes it.
     """
 
     claims: Claims
     marks: int | None
-    residual: float | None
+    residual: float
 
 
 def claims_of(store: RankedStore, spec: StripeSpec, degree: NDArray[Any], key: int) -> Claims:
@@ -153,10 +151,7 @@ def check_balance(
     claimed = sum(part.claims.marks for part in balances)
     if len(marks) == len(balances) and (sum(marks) - claimed) % MODULUS:
         raise DamagedError(f"{origin}: the out-degrees are not those of the edges in the tiles.", REMEDY)
-    residuals = [part.residual for part in balances if part.residual is not None]
-    if len(residuals) < len(balances):
-        return
-    parts = [part.mass for part in pushed], [*residuals, *carries]
+    parts = [part.mass for part in pushed], [*(part.residual for part in balances), *carries]
     # Numbers of which each is as large as can be have no sum, and sound stores have none of them.
     usual = all(abs(number) <= 1 / _UNIT for numbers in parts for number in numbers)
     mass, appeared = map(math.fsum, parts) if usual else (0.0, math.inf)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import zarr
 
 from oocpr.engine.backends.base import StripeSpec, SweepStep
 from oocpr.engine.backends.cuda import CudaBackend
@@ -15,10 +16,12 @@ from oocpr.engine.job import Job
 from oocpr.engine.reads import READS
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
+from oocpr.sources import open_source
+from oocpr.store.graph import open_store
 from oocpr.store.packing import encode_tile
 
 from ..engine.digraphs import Digraph, exact_ranks, random_digraph
-from ..engine.running import TILED, Passed, Stored, passes, plan_of, rank
+from ..engine.running import TILED, Passed, Stored, build, passes, plan_of, rank
 from .conftest import HOSTS, RUNS
 from .shim.host import HostDevice
 
@@ -112,6 +115,20 @@ def test_a_given_start_is_pushed_as_on_a_processor(device: Device, reads: str) -
             rank(store, backend=CudaBackend(device), reads=reads, stripes=2, start=answer).passes
             < cold.passes
         )
+
+
+@RUNS
+@pytest.mark.parametrize("stripes", [1, 3])
+@pytest.mark.parametrize("name", ["mixed", "residual", "power"])
+def test_swapped_degrees_are_refused(device: Device, tmp_path: Path, name: str, stripes: int) -> None:
+    path = tmp_path / "graph.zarr"
+    degree = build(open_source(random_digraph(200, 900, seed=4).entries), path, 100).out_degree(0, 200)
+    first, *others = np.flatnonzero(degree)
+    other = next(row for row in others if degree[row] != degree[first])
+    degree[[first, other]] = degree[[other, first]]
+    zarr.open_array(str(path / "out_degree"), mode="r+")[:] = degree
+    with pytest.raises(DamagedError, match=r"a pass along all edges makes .* not those of the edges"):
+        rank(open_store(path), backend=CudaBackend(device), method=name, stripes=stripes)
 
 
 class Quiet(CudaBackend):

@@ -157,7 +157,7 @@ class TileSums:
     marks
         Sum of the marks of the columns, modulo 2^64; None where they are not added up.
     residual
-        Sum of the residual of the stripe's rows, if marks are asked for; None if it is not formed.
+        Sum of the residual of the stripe's rows, if marks are asked for; else 0.
     """
 
     carry: tuple[float, float]
@@ -166,7 +166,7 @@ class TileSums:
     with_residual: NDArray[np.float64]
     peaks: NDArray[np.float64]
     marks: int | None = None
-    residual: float | None = None
+    residual: float = 0.0
 
 
 def join_sums(tiles: Sequence[TileSums]) -> TileSums:

@@ -253,9 +253,11 @@ class Vectors:
             self._total(state, peaks, 0, blocks)
             found = fetch(state.totals)
             high = np.array([found[0], *found[1:][live]])
+        residual = float(self._device.xp.sum(state.residual)) if step.key else 0.0
         return TileSums(
-            (carry, proposed), float(added[0]), added[1:][live], added[1 + self._slots :][live], high
-        ), int(faults)
+            (carry, proposed), float(added[0]), added[1:][live], added[1 + self._slots :][live], high,
+            residual=residual,
+        ), int(faults)  # fmt: skip
 
     def finish(self, state: RowState, carry: float) -> NDArray[np.float64]:
         """Sum of ranks and residual, in the memory of the ranks."""

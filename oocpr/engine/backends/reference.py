@@ -220,7 +220,7 @@ class ReferenceBackend:
 
     def sums(self, state: ReferenceState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
         """See Backend."""
-        return replace(join_sums(swept), residual=float(state.r.sum()) if step.key else None)
+        return replace(join_sums(swept), residual=float(state.r.sum()) if step.key else 0.0)
 
     def first_row(self, state: ReferenceState, live: tuple[int, ...]) -> NDArray[np.float64]:
         """See Backend."""
