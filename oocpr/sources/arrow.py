@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.base import BaseSource
+from oocpr.sources.base import BaseSource, FileSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.sources.columns import id_block
 from oocpr.sources.name_lines import listed_names
@@ -315,6 +315,36 @@ def strings_of(column: Any) -> Strings:
     bounds = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
     data = np.empty(0, np.uint8) if text is None else np.frombuffer(text, np.uint8)
     return Strings(data, bounds[:-1], bounds[1:])
+
+
+class TableFiles(FileSource, TableSource):
+    """Edges in two columns of tables in files.
+
+    Parameters
+    ----------
+    path
+        The file, or several.
+    labels, source, target, weight
+        See `TableSource`.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        source: str | None = None,
+        target: str | None = None,
+        *,
+        weight: str | int | None = None,
+    ) -> None:
+        FileSource.__init__(self, path, labels)
+        self._take_columns(source, target, weight)
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the files, when they were changed, and which columns are read."""
+        known = super().identity()
+        known = None if known is None else {**known, "columns": list(self._columns)}
+        return self._with_weight(known, self._weight)
 
 
 class ArrowTable(TableSource):

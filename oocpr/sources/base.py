@@ -142,14 +142,18 @@ class FileSource(BaseSource):
 
     def __init__(self, path: AnyPath | Sequence[AnyPath], labels: AnyPath | None = None) -> None:
         several = isinstance(path, list | tuple)
-        self.places = [place_of(one) for one in cast("Sequence[AnyPath]", path if several else [path])]
-        more = f" and {len(self.places) - 1:,} more" if len(self.places) > 1 else ""
-        name = Path(unpacked_name(self.places[0])).stem
-        super().__init__(f"{name}{more}", f"{self.places[0]}{more}", labels)
-        sizes = [place.size for place in self.places]
-        self.size = None if None in sizes else sum(size for size in sizes if size is not None)
+        places = [place_of(one) for one in cast("Sequence[AnyPath]", path if several else [path])]
+        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
+        super().__init__(f"{Path(unpacked_name(places[0])).stem}{more}", f"{places[0]}{more}", labels)
+        self._take_places(places)
         self._before = 0
         self._told: list[str] = []  # what the first lines of files have said
+
+    def _take_places(self, places: Sequence[Place]) -> None:
+        """Take where the files are."""
+        self.places = places
+        sizes = [place.size for place in places]
+        self.size = None if None in sizes else sum(size for size in sizes if size is not None)
 
     def identity(self) -> dict[str, Any] | None:
         """Tell the files, when they were changed, and how they are read; None for standard input."""

@@ -6,8 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import InputError, OocprError
-from oocpr.sources.arrow import TEXT_BYTES_PER_EDGE, TableSource, kinds_of
-from oocpr.sources.base import FileSource
+from oocpr.sources.arrow import TEXT_BYTES_PER_EDGE, TableFiles, kinds_of
 from oocpr.sources.parquet_pages import DICTIONARY, pages, row_groups
 from oocpr.sources.places import LocalFile, RemoteFile
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _BUFFER_BYTES = 1 << 20
 
 
-class ParquetFiles(FileSource, TableSource):
+class ParquetFiles(TableFiles):
     """Links in two columns of Parquet files.
 
     Parameters
@@ -62,18 +61,8 @@ class ParquetFiles(FileSource, TableSource):
         *,
         weight: str | int | None = None,
     ) -> None:
-        FileSource.__init__(self, path, labels)
-        name, title = self.name, self.title
-        self.places = [file for place in self.places for file in _files(place)]
-        FileSource.__init__(self, self.places, labels)
-        self.name, self.title = name, title
-        self._take_columns(source, target, weight)
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the files, when they were changed, and which columns are read."""
-        known = super().identity()
-        known = None if known is None else {**known, "columns": list(self._columns)}
-        return self._with_weight(known, self._weight)
+        super().__init__(path, labels, source, target, weight=weight)
+        self._take_places([file for place in self.places for file in _files(place)])
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         import pyarrow as pa

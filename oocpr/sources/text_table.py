@@ -16,8 +16,7 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.jit import entry
-from oocpr.sources.arrow import TableSource, chosen_columns, numbers_of, strings_of
-from oocpr.sources.base import FileSource
+from oocpr.sources.arrow import TableFiles, chosen_columns, numbers_of, strings_of
 from oocpr.sources.decimals import parsed
 from oocpr.sources.first_lines import BLANKS, is_comment, is_header, rows_of, separator_of
 from oocpr.sources.lines import LONGEST_LINE
@@ -119,7 +118,7 @@ def _fits(value: object) -> bool:
     return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
-class TextTable(FileSource, TableSource):
+class TextTable(TableFiles):
     """Edges in two columns of a table that is written as text.
 
     Parameters
@@ -139,19 +138,12 @@ class TextTable(FileSource, TableSource):
         *,
         weight: str | int | None = None,
     ) -> None:
-        FileSource.__init__(self, path, labels)
-        self._take_columns(source, target, weight)
+        super().__init__(path, labels, source, target, weight=weight)
         self._named: bool | None = None  # whether nodes have names; None until the first rows say it
         self._file = ""  # what the file that is read is called
         self._names: list[str] = []  # its columns
         self._read_columns: list[str] = []  # those of both ends, and of weights
         self._layout: dict[str, Any] = {}  # all that parsing it takes
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the files, when they were changed, and which columns are read."""
-        known = super().identity()
-        known = None if known is None else {**known, "columns": list(self._columns)}
-        return self._with_weight(known, self._weight)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         import pyarrow as pa

@@ -78,6 +78,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 WEIGHTED = pytest.mark.parametrize("graph", ["weighted", "bare"])
+MOSTLY_WEIGHTED = pytest.mark.parametrize("graph", ["weighted", pytest.param("bare", marks=pytest.mark.slow)])
+MOSTLY_BARE = pytest.mark.parametrize("graph", [pytest.param("weighted", marks=pytest.mark.slow), "bare"])
 
 
 @cache
@@ -130,7 +132,7 @@ def _least_budgets(
     return list(found.values())
 
 
-@WEIGHTED
+@MOSTLY_BARE
 @pytest.mark.parametrize(
     ("device", "predict"),
     [
@@ -162,7 +164,7 @@ def test_runs_in_one_process_each_keep_their_promise(
         assert taken >= joining // 2 or device != "cuda"
 
 
-@WEIGHTED
+@MOSTLY_WEIGHTED
 def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, str], graph: str) -> None:
     expected = oocpr.pagerank(stores[graph], device="cpu", tol=1e-5)
     settings = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
@@ -190,7 +192,7 @@ def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, s
 GIVEN = np.random.default_rng(5).random(NODES)
 
 
-@WEIGHTED
+@MOSTLY_WEIGHTED
 @pytest.mark.parametrize("device", ["cuda", pytest.param("cuda:0,cuda:1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "how",
