@@ -369,6 +369,7 @@ def pagerank(
         direct=made.direct,
         busy=None if timeline is None else timeline.busy(),
         predicted=made.predictions() if client is None else None,
+        workers=0 if client is None else min(len(made.stripes), len(client.nthreads())),
     )
     ranks = Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)
     if trace is not None and timeline is not None:

@@ -35,6 +35,7 @@ from oocpr.units import FARTHEST, format_bound, tell_error
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from oocpr.api.graphs import Graph
     from oocpr.cli.options import Session
     from oocpr.result.ranks import Ranks
     from oocpr.result.report import Report
@@ -246,8 +247,10 @@ def rank(
     run = ranks.run
     assert run is not None, "pagerank always says what it did"
     client = parameters["client"]
-    if client is not None and run.method == "components" and len(client.nthreads()) > 1:
-        tell_notices(["method components ranks on one worker; the others had nothing to do."])
+    workers = 0 if client is None else len(client.nthreads())
+    if run.workers < workers:
+        idle = f"{workers - run.workers} of {workers} workers had nothing to do"
+        tell_notices([f"{idle}; {_idle(run, opened)}."])
     # What is computed is not lost with the place where it was to go.
     if output is not None:
         failures += _write(ranks, output, sort, attributes or ())
@@ -396,6 +399,14 @@ def _emit_report(ranks: Ranks, k: int, attributes: list[str] | str | None, path:
         for node, rank, known in ranks.each_of_top(k, attributes or ())
     )
     emit_json(ranks.report(0), path, entries)
+
+
+def _idle(run: Report, opened: Graph) -> str:
+    """Say why no more workers had a part of a graph."""
+    if run.method == "components":
+        return "method components ranks on one"
+    tiles = opened.store.tiles
+    return f"--stripes takes up to {tiles}" if tiles > run.workers else f"the graph has {tiles} tiles"
 
 
 def _require_memory(

@@ -61,6 +61,8 @@ class Report:
         a cluster.
     identity
         What tells the graph apart from any other, see `oocpr.store.format`; None in files of version 0.1.0.
+    workers
+        Dask workers that had a part of the graph; 0 where this process ranked it.
     start_identity
         That of the graph whose ranks the run began from; None where it began otherwise or they do not say.
 
@@ -100,6 +102,7 @@ class Report:
     predicted: dict[str, float] | None = None
     identity: str | None = None
     start_identity: str | None = None
+    workers: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Give the facts by name."""
@@ -148,6 +151,7 @@ _DEFAULTS = {
     "predicted": None,
     "identity": None,
     "start_identity": None,
+    "workers": 0,
 }
 """What reports of runs without a device and without a timeline lack, and those of earlier versions."""
 
@@ -164,6 +168,7 @@ def report_of(
     busy: dict[str, float] | None = None,
     direct: bool = False,
     predicted: dict[str, float] | None = None,
+    workers: int = 0,
 ) -> Report:
     """Collect the facts of a run that is over.
 
@@ -183,8 +188,8 @@ def report_of(
         What a timeline tells; None without one.
     direct
         Whether the store was read past the system's page cache.
-    predicted
-        What the plan told; see Report.
+    predicted, workers
+        See Report.
     """
     compile_seconds = compile_seconds if compile_seconds < solution.seconds else 0.0
     return Report(
@@ -213,6 +218,7 @@ def report_of(
         predicted=predicted,
         identity=identity,
         start_identity=start_identity,
+        workers=workers,
     )
 
 

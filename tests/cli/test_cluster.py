@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -58,10 +60,20 @@ def test_workers_rank_to_the_same_bits(oocpr_command: Run, links: Path, tmp_path
     assert theirs.out.count("\n") == 901
 
 
-def test_workers_without_work_are_told_of(oocpr_command: Run, links: Path) -> None:
-    answer = oocpr_command("rank", links, "--workers", 2, "--top", 1)
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [("components", "method components ranks on one"), ("mixed", r"--stripes takes up to \d+")],
+)
+def test_workers_without_work_are_told_of(oocpr_command: Run, links: Path, method: str, why: str) -> None:
+    words = ("rank", links, "--workers", 2, "--top", 1, "--method", method, "--json", "-")
+    answer = oocpr_command(*words)
     assert answer.code == 0
-    assert answer.err == "note: method components ranks on one worker; the others had nothing to do.\n"
+    assert re.search(rf"^note: 1 of 2 workers had nothing to do; {why}\.$", answer.err, re.MULTILINE)
+    assert json.loads(answer.out)["workers"] == 1
+    if method == "mixed":
+        answer = oocpr_command(*words, "--stripes", 2)
+        assert "note: " not in answer.err
+        assert json.loads(answer.out)["workers"] == 2
 
 
 @pytest.mark.slow
