@@ -42,6 +42,13 @@ def test_importing_is_light(module: str) -> None:
     assert python(f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])") == "[]"
 
 
+def test_calls_load_what_they_need_when_they_are_made() -> None:
+    heavy = sorted({*HEAVY} - {"numpy"})
+    assert (
+        python(f"import sys, oocpr; oocpr.pagerank; print([m for m in {heavy} if m in sys.modules])") == "[]"
+    )
+
+
 def test_every_public_name_is_there() -> None:
     for name in oocpr.__all__:
         assert getattr(oocpr, name) is not None

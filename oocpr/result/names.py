@@ -12,7 +12,6 @@ from oocpr.errors import InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require, settled
 from oocpr.result.columns import ROWS, cut, equal, ids_of, size_of, text_of
 from oocpr.sources.block import Strings
-from oocpr.store.labels import text_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -95,6 +94,8 @@ class ListedNames:
             for first in range(0, len(self._names), ROWS):
                 yield self._names[first : first + ROWS].astype(np.int64)
         else:
+            from oocpr.store.labels import text_pieces
+
             yield from (Strings.of(*piece) for piece in text_pieces(self._names))
 
 
