@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy.sparse import coo_array, csr_array
@@ -47,6 +48,22 @@ def test_calls_load_what_they_need_when_they_are_made() -> None:
     assert (
         python(f"import sys, oocpr; oocpr.pagerank; print([m for m in {heavy} if m in sys.modules])") == "[]"
     )
+
+
+def test_tables_of_names_are_read_and_written_without_pandas(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"from": ["a", "b"], "to": ["b", "c"]}), tmp_path / "links.parquet")
+    # Loading it takes half a second and fifty mebibytes of a budget; much of pyarrow does so by the way.
+    lines = [
+        "import sys, oocpr",
+        f"graph = oocpr.import_graph({str(tmp_path / 'links.parquet')!r}, {str(tmp_path / 'g.zarr')!r})",
+        *(
+            f"oocpr.pagerank(graph).to_{path[-1]}({path[0]!r}); read = oocpr.read_ranks({path[0]!r})\n"
+            "read.top(1), oocpr.verify(graph, read), oocpr.pagerank(graph, start=read)"
+            for path in ((str(tmp_path / f"r.{kind}"), kind) for kind in ("parquet", "csv"))
+        ),
+        "print('pandas' in sys.modules)",
+    ]
+    assert python("\n".join(lines)) == "False"
 
 
 def test_every_public_name_is_there() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require, resident, settled
 from oocpr.ingest.row_index import UNKNOWN, row_index
-from oocpr.sources.arrow import numbers_of, strings_of
+from oocpr.sources.columns import arrow_numbers, arrow_strings
 from oocpr.store.format import TEXT_KIND
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _arrow(numbers: NDArray[np.int64], known: NDArray[np.bool] | None = None) ->
 
 def _column(table: pa.Table, name: str) -> NDArray[np.int64]:
     column = table[name].combine_chunks()
-    return np.empty(0, np.int64) if not len(column) else numbers_of(column)
+    return np.empty(0, np.int64) if not len(column) else arrow_numbers(column)
 
 
 def _entries(column: pa.Array) -> tuple[NDArray[np.generic] | TextPiece, NDArray[np.bool] | None]:
@@ -246,15 +246,15 @@ def _entries(column: pa.Array) -> tuple[NDArray[np.generic] | TextPiece, NDArray
     kind = column.type
     if pa.types.is_large_string(kind):
         filled = column.fill_null(_blank(kind))
-        strings = strings_of(filled)
+        strings = arrow_strings(filled)
         whole = strings.text[strings.starts[0] : strings.ends[-1]]
         return (whole, strings.ends - strings.starts), None
     if pa.types.is_floating(kind):
-        return numbers_of(column.fill_null(_blank(kind))), None
-    missing = numbers_of(column.is_null().cast(pa.uint8())).view(np.bool)
+        return arrow_numbers(column.fill_null(_blank(kind))), None
+    missing = arrow_numbers(column.is_null().cast(pa.uint8())).view(np.bool)
     if pa.types.is_boolean(kind):
-        return numbers_of(column.fill_null(_blank(kind)).cast(pa.uint8())).view(np.bool), missing
-    return numbers_of(column.fill_null(_blank(kind))), missing
+        return arrow_numbers(column.fill_null(_blank(kind)).cast(pa.uint8())).view(np.bool), missing
+    return arrow_numbers(column.fill_null(_blank(kind))), missing
 
 
 def _blank(kind: pa.DataType) -> pa.Scalar:

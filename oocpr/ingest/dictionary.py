@@ -61,7 +61,7 @@ class Dictionary:
     given: int
     stranger: int | None
 
-    def numbers_of(self, first: int, count: int) -> NDArray[np.uint32]:
+    def arrow_numbers(self, first: int, count: int) -> NDArray[np.uint32]:
         """Numbers of the nodes of `count` records from record `first` on."""
         numbers = np.empty(count, np.uint32)
         self.numbers.read(4 * first, numbers)

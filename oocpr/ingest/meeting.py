@@ -31,15 +31,15 @@ def number_names(
     The record that met number k first is written to `firsts`, as number k.
     """
     assert records.checks is not None
-    checks_of, numbers_of = np.empty(parts.largest, np.uint64), np.empty(parts.largest, np.uint32)
+    checks_of, arrow_numbers = np.empty(parts.largest, np.uint64), np.empty(parts.largest, np.uint32)
     for first, places in parts:
-        numbers_of[:] = NONE
+        arrow_numbers[:] = NONE
         met = 0
         for start, words in chunks(records.words, records.count, np.dtype(np.uint64)):
             checks = np.empty(words.size, np.uint64)
             records.checks.read(WORD_BYTES * start, checks)
             found, fresh = places.of(words), np.empty(words.size, np.uint64)
-            count = _meet(found, checks, start, checks_of, numbers_of, met, fresh)
+            count = _meet(found, checks, start, checks_of, arrow_numbers, met, fresh)
             if count < 0:
                 return False
             firsts.write(WORD_BYTES * (first + met), fresh[:count])
@@ -54,21 +54,21 @@ def number_names(
     cache=True,
     nogil=True,
 )
-def _meet(found, checks, start, checks_of, numbers_of, met, fresh):  # type: ignore[no-untyped-def]
+def _meet(found, checks, start, checks_of, arrow_numbers, met, fresh):  # type: ignore[no-untyped-def]
     """Replace places by numbers in the order of meeting; returns how many are new, or -1."""
     count = 0
     for i in range(found.size):
         place = found[i]
         if place == NONE:
             continue
-        if numbers_of[place] == NONE:
-            numbers_of[place] = met + count
+        if arrow_numbers[place] == NONE:
+            arrow_numbers[place] = met + count
             checks_of[place] = checks[i]
             fresh[count] = start + i
             count += 1
         elif checks_of[place] != checks[i]:
             return -1
-        found[i] = numbers_of[place]
+        found[i] = arrow_numbers[place]
     return count
 
 

@@ -103,7 +103,7 @@ def settle(
         _check_closed(source, file, size, segments, dictionary, listed)
     total = segments[-1].edge + segments[-1].edges
     for segment in segments:
-        numbers = dictionary.numbers_of(segment.record, segment.records)
+        numbers = dictionary.arrow_numbers(segment.record, segment.records)
         for at, words in _blocks(file, size, segment):
             keys = np.ascontiguousarray(words[:, 0])
             _translate(keys, numbers)

@@ -8,6 +8,7 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.sources.block import Strings
+from oocpr.sources.columns import arrow_array, arrow_numbers, arrow_strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +150,7 @@ def permuted(
             yield Strings.of(*piece)
 
 
-def to_arrow(block: Block, kind: pa.DataType | None = None) -> pa.Array:
+def to_arrow(block: Block) -> pa.Array:
     """Make an array of Arrow of a block.
 
     Examples
@@ -160,7 +161,7 @@ def to_arrow(block: Block, kind: pa.DataType | None = None) -> pa.Array:
     import pyarrow as pa
 
     if not isinstance(block, Strings):
-        return pa.array(block, kind)
+        return arrow_array(block)
     text, lengths = text_of(block)
     offsets = np.zeros(lengths.size + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -188,15 +189,10 @@ def from_arrow(array: pa.Array, origin: str, name: str) -> Block:
         if array.null_count:
             raise InputError(f"{origin}: the column {name!r} has gaps.", "Give each row a value.")
         try:
-            numbers: NDArray[np.int64] = array.cast(pa.int64()).to_numpy()
+            return arrow_numbers(array.cast(pa.int64()))
         except pa.ArrowInvalid as error:
             raise InputError(f"{origin}: {error}.", "Numbers must be below 2^63.") from error
-        return numbers
     array = array.cast(pa.large_string())
     if array.null_count:
         array = array.fill_null("")
-    if not len(array):
-        return Strings.of(np.empty(0, np.uint8), np.empty(0, np.uint32))
-    _, offsets, text = array.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    return Strings(np.frombuffer(text, np.uint8) if text else np.empty(0, np.uint8), bounds[:-1], bounds[1:])
+    return arrow_strings(array)

@@ -17,6 +17,7 @@ from oocpr.result.ranks import Ranks
 from oocpr.result.report import Report
 from oocpr.result.writers import RUN_KEY
 from oocpr.sources.block import Strings
+from oocpr.sources.columns import arrow_array, arrow_numbers
 from oocpr.store.format import TEXT_KIND
 
 if TYPE_CHECKING:
@@ -232,8 +233,6 @@ class _FileVector:
 
 def _taken(columns: _Columns, name: str, rows: NDArray[np.integer[Any]]) -> list[Any]:
     """Values of some rows of a column, in the order asked for."""
-    import pyarrow as pa
-
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
     values: list[Any] = [None] * len(rows)
@@ -241,7 +240,7 @@ def _taken(columns: _Columns, name: str, rows: NDArray[np.integer[Any]]) -> list
     for start, batch in columns.batches([name], ascending):
         stop = int(np.searchsorted(ascending, start + batch.num_rows))
         if stop > done:
-            found = batch[name].take(pa.array(ascending[done:stop] - start)).to_pylist()
+            found = batch[name].take(arrow_array(ascending[done:stop] - start)).to_pylist()
             for place, value in zip(order[done:stop].tolist(), found, strict=True):
                 values[place] = value
             done = stop
@@ -310,9 +309,7 @@ class _TableAttributes:
         return _kinds(self._table.schema)
 
     def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
-        import pyarrow as pa
-
-        return _known(self._table[name].take(pa.array(rows)).to_pylist(), self.kinds[name])
+        return _known(self._table[name].take(arrow_array(np.asarray(rows))).to_pylist(), self.kinds[name])
 
     def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:  # noqa: ARG002
         return (text_of(from_arrow(chunk, str(self._path), name)) for chunk in self._table[name].chunks)
@@ -378,7 +375,11 @@ def _checked(path: Path, column: pa.Array | pa.ChunkedArray, start: int) -> NDAr
         raise InputError(
             f"{path}: the column 'rank' holds {column.type}.", "Ranks are floating-point numbers."
         )
-    values: NDArray[np.float64] = column.to_numpy(**_copy(column)).astype(np.float64, copy=False)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if column.null_count:
+        column = column.fill_null(math.nan)
+    values: NDArray[np.float64] = arrow_numbers(column).astype(np.float64, copy=False)
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         raise InputError(
@@ -386,13 +387,6 @@ def _checked(path: Path, column: pa.Array | pa.ChunkedArray, start: int) -> NDAr
             "Ranks are finite numbers; none may lack.",
         )
     return values
-
-
-def _copy(column: pa.Array | pa.ChunkedArray) -> dict[str, bool]:
-    import pyarrow as pa
-
-    # An array with gaps can only be given as a copy, and says so with an error; chunked arrays always copy.
-    return {"zero_copy_only": False} if isinstance(column, pa.Array) else {}
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

@@ -17,6 +17,7 @@ from oocpr.result.columns import ROWS, aligned, permuted, text_of, to_arrow
 from oocpr.result.names import RowNames
 from oocpr.result.topk import rank_order
 from oocpr.sources.block import Strings
+from oocpr.sources.columns import arrow_array
 from oocpr.store.atomic import replacing
 from oocpr.store.format import TEXT_KIND
 
@@ -230,10 +231,10 @@ def _pieces(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterat
     rows = _rows(ranks.nodes, order)
     vector = ranks.chunks() if values is None else (values[some] for some in _rows(ranks.nodes, order))
     for some, given, *found in aligned(rows, vector, *texts.values()):
-        columns = dict(zip(texts, map(to_arrow, found), strict=True)) | {"rank": pa.array(given)}
+        columns = dict(zip(texts, map(to_arrow, found), strict=True)) | {"rank": arrow_array(given)}
         for field in schema:
             if field.name == "node" and "node" not in columns:
-                columns["node"] = pa.array(np.array(ranks.names.take(some), np.int64))
+                columns["node"] = arrow_array(np.array(ranks.names.take(some), np.int64))
             elif field.name not in columns:
                 columns[field.name] = pa.array(ranks.attributes.take(field.name, some), field.type)
         yield pa.table([columns[name] for name in schema.names], schema=schema)

@@ -9,7 +9,7 @@ import numpy as np
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource, FileSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
-from oocpr.sources.columns import id_block
+from oocpr.sources.columns import arrow_numbers, arrow_strings, id_block
 from oocpr.sources.name_lines import listed_names
 from oocpr.sources.weights import REMEDY, weights_of
 
@@ -26,8 +26,6 @@ SOURCES = ("src", "source", "from", "tail", "u")
 TARGETS = ("dst", "target", "to", "head", "v")
 TEXT_BYTES_PER_EDGE = 16
 """Most bytes of the names of a block, for each edge that it may have."""
-
-_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def chosen_columns(
@@ -186,8 +184,8 @@ class TableSource(BaseSource):
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if pa.types.is_integer(column.type):
-            return numbers_of(column)
-        return strings_of(column.cast(pa.large_string()))
+            return arrow_numbers(column)
+        return arrow_strings(column.cast(pa.large_string()))
 
     def _weights(self, column: Any, first: int) -> NDArray[np.float64]:
         """Take a column as weights; `first` is the number of its first row."""
@@ -205,7 +203,7 @@ class TableSource(BaseSource):
                 f"{self.title}: the column {self._weight!r} of {kind} holds no weights.",
                 "Give the weights as numbers.",
             )
-        return weights_of(numbers_of(column), self.title, "row", first)
+        return weights_of(arrow_numbers(column), self.title, "row", first)
 
     def _validate(self, batch: pa.RecordBatch, first: int) -> None:
         """Refuse text that is no UTF-8, and places that are not there, as compiled loops go by them."""
@@ -280,11 +278,16 @@ def _text_bytes(column: Any) -> NDArray[np.int64] | int:
         views = np.frombuffer(names.buffers()[1], np.int32).reshape(-1, 4)
         lengths: NDArray[np.int64] = views[names.offset : names.offset + len(names), 0].astype(np.int64)
     else:
-        lengths = pc.binary_length(names).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        lengths = arrow_numbers(_zero_filled(pc.binary_length(names))).astype(np.int64)
     if not pa.types.is_dictionary(kind):
         return lengths
-    places = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    places = arrow_numbers(_zero_filled(column.indices))
     return lengths.take(places) if lengths.size else 0
+
+
+def _zero_filled(numbers: Any) -> Any:
+    # Arrow loads pandas for what fills the gaps.
+    return numbers.fill_null(0) if numbers.null_count else numbers
 
 
 def kinds_of(schema: pa.Schema) -> dict[str, bool]:
@@ -298,23 +301,6 @@ def kinds_of(schema: pa.Schema) -> dict[str, bool]:
 def _first_null(column: Any, first: int) -> int:
     """Give the number of the first row that has nothing, where that of the first row is `first`."""
     return first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-
-
-def numbers_of(column: Any) -> np.ndarray[Any, Any]:
-    """Take a column of numbers without gaps as an array, without a copy."""
-    # Arrow's own way to NumPy loads pandas.
-    width = np.dtype(_FLOATS.get(str(column.type), str(column.type)))
-    if not len(column):
-        return np.empty(0, width)
-    return np.frombuffer(column.buffers()[1], width, len(column), width.itemsize * column.offset)
-
-
-def strings_of(column: Any) -> Strings:
-    """Take a column of large strings without gaps as names, without a copy."""
-    _, offsets, text = column.buffers()
-    bounds = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
-    data = np.empty(0, np.uint8) if text is None else np.frombuffer(text, np.uint8)
-    return Strings(data, bounds[:-1], bounds[1:])
 
 
 class TableFiles(FileSource, TableSource):

@@ -1,4 +1,4 @@
-"""Blocks out of columns of whole numbers, wherever these are."""
+"""Blocks out of columns of whole numbers, wherever these are, and arrays out of columns of Arrow."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.sources.block import MAX_NODES, EdgeBlock
+from oocpr.sources.block import MAX_NODES, EdgeBlock, Strings
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 _LARGEST = 2**63 - 1
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def two_ends(shape: tuple[int, ...], title: str) -> bool:
@@ -93,3 +95,37 @@ def id_block(
                 )
     kind: type[np.uint32 | np.int64] = np.uint32 if least >= 0 and most < MAX_NODES else np.int64
     return EdgeBlock(src.astype(kind, copy=False), dst.astype(kind, copy=False), weight)
+
+
+def arrow_array(numbers: NDArray[Any]) -> pa.Array:
+    """Make a column of Arrow of numbers, without a copy.
+
+    Examples
+    --------
+    >>> arrow_array(np.array([2, 3], np.uint32)).to_pylist()
+    [2, 3]
+    """
+    import pyarrow as pa
+
+    # Arrow's own way from NumPy loads pandas.
+    data = pa.py_buffer(np.ascontiguousarray(numbers))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, data])
+
+
+def arrow_numbers(column: Any) -> np.ndarray[Any, Any]:
+    """Take a column of numbers without gaps as an array, without a copy."""
+    # Arrow's own way to NumPy loads pandas.
+    width = np.dtype(_FLOATS.get(str(column.type), str(column.type)))
+    if not len(column):
+        return np.empty(0, width)
+    return np.frombuffer(column.buffers()[1], width, len(column), width.itemsize * column.offset)
+
+
+def arrow_strings(column: Any) -> Strings:
+    """Take a column of large strings without gaps as names, without a copy."""
+    if not len(column):
+        return Strings.of(np.empty(0, np.uint8), np.empty(0, np.uint32))
+    _, offsets, text = column.buffers()
+    bounds = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
+    data = np.empty(0, np.uint8) if text is None else np.frombuffer(text, np.uint8)
+    return Strings(data, bounds[:-1], bounds[1:])

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.arrow import is_text, numbers_of, strings_of
+from oocpr.sources.arrow import is_text
+from oocpr.sources.columns import arrow_numbers, arrow_strings
 from oocpr.sources.places import LocalFile, place_of
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class NodeTable:
                 if node.null_count:
                     lacking = first + pc.index(node.is_null(), True).as_py() + 1
                     raise InputError(f"{self.title}: row {lacking:,} has no node.", "Drop the row.")
-                nodes = strings_of(node.cast(pa.large_string())) if named else self._ids(node, first)
+                nodes = arrow_strings(node.cast(pa.large_string())) if named else self._ids(node, first)
                 columns = [_cast(batch[field.name], field.type) for field in self.schema]
                 yield NodeRows(nodes, pa.RecordBatch.from_arrays(columns, schema=self.schema))
                 first += batch.num_rows
@@ -146,7 +147,7 @@ class NodeTable:
         import pyarrow as pa
 
         try:
-            return numbers_of(node.cast(pa.int64()))
+            return arrow_numbers(node.cast(pa.int64()))
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"{self.title}: a row from {first + 1:,} to {first + len(node):,} has no id of 64 bits, "

@@ -16,7 +16,8 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.jit import entry
-from oocpr.sources.arrow import TableFiles, chosen_columns, numbers_of, strings_of
+from oocpr.sources.arrow import TableFiles, chosen_columns
+from oocpr.sources.columns import arrow_array, arrow_numbers, arrow_strings
 from oocpr.sources.decimals import parsed
 from oocpr.sources.first_lines import BLANKS, is_comment, is_header, rows_of, separator_of
 from oocpr.sources.lines import LONGEST_LINE
@@ -220,14 +221,9 @@ class TextTable(TableFiles):
         """Join columns of Arrow, or int64 of NumPy, and weights."""
         import pyarrow as pa
 
-        columns = [
-            pa.Array.from_buffers(pa.int64(), len(end), [None, pa.py_buffer(end)])
-            if isinstance(end, np.ndarray)
-            else end
-            for end in ends
-        ]
+        columns = [arrow_array(end) if isinstance(end, np.ndarray) else end for end in ends]
         if weights is not None:
-            columns.append(pa.Array.from_buffers(pa.float64(), len(weights), [None, pa.py_buffer(weights)]))
+            columns.append(arrow_array(weights))
         return pa.RecordBatch.from_arrays(columns, self._read_columns)
 
     # What the formats differ in
@@ -410,7 +406,7 @@ class CsvFiles(TextTable):
         except pa.ArrowInvalid as error:
             self._refuse(piece, line, str(error))
         fields = [pc.ascii_trim(table[name].combine_chunks(), BLANKS) for name in wanted]
-        found = [strings_of(column) for column in fields]
+        found = [arrow_strings(column) for column in fields]
         ends: list[Any] = fields[:2]
         if any((end.starts == end.ends).any() for end in found[:2]):
             self._refuse(piece, line, "an end is missing")
@@ -541,7 +537,7 @@ class JsonLines(TextTable):
             self._refuse(piece, line, "a member is missing")
         weights = None
         if self.weighted:
-            weights = numbers_of(columns[2]) + 0.0  # -0.0 + 0.0 is 0.0
+            weights = arrow_numbers(columns[2]) + 0.0  # -0.0 + 0.0 is 0.0
             wrong = first_wrong(weights)
             if wrong is not None:
                 raise self._wrong_weight(piece, line, wrong[0], str(weights[wrong[0]]), wrong[1])
