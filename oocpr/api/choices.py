@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.api.machine import KERNEL_BYTES, WORKER_SHARE, available_memory, whole_memory
 from oocpr.errors import UsageError
-from oocpr.ingest.budget import resident, settled
+from oocpr.ingest.budget import settled
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def process_bytes(graph: Graph, device: str = "cpu") -> int:
         # refused in its turn.
         with suppress(UsageError):
             free_memory(name)
-    return resident() + KERNEL_BYTES - _kept_bytes(graph)
+    return settled() + KERNEL_BYTES - _kept_bytes(graph)
 
 
 def loaded_bytes(graph: Graph) -> int:
