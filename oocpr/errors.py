@@ -142,36 +142,3 @@ def install_remedy(extra: str) -> str:
     "Install it: pip install distributed, or in a clone of oocpr pip install '.[cluster]'."
     """
     return f"Install it: pip install {EXTRAS[extra]}, or in a clone of oocpr pip install '.[{extra}]'."
-
-
-_LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ConnectionError", "TimeoutError"}
-_DENIED = {"PermissionError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
-
-
-def remote_error(url: str, error: BaseException) -> LostError | SetupError | None:
-    """Tell what an error of a library means that reads from servers; None if it is of neither kind.
-
-    Parameters
-    ----------
-    url
-        What was read.
-    error
-        Of aiohttp, botocore, fsspec or Python, as known by the names of its classes.
-
-    Examples
-    --------
-    >>> remote_error("http://host/g.txt", ConnectionResetError("reset")).exit_code
-    7
-    >>> remote_error("s3://bucket/g.txt", PermissionError("Access Denied")).exit_code
-    8
-    """
-    names = {kind.__name__ for kind in type(error).__mro__}
-    status = getattr(error, "status", 0)
-    cause = f"{url} cannot be read: {' '.join(str(error).split()) or type(error).__name__}."
-    if names & _DENIED or status in (401, 403):
-        return SetupError(cause, "Give credentials that may read it.")
-    if names & _LOST or (isinstance(status, int) and status >= 500):
-        return LostError(cause, "Run it again once its server answers; check the address if it never did.")
-    # fsspec says of servers without an answer that they have no such file.
-    behind = error.__cause__ or error.__context__
-    return None if behind is None else remote_error(url, behind)

@@ -131,19 +131,25 @@ def pages(file: BinaryIO, start: int, values: int) -> Iterator[Page]:
     """
     while values > 0:
         header, size = _header(file, start)
-        kind, unpacked, packed = (header.get(field, -1) for field in (1, 2, 3))
-        about = header.get(_HEADERS.get(kind, -1))
-        if not (isinstance(about, dict) and min(kind, unpacked, packed) >= 0):
-            raise ValueError(f"the page at byte {start:,} has no whole header")
-        count, encoding = about.get(1, 0), about.get(2, 0)
-        if kind in (DATA, DATA_V2):
-            if not 0 <= count <= values:
-                raise ValueError(f"the page at byte {start:,} has {count:,} values of {values:,}")
-            values -= count
-            encoding = about.get(2 if kind == DATA else 4, 0)
-        lengths = 16 * count if encoding in _LENGTHS_FIRST else 0
-        yield Page(kind, unpacked, count, packed + unpacked + lengths)
+        try:
+            page, packed = _page(header, values)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"the page at byte {start:,} has no whole header") from error
+        if page.kind in (DATA, DATA_V2):
+            values -= page.values
+        yield page
         start += size + packed
+
+
+def _page(header: dict[int, Any], values: int) -> tuple[Page, int]:
+    """Take what a header says of a page, of as many values as are left; with its bytes in the file."""
+    kind, unpacked, packed = (header[field] for field in (1, 2, 3))
+    about = header[_HEADERS[kind]]
+    count, encoding = about.get(1, 0), about.get(4 if kind == DATA_V2 else 2, 0)
+    if min(unpacked, packed, count) < 0 or (kind in (DATA, DATA_V2) and count > values):
+        raise ValueError(f"a page of {unpacked:,} bytes has {count:,} values of {values:,}")
+    lengths = 16 * count if encoding in _LENGTHS_FIRST else 0
+    return Page(kind, unpacked, count, packed + unpacked + lengths), packed
 
 
 def _header(file: BinaryIO, start: int) -> tuple[dict[int, Any], int]:

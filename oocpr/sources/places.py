@@ -18,8 +18,8 @@ from oocpr.errors import (
     UsageError,
     install_remedy,
     masked,
-    remote_error,
 )
+from oocpr.remote import remote_error, server_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -444,7 +444,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         import fsspec
 
         with _naming(url):
-            system, path = fsspec.core.url_to_fs(url)
+            system, path = fsspec.core.url_to_fs(url, **server_options(url))
     except ImportError as error:
         raise SetupError(f"{url} cannot be read: {error}.", install_remedy("cloud")) from error
     return system, path

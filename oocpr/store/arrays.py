@@ -17,7 +17,8 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
-from oocpr.errors import DamagedError, OocprError, UsageError, remote_error
+from oocpr.errors import DamagedError, OocprError, UsageError
+from oocpr.remote import remote_error, server_options
 from oocpr.store.codec import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, REMEDY, metadata_checksum
 
@@ -65,7 +66,7 @@ def open_zarr_store(path: str | os.PathLike[str] | Store) -> Store:
     name = os.fspath(path)
     if "://" in name:
         with _naming(name):
-            return _UrlStore.from_url(name, read_only=True)
+            return _UrlStore.from_url(name, server_options(name), read_only=True)
     return OpenFolder(name)
 
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import oocpr
+from oocpr import remote
 from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
 from oocpr.sources import open_source
 from oocpr.sources.places import Front, RemoteFile, stamp
@@ -221,8 +223,6 @@ def test_secrets_do_not_reach_errors_notices_stores_and_journals(tmp_path, monke
     import fsspec
     from fsspec.implementations.memory import MemoryFileSystem
 
-    import oocpr
-
     monkeypatch.setattr(
         MemoryFileSystem,
         "_strip_protocol",
@@ -257,9 +257,11 @@ def test_labels_beside_a_graph_are_found_behind_urls_as_on_disks(server, tmp_pat
         assert bare.labels is None
 
 
-def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wrong_setup(tmp_path):
+def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wrong_setup(monkeypatch):
     pytest.importorskip("aiohttp")
+    monkeypatch.setattr(remote, "PATIENCE", 1)
     size = 40 << 20
+    over = threading.Event()
 
     class Failing(http.server.BaseHTTPRequestHandler):
         def log_message(self, *_):
@@ -274,6 +276,9 @@ def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wro
         def do_GET(self):
             if "secret" in self.path:
                 self.send_error(401)
+                return
+            if "silent" in self.path:
+                over.wait()
                 return
             first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
             if first:
@@ -295,7 +300,13 @@ def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wro
                 read(open_source(f"{url}/g.txt", format="text"))
             with pytest.raises(SetupError, match=rf"{url}/secret\.txt cannot be read"):
                 read(open_source(f"{url}/secret.txt", format="text"))
+            silent = "cannot be read: its server said nothing for 1 s"
+            with pytest.raises(LostError, match=rf"{url}/silent\.txt {silent}"):
+                read(open_source(f"{url}/silent.txt", format="text"))
+            with pytest.raises(LostError, match=rf"{url}/silent\.zarr.* {silent}"):
+                oocpr.open_graph(f"{url}/silent.zarr")
         finally:
+            over.set()
             httpd.shutdown()
             thread.join()
     with pytest.raises(LostError, match=url):

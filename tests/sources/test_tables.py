@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import networkx as nx
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources import open_source
+from oocpr.sources.parquet_pages import pages
 
 from .reading import read
 
@@ -270,3 +273,19 @@ def test_weights_of_networkx_are_not_read_and_that_is_told():
     source = open_source(nx.DiGraph([(0, 1, {"weight": 2.0})]))
     read(source)
     assert source.unused_columns == ["weight"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "1c00 00",  # a struct as the kind
+        "1500 1502 1502 00",  # of data, without what is said of data
+        "1500 1502 1502 2c 1c00 00 00",  # a struct as the number of values
+        "1500 1502 1502 25 02 00",  # a number as what is said of data
+        "1500 1502 1502 2c 15 14 00 00",  # more values than the column
+        "1500 1502 1501 2c 15 02 00 00",  # fewer bytes than none
+    ],
+)
+def test_headers_of_pages_that_contradict_themselves_are_refused(header):
+    with pytest.raises(ValueError, match="page"):
+        list(pages(io.BytesIO(bytes.fromhex(header)), 0, 3))
