@@ -58,8 +58,7 @@ def test_a_thousand_damaged_files(tmp_path, name):
     assert tried(tmp_path, name, 20, 1000).keys() >= {"0", "2"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["bvgraph"])
+@pytest.mark.parametrize("name", ["bvgraph", "csv", "matrixmarket", "names"])
 def test_compiled_loops_keep_to_their_arrays(tmp_path, name):
     kept = os.environ.get("NUMBA_CACHE_DIR", str(tmp_path))
-    tried(tmp_path, name, 0, 10, NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=f"{kept}-checked")
+    tried(tmp_path, name, 0, 20, NUMBA_BOUNDSCHECK="1", NUMBA_CACHE_DIR=f"{kept}-checked")
