@@ -70,6 +70,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory, random_graph: Callable[..., 
     stores.append(weighted.write(folder / "weighted.zarr", 90, labels=labels))
     stores.append(random_graph(60, 200, 4).write(folder / "one.zarr", 1000))
     for store in stores:
+        weights = "\t0.5" if store.stem == "weighted" else ""
+        store.with_suffix(".txt").write_text(f"0\t1{weights}\n77\t3{weights}\n")
         assert main(["rank", str(store), "-o", str(store.with_suffix(".csv"))]) == 0
         for options in _fitting(store):
             # Compiling takes longer than anything that is limited here.
@@ -132,6 +134,17 @@ def checked_rank(store: Path, options: str) -> Outcome:
     return found
 
 
+def checked_append(store: Path, links: Path) -> Outcome:
+    """Add edges to a store; what comes of it is ranked as what it says."""
+    grown = store.with_name("grown.zarr")
+    found = run("append", store, links, "-o", grown)
+    if found.code:
+        return found
+    ranked = checked_rank(grown, "")
+    shutil.rmtree(grown)
+    return Outcome(found.code, ranked.fault)
+
+
 def attack(
     sound: list[Path], folder: Path, seeds: range, tried: Callable[[str], None]
 ) -> tuple[collections.Counter[str], list[str]]:
@@ -151,13 +164,15 @@ def attack(
         ranked = base.with_suffix(".csv")
         commands = [
             *(("rank", options) for options in rng.choice(RANKS, 2, replace=False)),
-            (str(rng.choice(["verify", "info", "plan"])), ""),
+            (str(rng.choice(["verify", "info", "plan", "append"])), ""),
         ]
         for command, options in commands:
             if command == "rank":
                 outcome = checked_rank(store, str(options))
             elif command == "verify":
                 outcome = run("verify", store, ranked)
+            elif command == "append":
+                outcome = checked_append(store, base.with_suffix(".txt"))
             else:
                 outcome = run(command, store, "--json", "-")
             counts[f"{command} {outcome.code}"] += 1
