@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oocpr.engine.backends.cpu_marks import MODULUS, degree_marks
 from oocpr.errors import DamagedError
-from oocpr.store.consistency import check_dangling
+from oocpr.store.consistency import check_dangling, check_degree_sum
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
@@ -142,10 +142,7 @@ def check_balance(
     """
     claims = balances[0].claims
     degrees = sum(part.claims.degrees for part in balances)
-    if degrees != claims.edges:
-        raise DamagedError(
-            f"{origin}: the out-degrees sum to {degrees} and the graph has {claims.edges} edges.", REMEDY
-        )
+    check_degree_sum(origin, degrees, claims.edges)
     check_dangling(origin, sum(part.claims.dangling for part in balances), claims.all_dangling)
     marks = [part.marks for part in balances if part.marks is not None]
     claimed = sum(part.claims.marks for part in balances)

@@ -32,6 +32,7 @@ from oocpr.ingest.tiles import TileCutter
 from oocpr.ingest.warm import load_compiled, load_weighing
 from oocpr.ingest.weigh import OutWeights, weighing
 from oocpr.progress import silent
+from oocpr.store.consistency import check_degree_sum
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -131,6 +132,7 @@ def append_store(
             f"{store.path} has its nodes in the order {facts.order!r}, in which new ones have no place.",
             "Import all sources together, or the first ones with order keep.",
         )
+    _check_degrees(store)
     cores = len(os.sched_getaffinity(0))
     hands = OwnHands(cores) if hands is None else hands
     joined = Joined(store, source)
@@ -202,6 +204,13 @@ def append_store(
             labels=names_of_rows(joined, spilled.dictionary, ordered, workspace, memory),
         )
     return attributes, copied
+
+
+def _check_degrees(store: GraphStore) -> None:
+    """Refuse degrees that are not there or do not add up, before all nodes are gone through for hours."""
+    spans = ((lo, min(lo + _CHUNK, store.nodes)) for lo in range(0, store.nodes, _CHUNK))
+    degrees = sum(int(store.out_degree(lo, hi).sum(dtype=np.uint64)) for lo, hi in spans)
+    check_degree_sum(store.path, degrees, store.edges)
 
 
 def _as_before(store: GraphStore, duplicates: str | None, *, weighted: bool) -> str | None:

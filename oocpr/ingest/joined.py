@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.errors import InputError, UsageError
+from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest.names import gathered
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.sources.names import NamesFile
+from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,7 +103,12 @@ class Joined(BaseSource):
     def _nodes(self, first: int, stop: int) -> Iterator[NDArray[np.int64] | Strings]:
         """Yield the ids of some rows, or their names."""
         if not self._store.has_labels:
-            yield self._store.ids(first, stop)
+            before = max(0, first - 1)
+            ids = self._store.ids(before, stop)
+            # Rows are looked for by their ids.
+            if (ids[1:] <= ids[:-1]).any():
+                raise DamagedError(f"{self._store.path}: its ids do not ascend.", REMEDY)
+            yield ids[first - before :]
             return
         for text, lengths in self._store.label_pieces(first, stop):
             self._encoded = self._encoded or bool((text == _PERCENT).any())

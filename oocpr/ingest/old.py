@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from oocpr.errors import DamagedError
 from oocpr.ingest.blend import last_key
 from oocpr.ingest.merge import Rows
+from oocpr.store.format import REMEDY
 from oocpr.store.layout import parse_tile
 from oocpr.store.unpacking import decode_columns, expand_segments
 
@@ -105,7 +107,7 @@ class OldTiles:
                     return tile
             if not stays(nearest, next_row, last=last, grown=grown):
                 return tile
-            count = min(store.attributes.tile_edges, store.edges - tile * store.attributes.tile_edges)
+            count = self._count(tile)
             ends = store.indptr(first_row + 1, next_row + 1)
             data = None
             if sums is not None and store.weights is not None:
@@ -116,11 +118,15 @@ class OldTiles:
 
     def edges(self, first: int) -> Iterator[Rows]:
         """Yield the edges of each tile from tile `first` on, with their new rows and columns."""
-        store = self._store
+        store, before = self._store, -1
         for tile in range(first, store.tiles):
             size = store.encoded.read_into(tile, self._buffer)
             first_row, next_row = int(store.tile_rows[tile]), int(store.tile_rows[tile + 1])
             edges = self._decoded(tile, size, first_row)
+            if edges.columns.size:
+                if int(edges.rows[0]) << 32 | int(edges.columns[0]) <= before:
+                    raise self._damaged(tile, "begins before the one before it ends")
+                before = last_key(edges)
             if self._rows is None:
                 inside = edges.columns - np.uint32(first_row) < next_row - first_row
                 self.local_edges += int(np.count_nonzero(inside))
@@ -128,15 +134,42 @@ class OldTiles:
                 edges = edges._replace(columns=self._rows[edges.columns], rows=self._rows[edges.rows])
             yield edges
 
+    def _count(self, tile: int) -> int:
+        """Edges that belong in a tile."""
+        tile_edges = self._store.attributes.tile_edges
+        return min(tile_edges, self._store.edges - tile * tile_edges)
+
     def _decoded(self, number: int, size: int, first_row: int) -> Rows:
         """Decode the tile that lies in the buffer, and its weights."""
-        weights = None if self._store.weights is None else self._store.weights.read(number)
+        store = self._store
+        weights = None if store.weights is None else store.weights.read(number)
         tile = parse_tile(self._buffer[:size])
+        belong = self._count(number), int(store.tile_rows[number + 1]) - first_row + 1
+        found = tile.edges, tile.segments
+        if found != belong or (weights is not None and weights.size != tile.edges):
+            raise self._damaged(
+                number, f"has {found[0]} edges in {found[1]} rows, not {belong[0]} in {belong[1]}"
+            )
         positions, segments = np.empty(tile.nonempty + 1, np.uint32), np.empty(tile.nonempty + 1, np.uint32)
         starts, columns = np.empty(tile.nonempty, np.uint32), np.empty(tile.edges, np.uint32)
         expand_segments(tile, positions, starts, segments)
         decode_columns(tile, positions, starts, columns)
-        return Rows(columns, segments[:-1] + np.uint32(first_row), positions, tile.edges, weights)
+        edges = Rows(columns, segments[:-1] + np.uint32(first_row), positions, tile.edges, weights)
+        self._check_order(number, edges)
+        return edges
+
+    def _check_order(self, number: int, edges: Rows) -> None:
+        """Refuse edges of nodes that are not there, and columns that do not ascend."""
+        columns, rows = edges.columns, edges.rows
+        if max(columns.max(initial=0), rows.max(initial=0)) >= self._store.nodes:
+            raise self._damaged(number, f"has an edge of no node of the {self._store.nodes}")
+        ascends = columns[1:] > columns[:-1]
+        ascends[edges.starts[1:-1].astype(np.int64) - 1] = True
+        if not ascends.all():
+            raise self._damaged(number, "has columns that do not ascend")
+
+    def _damaged(self, number: int, what: str) -> DamagedError:
+        return DamagedError(f"{self._store.path}: tile {number} {what}.", REMEDY)
 
 
 def new_rows(store: GraphStore, dictionary: Dictionary) -> NDArray[np.uint32]:

@@ -155,6 +155,14 @@ def check_degrees(origin: str, counted: NDArray[np.integer[Any]], degree: NDArra
         )
 
 
+def check_degree_sum(origin: str, found: int, edges: int) -> None:
+    """Compare the sum of the out-degrees with the number of edges; raises DamagedError."""
+    if found != edges:
+        raise DamagedError(
+            f"{origin}: the out-degrees sum to {found} and the graph has {edges} edges.", REMEDY
+        )
+
+
 def check_dangling(origin: str, found: int, stated: int) -> None:
     """Compare the number of nodes that nothing leaves with what a store says of it; raises DamagedError."""
     if found != stated:

@@ -205,6 +205,40 @@ def test_no_contradiction_passes(sound, tmp_path, capfd):
     assert counts
 
 
+TILES = [
+    "column_changed",
+    "edges_moved",
+    "edges_lost",
+    "edges_for_nobody",
+    "tiles_swapped",
+    "tile_bytes_changed",
+    "tile_cut",
+    "tile_rows_changed",
+    "ids_changed",
+    "everything_huge",
+]
+"""Changes of what adding edges goes by."""
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_nothing_is_added_to_tiles_that_contradict_the_store(sound, tmp_path, name):
+    store = tmp_path / "hostile.zarr"
+    codes = collections.Counter()
+    for seed in range(6):
+        base = sound[1 if name == "ids_changed" else seed % 2]
+        shutil.copytree(base, store)
+        hostile.MUTATIONS[name](store, np.random.default_rng(seed))
+        # An id before all others is in every tile's way.
+        links = tmp_path.parent / "first.txt"
+        links.write_text("-1\t0\n0\t-1\n" if base is sound[1] else "0\t1\n1\t0\n149\t0\n")
+        outcome = checked_append(store, links)
+        assert not outcome.fault, (seed, outcome)
+        codes[outcome.code] += 1
+        shutil.rmtree(store)
+        assert not list(tmp_path.iterdir())
+    assert codes[5] > 0
+
+
 def test_no_contradiction_of_a_rank_file_passes(sound, tmp_path, capfd):
     store, kept, ranks = sound[2], tmp_path / "kept.zarr", tmp_path / "ranks.zarr"
     assert run("rank", store, "-o", kept, "--method", "mixed", "--stripes", 1) == (0, "")
