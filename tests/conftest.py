@@ -13,7 +13,7 @@ os.environ["OOCPR_TUNE"] = "off"
 
 # The first call of a compiled function takes seconds, so no profile has a deadline.
 settings.register_profile("laptop", deadline=None, max_examples=25)
-settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True, print_blob=True)
+settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, print_blob=True)
 settings.register_profile(
     "nightly", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
 )

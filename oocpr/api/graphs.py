@@ -408,9 +408,9 @@ def _temporary_folder(tmp: str | os.PathLike[str] | None) -> tuple[Partial, list
     from oocpr.store.atomic import Partial, clear_abandoned, naming_failures
 
     path = Path(tempfile.gettempdir() if tmp is None else tmp, "oocpr")
-    with naming_failures(path.parent, "Name another folder with --tmp (tmp=...), or with TMPDIR."):
+    with naming_failures(path.parent, 'Name another folder with tmp="FOLDER", or with TMPDIR.'):
         if not path.parent.is_dir():
-            raise UsageError(f"{path.parent} is no folder.", "Name one with --tmp (tmp=...).")
+            raise UsageError(f"{path.parent} is no folder.", 'Name one with tmp="FOLDER".')
         return Partial(path, folder=True, private=True), clear_abandoned(path)
 
 

@@ -289,7 +289,7 @@ def over_memory(event: dict[str, Any]) -> DoesNotFitError:
     return DoesNotFitError(
         f"worker {event['worker']} had {format_bytes(event['rss'])}, more than its memory limit allows, and "
         "was ended by its nanny.",
-        "Start workers with a larger --memory-limit, or more of them; or give less --memory.",
+        "Give workers a higher memory limit, start more of them, or give a smaller memory to the run.",
     )
 
 

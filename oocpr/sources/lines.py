@@ -288,7 +288,7 @@ class LineReader:
         else:
             remedy = shape
             if form.signed and status == tokens.NOT_A_NUMBER:
-                remedy = f"{shape[:-1]}; if they are names, apart by tabs: --format names."
+                remedy = f'{shape[:-1]}; if they are names, apart by tabs: format="names".'
         cause = {
             tokens.ONE_COLUMN: f"{shown} has one column.",
             tokens.EXTRA_COLUMN: f"{shown} has more columns than expected.",

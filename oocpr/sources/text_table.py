@@ -461,7 +461,7 @@ class CsvFiles(TextTable):
                     raise self._error(
                         at,
                         f"{field[:60]!r} in column {name!r} is no whole number of 64 bits, as others are.",
-                        "Correct it, or take all nodes as names: --format csv_names.",
+                        'Correct it, or take all nodes as names: format="csv_names".',
                     )
         raise self._error(line, f"in a row from here on: {' '.join(why.split())[:200]}.", "Correct the row.")
 

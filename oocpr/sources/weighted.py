@@ -60,7 +60,7 @@ class ColumnsFile(FileSource):
             header = self._pass_header(lines) if number > begun["file"] or not begun["byte"] else None
             if header is not None and not self._told:
                 self._tell(
-                    [f"{header!r} in {stream.title} is taken as a header; with --no-header it is an edge."]
+                    [f"{header!r} in {stream.title} is taken as a header; with header=False it is an edge."]
                 )
             yield number, stream, lines
 

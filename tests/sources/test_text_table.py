@@ -109,7 +109,7 @@ def test_a_name_behind_many_numbers_is_named_with_the_way_out(tmp_path, small_pi
     for odd in ("x", "007"):
         path = written(tmp_path, "g.csv", f"{text}\n3,{odd}\n4,5\n")
         error = refused(path, rf"g\.csv, line 33: '{odd}' in column 'target' is no whole number")
-        assert "--format csv_names" in error.remedy
+        assert 'format="csv_names"' in error.remedy
         assert read(open_source(path, format="csv_names")).edges[-2:] == [("3", odd), ("4", "5")]
 
 
