@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.errors import InputError
+from oocpr.errors import DoesNotFitError, InputError
 from oocpr.sources import bvgraph, open_source
 
 from .reading import read
@@ -160,6 +160,26 @@ def test_long_lists_and_little_memory(tmp_path, monkeypatch):
     path = write(tmp_path, data, 300, sum(map(len, lists)), 3)
     expected = [(node, value) for node, successors in enumerate(lists) for value in successors]
     assert read(open_source(path.with_suffix(".properties")), 70).edges == expected
+
+
+@pytest.mark.parametrize(
+    ("window", "what"),
+    [(0, "node 0 with more than [0-9,]+ successors"), (60_000, r"A window of 60,000 lists of .*g\.graph")],
+)
+def test_memory_for_lists_is_asked_for(tmp_path, window, what):
+    # A few bytes say that a node has an interval of all nodes as its successors.
+    nodes = 300_000
+    data = encoded([list(range(nodes))], 0, 4, {}, copies_nothing)
+    assert len(data) < 40
+    source = open_source(write(tmp_path, data, nodes, nodes, window))
+
+    def reserve(needed: int, what: str) -> None:
+        if needed > 2**20:
+            raise DoesNotFitError(f"{what} needs {needed} bytes.", "Give more.")
+
+    source.reserve = reserve
+    with pytest.raises(DoesNotFitError, match=what):
+        read(source)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 10, -1])
