@@ -290,7 +290,7 @@ class Failing:
         self.at, self.calls = at, 0
 
 
-@WEIGHTED
+@MOSTLY_BARE
 @pytest.mark.parametrize("device", ["cuda", "cuda:0,cuda:1"])
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize(
