@@ -297,10 +297,11 @@ def pagerank(
     if client is not None and names_workers_devices(device):
         free = [seat.free for seat in device_seats(client)]
     limits: list[int] = []
+    present = 0
     if client is not None:
-        from oocpr.engine.clients import worker_limits
+        from oocpr.engine.clients import worker_count, worker_limits
 
-        limits = worker_limits(client)
+        limits, present = worker_limits(client), worker_count(client)
     names = names_of(store)
     most = given_memory(memory)
     teleport = None if personalization is None else teleport_vector(personalization, names, store.nodes, most)
@@ -369,7 +370,7 @@ def pagerank(
         direct=made.direct,
         busy=None if timeline is None else timeline.busy(),
         predicted=made.predictions() if client is None else None,
-        workers=0 if client is None else min(len(made.stripes), len(client.nthreads())),
+        workers=min(len(made.stripes), present),
     )
     ranks = Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)
     if trace is not None and timeline is not None:

@@ -203,6 +203,7 @@ def rank(
     from oocpr import api
     from oocpr.api.arguments import ImportOptions
     from oocpr.api.machine import KERNEL_BYTES
+    from oocpr.engine.clients import worker_count
     from oocpr.result.names import chosen_attributes, names_of
     from oocpr.result.outputs import check_room
     from oocpr.result.writers import check_sort
@@ -235,6 +236,7 @@ def rank(
         _require_memory(opened.store.nodes, memory, output, sort, top_k, texts, KERNEL_BYTES)
         if output not in (None, "-"):
             check_room(Path(output), opened.nodes, names_of(opened.store))
+        workers = 0 if parameters["client"] is None else worker_count(parameters["client"])
         failures: list[OocprError] = []
         try:
             ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)
@@ -246,8 +248,6 @@ def rank(
     tell_notices([*removed, *opened.notices])
     run = ranks.run
     assert run is not None, "pagerank always says what it did"
-    client = parameters["client"]
-    workers = 0 if client is None else len(client.nthreads())
     if run.workers < workers:
         idle = f"{workers - run.workers} of {workers} workers had nothing to do"
         tell_notices([f"{idle}; {_idle(run, opened)}."])

@@ -279,6 +279,12 @@ def worker_limits(client: Any) -> list[int]:
     return [about["memory_limit"] for about in workers.values() if about.get("memory_limit")]
 
 
+def worker_count(client: Any) -> int:
+    """Workers that a client has now; asked before a run, as after it nobody may be left to answer."""
+    with telling_faults(client):
+        return len(client.nthreads())
+
+
 def lost_scheduler(client: Any, remedy: str) -> LostError:
     """Make the error of a scheduler that does not answer any more."""
     return LostError(f"the Dask scheduler at {client.scheduler.address} was lost.", remedy)
