@@ -4,7 +4,7 @@
 // stand at the same bit. Whoever works with the values has them the other way round, lane g those of group g,
 // because running sums and sums of rows then add within a lane: they change places in shared memory.
 //
-// Nothing is checked here that oocpr.store.layout.parse_tile has checked: widths, directories, the numbers of
+// Nothing is checked here that oocpr.store.codec.layout.parse_tile has checked: widths, directories, the numbers of
 // words and of exceptions. What it cannot know is checked where segments are expanded, see decode.cu; columns
 // are checked or cut by whoever gathers with them.
 #pragma once
@@ -16,7 +16,7 @@ constexpr int FOUR = 4;                 // words that a lane moves at a time
 constexpr int PITCH = GROUP + FOUR;     // words between two groups in shared memory: no FOUR meet others' banks
 constexpr int SCRATCH = GROUP * PITCH;  // words of shared memory that a block takes, aligned to FOUR
 
-// A packed stream, arrays as in oocpr.store.layout.Stream; behind the widths, zeros up to a whole block. Directory
+// A packed stream, arrays as in oocpr.store.codec.layout.Stream; behind the widths, zeros up to a whole block. Directory
 // and widths begin at multiples of 16 bytes.
 struct Stream {
   const u32* words;

@@ -1,5 +1,5 @@
 // Kernels that pack a tile (oocpr/store/format.py), the inverse of those in decode.cu: to the bit what
-// oocpr/store/packing.py makes of it on the host.
+// oocpr/store/codec/tile_encoder.py makes of it on the host.
 //
 // Streams lie one after the other, zeros behind each up to a whole block of 1024 values.
 #include "decode.cuh"

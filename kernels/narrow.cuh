@@ -1,4 +1,4 @@
-// How few bits of a number are stored: the formats of oocpr/engine/reads.py, and the heads of CPMS.
+// How few bits of a number are stored: the formats of oocpr/engine/number_formats.py, and the heads of CPMS.
 //
 // A format is a struct, named by the parameter READS of a source:
 //   Stored          type of the stored number

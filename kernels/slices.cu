@@ -1,7 +1,7 @@
-// What slices of the nodes bring to the segments of a tile, one after the other; see oocpr/plan/slices.py.
+// What slices of the nodes bring to the segments of a tile, one after the other; see oocpr/plan/column_partitions.py.
 #include "common.cuh"
 
-// Which slice has just been gathered; as in oocpr/engine/backends/cuda_slices.py.
+// Which slice has just been gathered; as in oocpr/engine/cuda/partitions.py.
 enum Turn { FIRST = 0, NEXT = 1, LAST = 2 };
 
 // Keeps what the first slice has brought to each segment, adds to that what another has, and gives all of it back.

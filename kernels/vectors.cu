@@ -23,7 +23,7 @@ constexpr int THREADS = 256;
 constexpr int ROWS = 4 * THREADS;
 constexpr int MOST = SLOTS > 0 ? SLOTS : 1;
 
-// How the next push is made; as in oocpr/engine/backends/cuda_vectors.py.
+// How the next push is made; as in oocpr/engine/cuda/vectors.py.
 enum Kind { START = 0, RESTART = 1, RESIDUAL = 2, MIXED = 3 };
 
 namespace {

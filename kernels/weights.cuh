@@ -1,4 +1,4 @@
-// Weights of links, in mantissa segments; see oocpr/store/segments.py.
+// Weights of links, in mantissa segments; see oocpr/store/codec/mantissa_segments.py.
 #pragma once
 #include "common.cuh"
 

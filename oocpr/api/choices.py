@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from oocpr.api.graphs import Graph
-    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
-    from oocpr.plan.facts import GraphFacts
+    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.plan.graph_stats import GraphFacts
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
@@ -35,7 +35,7 @@ def asked_settings(method: str, reads: str | None, **others: Any) -> Settings:
     UsageError
         For what cannot be, whatever the graph.
     """
-    from oocpr.engine.reads import READS
+    from oocpr.engine.number_formats import READS
     from oocpr.engine.settings import Settings
 
     chosen = "mixed" if method == "auto" else method
@@ -67,7 +67,7 @@ def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel
     --------
     >>> check_used("mixed", "cpu", stripes=2, io="direct", kernel=None)
     """
-    from oocpr.engine.backends.cuda_device import named_devices
+    from oocpr.engine.cuda.discovery import named_devices
 
     if method == "components" and stripes is not None:
         raise UsageError(
@@ -98,7 +98,7 @@ def check_reproducible(device: str, client: Any) -> None:
     --------
     >>> check_reproducible("cpu", None)
     """
-    from oocpr.engine.device_workers import names_workers_devices
+    from oocpr.engine.executors.dask_devices import names_workers_devices
 
     if client is not None and names_workers_devices(device):
         raise UsageError(
@@ -154,7 +154,7 @@ def plan_run(
     kernel
         Product of a CUDA device; None for the default.
     io
-        One of `oocpr.plan.tiers.IO`.
+        One of `oocpr.plan.residency.IO`.
     reproducible
         Whether the graph and the settings alone decide what the bits of the ranks depend on.
 
@@ -163,8 +163,8 @@ def plan_run(
     UsageError
         For what the graph, the method, the device, its kernel and the file system do not go with.
     """
-    from oocpr.engine.backends.cuda_device import named_devices
-    from oocpr.engine.weighing import check_weighted
+    from oocpr.engine.cuda.discovery import named_devices
+    from oocpr.engine.tiles.weights import check_weighted
     from oocpr.plan.plan import choose_method, make_plan
 
     devices = named_devices(device)
@@ -249,8 +249,8 @@ def plan_run(
 
 def _with_io(plan: Plan, io: str, store: GraphStore, alone: bool) -> Plan:
     """Decide how a run reads its tiles."""
-    from oocpr.plan.tiers import IO, wants_direct
-    from oocpr.store.direct import refusal
+    from oocpr.plan.residency import IO, wants_direct
+    from oocpr.store.direct_io import refusal
 
     if io not in IO:
         raise UsageError(f"io {io!r} is not known.", f"Use one of {', '.join(IO)}.")
@@ -271,7 +271,7 @@ def given_memory(memory: str | int | None) -> int:
 
 def process_bytes(graph: Graph, device: str = "cpu") -> int:
     """Bytes of the process before a run, its kernels loaded; what earlier runs kept is there for it."""
-    from oocpr.engine.backends.cuda_device import free_memory, named_devices
+    from oocpr.engine.cuda.discovery import free_memory, named_devices
 
     for name in named_devices(device):
         # Who asks has the driver there, which takes memory of the process. A device that is not there is
@@ -303,7 +303,7 @@ def takes_tuned(asked: bool | None) -> bool:
 
 def facts_of(store: GraphStore) -> GraphFacts:
     """What a plan has to know of a stored graph."""
-    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.graph_stats import GraphFacts
     from oocpr.plan.memory import weighted_tile_bytes
 
     facts = store.attributes

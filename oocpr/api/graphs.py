@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.api.arguments import ImportOptions, checked, heard, shown
 from oocpr.errors import UsageError, masked
-from oocpr.sources.options import given
+from oocpr.sources.read_options import given
 from oocpr.sources.weights import unused_columns
 from oocpr.units import parse_bytes
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
-    from oocpr.engine.whole.graph import WholeGraph
+    from oocpr.engine.scc.graph import WholeGraph
     from oocpr.progress import Listener
     from oocpr.sources.block import Source
-    from oocpr.sources.options import SourceOptions
+    from oocpr.sources.read_options import SourceOptions
     from oocpr.store.atomic import Partial
     from oocpr.store.graph import GraphStore
 
@@ -218,8 +218,8 @@ def import_graph(
     from oocpr.api.hands import import_hands
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
+    from oocpr.sources.io.locations import check_apart
     from oocpr.sources.node_table import NodeTable
-    from oocpr.sources.places import check_apart
     from oocpr.store.graph import open_store
 
     progress = heard(progress)

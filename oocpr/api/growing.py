@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from oocpr.progress import Listener
-    from oocpr.sources.options import SourceOptions
+    from oocpr.sources.read_options import SourceOptions
 
 _LOG = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def append(
     ...     append(old, (np.array([1, 2]), np.array([2, 0])), f"{folder}/new.zarr").edges
     4
     """
-    from oocpr.ingest.append import append_store
+    from oocpr.ingest.append.build import append_store
     from oocpr.sources import open_source
     from oocpr.store.graph import open_store
 

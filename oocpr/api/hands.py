@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
-    from oocpr.ingest.hands import Hands
+    from oocpr.ingest.sort.executor import Hands
 
 
 def import_hands(client: Any, device: str) -> Hands | None:
@@ -33,15 +33,15 @@ def import_hands(client: Any, device: str) -> Hands | None:
     if device == "cpu":
         if client is None:
             return None
-        from oocpr.engine.import_cluster import ClusterHands
+        from oocpr.engine.executors.dask_import import ClusterHands
 
         return ClusterHands(client)
     if client is not None:
         raise UsageError(
             f"device {device} and a Dask client are both asked to sort.", "Leave one of them out."
         )
-    from oocpr.engine.backends.cuda_device import is_cuda, open_device
-    from oocpr.engine.backends.cuda_pack import DevicePacker
+    from oocpr.engine.cuda.discovery import is_cuda, open_device
+    from oocpr.engine.cuda.import_device import DevicePacker
 
     if not is_cuda(device):
         raise UsageError(f"device {device!r} is not known.", "Use cpu, cuda, or cuda: and a number.")

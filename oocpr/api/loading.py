@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from oocpr.api.graphs import Graph
-    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
 
@@ -49,7 +49,7 @@ def plan_loaded(graph: Graph, planned: Callable[..., Planned], progress: Progres
     Loading
         How long it took.
     """
-    from oocpr.engine.compiled_apart import load_functions
+    from oocpr.engine.probe.warmup import load_functions
 
     begun = perf_counter()
     found = settings, plan, _ = planned(base=process_bytes(graph))

@@ -11,8 +11,8 @@ from oocpr.units import parse_bytes
 if TYPE_CHECKING:
     from oocpr.api.tile_sizes import Planned
     from oocpr.engine.settings import Settings
-    from oocpr.plan.facts import GraphFacts
-    from oocpr.plan.joining import TileSize
+    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.merge_size import TileSize
     from oocpr.store.graph import GraphStore
 
 
@@ -50,11 +50,11 @@ def plan_on_one_device(
     reproducible
         Whether the graph and the settings alone decide on tiles and sweeps.
     """
-    from oocpr.engine.backends.cuda_device import free_memory
-    from oocpr.engine.backends.team import usable_cores
-    from oocpr.plan.encoded import stored
-    from oocpr.plan.joining import STREAMED_EDGES, joined_cuts
-    from oocpr.plan.on_device import plan_on_device
+    from oocpr.engine.cpu.threads import usable_cores
+    from oocpr.engine.cuda.discovery import free_memory
+    from oocpr.plan.device_plan import plan_on_device
+    from oocpr.plan.merge_size import STREAMED_EDGES, joined_cuts
+    from oocpr.plan.tile_bytes import stored
 
     given = free_memory(device) if device_memory is None else parse_bytes(device_memory)
     sizes = store.tile_sizes()

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from oocpr.api.tile_sizes import Planned
     from oocpr.engine.settings import Settings
-    from oocpr.plan.facts import GraphFacts
-    from oocpr.plan.joining import TileSize
+    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.merge_size import TileSize
     from oocpr.store.graph import GraphStore
 
 
@@ -60,7 +60,7 @@ def memory_of(devices: tuple[str, ...], device_memory: str | int | None, free: S
     >>> memory_of((), None, [5, 7]), memory_of((), "1KiB", [5, 7])
     ([5, 7], [1024, 1024])
     """
-    from oocpr.engine.backends.cuda_device import free_memory
+    from oocpr.engine.cuda.discovery import free_memory
 
     if device_memory is not None:
         return [parse_bytes(device_memory)] * len(free or devices)
@@ -101,11 +101,11 @@ def plan_on_several_devices(
     reproducible
         Whether the graph, the settings and the number of devices alone decide on tiles and sweeps.
     """
-    from oocpr.engine.backends.team import usable_cores
-    from oocpr.plan.encoded import stored
-    from oocpr.plan.joining import SHARED_EDGES
-    from oocpr.plan.on_devices import even_cuts, plan_on_devices, stay_weights
-    from oocpr.plan.tiling import weighed_stripes
+    from oocpr.engine.cpu.threads import usable_cores
+    from oocpr.plan.devices_plan import even_cuts, plan_on_devices, stay_weights
+    from oocpr.plan.merge_size import SHARED_EDGES
+    from oocpr.plan.partition import weighed_stripes
+    from oocpr.plan.tile_bytes import stored
 
     given = given[: facts.tiles]
     staying = weighed_stripes(stay_weights(store.tile_rows, facts.tile_edges), len(given))

@@ -252,7 +252,7 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
-    from oocpr.engine.device_workers import device_seats, names_workers_devices
+    from oocpr.engine.executors.dask_devices import device_seats, names_workers_devices
     from oocpr.engine.job import chosen_device
     from oocpr.engine.run import solve
     from oocpr.engine.trace import Trace
@@ -261,7 +261,7 @@ def pagerank(
     from oocpr.result.report import report_of
     from oocpr.result.start import start_identity, start_vector
     from oocpr.result.teleport import teleport_vector
-    from oocpr.sources.places import check_apart
+    from oocpr.sources.io.locations import check_apart
     from oocpr.store.atomic import check_writable
 
     progress = heard(progress)
@@ -299,7 +299,7 @@ def pagerank(
     limits: list[int] = []
     present = 0
     if client is not None:
-        from oocpr.engine.clients import worker_count, worker_limits
+        from oocpr.engine.executors.dask_client import worker_count, worker_limits
 
         limits, present = worker_limits(client), worker_count(client)
     names = names_of(store)

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from oocpr.plan.encoded import joined
-from oocpr.plan.join_needs import (
+from oocpr.plan.merge_memory import (
     NOTHING_JOINED,
     Joining,
     device_joining,
     joining_on_devices,
     joining_on_host,
 )
-from oocpr.plan.joining import TileSize, joined_facts, pass_bytes, tile_sizes
+from oocpr.plan.merge_size import TileSize, joined_facts, pass_bytes, tile_sizes
+from oocpr.plan.tile_bytes import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.joined import Joins
-    from oocpr.engine.ranked import RankedStore
-    from oocpr.plan.encoded import Encoded
-    from oocpr.plan.facts import GraphFacts
+    from oocpr.engine.tiles.merged import Joins
+    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.plan.graph_stats import GraphFacts
     from oocpr.plan.plan import Plan
+    from oocpr.plan.tile_bytes import Encoded
     from oocpr.store.graph import GraphStore
 
     Planned = tuple[Plan, RankedStore]
@@ -68,7 +68,7 @@ def fastest_that_fits(
     Parameters
     ----------
     facts, streamed_edges, cores, joined_there, devices
-        As for :func:`oocpr.plan.joining.tile_sizes`.
+        As for :func:`oocpr.plan.merge_size.tile_sizes`.
     planned
         Plans a run with tiles of a size; returns the graph in them, too.
     reproducible
@@ -136,7 +136,7 @@ def joined_tiles(
     stripes
         How many are read side by side.
     """
-    from oocpr.engine.joined import JoinedStore, StripedJoins
+    from oocpr.engine.tiles.merged import JoinedStore, StripedJoins
 
     larger = joined_facts(facts, store.tile_rows, cuts)
     encoded = joined(larger, store.tile_rows[np.asarray(cuts)], sizes, cuts)
@@ -151,8 +151,8 @@ def joined_tiles(
 
 
 def _joins(store: GraphStore, facts: GraphFacts, device: str, slab_bytes: int, at_once: int) -> Joins:
-    from oocpr.engine.backends.cuda_device import open_device
-    from oocpr.engine.backends.cuda_join import DeviceJoins
+    from oocpr.engine.cuda.discovery import open_device
+    from oocpr.engine.cuda.merge import DeviceJoins
 
     return DeviceJoins(
         lambda: open_device(device),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from oocpr.api.choices import takes_tuned
 
 if TYPE_CHECKING:
-    from oocpr.engine.ranked import RankedStore
     from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
 
@@ -26,8 +26,8 @@ def timed(
     tune: bool | None,
 ) -> Plan:
     """Measure, and say in the plan how long its run takes."""
-    from oocpr.engine.probe import measure_rates, measure_whole
-    from oocpr.plan.model import MOST_WHOLE_EDGES, Passes
+    from oocpr.engine.probe.measure import measure_rates, measure_whole
+    from oocpr.plan.forecast import MOST_WHOLE_EDGES, Passes
 
     if made.method == "components" and made.facts.edges <= MOST_WHOLE_EDGES:
         timing, passes = measure_whole(store, settings, threads, progress)

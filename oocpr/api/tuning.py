@@ -11,9 +11,9 @@ from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
     from oocpr.api.graphs import Graph
-    from oocpr.engine.backends.cuda_compile import CudaDevice
-    from oocpr.engine.ranked import RankedStore
-    from oocpr.engine.tune import Tuned
+    from oocpr.engine.cuda.cupy_device import CudaDevice
+    from oocpr.engine.cuda.tune_graph import Tuned
+    from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
     from oocpr.progress import Listener, Progress
 
@@ -61,7 +61,7 @@ def tune(
     NotAStoreError, DamagedError, DoesNotFitError
         See `open_graph` and `pagerank`.
     """
-    from oocpr.engine.tune import tunable, tune_graph
+    from oocpr.engine.cuda.tune_graph import tunable, tune_graph
 
     settings = asked_settings("mixed", reads)
     name = tunable(kernel)
@@ -109,7 +109,7 @@ def tune_once(
     progress
         Told of tiles and shapes.
     """
-    from oocpr.engine.tune import tunable, tune_graph
+    from oocpr.engine.cuda.tune_graph import tunable, tune_graph
 
     made.validate()
     if made.slices > 1:
@@ -135,7 +135,7 @@ def check_tuning(device: str, kernel: str | None, client: Any) -> None:
     UsageError
         With the way out.
     """
-    from oocpr.engine.tune import tunable
+    from oocpr.engine.cuda.tune_graph import tunable
 
     if client is not None:
         raise UsageError(
@@ -169,7 +169,7 @@ def device_to_tune(name: str) -> CudaDevice:
     UsageError
         Where it is none of CUDA's, or cannot be used.
     """
-    from oocpr.engine.backends.cuda_device import is_cuda, open_device
+    from oocpr.engine.cuda.discovery import is_cuda, open_device
 
     name = "cuda" if name == "auto" else name
     remedy = "Tune on a machine with a CUDA device and CuPy; processors have nothing to tune."

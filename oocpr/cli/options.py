@@ -58,7 +58,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it, unless what it writes would destroy what it reads."""
-        from oocpr.sources.places import check_apart
+        from oocpr.sources.io.locations import check_apart
 
         known = ctx.params
         outputs = [known[name] for name in ("output", "json_path", "trace") if known.get(name) is not None]
@@ -123,7 +123,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def run(*args: Any, scheduler: str | None, workers: int | None, **parameters: Any) -> Any:
-        from oocpr.engine.clients import joined
+        from oocpr.engine.executors.dask_client import joined
 
         with joined(scheduler, workers) as client:
             return command(*args, client=client, **parameters)

@@ -203,7 +203,7 @@ def rank(
     from oocpr import api
     from oocpr.api.arguments import ImportOptions
     from oocpr.api.machine import KERNEL_BYTES
-    from oocpr.engine.clients import worker_count
+    from oocpr.engine.executors.dask_client import worker_count
     from oocpr.result.names import chosen_attributes, names_of
     from oocpr.result.outputs import check_room
     from oocpr.result.writers import check_sort

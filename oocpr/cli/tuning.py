@@ -13,7 +13,7 @@ from oocpr.units import format_seconds
 
 if TYPE_CHECKING:
     from oocpr.cli.options import Session
-    from oocpr.engine.tune import Tuned
+    from oocpr.engine.cuda.tune_graph import Tuned
 
 
 @click.command(

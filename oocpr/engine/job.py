@@ -8,24 +8,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from oocpr.engine.backends.base import StripeSpec
-from oocpr.engine.backends.cuda_device import ALL, all_devices, is_cuda, named_devices, open_device
+from oocpr.engine.backend import StripeSpec
+from oocpr.engine.cuda.discovery import ALL, all_devices, is_cuda, named_devices, open_device
 from oocpr.errors import UsageError
-from oocpr.plan.model import SMALL_EDGES
-from oocpr.plan.tiers import reading_threads
+from oocpr.plan.forecast import SMALL_EDGES
+from oocpr.plan.residency import reading_threads
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Backend
-    from oocpr.engine.backends.cuda_baselines import Cut, Gather
-    from oocpr.engine.ranked import RankedStore
+    from oocpr.engine.backend import Backend
+    from oocpr.engine.cuda.papers.products import Cut, Gather
     from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.engine.tiles.weights import Unit
     from oocpr.engine.trace import Trace
-    from oocpr.engine.weighing import Unit
-    from oocpr.plan.device import DeviceTiers
-    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.device_memory import DeviceTiers
+    from oocpr.plan.graph_stats import GraphFacts
     from oocpr.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -177,11 +177,11 @@ def make_backend(
             "Use device cuda, or leave the kernel out.",
         )
     if name == "cpu":
-        from oocpr.engine.backends.cpu import CpuBackend
+        from oocpr.engine.cpu.backend import CpuBackend
 
         return CpuBackend(threads)
     if name == "reference":
-        from oocpr.engine.backends.reference import ReferenceBackend
+        from oocpr.engine.reference import ReferenceBackend
 
         return ReferenceBackend()
     if is_cuda(name):
@@ -228,9 +228,9 @@ def chosen_device(name: str, kernel: str | None) -> str:
 def _on_device(
     name: str, kernel: str | None, tuned_for: GraphFacts | None, tiers: DeviceTiers | None
 ) -> Backend:
-    from oocpr.engine.backends.cuda import CudaBackend
-    from oocpr.engine.backends.cuda_kept import kept_shapes
-    from oocpr.engine.backends.cuda_kernels import parse_kernel
+    from oocpr.engine.cuda.backend import CudaBackend
+    from oocpr.engine.cuda.papers.kernel_names import parse_kernel
+    from oocpr.engine.cuda.tuning_cache import kept_shapes
 
     product, cut = parse_kernel(kernel)
 

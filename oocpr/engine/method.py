@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.engine.backends.base import PublishStep, SweepStep
-from oocpr.engine.reads import READS
+from oocpr.engine.backend import PublishStep, SweepStep
+from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
 from oocpr.store.format import REMEDY
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Pushed
-    from oocpr.engine.balance import Balance
+    from oocpr.engine.backend import Pushed
+    from oocpr.engine.degree_check import Balance
     from oocpr.engine.settings import Settings
 
 _AS_ROUNDED = 1.25

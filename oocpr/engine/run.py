@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
-from oocpr.engine.crew import Crew, DevicesCrew, LocalCrew
+from oocpr.engine.executors.dask_preflight import check_versions
+from oocpr.engine.executors.local import Crew, DevicesCrew, LocalCrew
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.joined import JoinedStore, closing_joins
-from oocpr.engine.passed_frames import NothingKept
+from oocpr.engine.release_frames import NothingKept
 from oocpr.engine.solution import PassRecord, Solution, as_distribution
-from oocpr.engine.weighing import check_weighted, unit_of
-from oocpr.engine.worker_setup import check_versions
+from oocpr.engine.tiles.merged import JoinedStore, closing_joins
+from oocpr.engine.tiles.weights import check_weighted, unit_of
 from oocpr.errors import UsageError
-from oocpr.plan.model import passes_from
+from oocpr.plan.forecast import passes_from
 from oocpr.progress import silent
 from oocpr.units import format_bytes
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Backend
-    from oocpr.engine.ranked import RankedStore
+    from oocpr.engine.backend import Backend
+    from oocpr.engine.scc.graph import WholeGraph
     from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.trace import Trace
-    from oocpr.engine.whole.graph import WholeGraph
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
 
@@ -168,11 +168,11 @@ def _solve_whole(
     if backend != "cpu":
         raise UsageError(f"method components does not run on {backend}.", "Use method mixed there.")
     if client is not None:
-        from oocpr.engine.cluster import rank_on_worker
+        from oocpr.engine.executors.dask import rank_on_worker
 
         return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
-    from oocpr.engine.whole.graph import load_whole
-    from oocpr.engine.whole.run import WholeRun
+    from oocpr.engine.scc.graph import load_whole
+    from oocpr.engine.scc.run import WholeRun
 
     begun = time.perf_counter()
     kept = {} if kept is None else kept
@@ -187,7 +187,7 @@ def _solve_whole(
 def _crew(job: Job, store: RankedStore, client: Any) -> Crew:
     if client is None:
         return DevicesCrew(job, store) if isinstance(job.backend, tuple) else LocalCrew(job, store)
-    from oocpr.engine.cluster import ClusterCrew
+    from oocpr.engine.executors.dask import ClusterCrew
 
     return ClusterCrew(job, store.nodes, client)
 

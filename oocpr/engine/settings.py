@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from oocpr.engine.reads import READS
+from oocpr.engine.number_formats import READS
 from oocpr.errors import UsageError
 
 METHODS = {

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.balance import Balance, Claims
+from oocpr.engine.degree_check import Balance, Claims
 from oocpr.engine.method import StripeSums
-from oocpr.engine.slices import each_slice, traffic_of
+from oocpr.engine.tiles.partitions import each_slice, traffic_of
 from oocpr.engine.trace import COMPUTE
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Backend, PublishStep, Pushed, StripeSpec, SweepStep, TileSums
-    from oocpr.engine.stream import PassTraffic, Tiles
+    from oocpr.engine.backend import Backend, PublishStep, Pushed, StripeSpec, SweepStep, TileSums
+    from oocpr.engine.tiles.stream import PassTraffic, Tiles
     from oocpr.engine.trace import Trace
 
 

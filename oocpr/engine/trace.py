@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 COMPUTE, COPY, HOST, READ = "compute", "copy to the device", "host", "read"
 

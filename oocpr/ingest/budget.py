@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.needs import Needs
+from oocpr.plan.import_memory import Needs
 from oocpr.units import format_bytes
 
 SORTED_BYTES = 16

@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING
 
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
-from oocpr.ingest.attributes import join_attributes
 from oocpr.ingest.budget import require, resident
-from oocpr.ingest.called import ids_of_rows, names_of_rows
-from oocpr.ingest.encode import TileEncoder
-from oocpr.ingest.hands import OwnHands
-from oocpr.ingest.leftovers import left_over
-from oocpr.ingest.merge import NO_RANKS, Tally
-from oocpr.ingest.nothing_kept import NothingKept
-from oocpr.ingest.ordering import ORDERS, Ordering
-from oocpr.ingest.rest import in_ids, rows_behind, runs_behind
-from oocpr.ingest.resume import Kept
-from oocpr.ingest.sort import Sorter
-from oocpr.ingest.spill import spill
-from oocpr.ingest.stages import dealt, shared, threads_of
-from oocpr.ingest.tiles import TileCutter
-from oocpr.ingest.warm import load_compiled, load_weighing
-from oocpr.ingest.weigh import OutWeights, weighing
+from oocpr.ingest.columns.attributes import join_attributes
+from oocpr.ingest.columns.node_ids import ids_of_rows, names_of_rows
+from oocpr.ingest.order.find import ORDERS, Ordering
+from oocpr.ingest.pipeline import dealt, shared, threads_of
+from oocpr.ingest.read.read import spill
+from oocpr.ingest.resume.leftovers import left_over
+from oocpr.ingest.resume.none import NothingKept
+from oocpr.ingest.resume.session import Kept
+from oocpr.ingest.resume.tiles import in_ids, rows_behind, runs_behind
+from oocpr.ingest.sort.duplicates import OutWeights, weighing
+from oocpr.ingest.sort.executor import OwnHands
+from oocpr.ingest.sort.rows import NO_RANKS, Tally
+from oocpr.ingest.sort.sorter import Sorter
+from oocpr.ingest.sort.tile_cutter import TileCutter
+from oocpr.ingest.sort.tile_encoder import TileEncoder
+from oocpr.ingest.warmup import load_compiled, load_weighing
 from oocpr.progress import silent
 from oocpr.store.atomic import clear_abandoned
-from oocpr.store.attributes import check_name
 from oocpr.store.graph import open_store
+from oocpr.store.node_attributes import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from oocpr.ingest.hands import Hands
+    from oocpr.ingest.sort.executor import Hands
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.sources.node_table import NodeTable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from oocpr.store.direct import PAGE
+from oocpr.store.direct_io import PAGE
 
 READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 """Bytes of one gathered number."""

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, UsageError
-from oocpr.plan.memory import Need, decoded_bytes, run_need, usual_bytes, usual_whole_bytes, whole_need
-from oocpr.plan.model import (
+from oocpr.plan.forecast import (
     COMPONENT_SWEEPS,
     DEVICE_MIXING,
     MOST_ORDERED_EDGES,
@@ -17,16 +16,17 @@ from oocpr.plan.model import (
     forecast,
     predicted_passes,
 )
-from oocpr.plan.shown import as_json, as_text
-from oocpr.plan.sweeps import sweeps_for
-from oocpr.plan.tiers import RING_SLOTS, kept_tiles, spread_evenly
-from oocpr.plan.tiling import default_stripes, stripe_tiles
+from oocpr.plan.memory import Need, decoded_bytes, run_need, usual_bytes, usual_whole_bytes, whole_need
+from oocpr.plan.partition import default_stripes, stripe_tiles
+from oocpr.plan.passes import sweeps_for
+from oocpr.plan.render import as_json, as_text
+from oocpr.plan.residency import RING_SLOTS, kept_tiles, spread_evenly
 from oocpr.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from oocpr.plan.device import DeviceTiers
-    from oocpr.plan.facts import GraphFacts
-    from oocpr.plan.model import Passes, Rates
+    from oocpr.plan.device_memory import DeviceTiers
+    from oocpr.plan.forecast import Passes, Rates
+    from oocpr.plan.graph_stats import GraphFacts
 
 
 @dataclass(frozen=True)
@@ -381,7 +381,7 @@ def choose_method(
 
     Examples
     --------
-    >>> from oocpr.plan.facts import GraphFacts
+    >>> from oocpr.plan.graph_stats import GraphFacts
     >>> small = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
     >>> choose_method(small, memory=2**30, base=0, personalized=False)
     ('components', None)

@@ -8,7 +8,7 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.sources.block import Strings
-from oocpr.sources.columns import arrow_array, arrow_numbers, arrow_strings
+from oocpr.sources.memory.id_columns import arrow_array, arrow_numbers, arrow_strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,8 +134,8 @@ def permuted(
     >>> [text_of(block)[0].tobytes() for block in permuted(iter([names]), np.array([2, 0]), 3, Path("."))]
     [b'ccca']
     """
-    from oocpr.ingest.names import StoredNames, arranged, gathered
-    from oocpr.ingest.scratch import Workspace
+    from oocpr.ingest.nodes.string_file import StoredNames, arranged, gathered
+    from oocpr.ingest.spill.files import Workspace
 
     places = np.full(nodes, _NONE)
     places[order] = np.arange(order.size, dtype=np.uint32)

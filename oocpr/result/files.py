@@ -17,7 +17,7 @@ from oocpr.result.ranks import Ranks
 from oocpr.result.report import Report
 from oocpr.result.writers import RUN_KEY
 from oocpr.sources.block import Strings
-from oocpr.sources.columns import arrow_array, arrow_numbers
+from oocpr.sources.memory.id_columns import arrow_array, arrow_numbers
 from oocpr.store.format import TEXT_KIND
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from oocpr.result.columns import Block
     from oocpr.result.names import Name, Value
     from oocpr.store.labels import TextPiece
-    from oocpr.store.vectors import RankFile
+    from oocpr.store.rank_file import RankFile
 
 _ROWS = 1 << 18
 _BYTES = 1 << 21
@@ -115,7 +115,7 @@ def _read_csv(path: Path) -> Ranks:
 
 
 def _read_zarr(path: Path) -> Ranks:
-    from oocpr.store.vectors import open_ranks
+    from oocpr.store.rank_file import open_ranks
 
     file = open_ranks(path)
     note = file.attributes.get("run")

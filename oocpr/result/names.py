@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.row_index import RowIndex
+    from oocpr.ingest.columns.row_lookup import RowIndex
     from oocpr.result.columns import Block
     from oocpr.store.graph import GraphStore
     from oocpr.store.labels import TextPiece
@@ -224,17 +224,17 @@ def index_of(names: Names, nodes: int, memory: int | None = None) -> RowIndex:
     DoesNotFitError
         Where `memory` is too small.
     """
-    from oocpr.ingest import row_index
+    from oocpr.ingest.columns import row_lookup
 
     if isinstance(names, RowNames):
-        return row_index.SameRows(nodes)
-    each = row_index.BYTES_PER_NAME if names.textual else row_index.BYTES_PER_ID
+        return row_lookup.SameRows(nodes)
+    each = row_lookup.BYTES_PER_NAME if names.textual else row_lookup.BYTES_PER_ID
     if memory is not None:
         needed = settled() + each * nodes + SLACK_BYTES
         require(needed, memory, f"Looking up {nodes:,} nodes by their names")
     if names.textual:
-        return row_index.NameRows((text_of(block) for block in names.blocks(nodes)), nodes)
-    return row_index.IdRows((ids_of(block) for block in names.blocks(nodes)), nodes)
+        return row_lookup.NameRows((text_of(block) for block in names.blocks(nodes)), nodes)
+    return row_lookup.IdRows((ids_of(block) for block in names.blocks(nodes)), nodes)
 
 
 def rows_named(index: RowIndex, textual: bool, wanted: Sequence[Name], origin: str) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from oocpr.ingest.budget import SLACK_BYTES, require, settled
 from oocpr.progress import silent
 from oocpr.result.columns import aligned
 from oocpr.result.names import matched_rows, names_of
-from oocpr.store.consistency import check_dangling, check_degrees
+from oocpr.store.array_metadata import check_dangling, check_degrees
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def in_store_order(
 def _push(
     store: GraphStore, share: NDArray[np.float64], octaves: int, progress: Progress
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    from oocpr.store.packing import decode_tile
+    from oocpr.store.codec.tile_encoder import decode_tile
 
     weights = store.weights
     received = np.zeros(store.nodes)

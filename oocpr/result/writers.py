@@ -17,7 +17,7 @@ from oocpr.result.columns import ROWS, aligned, permuted, text_of, to_arrow
 from oocpr.result.names import RowNames
 from oocpr.result.topk import rank_order
 from oocpr.sources.block import Strings
-from oocpr.sources.columns import arrow_array
+from oocpr.sources.memory.id_columns import arrow_array
 from oocpr.store.atomic import replacing
 from oocpr.store.format import TEXT_KIND
 
@@ -104,7 +104,7 @@ def write_zarr(ranks: Ranks, path: Path) -> None:
     DoesNotFitError, UsageError
         Where the disk is full, or nothing can be written there.
     """
-    from oocpr.store.vectors import write_ranks
+    from oocpr.store.rank_file import write_ranks
 
     attributes = {} if ranks.run is None else {"run": ranks.run.to_dict()}
     named: dict[str, Any] = {}

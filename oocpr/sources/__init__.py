@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import UsageError
-from oocpr.sources.formats import FORMATS, open_files
-from oocpr.sources.options import SourceOptions, check_names
+from oocpr.sources.read_options import SourceOptions, check_names
+from oocpr.sources.registry import FORMATS, open_files
 from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
@@ -98,31 +98,31 @@ def _in_memory(
             )
         return cast("Source", spec)
     if hasattr(spec, "__arrow_c_stream__") or hasattr(spec, "to_arrow"):
-        from oocpr.sources.arrow import ArrowTable
+        from oocpr.sources.formats.arrow import ArrowTable
 
         return ArrowTable(spec, labels, *columns, weight=weight)
     if hasattr(spec, "npartitions") and hasattr(spec, "columns"):
-        from oocpr.sources.arrow import DaskTable
+        from oocpr.sources.formats.arrow import DaskTable
 
         return DaskTable(spec, labels, *columns, weight=weight)
     if columns != (None, None):
         raise UsageError(f"A {type(spec).__name__} has no names of columns.", "Leave the columns out.")
     if hasattr(spec, "tocoo") and hasattr(spec, "shape"):
-        from oocpr.sources.memory import SparseMatrix
+        from oocpr.sources.memory.arrays import SparseMatrix
 
         return SparseMatrix(spec, labels, weight=weight)
     if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
-        from oocpr.sources.digraph import NetworkGraph
+        from oocpr.sources.memory.networkx_graph import NetworkGraph
 
         return NetworkGraph(spec, labels, weight=weight)
     if weight is not None and hasattr(spec, "__len__"):
         raise no_weights("Arrays of the ends of links")
     if isinstance(spec, tuple | list) and len(spec) == 2:
-        from oocpr.sources.memory import EdgeArrays
+        from oocpr.sources.memory.arrays import EdgeArrays
 
         return EdgeArrays(spec[0], spec[1], labels)
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
-        from oocpr.sources.memory import EdgeArray
+        from oocpr.sources.memory.arrays import EdgeArray
 
         return EdgeArray(spec, labels)
     raise UsageError(

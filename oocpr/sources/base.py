@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from oocpr.errors import InputError
 from oocpr.sources.block import EdgeBlock
-from oocpr.sources.compressed import ByteStream, unpacked_name
-from oocpr.sources.lines import BLOCK_BYTES, LineReader
-from oocpr.sources.places import place_of, stamp
+from oocpr.sources.io.compression import ByteStream, unpacked_name
+from oocpr.sources.io.locations import place_of, stamp
+from oocpr.sources.text.line_reader import BLOCK_BYTES, LineReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block, Labels, NameBlock, Names
-    from oocpr.sources.places import AnyPath, Place
+    from oocpr.sources.io.locations import AnyPath, Place
 
     AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
     Reserve = Callable[[int, str], None]
@@ -113,7 +113,7 @@ class BaseSource:
         """Take the labels from their file, and the number of nodes with them."""
         if self._labels_path is None:
             return
-        from oocpr.sources.labels import FileLabels
+        from oocpr.sources.text.labels import FileLabels
 
         self.labels = FileLabels(self._labels_path)
         if self.nodes is not None and self.nodes != len(self.labels):

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.arrow import is_text
-from oocpr.sources.columns import arrow_numbers, arrow_strings
-from oocpr.sources.places import LocalFile, place_of
+from oocpr.sources.formats.arrow import is_text
+from oocpr.sources.io.locations import LocalFile, place_of
+from oocpr.sources.memory.id_columns import arrow_numbers, arrow_strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Strings
-    from oocpr.sources.places import AnyPath
+    from oocpr.sources.io.locations import AnyPath
 
 NODE_COLUMNS = ("node", "id")
 RESERVED = ("node", "rank")

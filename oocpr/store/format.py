@@ -72,7 +72,7 @@ For example, let the widths of the first two groups be 3 and 5, and value 37 be 
 300 >> 5 = 9, is a narrow exception ``9 << 10 | 37`` = 9253.
 
 >>> import numpy as np
->>> from oocpr.store.packing import pack_stream
+>>> from oocpr.store.codec.tile_encoder import pack_stream
 >>> values = np.repeat(np.array([7, 31], np.uint32), 32)
 >>> values[37] = 300
 >>> stream = pack_stream(values, 64)

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import DamagedError, NotAStoreError, OocprError, ReplacedError
-from oocpr.store.arrays import OpenFolder, StoredArray, open_zarr_store, read_documents, total_bytes
-from oocpr.store.attributes import StoredAttributes, stored_kinds
-from oocpr.store.consistency import check_arrays
-from oocpr.store.encoded import EncodedTiles, EncodedWeights
+from oocpr.store.array_metadata import check_arrays
+from oocpr.store.content_hash import content_identity
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
     CHECKSUM_KEY,
@@ -40,9 +38,11 @@ from oocpr.store.format import (
     column_nodes,
     metadata_checksum,
 )
-from oocpr.store.identity import content_identity
 from oocpr.store.labels import StoredLabels
+from oocpr.store.node_attributes import StoredAttributes, stored_kinds
+from oocpr.store.tile_reader import EncodedTiles, EncodedWeights
 from oocpr.store.writer import GraphWriter
+from oocpr.store.zarr_arrays import OpenFolder, StoredArray, open_zarr_store, read_documents, total_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import DamagedError
-from oocpr.store.arrays import Appender
-from oocpr.store.codec import PackedInts
+from oocpr.store.codec.zarr_codecs import PackedInts
 from oocpr.store.format import LABELS, REMEDY
+from oocpr.store.zarr_arrays import Appender
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import zarr
     from numpy.typing import NDArray
 
-    from oocpr.store.arrays import StoredArray
+    from oocpr.store.zarr_arrays import StoredArray
 
     TextPiece = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
 

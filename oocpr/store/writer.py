@@ -11,11 +11,13 @@ import numpy as np
 import zarr
 
 from oocpr.errors import UsageError
-from oocpr.store.arrays import Appender, StoredArray, append_pieces, enter_written, write_attributes
 from oocpr.store.atomic import NewFolder, naming_failures
-from oocpr.store.attributes import AttributeWriter, closed
-from oocpr.store.chunks import Chunk, ChunkFolder, TileChunks, drop_all_but
-from oocpr.store.codec import MantissaSegments, PackedInts
+from oocpr.store.chunk_files import Chunk, ChunkFolder, TileChunks, drop_all_but
+from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
+from oocpr.store.codec.tile_encoder import TileCoder, decode_tile
+from oocpr.store.codec.zarr_codecs import MantissaSegments, PackedInts
+from oocpr.store.content_hash import content_identity
+from oocpr.store.destination import root_checksum
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
     COLUMNS_KEY,
@@ -32,11 +34,9 @@ from oocpr.store.format import (
     Attributes,
     column_nodes,
 )
-from oocpr.store.identity import content_identity
 from oocpr.store.labels import write_labels
-from oocpr.store.packing import TileCoder, decode_tile
-from oocpr.store.place import root_checksum
-from oocpr.store.segments import encode_segments, join_segments
+from oocpr.store.node_attributes import AttributeWriter, closed
+from oocpr.store.zarr_arrays import Appender, StoredArray, append_pieces, enter_written, write_attributes
 
 if TYPE_CHECKING:
     import os
@@ -168,9 +168,10 @@ class GraphWriter:
         tile
             Its number, from 0.
         coded
-            What `oocpr.store.packing.TileCoder` makes of it, uint8, shape (bytes,).
+            What `oocpr.store.codec.tile_encoder.TileCoder` makes of it, uint8, shape (bytes,).
         data
-            What `oocpr.store.segments.encode_segments` makes of its weights, uint8, shape (bytes,); None
+            What `oocpr.store.codec.mantissa_segments.encode_segments` makes of its weights, uint8, shape
+            (bytes,); None
             where the graph is not weighted. The caller sees to it that weights are finite and neither below 0
             nor -0.
         """

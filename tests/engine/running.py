@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.api.choices import facts_of
-from oocpr.engine import method, tasks
-from oocpr.engine.backends.device import fetch
-from oocpr.engine.exchange import forget
-from oocpr.engine.probe import measure_rates
-from oocpr.engine.reads import widen
+from oocpr.engine import method, stripe_tasks
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.gather_vector import forget
+from oocpr.engine.number_formats import widen
+from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import METHODS, Settings
 from oocpr.ingest.build import build_store
-from oocpr.plan.on_device import plan_on_device
+from oocpr.plan.device_plan import plan_on_device
 from oocpr.plan.plan import Plan, make_plan
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
@@ -189,7 +189,7 @@ class Passed:
 
 def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
     """Do `count` passes with the functions that a run is made of, and look at all rows after each."""
-    stripes = [tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
+    stripes = [stripe_tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
     factor, least = (1.0, 1.0) if job.unit is None else job.unit
     degree = store.out_weight(0, store.nodes) * factor
     degree[degree == 0] = 1
@@ -199,12 +199,14 @@ def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
     try:
         for _ in range(count):
             scale = state.scale
-            published = [tasks.publish(job, stripe, state, index) for index, stripe in enumerate(stripes)]
+            published = [
+                stripe_tasks.publish(job, stripe, state, index) for index, stripe in enumerate(stripes)
+            ]
             stored = np.concatenate([fetch(part.stored) for part in published])
             pushed = widen(stored, job.settings.reads, scale) * degree
             p = pushed if job.settings.method == "power" else p + pushed
-            swept = [tasks.sweep(job, stripe, state, published) for stripe in stripes]
-            state = tasks.reduce(job, state, published, swept, store.nodes)
+            swept = [stripe_tasks.sweep(job, stripe, state, published) for stripe in stripes]
+            state = stripe_tasks.reduce(job, state, published, swept, store.nodes)
             # Finishing ends a stripe's run, so it is done to a copy.
             after = np.concatenate(
                 [

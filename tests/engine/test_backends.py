@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.job import Job, make_backend
-from oocpr.engine.reads import READS
+from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
 from oocpr.errors import UsageError
 

@@ -14,8 +14,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import oocpr
-from oocpr.engine import clients
-from oocpr.engine.clients import joined
+from oocpr.engine.executors import dask_client
+from oocpr.engine.executors.dask_client import joined
 from oocpr.errors import EXTRAS, DoesNotFitError, LostError, SetupError
 
 from .digraphs import random_digraph
@@ -65,8 +65,8 @@ def test_a_worker_without_the_package_is_a_wrong_setup(stored, client):
 
 def test_memory_limits_of_workers_count(client, tmp_path, monkeypatch):
     graph = oocpr.import_graph((GRAPH.src, GRAPH.dst), tmp_path / "g.zarr")
-    assert len(clients.worker_limits(client)) == 1
-    monkeypatch.setattr(clients, "worker_limits", lambda _: [100 << 20])
+    assert len(dask_client.worker_limits(client)) == 1
+    monkeypatch.setattr(dask_client, "worker_limits", lambda _: [100 << 20])
     with pytest.raises(DoesNotFitError, match="was given 75 MiB"):
         oocpr.pagerank(graph, client=client, method="mixed", memory="2GiB")
 
@@ -91,7 +91,7 @@ def test_workers_that_are_started_and_lost_leave_nothing(stored, tmp_path, monke
 
 
 def test_a_run_without_any_workers_left_is_lost(stored, monkeypatch):
-    monkeypatch.setattr("oocpr.engine.cluster.RETURN", 1.0)
+    monkeypatch.setattr("oocpr.engine.executors.dask.RETURN", 1.0)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,

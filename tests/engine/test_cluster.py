@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from oocpr.engine import cluster as engine_cluster
+from oocpr.engine.executors import dask as engine_cluster
 from oocpr.errors import DamagedError, LostError, UsageError
 
 from .digraphs import random_digraph
@@ -111,9 +111,9 @@ def test_two_workers_and_one_stripe(stored, client):
 def test_a_run_leaves_nothing_on_the_workers(stored, client):
     # Local, so that it travels by value: workers know this package and not its tests.
     def exchanges_held() -> int:
-        from oocpr.engine import exchange
+        from oocpr.engine import gather_vector
 
-        return len(exchange._exchanges)
+        return len(gather_vector._exchanges)
 
     rank(stored(GRAPH, 700), stripes=STRIPES, client=scaled(client, 2))
     assert set(client.run(exchanges_held).values()) == {0}

@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numba import njit
 
-from oocpr.engine.backends.cpu_numbers import narrowed, scaled_table
-from oocpr.engine.backends.cpu_numbers import widen as compiled_widen
-from oocpr.engine.reads import READS, level_edges, level_table, narrow, widen
+from oocpr.engine.cpu.numbers import narrowed, scaled_table
+from oocpr.engine.cpu.numbers import widen as compiled_widen
+from oocpr.engine.number_formats import READS, level_edges, level_table, narrow, widen
 
 
 @njit

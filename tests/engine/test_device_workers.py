@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from oocpr.api.choices import asked_settings, facts_of
 from oocpr.api.on_devices import plan_on_several_devices
-from oocpr.engine import cluster as engine_cluster
-from oocpr.engine.device_workers import RESOURCE, Seat, Seen, deal_devices, device_seats
+from oocpr.engine.executors import dask as engine_cluster
+from oocpr.engine.executors.dask_devices import RESOURCE, Seat, Seen, deal_devices, device_seats
 from oocpr.engine.run import solve
 from oocpr.errors import LostError, UsageError
 
@@ -23,7 +23,7 @@ from .digraphs import exact_ranks, random_digraph
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from oocpr.engine.ranked import RankedStore
+    from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.joined import JoinedStore
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
+from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.errors import DamagedError
-from oocpr.plan.joining import joined_cuts
+from oocpr.plan.merge_size import joined_cuts
 from oocpr.sources import open_source
-from oocpr.store.direct import aligned
+from oocpr.store.direct_io import aligned
 from oocpr.store.graph import open_store
 
 from .digraphs import random_digraph

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.api.choices import facts_of
-from oocpr.engine.host_join import HostJoins
-from oocpr.engine.joined import JoinedStore
+from oocpr.engine.tiles.host_merge import HostJoins
+from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.errors import DamagedError
-from oocpr.plan.join_needs import joining_on_host
-from oocpr.plan.joining import joined_cuts, joined_facts, most_bytes
-from oocpr.store.packing import encode_tile
-from oocpr.store.unpacking import decode_tile
+from oocpr.plan.merge_memory import joining_on_host
+from oocpr.plan.merge_size import joined_cuts, joined_facts, most_bytes
+from oocpr.store.codec.tile_decoder import decode_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 
 from .digraphs import Digraph, digraphs, fewer, random_digraph
 from .running import Stored

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oocpr
-from oocpr.engine import import_cluster
-from oocpr.engine.import_cluster import ClusterHands
+from oocpr.engine.executors import dask_import
+from oocpr.engine.executors.dask_import import ClusterHands
 from oocpr.errors import LostError, SetupError, UsageError
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
-from oocpr.store.packing import encode_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 
 from .running import PLENTY
 
@@ -195,7 +195,7 @@ PEAK = """
 
     from distributed import Client, LocalCluster
 
-    from oocpr.engine.import_cluster import ClusterHands
+    from oocpr.engine.executors.dask_import import ClusterHands
     from oocpr.ingest.budget import resident
     from oocpr.ingest.build import build_store
     from oocpr.sources.rmat import Rmat
@@ -260,7 +260,7 @@ def killing(client: Client, times: int) -> Any:
 # Last, since the cluster needs a while to replace the workers.
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, times):
-    monkeypatch.setattr(import_cluster, "PATIENCE", 0.5)
+    monkeypatch.setattr(dask_import, "PATIENCE", 0.5)
     own = build(tmp_path / "own", None, tile_edges=1000)
     hands = ClusterHands(scaled(client, 2))
     theirs = build(tmp_path / "theirs", hands, tile_edges=1000, progress=killing(client, times))
@@ -268,8 +268,8 @@ def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, t
 
 
 def test_an_import_ends_when_all_workers_are_gone(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(import_cluster, "PATIENCE", 0.5)
-    monkeypatch.setattr(import_cluster, "RETURN", 1.0)
+    monkeypatch.setattr(dask_import, "PATIENCE", 0.5)
+    monkeypatch.setattr(dask_import, "RETURN", 1.0)
     hands = ClusterHands(scaled(client, 2))
     kill = killing(client, 1)
 

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 
 from oocpr.api.choices import asked_settings, facts_of, plan_run
 from oocpr.api.graphs import Graph
-from oocpr.engine.joined import JoinedStore
 from oocpr.engine.run import solve
-from oocpr.engine.weighted_tiles import part, tiles_of
-from oocpr.engine.whole.graph import load_whole
+from oocpr.engine.scc.graph import load_whole
+from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.weighted_tiles import part, tiles_of
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.join_needs import device_joining, joining_on_host, weight_joining_bytes
-from oocpr.plan.joining import joined_cuts, joined_facts, most_bytes, unweighted
-from oocpr.store.direct import PAGE, aligned
+from oocpr.plan.merge_memory import device_joining, joining_on_host, weight_joining_bytes
+from oocpr.plan.merge_size import joined_cuts, joined_facts, most_bytes, unweighted
+from oocpr.store.codec.mantissa_segments import encode_segments
+from oocpr.store.codec.tile_decoder import decode_tile
+from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.direct_io import PAGE, aligned
 from oocpr.store.graph import open_store
-from oocpr.store.packing import encode_tile
-from oocpr.store.segments import encode_segments
-from oocpr.store.unpacking import decode_tile
 
 from .digraphs import digraphs, exact_ranks, fewer, random_digraph
 from .running import Stored

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine import method
-from oocpr.engine.backends.base import Pushed
+from oocpr.engine.backend import Pushed
 from oocpr.engine.method import State, StripeSums
 from oocpr.engine.settings import Settings
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.backends.cpu_rows import BLOCK
-from oocpr.engine.whole.mixing import DEPTH, TERMS, mix, note_stride, weigh
+from oocpr.engine.cpu.rows import BLOCK
+from oocpr.engine.scc.anderson import DEPTH, TERMS, mix, note_stride, weigh
 from oocpr.jit import entry
 
 

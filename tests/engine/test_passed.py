@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from oocpr.engine.passed import Pace, fitted, pace_of
+from oocpr.engine.probe.fit import Pace, fitted, pace_of
 from oocpr.engine.trace import COMPUTE, COPY, READ, Trace
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.passed_frames import NothingKept
+from oocpr.engine.release_frames import NothingKept
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from oocpr.engine import picked
-from oocpr.engine.exchange import _exchanges
-from oocpr.engine.picked import SAMPLED, edges_of, spread
-from oocpr.engine.probe import measure_rates, measure_whole
+from oocpr.engine.gather_vector import _exchanges
+from oocpr.engine.probe import sampling
+from oocpr.engine.probe.measure import measure_rates, measure_whole
+from oocpr.engine.probe.sampling import SAMPLED, edges_of, spread
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
-from oocpr.plan.tiers import RING_SLOTS
+from oocpr.plan.residency import RING_SLOTS
 
 from .digraphs import random_digraph
 from .running import KEPT, Stored, plan_of, rank_whole
@@ -43,7 +43,7 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
 @pytest.mark.parametrize("most", [SAMPLED, 1000])
 def test_tiles_are_told_as_they_are_read(stored, monkeypatch, kept, most):
     store = stored(GRAPH, 700)
-    monkeypatch.setattr(picked, "SAMPLED_EDGES", most * store.attributes.tile_edges)
+    monkeypatch.setattr(sampling, "SAMPLED_EDGES", most * store.attributes.tile_edges)
     most = min(most, store.tiles)
     assert store.tiles * 2 // 3 > SAMPLED
     plan = plan_of(store, Settings(), stripes=2, kept=kept)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.reads import LEVELS_PER_OCTAVE, READS, level_edges, level_table, narrow, widen
+from oocpr.engine.number_formats import LEVELS_PER_OCTAVE, READS, level_edges, level_table, narrow, widen
 
 # Numbers whose float32 form is neither infinite nor denormal: below, relative precision is not promised.
 MAGNITUDES = st.floats(2.0**-120, 2.0**126)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine import exchange
-from oocpr.engine.reads import READS
+from oocpr.engine import gather_vector
+from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, DoesNotFitError
@@ -182,7 +182,7 @@ def test_a_damaged_tile_ends_the_run(backend):
         for kept in KEPT:
             with pytest.raises(DamagedError, match="c/5"):
                 rank(open_store(store.path), backend=backend, kept=kept)
-    assert not exchange._exchanges
+    assert not gather_vector._exchanges
 
 
 def test_a_run_that_cannot_begin_leaves_nothing():
@@ -190,4 +190,4 @@ def test_a_run_that_cannot_begin_leaves_nothing():
         flip_a_bit(store, "out_degree/c/0")
         with pytest.raises(DamagedError, match="out_degree"):
             rank(open_store(store.path))
-    assert not exchange._exchanges
+    assert not gather_vector._exchanges

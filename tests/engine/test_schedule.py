@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.schedule import Action, Arrived, Compute, Computed, Read, Schedule
+from oocpr.engine.tiles.schedule import Action, Arrived, Compute, Computed, Read, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.reads import READS
+from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import METHODS, ROUNDING, Settings, power_passes
 from oocpr.errors import UsageError
 

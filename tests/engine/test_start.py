@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine import method
 from oocpr.engine.job import Job
-from oocpr.engine.reads import READS, narrow, widen
+from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.engine.settings import Settings
 
 from .digraphs import Digraph, digraphs, exact_ranks, fewer, product, random_digraph, teleports

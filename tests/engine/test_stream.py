@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from oocpr.engine.stream import PassTraffic, TileBytes, TileStream
+from oocpr.engine.tiles.stream import PassTraffic, TileBytes, TileStream
 from oocpr.errors import DamagedError
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.job import Job
-from oocpr.engine.reads import READS
+from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
 
 from .digraphs import Digraph, digraphs, exact_ranks, fewer

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-from oocpr.engine.backends.mailbox import PRESENT, by_all
-from oocpr.engine.backends.team import Team, meet
+from oocpr.engine.cpu.mailbox import PRESENT, by_all
+from oocpr.engine.cpu.threads import Team, meet
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def test_threads_without_work_take_no_time_of_a_processor():
 def test_a_process_that_ends_right_after_a_work_ends_at_once():
     program = """
 import numpy as np, time
-from oocpr.engine.backends.mailbox import by_all
-from oocpr.engine.backends.team import Team
+from oocpr.engine.cpu.mailbox import by_all
+from oocpr.engine.cpu.threads import Team
 from oocpr.jit import entry, inner
 
 @inner(cache=False)

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from oocpr.engine import picked
-from oocpr.engine.coming import Reading, taken_at, told_of_all
-from oocpr.engine.passed import Pace
-from oocpr.engine.passing import _in_order
-from oocpr.engine.picked import Place
-from oocpr.engine.times import Kind, Times
-from oocpr.plan.device import DeviceNeed, DeviceTiers
-from oocpr.plan.facts import GraphFacts
+from oocpr.engine.probe import sampling
+from oocpr.engine.probe.fit import Pace
+from oocpr.engine.probe.pipeline import Reading, taken_at, told_of_all
+from oocpr.engine.probe.sampling import Place
+from oocpr.engine.probe.streamed_time import _in_order
+from oocpr.engine.probe.times import Kind, Times
+from oocpr.plan.device_memory import DeviceNeed, DeviceTiers
+from oocpr.plan.graph_stats import GraphFacts
 
 
 def second_by_second(brought: list[int], taken: list[int], threads: int, buffers: int) -> list[int]:
@@ -93,7 +93,7 @@ def test_between_two_tiles_that_were_seen_others_lie_between_them(seen, apart):
 def test_what_some_tiles_take_is_told_of_all(
     on_device, row_edges, byte, rows_in_host, slots, counted, slices, monkeypatch
 ):
-    monkeypatch.setattr(picked, "DEVICE_EDGES", 4000)
+    monkeypatch.setattr(sampling, "DEVICE_EDGES", 4000)
     rows = np.array([1, 2, 2, 3, 5, 8, 6, 9, 20, 40, 700, 90])
     facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     need = DeviceNeed(0, 0, 0, 0, 0)
@@ -178,8 +178,8 @@ def test_a_pass_waits_for_tiles_as_all_later_ones_do(tiles, between, slots):
 def test_a_processor_takes_rows_longer_than_those_that_are_measured_have(
     monkeypatch: pytest.MonkeyPatch, staying: int, an_edge: float
 ) -> None:
-    monkeypatch.setattr(picked, "SAMPLED", 4)
-    monkeypatch.setattr(picked, "SAMPLED_EDGES", 4000)
+    monkeypatch.setattr(sampling, "SAMPLED", 4)
+    monkeypatch.setattr(sampling, "SAMPLED_EDGES", 4000)
     rows = np.array([1, 700, 2, 3, 5, 8, 6, 9, 20, 40, 90, 2])
     facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     place = Place(facts, np.concatenate([[0], rows.cumsum()]), range(12), staying)

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.job import Job
-from oocpr.engine.reads import READS
+from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import ROUNDING, Settings
-from oocpr.engine.weighing import unit_of
+from oocpr.engine.tiles.weights import unit_of
 from oocpr.errors import DamagedError, UsageError
 
 from .digraphs import fewer, random_digraph, teleports

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.engine.scc.graph import load_whole
+from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, order_rows
 from oocpr.engine.settings import Settings
-from oocpr.engine.whole.graph import load_whole
-from oocpr.engine.whole.levels import LISTED, SHARED, SWEPT, WALKED, order_rows
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.graph import open_store
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from oocpr.errors import OocprError
-from oocpr.ingest import journal, resume
 from oocpr.ingest.build import build_store
+from oocpr.ingest.resume import journal, session
 from oocpr.sources import open_source
-from oocpr.sources.places import Front
+from oocpr.sources.io.locations import Front
 from oocpr.sources.rmat import Rmat
 
 CALLS = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
@@ -73,7 +73,7 @@ def count_calls(last: int | None, folder: str) -> list[int]:
 
 def run(job: dict[str, Any], answer: Path) -> None:
     """Import, in a process that may be killed meanwhile."""
-    resume.EACH_SECONDS = 0
+    session.EACH_SECONDS = 0
     if "event" in job:
         kill_at(job["event"], job["moment"])
     if "largest_file" in job:

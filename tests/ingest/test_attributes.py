@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
-from oocpr.ingest import attributes, row_index
 from oocpr.ingest.budget import settled
 from oocpr.ingest.build import build_store
+from oocpr.ingest.columns import attributes, row_lookup
 from oocpr.sources import node_table, open_source
 from oocpr.sources.node_table import NodeTable
 from oocpr.store.graph import open_store
@@ -168,19 +168,19 @@ def test_a_name_of_several_nodes_has_no_attributes(tmp_path):
 
 
 def test_names_that_share_a_word_are_told_apart(monkeypatch):
-    real = row_index.Fingerprints.of
+    real = row_lookup.Fingerprints.of
 
     def alike(self, names, words, checks):
         real(self, names, words, checks)
         words[:] = words % np.uint64(2)
 
-    monkeypatch.setattr(row_index.Fingerprints, "of", alike)
+    monkeypatch.setattr(row_lookup.Fingerprints, "of", alike)
     coded = [b"n%d" % k for k in range(40)]
     lengths = np.array([len(name) for name in coded], np.uint32)
     ends = np.cumsum(lengths, dtype=np.int64)
     text = np.frombuffer(b"".join(coded), np.uint8)
-    index = row_index.NameRows([(text, lengths)], 39 + 1)
-    names = row_index.Strings(text, (ends - lengths)[::-1].copy(), ends[::-1].copy())
+    index = row_lookup.NameRows([(text, lengths)], 39 + 1)
+    names = row_lookup.Strings(text, (ends - lengths)[::-1].copy(), ends[::-1].copy())
     assert index.rows(names).tolist() == list(range(39, -1, -1))
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest import bfs
-from oocpr.ingest.bfs import by_search
+from oocpr.ingest.order import bfs
+from oocpr.ingest.order.bfs import by_search
 from oocpr.sources.rmat import Rmat
 
 NODES = 14

@@ -97,9 +97,9 @@ TILE = """
     import numpy as np
 
     from oocpr.ingest.budget import WRITER_BYTES_PER_EDGE, WRITER_BYTES_PER_ROW, settled
-    from oocpr.ingest.merge import Rows
-    from oocpr.ingest.tiles import Tile
-    from oocpr.store.packing import TileCoder
+    from oocpr.ingest.sort.rows import Rows
+    from oocpr.ingest.sort.tile_cutter import Tile
+    from oocpr.store.codec.tile_encoder import TileCoder
 
     def take(tile, coder, edges, rows):
         tile.take(edges, 0)
@@ -147,8 +147,8 @@ LOADED = """
     from numba.core.dispatcher import Dispatcher
 
     from oocpr.ingest.build import build_store
-    from oocpr.ingest.scratch import Workspace
-    from oocpr.ingest.warm import load_compiled
+    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.warmup import load_compiled
     from oocpr.sources import open_source
     from oocpr.sources.rmat import Rmat
 
@@ -254,7 +254,7 @@ IMPORT = """
 ADD = (
     IMPORT[: IMPORT.index("    path, scale,")]
     + """
-    from oocpr.ingest.append import append_store
+    from oocpr.ingest.append.build import append_store
     from oocpr.store.graph import open_store
 
     class Part(Called):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.choice import MISS_BYTES, Worth, choose, explain
+from oocpr.ingest.order.choose import MISS_BYTES, Worth, choose, explain
 
 worths = st.builds(Worth, st.integers(1, 2**21), st.integers(0, 2**23), st.integers(0, 2**21))
 

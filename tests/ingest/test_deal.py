@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError
-from oocpr.ingest.ahead import ahead
 from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
-from oocpr.ingest.crew import Crew
-from oocpr.ingest.deal import Dealer, Edges
-from oocpr.ingest.hands import OwnHands
-from oocpr.ingest.ids import IdSet
-from oocpr.ingest.merge import NO_RANKS, Tally, drop_repeats
-from oocpr.ingest.scratch import Scratch
-from oocpr.ingest.sort import Sorter
+from oocpr.ingest.read.prefetch import ahead
+from oocpr.ingest.sort.executor import OwnHands
+from oocpr.ingest.sort.rows import NO_RANKS, Tally, drop_repeats
+from oocpr.ingest.sort.sorter import Sorter
+from oocpr.ingest.spill.bounded_pool import Crew
+from oocpr.ingest.spill.files import Scratch
+from oocpr.ingest.spill.id_bitmap import IdSet
+from oocpr.ingest.spill.partitioner import Dealer, Edges
 from oocpr.sources.block import EdgeBlock
 from oocpr.sources.rmat import Rmat
 
@@ -298,9 +298,9 @@ def test_skew_changes_no_byte(tmp_path, contents, kind):
 
 
 def test_temporary_files_that_take_much_are_announced(tmp_path, monkeypatch):
-    from oocpr.ingest import spill
+    from oocpr.ingest.read import read
 
-    monkeypatch.setattr(spill, "_WORTH_SAYING", 1 << 20)
+    monkeypatch.setattr(read, "_WORTH_SAYING", 1 << 20)
     said = []
     build_store(
         Rmat(20),
@@ -319,10 +319,10 @@ def test_temporary_files_that_take_much_are_announced(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_will_be_too_small_is_found_early(tmp_path, monkeypatch):
-    from oocpr.ingest import scratch
+    from oocpr.ingest.spill import files
 
-    usage = scratch.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
+    usage = files.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage._replace(free=1 << 20))
     told = []
 
     def listen(_, done, total, __):

@@ -10,7 +10,7 @@ import pytest
 
 from oocpr.errors import DoesNotFitError, InputError, NotAStoreError
 from oocpr.ingest.build import build_store
-from oocpr.ingest.scratch import require_disk
+from oocpr.ingest.spill.files import require_disk
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.finished import Checkpoint, difference, finished, usable
+from oocpr.ingest.resume.state import Checkpoint, difference, finished, usable
 
 IDENTITY = {
     "version": 1,

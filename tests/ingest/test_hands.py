@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.ingest import budget
-from oocpr.ingest.append import append_store
+from oocpr.ingest.append.build import append_store
 from oocpr.ingest.build import build_store
-from oocpr.ingest.hands import OwnHands
-from oocpr.ingest.merge import NO_RANKS, Tally
-from oocpr.ingest.run import Run
-from oocpr.ingest.scratch import Scratch
-from oocpr.ingest.sort import Sorter
-from oocpr.plan.needs import Needs
-from oocpr.store import packing_reference
+from oocpr.ingest.sort.executor import OwnHands
+from oocpr.ingest.sort.rows import NO_RANKS, Tally
+from oocpr.ingest.sort.sorter import Sorter
+from oocpr.ingest.spill.files import Scratch
+from oocpr.ingest.spill.keys import Run
+from oocpr.plan.import_memory import Needs
+from oocpr.store.codec import reference
 from oocpr.store.graph import open_store
 
 PLENTY = 3 * 2**30
@@ -37,7 +37,7 @@ class Others:
         keys[:] = self._processes.submit(sorted, keys.tolist()).result()
 
     def encode(self, columns, lengths):
-        coded = self._processes.submit(packing_reference.encode_tile, columns.copy(), lengths).result()
+        coded = self._processes.submit(reference.encode_tile, columns.copy(), lengths).result()
         return np.frombuffer(coded, np.uint8)
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oocpr.ingest import name_sort
-from oocpr.ingest.host import by_host, host_keys, looks_like_urls
-from oocpr.ingest.name_sort import in_order, strings_of
-from oocpr.ingest.names import NumberedNames, StoredNames
-from oocpr.ingest.scratch import Workspace
+from oocpr.ingest.nodes import string_sort
+from oocpr.ingest.nodes.string_file import NumberedNames, StoredNames
+from oocpr.ingest.nodes.string_sort import in_order, strings_of
+from oocpr.ingest.order.host import by_host, host_keys, looks_like_urls
+from oocpr.ingest.spill.files import Workspace
 
 URLS = [
     "http://www.example.com/b",
@@ -52,8 +52,8 @@ def joined(names):
 @pytest.fixture
 def small():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(name_sort, "BUCKETS", 3)
-        patch.setattr(name_sort, "_SPLITTERS_FROM", 4)
+        patch.setattr(string_sort, "BUCKETS", 3)
+        patch.setattr(string_sort, "_SPLITTERS_FROM", 4)
         yield
 
 

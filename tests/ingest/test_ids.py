@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.ids import IdSet
+from oocpr.ingest.spill.id_bitmap import IdSet
 
 LAST = 2**32 - 1
 ids_with_gaps = st.one_of(st.integers(0, 70), st.integers(500, 1100), st.integers(2**20, 2**20 + 600))

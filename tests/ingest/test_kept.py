@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.kept import KeptScratch, KeptWorkspace, sound
+from oocpr.ingest.resume.files import KeptScratch, KeptWorkspace, sound
 
 texts_of = st.lists(st.binary(min_size=1, max_size=9), max_size=8)
 

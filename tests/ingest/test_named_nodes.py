@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import InputError
-from oocpr.ingest import meeting, names, parts
 from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
-from oocpr.ingest.fingerprint import Fingerprints
-from oocpr.ingest.names import StoredNames, arranged
-from oocpr.ingest.scratch import Workspace
-from oocpr.ingest.tables import NONE, Places, number
-from oocpr.sources.spelling import decoded
+from oocpr.ingest.nodes import dictionary_parts, first_seen, string_file
+from oocpr.ingest.nodes.fingerprint import Fingerprints
+from oocpr.ingest.nodes.hash_table import NONE, Places, number
+from oocpr.ingest.nodes.string_file import StoredNames, arranged
+from oocpr.ingest.spill.files import Workspace
+from oocpr.sources.text.percent_encoding import decoded
 from oocpr.store.graph import open_store
 
 PLENTY = 3 * 2**30
@@ -32,18 +32,18 @@ orders = st.sampled_from(["keep", "degree", "bfs", "auto"])
 @pytest.fixture
 def little(monkeypatch):
     """Make every list longer than its chunk, and every piece of names a piece of few."""
-    monkeypatch.setattr(parts, "CHUNK", 7)
-    monkeypatch.setattr(meeting, "CHUNK", 3)
-    monkeypatch.setattr(names, "PIECE_NAMES", 5)
-    monkeypatch.setattr(names, "PIECE_BYTES", 20)
-    real = parts.Parts.__init__
+    monkeypatch.setattr(dictionary_parts, "CHUNK", 7)
+    monkeypatch.setattr(first_seen, "CHUNK", 3)
+    monkeypatch.setattr(string_file, "PIECE_NAMES", 5)
+    monkeypatch.setattr(string_file, "PIECE_BYTES", 20)
+    real = dictionary_parts.Parts.__init__
 
     def in_parts(self, known, nodes, records, space):
         real(self, known, nodes, records, space)
         self.largest = min(nodes, 3)
         self.starts = range(0, nodes, self.largest)
 
-    monkeypatch.setattr(parts.Parts, "__init__", in_parts)
+    monkeypatch.setattr(dictionary_parts.Parts, "__init__", in_parts)
 
 
 def graph_of(path):

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest import order
-from oocpr.ingest.ids import IdSet
-from oocpr.ingest.order import Permutation, by_degree, ordered
-from oocpr.ingest.run import Run
-from oocpr.ingest.scan import Scan, count_links
-from oocpr.ingest.scratch import Scratch
+from oocpr.ingest.order import permutation
+from oocpr.ingest.order.edge_scan import Scan, count_links
+from oocpr.ingest.order.permutation import Permutation, by_degree, ordered
+from oocpr.ingest.spill.files import Scratch
+from oocpr.ingest.spill.id_bitmap import IdSet
+from oocpr.ingest.spill.keys import Run
 
 pairs_with_gaps = st.lists(st.tuples(st.integers(0, 9), st.integers(3, 12)), min_size=1, max_size=40)
 
@@ -30,7 +30,7 @@ def test_by_degree_is_a_stable_sort(degrees, usual):
     degrees = np.array(degrees, np.uint32)
     expected = np.argsort(-degrees.astype(int), kind="stable")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(order, "_USUAL", usual)
+        patch.setattr(permutation, "_USUAL", usual)
         found = by_degree(degrees)
     if (expected == np.arange(degrees.size)).all():
         assert found is None

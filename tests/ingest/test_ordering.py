@@ -7,11 +7,11 @@ import textwrap
 import numpy as np
 import pytest
 
-from oocpr.ingest import ordering
 from oocpr.ingest.budget import SLACK_BYTES, resident
 from oocpr.ingest.build import build_store
-from oocpr.ingest.host import host_keys
-from oocpr.ingest.name_sort import strings_of
+from oocpr.ingest.nodes.string_sort import strings_of
+from oocpr.ingest.order import find
+from oocpr.ingest.order.host import host_keys
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
@@ -128,9 +128,9 @@ PEAK = """
 
     from oocpr.ingest import ordering
     from oocpr.ingest.budget import resident, settled
-    from oocpr.ingest.run import Run
-    from oocpr.ingest.scratch import Scratch, Workspace
-    from oocpr.ingest.spill import Spilled
+    from oocpr.ingest.spill.keys import Run
+    from oocpr.ingest.spill.files import Scratch, Workspace
+    from oocpr.ingest.read.read import Spilled
 
     class Labels:
         def __init__(self, nodes):
@@ -170,7 +170,7 @@ PEAK = """
 @pytest.mark.parametrize("order", ["degree", "host", "bfs", "auto"])
 def test_an_order_takes_the_memory_that_it_asks_for(tmp_path, order):
     nodes = 1 << (20 if order == "host" else 22)
-    asked = ordering._BYTES_PER_NODE[order] * nodes + ordering._BYTES_BESIDE.get(order, 0)
+    asked = find._BYTES_PER_NODE[order] * nodes + find._BYTES_BESIDE.get(order, 0)
     words = [tmp_path, order, nodes, asked + SLACK_BYTES + (1 << 20)]
     program = [sys.executable, "-c", textwrap.dedent(PEAK), *map(str, words)]
     taken = int(subprocess.run(program, check=True, capture_output=True, text=True).stdout)

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocpr.ingest.merge import sorted_pieces
-from oocpr.ingest.partition import BIN_BITS, bin_shift, partition, plan_buckets
-from oocpr.ingest.run import Run
-from oocpr.ingest.scratch import Scratch
+from oocpr.ingest.sort.rows import sorted_pieces
+from oocpr.ingest.spill.files import Scratch
+from oocpr.ingest.spill.keys import Run
+from oocpr.ingest.spill.repartition import BIN_BITS, bin_shift, partition, plan_buckets
 
 key_lists = st.one_of(
     st.lists(st.integers(0, 20), max_size=60),

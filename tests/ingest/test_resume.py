@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
-from oocpr.ingest import resume
 from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
-from oocpr.ingest.journal import Journal, whole_lines
+from oocpr.ingest.resume import session
+from oocpr.ingest.resume.journal import Journal, whole_lines
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 
@@ -22,7 +22,7 @@ STAGES = ["reading", "looking up", "numbering", "ordering", "partitioning", "wri
 
 @pytest.fixture(autouse=True)
 def _note_every_block(monkeypatch):
-    monkeypatch.setattr(resume, "EACH_SECONDS", 0)
+    monkeypatch.setattr(session, "EACH_SECONDS", 0)
 
 
 @pytest.fixture

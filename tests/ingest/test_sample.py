@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest import sample
 from oocpr.ingest.build import build_store
-from oocpr.ingest.merge import drop_repeats
-from oocpr.ingest.order import Permutation, by_degree
-from oocpr.ingest.sample import Sample, choose_windows, take_sample
-from oocpr.ingest.worth import LINE_NODES, count_missed, measure
+from oocpr.ingest.order import sample
+from oocpr.ingest.order.cost import LINE_NODES, count_missed, measure
+from oocpr.ingest.order.permutation import Permutation, by_degree
+from oocpr.ingest.order.sample import Sample, choose_windows, take_sample
+from oocpr.ingest.sort.rows import drop_repeats
 from oocpr.sources.rmat import Rmat
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.merge import NO_RANKS, Tally
-from oocpr.ingest.tiles import TileCutter
+from oocpr.ingest.sort.rows import NO_RANKS, Tally
+from oocpr.ingest.sort.tile_cutter import TileCutter
 
 
 @st.composite

@@ -60,7 +60,7 @@ IMPORT = """
 ADD = (
     IMPORT[: IMPORT.index("    path, scale,")]
     + """
-    from oocpr.ingest.append import append_store
+    from oocpr.ingest.append.build import append_store
     from oocpr.store.graph import open_store
 
     class Part(Skewed):
@@ -150,8 +150,8 @@ LOADED = """
     from numba.core.dispatcher import Dispatcher
 
     from oocpr.ingest.build import build_store
-    from oocpr.ingest.scratch import Workspace
-    from oocpr.ingest.warm import load_compiled, load_weighing
+    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.warmup import load_compiled, load_weighing
     from oocpr.sources.block import EdgeBlock
     from oocpr.sources.rmat import Rmat
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oocpr.engine.backends.cuda_compile import CudaDevice
+from oocpr.engine.cuda.cupy_device import CudaDevice
 
 from .shim.host import SANITIZE, HostDevice
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 HOSTS = {
     "host": {"warp": 32},

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse
 
-from oocpr.engine.backends.cuda_baselines import PADDING, Matrix
-from oocpr.engine.reads import READS, narrow, widen
+from oocpr.engine.cuda.papers.products import PADDING, Matrix
+from oocpr.engine.number_formats import READS, narrow, widen
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 
 def rows_of(name: str) -> scipy.sparse.csr_array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine.cuda.backend import CudaBackend
 
 from .shim.host import HostDevice
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.base import Pushed
+    from oocpr.engine.backend import Pushed
 
 
 class PacedMark:

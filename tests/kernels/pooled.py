@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from oocpr.engine.backends.cuda_device import named_devices, open_device
+from oocpr.engine.cuda.discovery import named_devices, open_device
 from oocpr.errors import DoesNotFitError
 
 from .shim.host import HostDevice
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 MEMORY = 1 << 36
 """Bytes that a device claims to have."""

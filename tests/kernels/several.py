@@ -6,8 +6,8 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from oocpr.api.choices import facts_of
-from oocpr.plan.on_devices import plan_on_devices
-from oocpr.plan.tiling import stripe_tiles
+from oocpr.plan.devices_plan import plan_on_devices
+from oocpr.plan.partition import stripe_tiles
 
 from ..engine.running import asked
 

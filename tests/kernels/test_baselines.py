@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.backends.cuda_baselines import BASELINES, Binned, Chunked, Cut, Gather, RowLanes, Sell
-from oocpr.engine.backends.cuda_product import EVERYTHING
-from oocpr.engine.backends.device import fetch
-from oocpr.engine.reads import READS, narrow
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.papers.products import BASELINES, Binned, Chunked, Cut, Gather, RowLanes, Sell
+from oocpr.engine.cuda.spmv import EVERYTHING
+from oocpr.engine.number_formats import READS, narrow
 
 from .matrices import NAMES, exact_numbers, matrix_on, rows_of
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_baselines import Product
-    from oocpr.engine.backends.cuda_product import Window
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.papers.products import Product
+    from oocpr.engine.cuda.spmv import Window
 
 NARROW = [name for name, baseline in BASELINES.items() if not baseline.divides]
 

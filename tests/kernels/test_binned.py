@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.backends.cuda_baselines import PADDING, Binned, Cut, Gather, Matrix
-from oocpr.engine.backends.device import fetch
-from oocpr.engine.reads import READS, narrow, widen
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.papers.products import PADDING, Binned, Cut, Gather, Matrix
+from oocpr.engine.number_formats import READS, narrow, widen
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 NODES = 5000
 

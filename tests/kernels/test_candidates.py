@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.backends.cuda_baselines import Cut, Gather
-from oocpr.engine.backends.cuda_candidates import (
+from oocpr.engine.cuda.papers.products import Cut, Gather
+from oocpr.engine.cuda.spmv import Shape
+from oocpr.engine.cuda.tuning_candidates import (
     MARGIN,
     SPACES,
     Case,
@@ -21,11 +22,10 @@ from oocpr.engine.backends.cuda_candidates import (
     graph_class,
     sample,
 )
-from oocpr.engine.backends.cuda_product import Shape
-from oocpr.engine.reads import READS
+from oocpr.engine.number_formats import READS
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_candidates import Tunable
+    from oocpr.engine.cuda.tuning_candidates import Tunable
 
 SHARED = 227 << 10
 CASES = [

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oocpr.engine.backends.cuda_compile import OPTIONS
-from oocpr.engine.backends.cuda_sources import kernel_names, source, sources
+from oocpr.engine.cuda.cupy_device import OPTIONS
+from oocpr.engine.cuda.source import kernel_names, source, sources
 
 from . import nvrtc
 from .shim.host import SANITIZE

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from oocpr.engine.backends.cuda_baselines import Matrix
-from oocpr.engine.backends.cuda_cpms import SegmentedVector, cpms_pagerank
-from oocpr.engine.backends.device import fetch
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.papers.cpms import SegmentedVector, cpms_pagerank
+from oocpr.engine.cuda.papers.products import Matrix
 from oocpr.sources import open_source
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 
 def cut(values: np.ndarray, bits: int) -> np.ndarray:

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import zarr
 
-from oocpr.engine.backends.base import StripeSpec, SweepStep
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_kernels import KERNELS
+from oocpr.engine.backend import StripeSpec, SweepStep
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.papers.kernel_names import KERNELS
 from oocpr.engine.job import Job
-from oocpr.engine.reads import READS
+from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
 from oocpr.sources import open_source
+from oocpr.store.codec.tile_encoder import encode_tile
 from oocpr.store.graph import open_store
-from oocpr.store.packing import encode_tile
 
 from ..engine.digraphs import Digraph, exact_ranks, random_digraph
 from ..engine.running import TILED, Passed, Stored, build, passes, plan_of, rank
@@ -28,8 +28,8 @@ from .shim.host import HostDevice
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.base import Backend
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.backend import Backend
+    from oocpr.engine.cuda.device import Device
     from oocpr.store.graph import GraphStore
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from oocpr.engine.backends.cuda_device import check_device, is_cuda, named_devices, open_device
+from oocpr.engine.cuda.discovery import check_device, is_cuda, named_devices, open_device
 from oocpr.engine.job import chosen_device, make_backend
 from oocpr.errors import UsageError
 

@@ -11,21 +11,21 @@ import pytest
 
 from oocpr.api.choices import facts_of
 from oocpr.api.on_devices import plan_on_several_devices
-from oocpr.engine import exchange
-from oocpr.engine.backends import cuda_device
-from oocpr.engine.backends.cuda import CudaBackend
+from oocpr.engine import gather_vector
+from oocpr.engine.cuda import discovery
+from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.tiling import stripe_tiles
+from oocpr.plan.partition import stripe_tiles
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, rank
 from .several import PLENTY, plan_for
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
@@ -79,7 +79,7 @@ def test_devices_that_join_their_tiles_have_the_bits_of_the_processor(
         opened.append(name)
         return by_name[name]
 
-    monkeypatch.setattr(cuda_device, "open_device", open_device)
+    monkeypatch.setattr(discovery, "open_device", open_device)
     chosen = Settings()
     with Stored(GRAPH, 100) as store:
         runs = []
@@ -117,7 +117,7 @@ def test_a_run_leaves_no_thread_and_nothing_to_exchange(devices: list[Device]) -
     with Stored(GRAPH, 300) as store:
         run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
     assert sys.getswitchinterval() == interval
-    assert not exchange._exchanges
+    assert not gather_vector._exchanges
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
 
 
@@ -137,7 +137,7 @@ def test_a_damaged_tile_of_one_stripe_ends_the_run(devices: list[Device], tile: 
         store.encoded.read_into = damaged  # type: ignore[method-assign]
         with pytest.raises(DamagedError):
             run(store, plan, chosen, devices)
-    assert not exchange._exchanges
+    assert not gather_vector._exchanges
 
 
 def test_a_kernel_that_takes_tiles_decoded_does_not_stream(devices: list[Device]) -> None:

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_product import Product, SegmentSums
-from oocpr.engine.backends.cuda_slices import SlicedReads
-from oocpr.engine.backends.device import fetch
-from oocpr.engine.reads import READS
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.partitions import SlicedReads
+from oocpr.engine.cuda.spmv import Product, SegmentSums
+from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
+from oocpr.engine.tiles.weights import unit_of
 from oocpr.engine.trace import COMPUTE, COPY, Trace
-from oocpr.engine.weighing import unit_of
 from oocpr.errors import UsageError
-from oocpr.plan.slices import slice_counts, slice_nodes
+from oocpr.plan.column_partitions import slice_counts, slice_nodes
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, check_forecast, plan_streamed
@@ -33,7 +33,7 @@ from .tiles import placed, tiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore

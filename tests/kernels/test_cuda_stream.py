@@ -12,24 +12,24 @@ import pytest
 from hypothesis import given, settings
 
 from oocpr.api.choices import facts_of
-from oocpr.engine.backends import cuda_stream
-from oocpr.engine.backends.base import StripeSpec
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_arrived import ArrivalRoom
-from oocpr.engine.backends.cuda_compile import CudaDevice
-from oocpr.engine.backends.cuda_map import map_tile
-from oocpr.engine.backends.device import fetch
-from oocpr.engine.host_join import HostJoins
-from oocpr.engine.joined import JoinedStore
+from oocpr.engine.backend import StripeSpec
+from oocpr.engine.cuda import transport
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.encoded_tile import map_tile
+from oocpr.engine.cuda.staging import ArrivalRoom
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
+from oocpr.engine.tiles.host_merge import HostJoins
+from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
-from oocpr.plan.device import DEVICE_SLOTS, FEWEST_SLOTS
-from oocpr.plan.join_needs import joining_on_host
-from oocpr.plan.joining import joined_facts
-from oocpr.plan.on_device import plan_on_device
-from oocpr.store.packing import encode_tile
+from oocpr.plan.device_memory import DEVICE_SLOTS, FEWEST_SLOTS
+from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.merge_memory import joining_on_host
+from oocpr.plan.merge_size import joined_facts
+from oocpr.store.codec.tile_encoder import encode_tile
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, asked, check_forecast, plan_streamed
@@ -38,7 +38,7 @@ from .several import least_memory
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
@@ -159,7 +159,7 @@ def test_what_is_remembered_of_tiles_in_slots_changes_no_bit(
         usual = stream(device, store, 0, store.tiles)
         # More tiles in slots than are remembered.
         assert store.tiles * DEVICE_SLOTS > known
-        monkeypatch.setattr(cuda_stream, "MOST_KNOWN", known)
+        monkeypatch.setattr(transport, "MOST_KNOWN", known)
         assert np.array_equal(stream(device, store, 0, store.tiles).ranks, usual.ranks)
 
 

@@ -11,20 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.api.choices import facts_of
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_product import EVERYTHING, Product, SegmentSums
-from oocpr.engine.backends.cuda_tile import place_weights
-from oocpr.engine.backends.device import fetch
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.spmv import EVERYTHING, Product, SegmentSums
+from oocpr.engine.cuda.tile import place_weights
 from oocpr.engine.job import Job
-from oocpr.engine.joined import JoinedStore
-from oocpr.engine.reads import READS
+from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.weighing import unit_of
+from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.weights import unit_of
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.joining import joined_cuts, joined_facts
-from oocpr.plan.on_device import plan_on_device
-from oocpr.store.segments import encode_segments, parse_segments
+from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.merge_size import joined_cuts, joined_facts
+from oocpr.store.codec.mantissa_segments import encode_segments, parse_segments
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import PLENTY, asked, passes, plan_of
@@ -36,7 +36,7 @@ from .tiles import placed, random_tile
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
     from oocpr.plan.plan import Plan
 
 NODES = 700

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from oocpr.engine import cluster, groups, job
-from oocpr.engine.backends import cuda_group, cuda_vectors
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.device_workers import RESOURCE, Seat
-from oocpr.engine.exchange import _exchanges
+from oocpr.engine import job
+from oocpr.engine.cuda import communication, vectors
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.executors import dask, dask_groups
+from oocpr.engine.executors.dask_devices import RESOURCE, Seat
+from oocpr.engine.gather_vector import _exchanges
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
@@ -64,7 +65,7 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(job, "make_backend", make_backend)
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     seats = [Seat(worker, f"cuda:{k}", 1, {RESOURCE: 1}) for k, worker in enumerate(workers)]
-    monkeypatch.setattr(cluster, "device_seats", lambda _: seats)
+    monkeypatch.setattr(dask, "device_seats", lambda _: seats)
     return seats
 
 
@@ -76,7 +77,7 @@ def run(store: GraphStore, client: Any = None) -> Solution:
 
 def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
     key = uuid4().hex
-    monkeypatch.setattr(groups, "new_key", lambda: key)
+    monkeypatch.setattr(dask_groups, "new_key", lambda: key)
 
 
 @pytest.mark.parametrize("staged", [2**22, 7])
@@ -94,15 +95,15 @@ def test_workers_have_the_bits_of_one_process(
             target[-1] ^= 1
 
     monkeypatch.setattr(HostLink, "broadcast", counted)
-    for module in (cuda_vectors, cuda_group):
+    for module in (vectors, communication):
         monkeypatch.setattr(module, "STAGED_NUMBERS", staged)
     # One round tries the ways, in pieces.
-    monkeypatch.setattr(cuda_group, "TRIED", 32)
+    monkeypatch.setattr(communication, "TRIED", 32)
     tried = 2 * 2 * -(-32 // staged)
     if way != "host":
         key_of_a_meeting(monkeypatch)
     if way == "switched off":
-        monkeypatch.setenv(cluster.SWITCH, "off")
+        monkeypatch.setenv(dask.SWITCH, "off")
     with Stored(GRAPH, 300) as store:
         alone = run(store)
         there = run(store, client)
@@ -112,7 +113,7 @@ def test_workers_have_the_bits_of_one_process(
         assert len(passed) >= tried + there.passes * 2 * 2
     else:
         assert len(passed) == (tried if way == "changes what passes" else 0)
-    assert not groups._groups
+    assert not dask_groups._groups
     assert not _exchanges
 
 
@@ -133,8 +134,8 @@ def test_an_error_of_one_worker_ends_the_run(
     seats: list[Seat], client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key_of_a_meeting(monkeypatch)
-    monkeypatch.setattr(cluster, "PATIENCE", 0.5)
-    sweep, done = groups.tasks.sweep_with, []
+    monkeypatch.setattr(dask, "PATIENCE", 0.5)
+    sweep, done = dask_groups.tasks.sweep_with, []
 
     def damaged(*args: Any) -> Any:
         done.append(args)
@@ -142,10 +143,10 @@ def test_an_error_of_one_worker_ends_the_run(
             raise DamagedError("a tile is damaged.", "Import again.")
         return sweep(*args)
 
-    monkeypatch.setattr(groups.tasks, "sweep_with", damaged)
+    monkeypatch.setattr(dask_groups.tasks, "sweep_with", damaged)
     begun = time.monotonic()
     with Stored(GRAPH, 300) as store, pytest.raises(DamagedError, match="a tile is damaged"):
         run(store, client)
     # The other worker waits for this one, for a minute if nobody ends it.
     assert time.monotonic() - begun < 30
-    assert not groups._groups
+    assert not dask_groups._groups

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oocpr.engine.backends.cuda_tile import HUBS, check_columns, place_tile, raise_faults
-from oocpr.engine.backends.device import fetch
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.tile import HUBS, check_columns, place_tile, raise_faults
 from oocpr.errors import DamagedError
-from oocpr.store.layout import parse_tile
-from oocpr.store.packing import encode_tile
+from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 ODD = {
     "no segment": ([], []),

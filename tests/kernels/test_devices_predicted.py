@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 import oocpr
-from oocpr.engine import exchange
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_join import DeviceJoins
-from oocpr.engine.backends.cuda_stream import CudaTileStream
-from oocpr.engine.joined import JoinedStore
-from oocpr.engine.probe import measure_rates
+from oocpr.engine import gather_vector
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.merge import DeviceJoins
+from oocpr.engine.cuda.transport import CudaTileStream
+from oocpr.engine.probe.measure import measure_rates
+from oocpr.engine.probe.trial import Sample
 from oocpr.engine.run import solve
-from oocpr.engine.sample import Sample
 from oocpr.engine.settings import Settings
+from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.tiling import stripe_tiles
+from oocpr.plan.partition import stripe_tiles
 
 from ..engine.digraphs import Digraph, random_digraph
 from ..engine.running import Stored
@@ -34,7 +34,7 @@ from .several import plan_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
     from oocpr.plan.plan import Plan
 
 GRAPH = random_digraph(300, 2500, seed=8)
@@ -59,7 +59,7 @@ def named(devices: list[Device], monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise UsageError(f"device {name} does not exist.", "Use another.")
         return by_name[name]
 
-    for place in ("oocpr.engine.job.open_device", "oocpr.engine.backends.cuda_device.open_device"):
+    for place in ("oocpr.engine.job.open_device", "oocpr.engine.cuda.discovery.open_device"):
         monkeypatch.setattr(place, open_device)
     return list(by_name)
 
@@ -299,7 +299,7 @@ def test_a_damaged_tile_is_found_and_leaves_nothing_open(
     assert len(opened) == (2 if measured else 1) * len(devices)
     assert {id(stream) for stream in closed} == {id(stream) for stream in opened}
     assert sys.getswitchinterval() == interval
-    assert not exchange._exchanges
+    assert not gather_vector._exchanges
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
 
 

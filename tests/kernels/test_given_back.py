@@ -14,10 +14,10 @@ import pytest
 
 import oocpr
 from oocpr.api.choices import asked_settings, plan_run
-from oocpr.engine import sample
-from oocpr.engine.backends import cuda
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_device import named_devices
+from oocpr.engine.cuda import backend
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.discovery import named_devices
+from oocpr.engine.probe import trial
 from oocpr.errors import DamagedError, DoesNotFitError, OocprError
 from oocpr.sources import open_source
 
@@ -52,14 +52,14 @@ def machine(
     asked = request.node.callspec.params.get("device", "cuda")
     if len(named_devices(asked)) > made.devices:
         pytest.skip(f"this machine does not have {asked}")
-    for place in ("oocpr.engine.job", "oocpr.engine.backends.cuda_device"):
+    for place in ("oocpr.engine.job", "oocpr.engine.cuda.discovery"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     # Small change would hide all that a run on a small graph takes, and measuring longer shows no more.
-    monkeypatch.setattr(import_module("oocpr.plan.device"), "SMALL_CHANGE", 2**14)
+    monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "SMALL_CHANGE", 2**14)
     # Part of it: what is sent to try the link between two devices.
-    monkeypatch.setattr("oocpr.engine.backends.cuda_peers.TRIED", 2**8)
-    monkeypatch.setattr(sample, "SECONDS", 0)
-    monkeypatch.setattr("oocpr.engine.probe.SECONDS", 0)
+    monkeypatch.setattr("oocpr.engine.cuda.peer_copies.TRIED", 2**8)
+    monkeypatch.setattr(trial, "SECONDS", 0)
+    monkeypatch.setattr("oocpr.engine.probe.measure.SECONDS", 0)
     gc.disable()
     yield made
     gc.enable()
@@ -229,10 +229,10 @@ def test_islands_fit_into_what_their_plan_says(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, joined: bool
 ) -> None:
     # Only large tiles have islands, and neighbours are what is linked inside them.
-    for place in ("oocpr.engine.job", "oocpr.plan.on_device"):
+    for place in ("oocpr.engine.job", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
     if joined:
-        sizes = import_module("oocpr.plan.joining")
+        sizes = import_module("oocpr.plan.merge_size")
         monkeypatch.setattr(sizes, "JOINED_EDGES", (36_000, 18_000))
         monkeypatch.setattr(sizes, "STREAMED_EDGES", (12_000,))
     rng = np.random.default_rng(4)
@@ -241,8 +241,8 @@ def test_islands_fit_into_what_their_plan_says(
     build(open_source(Digraph(12_000, src, dst).entries), tmp_path / "g.zarr", 6000)
     path = str(tmp_path / "g.zarr")
     found: list[Any] = []
-    find = cuda.find_islands
-    monkeypatch.setattr(cuda, "find_islands", lambda *of: found.append(of[2]) or find(*of))
+    find = backend.find_islands
+    monkeypatch.setattr(backend, "find_islands", lambda *of: found.append(of[2]) or find(*of))
     for budget in least_budgets(path)[::2]:
         ranks = oocpr.pagerank(path, device="cuda", device_memory=budget, predict=True, max_passes=2)
         assert ranks.run is not None

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.backends.base import StripeSpec, SweepStep
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_islands import MOST_ROWS, SLICE, SLICES, THREADS, find_islands, sweep_islands
-from oocpr.engine.backends.cuda_vectors import TileRows
-from oocpr.engine.backends.device import fetch, send
-from oocpr.engine.reads import narrow, widen
+from oocpr.engine.backend import StripeSpec, SweepStep
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.device import fetch, send
+from oocpr.engine.cuda.diagonal_blocks import MOST_ROWS, SLICE, SLICES, THREADS, find_islands, sweep_islands
+from oocpr.engine.cuda.vectors import TileRows
+from oocpr.engine.number_formats import narrow, widen
 
 from .tiles import placed
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_islands import Islands
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.diagonal_blocks import Islands
 
 FIRST, BEHIND = 40, 300
 """Nodes before the tile's rows and behind them."""

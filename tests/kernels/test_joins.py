@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.api.choices import facts_of
-from oocpr.engine.backends.cuda_join import DeviceJoins
-from oocpr.engine.backends.cuda_slab import Slab
-from oocpr.engine.host_join import HostJoins
-from oocpr.engine.joined import JoinedStore, Joins
+from oocpr.engine.cuda.arena import Slab
+from oocpr.engine.cuda.merge import DeviceJoins
+from oocpr.engine.tiles.host_merge import HostJoins
+from oocpr.engine.tiles.merged import JoinedStore, Joins
 from oocpr.errors import DamagedError
-from oocpr.plan.join_needs import device_joining
-from oocpr.plan.joining import joined_cuts, joined_facts
+from oocpr.plan.merge_memory import device_joining
+from oocpr.plan.merge_size import joined_cuts, joined_facts
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
     from oocpr.store.graph import GraphStore
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oocpr.engine.backends.cuda_baselines import Cut, Gather
-from oocpr.engine.backends.cuda_candidates import Case
-from oocpr.engine.backends.cuda_kept import FORMAT, Kept, cache_folder
-from oocpr.engine.backends.cuda_product import Shape
+from oocpr.engine.cuda.papers.products import Cut, Gather
+from oocpr.engine.cuda.spmv import Shape
+from oocpr.engine.cuda.tuning_cache import FORMAT, Kept, cache_folder
+from oocpr.engine.cuda.tuning_candidates import Case
 from oocpr.version import __version__
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_others_do_not_find_it(kept: Kept, tmp_path: Path, changed: Mapping[str,
 def test_another_version_does_not_find_it(
     kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oocpr.engine.backends.cuda_kept.__version__", "9.9")
+    monkeypatch.setattr("oocpr.engine.cuda.tuning_cache.__version__", "9.9")
     assert found(Kept(tmp_path, DEVICE)) is None
 
 

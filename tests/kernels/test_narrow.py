@@ -1,4 +1,4 @@
-"""Narrow numbers on the device are those of oocpr.engine.reads."""
+"""Narrow numbers on the device are those of oocpr.engine.number_formats."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.backends.device import fetch
-from oocpr.engine.reads import READS, narrow, widen
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.number_formats import READS, narrow, widen
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 PROBE = """#include "narrow.cuh"
 extern "C" __global__ void store(const double* values, READS::Stored* stored, double scale, u64 count) {

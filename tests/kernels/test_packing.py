@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oocpr.engine.backends.cuda_pack import DevicePacker
+from oocpr.engine.cuda.import_device import DevicePacker
 from oocpr.errors import UsageError
 from oocpr.ingest.build import build_store
 from oocpr.sources.rmat import Rmat
-from oocpr.store.packing import encode_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 
 from .test_decode_kernels import ODD
 from .tiles import random_tile, tiles
@@ -21,7 +21,7 @@ from .tiles import random_tile, tiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 
 def check(device: Device, columns: np.ndarray, lengths: np.ndarray) -> None:

@@ -32,12 +32,12 @@ TILE_EDGES = 2**12
 def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine:
     """Two devices whose pools count; sizes of tiles and small change are as small as the graphs."""
     made = PooledMachine(shim_folder)
-    for place in ("oocpr.engine.job", "oocpr.engine.backends.cuda_device"):
+    for place in ("oocpr.engine.job", "oocpr.engine.cuda.discovery"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
-    for place in ("oocpr.engine.job", "oocpr.plan.on_device"):
+    for place in ("oocpr.engine.job", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
-    monkeypatch.setattr(import_module("oocpr.plan.device"), "SMALL_CHANGE", 2**14)
-    sizes = import_module("oocpr.plan.joining")
+    monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "SMALL_CHANGE", 2**14)
+    sizes = import_module("oocpr.plan.merge_size")
     monkeypatch.setattr(sizes, "JOINED_EDGES", (2**18, 2**16))
     monkeypatch.setattr(sizes, "STREAMED_EDGES", (2**15, 2**14))
     monkeypatch.setattr(sizes, "SHARED_EDGES", (2**16, 2**15, 2**14))

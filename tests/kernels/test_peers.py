@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oocpr.engine.backends.cuda_peers import Peers
+from oocpr.engine.cuda.peer_copies import Peers
 
 
 class DriverError(RuntimeError):

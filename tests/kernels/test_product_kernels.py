@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from oocpr.engine.backends.cuda_baselines import Gather
-from oocpr.engine.backends.cuda_candidates import SPACES, Case
-from oocpr.engine.backends.cuda_product import (
+from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.papers.products import Gather
+from oocpr.engine.cuda.spmv import (
     EVERYTHING,
     FORMATS,
     LANES,
@@ -21,12 +21,12 @@ from oocpr.engine.backends.cuda_product import (
     Shape,
     shape_for,
 )
-from oocpr.engine.backends.cuda_tile import check_columns, place_tile
-from oocpr.engine.backends.device import fetch
-from oocpr.engine.reads import READS, narrow, widen
+from oocpr.engine.cuda.tile import check_columns, place_tile
+from oocpr.engine.cuda.tuning_candidates import SPACES, Case
+from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.errors import DamagedError
-from oocpr.store.layout import parse_tile
-from oocpr.store.packing import encode_tile
+from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 
 from .conftest import HOSTS
 from .shim.host import HostDevice
@@ -35,8 +35,8 @@ from .tiles import placed, random_tile, tiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.backends.cuda_product import Window
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.spmv import Window
 
 NODES = 40_000
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.backends.cuda_topk import largest_on
+from oocpr.engine.cuda.topk import largest_on
 from oocpr.result.topk import largest
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 RNG = np.random.default_rng(2)
 VECTORS = {

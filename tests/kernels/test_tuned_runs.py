@@ -13,12 +13,12 @@ import pytest
 import oocpr
 from oocpr.api.choices import asked_settings, plan_run
 from oocpr.cli import main
-from oocpr.engine.backends import cuda_device, cuda_tuning
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_baselines import Cut, Gather
-from oocpr.engine.backends.cuda_candidates import Case
-from oocpr.engine.backends.cuda_kept import Kept, class_of
-from oocpr.engine.backends.cuda_product import Shape
+from oocpr.engine.cuda import discovery, tuning
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.papers.products import Cut, Gather
+from oocpr.engine.cuda.spmv import Shape
+from oocpr.engine.cuda.tuning_cache import Kept, class_of
+from oocpr.engine.cuda.tuning_candidates import Case
 from oocpr.engine.job import make_backend
 from oocpr.errors import UsageError
 from oocpr.sources import open_source
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oocpr.api import Graph
-    from oocpr.plan.device import DeviceTiers
+    from oocpr.plan.device_memory import DeviceTiers
 
 OTHER = {"balanced": Shape(teams=8, resident=3, each=1, edge_order=False), "binned": Cut(2, 32, 64)}
 
@@ -40,12 +40,12 @@ OTHER = {"balanced": Shape(teams=8, resident=3, each=1, edge_order=False), "binn
 def device(shim_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostDevice:
     """The host in place of every CUDA device, with a cache folder of its own, and few turns."""
     host = HostDevice(shim_folder)
-    for place in ("oocpr.engine.job.open_device", "oocpr.engine.backends.cuda_device.open_device"):
+    for place in ("oocpr.engine.job.open_device", "oocpr.engine.cuda.discovery.open_device"):
         monkeypatch.setattr(place, lambda _: host)
     monkeypatch.setenv("OOCPR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("OOCPR_TUNE")
-    monkeypatch.setattr(cuda_tuning, "TURNS", 1)
-    monkeypatch.setattr(cuda_tuning, "FINAL_TURNS", 1)
+    monkeypatch.setattr(tuning, "TURNS", 1)
+    monkeypatch.setattr(tuning, "FINAL_TURNS", 1)
     return host
 
 
@@ -209,7 +209,7 @@ def test_where_nothing_can_be_tuned_it_says_why(
     def refused(_: str) -> None:
         raise UsageError(NO_DEVICE, "Mend it.")
 
-    monkeypatch.setattr(cuda_device, "open_device", refused)
+    monkeypatch.setattr(discovery, "open_device", refused)
     capfd.readouterr()
     assert main([graph.path if word == "G" else word for word in words]) == 2
     printed, said = capfd.readouterr()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from oocpr.engine.backends import cuda_tuning
-from oocpr.engine.backends.cuda_baselines import Cut, Gather
-from oocpr.engine.backends.cuda_candidates import Case
-from oocpr.engine.backends.cuda_product import Shape, shape_for
-from oocpr.engine.backends.cuda_tuning import BalancedTiles, BinnedTiles, tune
-from oocpr.engine.reads import narrow
+from oocpr.engine.cuda import tuning
+from oocpr.engine.cuda.papers.products import Cut, Gather
+from oocpr.engine.cuda.spmv import Shape, shape_for
+from oocpr.engine.cuda.tuning import BalancedTiles, BinnedTiles, tune
+from oocpr.engine.cuda.tuning_candidates import Case
+from oocpr.engine.number_formats import narrow
 
 from .matrices import exact_numbers, matrix_on, rows_of
 from .shim.host import HostDevice
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from oocpr.engine.backends.cuda_candidates import Tunable
-    from oocpr.engine.backends.cuda_tuning import Calls, Tiles
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.tuning import Calls, Tiles
+    from oocpr.engine.cuda.tuning_candidates import Tunable
 
 NODES = 3000
 
@@ -87,8 +87,8 @@ def binned(device: Device) -> BinnedTiles:
 @pytest.fixture(autouse=True)
 def _few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock does not err, so there is no need to ask it often."""
-    monkeypatch.setattr(cuda_tuning, "TURNS", 1)
-    monkeypatch.setattr(cuda_tuning, "FINAL_TURNS", 1)
+    monkeypatch.setattr(tuning, "TURNS", 1)
+    monkeypatch.setattr(tuning, "FINAL_TURNS", 1)
 
 
 def test_the_fastest_shape_is_found(shim_folder: Path) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from oocpr.engine.backends.cuda_tile import place_tile, raise_faults
-from oocpr.store.layout import parse_tile
-from oocpr.store.packing import encode_tile
+from oocpr.engine.cuda.tile import place_tile, raise_faults
+from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:
-    from oocpr.engine.backends.cuda_tile import DeviceTile
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.tile import DeviceTile
 
 
 @st.composite

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.device import STAGED_NUMBERS
-from oocpr.plan.facts import GraphFacts
-from oocpr.plan.on_device import plan_on_device
-from oocpr.plan.on_devices import ROW_EDGES, even_cuts, plan_on_devices, stay_weights
-from oocpr.plan.tiling import stripe_tiles, weighed_stripes
+from oocpr.plan.device_memory import STAGED_NUMBERS
+from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.devices_plan import ROW_EDGES, even_cuts, plan_on_devices, stay_weights
+from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.partition import stripe_tiles, weighed_stripes
 
 from ..engine.running import asked
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.api.choices import facts_of
-from oocpr.engine.joined import JoinedStore
-from oocpr.engine.weighted_tiles import tiles_of
-from oocpr.plan.encoded import JOINED_SPARE, Encoded, guessed, joined, stored
-from oocpr.plan.joining import joined_cuts, joined_facts
-from oocpr.store.direct import aligned
+from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.weighted_tiles import tiles_of
+from oocpr.plan.merge_size import joined_cuts, joined_facts
+from oocpr.plan.tile_bytes import JOINED_SPARE, Encoded, guessed, joined, stored
+from oocpr.store.direct_io import aligned
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
@@ -23,7 +23,7 @@ from ..engine.weighted import WeightedGraph, weights_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.ranked import RankedStore
+    from oocpr.engine.tiles.source import RankedStore
     from oocpr.store.graph import GraphStore
 
 TILE_EDGES = 4096

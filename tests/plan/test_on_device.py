@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
-from oocpr.plan.facts import GraphFacts
-from oocpr.plan.join_needs import NOTHING_JOINED, Joining, joining_on_devices, joining_on_host
-from oocpr.plan.joining import (
+from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.memory import weighted_tile_bytes
+from oocpr.plan.merge_memory import NOTHING_JOINED, Joining, joining_on_devices, joining_on_host
+from oocpr.plan.merge_size import (
     HOST_JOINED_EDGES,
     JOINED_EDGES,
     STREAMED_EDGES,
@@ -23,10 +25,8 @@ from oocpr.plan.joining import (
     tile_sizes,
     unweighted,
 )
-from oocpr.plan.memory import weighted_tile_bytes
-from oocpr.plan.on_device import plan_on_device
-from oocpr.plan.staying import staying_tiles
-from oocpr.store.direct import PAGE
+from oocpr.plan.resident_tiles import staying_tiles
+from oocpr.store.direct_io import PAGE
 
 from ..engine.running import asked
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import power_passes
 from oocpr.errors import DoesNotFitError, UsageError
-from oocpr.plan.facts import GraphFacts
+from oocpr.plan.forecast import DEVICE_MIXING, FEWEST_TOLD, Rates, passes_from, predicted_passes
+from oocpr.plan.graph_stats import GraphFacts
 from oocpr.plan.memory import SHARED, decoded_bytes
-from oocpr.plan.model import DEVICE_MIXING, FEWEST_TOLD, Rates, passes_from, predicted_passes
+from oocpr.plan.partition import default_stripes, stripe_tiles
+from oocpr.plan.passes import sweeps_for
 from oocpr.plan.plan import Plan, choose_method, make_plan
-from oocpr.plan.sweeps import sweeps_for
-from oocpr.plan.tiers import RING_SLOTS
-from oocpr.plan.tiling import default_stripes, stripe_tiles
+from oocpr.plan.residency import RING_SLOTS
 from oocpr.units import format_bytes, parse_bytes
 
 FACTS = GraphFacts(

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.join_needs import NOTHING_JOINED, Joining
-from oocpr.plan.model import Rates
-from oocpr.plan.on_device import plan_on_device
-from oocpr.plan.slices import LINE_NODES, MOST_SLICES, slice_bounds, slice_counts, slice_nodes
+from oocpr.plan.column_partitions import LINE_NODES, MOST_SLICES, slice_bounds, slice_counts, slice_nodes
+from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.forecast import Rates
+from oocpr.plan.merge_memory import NOTHING_JOINED, Joining
 from oocpr.units import parse_bytes
 
 from ..engine.running import asked
 from .test_on_device import GIB, LARGE, WEIGHTED, rows_of
 
 if TYPE_CHECKING:
-    from oocpr.plan.facts import GraphFacts
+    from oocpr.plan.graph_stats import GraphFacts
     from oocpr.plan.plan import Plan
 
 

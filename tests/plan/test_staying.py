@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.plan.facts import GraphFacts
-from oocpr.plan.staying import GROUPS, StayingTiles, staying_tiles
-from oocpr.plan.tiers import evenly, spread_evenly
+from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.residency import evenly, spread_evenly
+from oocpr.plan.resident_tiles import GROUPS, StayingTiles, staying_tiles
 
 FACTS = GraphFacts(
     nodes=10**7,

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from oocpr.engine.peak import own_peak
+from oocpr.engine.process import own_peak
 
 NODES = 30
 MEMORY = 640 << 20

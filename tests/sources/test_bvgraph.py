@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError, InputError
-from oocpr.sources import bvgraph, open_source
+from oocpr.sources import open_source
+from oocpr.sources.formats import bvgraph
 
 from .reading import read
 

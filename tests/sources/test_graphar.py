@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources import open_source
-from oocpr.sources.formats import guess_format
+from oocpr.sources.registry import guess_format
 
 from .reading import read
 

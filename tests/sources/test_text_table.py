@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources import open_source, text_table
+from oocpr.sources import open_source
 from oocpr.sources.block import EdgeBlock
+from oocpr.sources.formats import csv_json
 
 from .reading import read
 from .test_weights import read as read_weighted
@@ -60,7 +61,7 @@ def refused(path, match, kind=InputError, **options):
 def small_pieces(monkeypatch):
     """Files of several pieces, in a few lines."""
     for name, size in (("SHOWN_BYTES", 24), ("_LEAST_BYTES", 16), ("_MOST_BYTES", 16)):
-        monkeypatch.setattr(text_table, name, size)
+        monkeypatch.setattr(csv_json, name, size)
 
 
 @given(
@@ -82,10 +83,10 @@ def test_csv_has_the_names_that_python_reads(
     expected = [(u.strip(" \t"), v.strip(" \t")) for _, u, v in rows]
     columns = {} if header else {"source_column": "2", "target_column": "3"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_table, "separator_of", lambda _: separator)
+        patch.setattr(csv_json, "separator_of", lambda _: separator)
         for pieces in (16, 1 << 17):
-            patch.setattr(text_table, "_LEAST_BYTES", pieces)
-            patch.setattr(text_table, "_MOST_BYTES", pieces)
+            patch.setattr(csv_json, "_LEAST_BYTES", pieces)
+            patch.setattr(csv_json, "_MOST_BYTES", pieces)
             source = open_source(path, format="csv_names", header=header, **columns)
             assert read(source, max_edges).edges == expected
     assert source.unused_columns == ["note" if header else "1"] * all(is_number(note) for note, _, _ in rows)
@@ -309,5 +310,5 @@ def test_pieces_do_not_matter(tmp_path, monkeypatch):
     path = written(tmp_path, "g.csv", text.getvalue())
     for shown, most in ((1, 1), (30, 64), (1 << 18, 1 << 17)):
         for name, size in (("SHOWN_BYTES", shown), ("_LEAST_BYTES", most), ("_MOST_BYTES", most)):
-            monkeypatch.setattr(text_table, name, size)
+            monkeypatch.setattr(csv_json, name, size)
         assert read(open_source(path, header=True), 7).edges == pairs

@@ -14,10 +14,10 @@ import scipy.sparse
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from oocpr.store import packing_reference
-from oocpr.store.codec import MantissaSegments, PackedInts
+from oocpr.store.codec import reference
+from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.zarr_codecs import MantissaSegments, PackedInts
 from oocpr.store.format import CHECKSUM_KEY, metadata_checksum
-from oocpr.store.packing import encode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ def replace(path: Path, name: str, entries: NDArray[Any]) -> None:
 def tile(path: Path, number: int) -> Tile:
     """Decode a tile with the reference decoder, which shares nothing with the compiled one."""
     coded = (path / INDICES / "c" / str(number)).read_bytes()[:-4]
-    columns, lengths = packing_reference.decode_tile(np.frombuffer(coded, np.uint8))
+    columns, lengths = reference.decode_tile(np.frombuffer(coded, np.uint8))
     return Tile(columns, lengths.astype(np.int64))
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.store.checksum import crc32c
+from oocpr.store.codec.crc32c import crc32c
 
 
 @given(st.integers(0, 5000), st.integers(0, 9), st.integers(0, 2**32))

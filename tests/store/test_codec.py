@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from zarr.codecs import Crc32cCodec
 
 from oocpr.errors import DamagedError
-from oocpr.store.codec import PackedInts, decode_chunk, encode_chunk
-from oocpr.store.layout import KIND_OFFSETS, KIND_RAW, KIND_TILE, kind_of
+from oocpr.store.codec.layout import KIND_OFFSETS, KIND_RAW, KIND_TILE, kind_of
+from oocpr.store.codec.zarr_codecs import PackedInts, decode_chunk, encode_chunk
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored

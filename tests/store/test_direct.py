@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.errors import DamagedError, UsageError
-from oocpr.store import direct as files
-from oocpr.store.direct import PAGE, aligned, open_file, read_file, takes_direct_reads
+from oocpr.store import direct_io as files
+from oocpr.store.direct_io import PAGE, aligned, open_file, read_file, takes_direct_reads
 from oocpr.store.graph import open_store
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import zarr
 
-from oocpr.store import packing_reference
+from oocpr.store.codec import reference
+from oocpr.store.codec.tile_encoder import decode_tile
 from oocpr.store.graph import open_store
-from oocpr.store.packing import decode_tile
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "format-1"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
 
 
-@pytest.mark.parametrize("decode", [decode_tile, packing_reference.decode_tile])
+@pytest.mark.parametrize("decode", [decode_tile, reference.decode_tile])
 @pytest.mark.parametrize("name", EXPECTED)
 def test_tiles_hold_the_edges(name, decode):
     expected = EXPECTED[name]

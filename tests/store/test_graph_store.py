@@ -14,9 +14,9 @@ from zarr.storage import MemoryStore
 
 from oocpr.errors import DamagedError, NotAStoreError, UsageError
 from oocpr.store import writer
-from oocpr.store.codec import PackedInts
+from oocpr.store.codec.tile_encoder import decode_tile
+from oocpr.store.codec.zarr_codecs import PackedInts
 from oocpr.store.graph import GraphWriter, open_store
-from oocpr.store.packing import decode_tile
 
 
 def read_tile(store, tile):
@@ -332,7 +332,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
 import resource, sys, numpy as np
 from oocpr.errors import DoesNotFitError
 from oocpr.store.graph import GraphWriter
-from oocpr.store.packing import encode_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 encode_tile(np.arange(3, dtype=np.uint32), np.array([3]))  # compiled and cached before files are limited
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 writer = GraphWriter(sys.argv[1])

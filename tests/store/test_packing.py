@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import UsageError
-from oocpr.store import packing_reference
-from oocpr.store.layout import parse_tile
-from oocpr.store.packing import TileCoder, encode_runs, encode_tile
-from oocpr.store.unpacking import SCRATCH, decode_block, decode_tile, expand_segments
+from oocpr.store.codec import reference
+from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.tile_decoder import SCRATCH, decode_block, decode_tile, expand_segments
+from oocpr.store.codec.tile_encoder import TileCoder, encode_runs, encode_tile
 
 
 @st.composite
@@ -69,8 +69,8 @@ def test_compiled_coder_writes_the_bytes_of_the_reference(tile):
     columns = columns[: int(lengths[:12].sum())]
     lengths = lengths[:12]
     coded = encode_tile(columns, lengths)
-    assert coded == packing_reference.encode_tile(columns, lengths)
-    decoded = packing_reference.decode_tile(as_array(coded))
+    assert coded == reference.encode_tile(columns, lengths)
+    decoded = reference.decode_tile(as_array(coded))
     np.testing.assert_array_equal(decoded[0], columns)
     np.testing.assert_array_equal(decoded[1], lengths)
 

@@ -13,9 +13,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec
 from zarr.storage import MemoryStore
 
 from oocpr.errors import DamagedError, UsageError
-from oocpr.store.codec import MantissaSegments
-from oocpr.store.graph import GraphWriter, open_store
-from oocpr.store.segments import (
+from oocpr.store.codec.mantissa_segments import (
     HEADER_BYTES,
     encode_segments,
     join_segments,
@@ -23,6 +21,8 @@ from oocpr.store.segments import (
     parse_segments,
     segment_bytes,
 )
+from oocpr.store.codec.zarr_codecs import MantissaSegments
+from oocpr.store.graph import GraphWriter, open_store
 
 WEIGHTS = st.lists(st.floats(0, allow_infinity=False), max_size=70).map(lambda x: np.array(x, np.float64))
 ANY_BITS = st.lists(st.integers(0, 2**64 - 1), max_size=70).map(

@@ -9,9 +9,9 @@ import pytest
 
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
-from oocpr.store.layout import parse_tile
-from oocpr.store.packing import encode_tile
-from oocpr.store.unpacking import decode_columns, expand_segments
+from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
+from oocpr.store.codec.tile_encoder import encode_tile
 
 TILE = 1 << 20
 

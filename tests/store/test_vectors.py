@@ -8,8 +8,8 @@ import pytest
 import zarr
 
 from oocpr.errors import DamagedError, InputError, UsageError
-from oocpr.store import vectors
-from oocpr.store.vectors import open_ranks, write_ranks
+from oocpr.store import rank_file
+from oocpr.store.rank_file import open_ranks, write_ranks
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def pieces(values: np.ndarray, step: int = 300):
 
 
 def test_ranks_come_back_in_pieces(tmp_path, ranks, monkeypatch):
-    monkeypatch.setattr(vectors, "_CHUNK", 128)
+    monkeypatch.setattr(rank_file, "_CHUNK", 128)
     write_ranks(tmp_path / "r.zarr", pieces(ranks), 1000, {"run": {"passes": 17}})
     file = open_ranks(tmp_path / "r.zarr")
     assert file.size == 1000
@@ -72,7 +72,7 @@ def test_a_full_disk_leaves_the_ranks_that_were_there(tmp_path, ranks):
     code = """
 import resource, sys, numpy as np
 from oocpr.errors import DoesNotFitError
-from oocpr.store.vectors import write_ranks
+from oocpr.store.rank_file import write_ranks
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 try:
     write_ranks(sys.argv[1], [np.random.default_rng(1).random(50_000)], 50_000, {})

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import oocpr
-from oocpr.store.direct import PAGE, takes_direct_reads
+from oocpr.store.direct_io import PAGE, takes_direct_reads
 
 BENCH = Path(__file__).parents[2] / "workflows" / "bench"
 

@@ -28,12 +28,12 @@ import numpy as np
 from machine import describe
 
 from oocpr.api.choices import facts_of
-from oocpr.engine import method, tasks
-from oocpr.engine.exchange import exchange, forget
+from oocpr.engine import method, stripe_tasks
+from oocpr.engine.gather_vector import exchange, forget
 from oocpr.engine.job import Job
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.tasks import Published, Swept
+from oocpr.engine.stripe_tasks import Published, Swept
 from oocpr.ingest.build import build_store
 from oocpr.plan.plan import make_plan
 from oocpr.sources import open_source
@@ -100,7 +100,7 @@ def run(store: GraphStore, settings: Settings, stripes: int, client: Any = None)
 def bare(store: GraphStore, settings: Settings, stripes: int) -> list[float]:
     """Seconds of the same passes in a bare loop over the backend's calls."""
     job = Job(str(store.path), settings, plan_of(store, settings, stripes), threads=1)
-    parts = [tasks.open_stripe(job, store, index) for index in range(stripes)]
+    parts = [stripe_tasks.open_stripe(job, store, index) for index in range(stripes)]
     state = method.begin(settings, stripes, 1 / store.nodes)
     shared = exchange(job.token, 0, parts[0].backend, store.nodes, settings.reads, parts[0].spec.proposals)
     seconds = []
@@ -138,7 +138,7 @@ def two_processes(store: GraphStore, settings: Settings) -> list[float]:
         for end in asked:
             end.send(state)
         published, swept = zip(*(end.recv() for end in asked), strict=True)
-        state = tasks.reduce(job, state, published, swept, store.nodes)
+        state = stripe_tasks.reduce(job, state, published, swept, store.nodes)
         seconds.append(perf_counter() - began)
     for end, member in zip(asked, members, strict=True):
         end.send(None)
@@ -147,10 +147,10 @@ def two_processes(store: GraphStore, settings: Settings) -> list[float]:
 
 
 def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
-    stripe = tasks.open_stripe(job, None, index)
+    stripe = stripe_tasks.open_stripe(job, None, index)
     asked.send("ready")
     while (state := asked.recv()) is not None:
-        own = tasks.publish(job, stripe, state, index)
+        own = stripe_tasks.publish(job, stripe, state, index)
         # In turns: a pipe holds less than a push.
         if index == 0:
             _send(own, other)
@@ -158,7 +158,7 @@ def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
         if index == 1:
             _send(own, other)
         parts = [own, theirs] if index == 0 else [theirs, own]
-        swept: Swept = tasks.sweep(job, stripe, state, parts)
+        swept: Swept = stripe_tasks.sweep(job, stripe, state, parts)
         asked.send((Published(own.row_begin, None, own.sums), swept))
 
 

@@ -24,10 +24,10 @@ import cupy as cp
 import device_graphs as graphs
 import numpy as np
 
-from oocpr.engine.backends.cuda_compile import CudaDevice
-from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, LANES, Product, SegmentSums, Shape
-from oocpr.engine.backends.cuda_tile import DeviceTile, check_columns
-from oocpr.engine.reads import level_table
+from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.cuda.spmv import EVERYTHING, FORMATS, LANES, Product, SegmentSums, Shape
+from oocpr.engine.cuda.tile import DeviceTile, check_columns
+from oocpr.engine.number_formats import level_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

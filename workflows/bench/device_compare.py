@@ -22,9 +22,9 @@ import device_graphs as graphs
 import numpy as np
 from device_rank import Bench, OnDevice, Peer, Ranked
 
-from oocpr.engine.backends.base import StripeSpec
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_product import EVERYTHING, FORMATS, Product, SegmentSums, Shape
+from oocpr.engine.backend import StripeSpec
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.spmv import EVERYTHING, FORMATS, Product, SegmentSums, Shape
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import cupy as cp
 import numpy as np
 
-from oocpr.engine.backends.cuda_tile import DeviceTile, check_columns, place_tile, raise_faults
-from oocpr.store.layout import parse_tile
-from oocpr.store.packing import encode_tile
+from oocpr.engine.cuda.tile import DeviceTile, check_columns, place_tile, raise_faults
+from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Callable
 
-    from oocpr.engine.backends.device import Device
+    from oocpr.engine.cuda.device import Device
 
 _SOURCE = r"""
 typedef unsigned long long u64;

@@ -20,10 +20,10 @@ import device_graphs as graphs
 import numpy as np
 from device import Bench, Cell
 
-from oocpr.engine.backends.cuda_baselines import BASELINES, PADDING, Gather, Matrix
-from oocpr.engine.backends.cuda_product import Product, SegmentSums, enough_hubs, shape_for
-from oocpr.engine.backends.cuda_tile import HUBS
-from oocpr.plan.joining import JOINED_EDGES
+from oocpr.engine.cuda.papers.products import BASELINES, PADDING, Gather, Matrix
+from oocpr.engine.cuda.spmv import Product, SegmentSums, enough_hubs, shape_for
+from oocpr.engine.cuda.tile import HUBS
+from oocpr.plan.merge_size import JOINED_EDGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

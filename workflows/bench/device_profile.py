@@ -24,8 +24,8 @@ import device_graphs as graphs
 from device_compare import Variant
 from device_rank import Peer
 
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_compile import CudaDevice
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.cupy_device import CudaDevice
 from oocpr.engine.settings import Settings
 
 

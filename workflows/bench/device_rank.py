@@ -27,24 +27,24 @@ import numpy as np
 from device_tiles import encoded_tiles, local_share
 
 from oocpr.engine import method
-from oocpr.engine.backends import cuda
-from oocpr.engine.backends.base import StripeSpec
-from oocpr.engine.backends.cuda_product import Product
-from oocpr.engine.backends.cuda_vectors import Vectors
+from oocpr.engine.backend import StripeSpec
+from oocpr.engine.cuda import backend as cuda
+from oocpr.engine.cuda.spmv import Product
+from oocpr.engine.cuda.vectors import Vectors
 from oocpr.engine.job import make_backend
 from oocpr.engine.settings import Settings
-from oocpr.engine.stream import PassTraffic
 from oocpr.engine.stripe import Stripe
-from oocpr.plan.joining import JOINED_EDGES
-from oocpr.plan.model import DEVICE_MIXING, SMALL_EDGES
-from oocpr.plan.sweeps import sweeps_for
+from oocpr.engine.tiles.stream import PassTraffic
+from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES
+from oocpr.plan.merge_size import JOINED_EDGES
+from oocpr.plan.passes import sweeps_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.cuda import CudaBackend
+    from oocpr.engine.cuda.backend import CudaBackend
 
 VECTORS = ("publish", "load_pushes", "update", "settle", "propose")
 PARTS: dict[str, Any] = {

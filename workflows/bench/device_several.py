@@ -29,24 +29,24 @@ from device_rank import Bench
 from device_stream import Coded, InMemory
 from device_tiles import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 
-from oocpr.engine.backends.cuda_compile import CudaDevice
+from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.executors.numa import stay_near
 from oocpr.engine.job import chosen_device
-from oocpr.engine.near import stay_near
-from oocpr.engine.probe import measure_rates
+from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
-from oocpr.plan.facts import GraphFacts
-from oocpr.plan.joining import JOINED_EDGES, SHARED_EDGES
-from oocpr.plan.on_devices import even_cuts, plan_on_devices, stay_weights
-from oocpr.plan.tiling import weighed_stripes
+from oocpr.plan.devices_plan import even_cuts, plan_on_devices, stay_weights
+from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.merge_size import JOINED_EDGES, SHARED_EDGES
+from oocpr.plan.partition import weighed_stripes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backends.device import Mark
+    from oocpr.engine.cuda.device import Mark
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
 

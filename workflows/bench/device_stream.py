@@ -27,20 +27,20 @@ from device_tiles import encoded_tiles, local_share
 from plain_tiles import plain_tile
 
 from oocpr.engine import method
-from oocpr.engine.backends.base import StripeSpec
-from oocpr.engine.backends.cuda import CudaBackend
-from oocpr.engine.backends.cuda_compile import CudaDevice
-from oocpr.engine.probe import measure_rates
+from oocpr.engine.backend import StripeSpec
+from oocpr.engine.cuda.backend import CudaBackend
+from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.trace import COPY, Trace
-from oocpr.plan.device import DEVICE_SLOTS
-from oocpr.plan.facts import GraphFacts
-from oocpr.plan.joining import STREAMED_EDGES
-from oocpr.plan.model import DEVICE_MIXING
-from oocpr.plan.on_device import plan_on_device
-from oocpr.plan.sweeps import streamed_sweeps
-from oocpr.store.packing import encode_tile
+from oocpr.plan.device_memory import DEVICE_SLOTS
+from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.forecast import DEVICE_MIXING
+from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.merge_size import STREAMED_EDGES
+from oocpr.plan.passes import streamed_sweeps
+from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from plain_tiles import Encode
 
-    from oocpr.engine.backends.cuda_stream import CudaTileStream
+    from oocpr.engine.cuda.transport import CudaTileStream
     from oocpr.plan.plan import Plan
 
 PLENTY = 1 << 60

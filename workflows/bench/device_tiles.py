@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cupy as cp
 import numpy as np
 
-from oocpr.store.packing import encode_tile
+from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:
     import device_graphs as graphs

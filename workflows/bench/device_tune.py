@@ -25,13 +25,13 @@ import device_graphs as graphs
 import numpy as np
 from device import Bench, Cell
 
-from oocpr.engine.backends.cuda_baselines import PADDING, Binned, Gather, Matrix
-from oocpr.engine.backends.cuda_candidates import Case, graph_class, sample
-from oocpr.engine.backends.cuda_compile import CudaDevice
-from oocpr.engine.backends.cuda_kept import Kept
-from oocpr.engine.backends.cuda_product import EVERYTHING, Product, SegmentSums, enough_hubs
-from oocpr.engine.backends.cuda_tile import HUBS
-from oocpr.engine.backends.cuda_tuning import BalancedTiles, BinnedTiles, Tuning, tune
+from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.cuda.papers.products import PADDING, Binned, Gather, Matrix
+from oocpr.engine.cuda.spmv import EVERYTHING, Product, SegmentSums, enough_hubs
+from oocpr.engine.cuda.tile import HUBS
+from oocpr.engine.cuda.tuning import BalancedTiles, BinnedTiles, Tuning, tune
+from oocpr.engine.cuda.tuning_cache import Kept
+from oocpr.engine.cuda.tuning_candidates import Case, graph_class, sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

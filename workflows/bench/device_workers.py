@@ -26,9 +26,9 @@ from device_several import link_rates
 from distributed import Client, LocalCluster
 
 import oocpr
-from oocpr.engine.backends.cuda_compile import CudaDevice
-from oocpr.engine.cluster import SWITCH
-from oocpr.engine.device_workers import RESOURCE, device_seats
+from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.executors.dask import SWITCH
+from oocpr.engine.executors.dask_devices import RESOURCE, device_seats
 from oocpr.engine.job import chosen_device
 from oocpr.ingest.build import build_store
 from oocpr.sources.rmat import Rmat
@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=8, help="of each worker")
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    logging.getLogger("oocpr.engine.cluster").setLevel(logging.INFO)
+    logging.getLogger("oocpr.engine.executors.dask").setLevel(logging.INFO)
     notes = Notes(options.out)
     names = chosen_device(options.device, None).split(",")
     path = options.cache / f"rmat{options.scale}-degree.zarr"

@@ -55,9 +55,9 @@ def rates(file: Path, stores: list[Path], rounds: int) -> dict[str, Any]:
     A disk is fast at one moment and slow at another, and faster after a rest; so each is measured in every
     round for as long as reading one store takes, and the medians compare.
     """
-    from oocpr.engine.stream import TileStream
-    from oocpr.engine.weighted_tiles import tiles_of
-    from oocpr.plan.tiers import RING_SLOTS, reading_threads
+    from oocpr.engine.tiles.stream import TileStream
+    from oocpr.engine.tiles.weighted_tiles import tiles_of
+    from oocpr.plan.residency import RING_SLOTS, reading_threads
     from oocpr.store.graph import open_store
 
     readers = reading_threads(os.cpu_count() or 1, past_cache=True)
@@ -100,7 +100,7 @@ class AloneDisk:
         return self._count * BLOCK
 
     def _read(self, first: int, depth: int, turn: int) -> None:
-        from oocpr.store.direct import aligned
+        from oocpr.store.direct_io import aligned
 
         buffer = aligned(BLOCK)
         for number in range(first + turn, first + self._count, depth):

@@ -21,7 +21,7 @@ IMPORT = """
 import hashlib, json, sys, time
 from pathlib import Path
 from oocpr.api.graphs import import_hands
-from oocpr.engine.clients import joined
+from oocpr.engine.executors.dask_client import joined
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from oocpr.engine.backends.cuda_sources import inline, kernel_names
+from oocpr.engine.cuda.source import inline, kernel_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from oocpr.engine.backends.device import Mark
+    from oocpr.engine.cuda.device import Mark
 
 SHIM = Path(__file__).parent
 SANITIZE = os.environ.get("OOCPR_SHIM_SANITIZE") == "1"
@@ -197,7 +197,7 @@ class HostLink:
 
 
 class HostDevice:
-    """What :class:`oocpr.engine.backends.device.Device` describes, on the host.
+    """What :class:`oocpr.engine.cuda.device.Device` describes, on the host.
 
     Parameters
     ----------

@@ -1,1 +1,0 @@
-"""The same operations on NumPy, on numba and on CUDA."""

@@ -1,0 +1,1 @@
+"""The backend for processors, compiled by numba."""

@@ -1,0 +1,325 @@
+"""The backend for processors: compiled by numba, all threads of a team on one tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine.backend import Pushed, StripeSpec, TileSums, join_sums
+from oocpr.engine.cpu.degree_checksum import column_marks
+from oocpr.engine.cpu.gather import PIECE
+from oocpr.engine.cpu.numbers import scaled_table
+from oocpr.engine.cpu.rows import BLOCK
+from oocpr.engine.cpu.scratch import NOTHING, Scratch, slice_tile
+from oocpr.engine.cpu.stripe import load, publish
+from oocpr.engine.cpu.threads import Team, usual_threads
+from oocpr.engine.cpu.tile import (
+    Links,
+    Orders,
+    Rows,
+    Shape,
+    Slices,
+    Sums,
+    sweep_decoded,
+    sweep_packed,
+)
+from oocpr.engine.cpu.weights import Weights, divisors, emptied, joined_weights, weights_of
+from oocpr.engine.number_formats import READS
+from oocpr.errors import DamagedError
+from oocpr.store.codec.layout import PackedTile, parse_tile
+from oocpr.store.codec.mantissa_segments import parse_segments
+from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
+from oocpr.store.format import REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backend import PublishStep, SweepStep
+    from oocpr.engine.cpu.local_layout import Inside
+
+
+_MOST_WEIGHT = 1 + 2.0**-20
+"""No weight is more in the unit of a run, in which the largest out-weight is at most one."""
+
+
+@dataclass
+class CpuState:
+    """A stripe's rows, the push they made last, and what their run begins from, shape (0,) where uniform."""
+
+    spec: StripeSpec
+    rows: Rows
+    pushed: NDArray[np.generic]
+    start: NDArray[np.float64]
+
+
+@dataclass
+class CpuReads:
+    """What rows gather.
+
+    Parameters
+    ----------
+    numbers
+        Push of each node, or push and proposal side by side; zeros after the last node.
+    stride
+        Numbers a node.
+    """
+
+    numbers: NDArray[np.generic]
+    stride: int
+
+
+@dataclass
+class CpuTile:
+    """A tile ready to be swept.
+
+    Parameters
+    ----------
+    packed
+        Its bytes, checked; only their counts where there are slices.
+    links, slices
+        Its links decoded, where they are kept.
+    inside
+        The links that stay inside the tile, once they have been picked out and are kept.
+    weights
+        Weights of its links as they are stored, until slices hold them; None where the graph has none.
+    """
+
+    packed: PackedTile
+    links: Links | None = None
+    slices: Slices | None = None
+    inside: Inside | None = None
+    weights: Weights | None = None
+
+
+class CpuBackend:
+    """numba on several cores.
+
+    Parameters
+    ----------
+    threads
+        Threads that work on one tile; None for `usual_threads`. Results do not depend on it.
+    """
+
+    name = "cpu"
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._team = Team(threads or usual_threads())
+        self._scratch: list[Scratch] = []
+
+    def allocate(
+        self,
+        spec: StripeSpec,
+        degree: NDArray[Any],
+        teleport: NDArray[np.float64] | None,
+        start: NDArray[np.float64] | None = None,
+    ) -> CpuState:
+        """See Backend."""
+        rows, slots = spec.rows, spec.slots
+        teleport = np.empty(0) if teleport is None else teleport
+        return CpuState(
+            spec,
+            Rows(
+                np.zeros(rows),
+                np.zeros(rows),
+                divisors(degree),
+                teleport,
+                np.zeros(rows if spec.proposals else 0, np.float32),
+                np.zeros((slots, rows), np.float32),
+                np.zeros((slots, rows), np.float32),
+            ),
+            np.zeros(rows, READS[spec.reads].dtype),
+            teleport if start is None else start,
+        )
+
+    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> CpuReads:
+        """See Backend."""
+        stride = 1 + proposals
+        return CpuReads(np.zeros((nodes + 1) * stride, READS[reads].dtype), stride)
+
+    def publish(self, state: CpuState, step: PublishStep) -> tuple[NDArray[np.generic], Callable[[], Pushed]]:
+        """See Backend."""
+        rows, spec = state.rows, state.spec
+        if spec.rows:
+            rows.r[0] += step.carry
+            if spec.proposals:
+                rows.push[0] += np.float32(step.carry)
+            if step.carry_slot >= 0:
+                rows.changes[step.carry_slot, 0] += np.float32(step.carry)
+        usual = 3 if spec.proposals or spec.slots else 2
+        kind = 0 if step.start else 1 if step.restart else usual
+        sums = np.zeros((-(-spec.rows // BLOCK), 3))
+        self._team.run(
+            publish,
+            rows,
+            state.start,
+            1 / spec.nodes,
+            np.array([slot for slot, _ in step.weights], np.int64),
+            np.array([theta for _, theta in step.weights], np.float64),
+            kind,
+            state.pushed,
+            _table(step.scale),
+            step.scale,
+            sums,
+        )
+        told = Pushed(*_in_order(sums).tolist())
+        return state.pushed, lambda: told
+
+    def load(self, reads: CpuReads, row_begin: int, pushed: NDArray[np.generic]) -> None:
+        """See Backend."""
+        self._team.run(load, reads.numbers, reads.stride, row_begin, pushed)
+
+    def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CpuTile:
+        """See Backend."""
+        return self._prepared(parse_tile(encoded), None, nodes, decode)
+
+    def prepare_weighted(
+        self, encoded: NDArray[np.uint8], weights: NDArray[np.uint8], factor: float, nodes: int, decode: bool
+    ) -> CpuTile:
+        """See Weighs."""
+        packed, segments = parse_tile(encoded), parse_segments(weights)
+        return self._prepared(packed, weights_of(segments, packed.edges, factor), nodes, decode)
+
+    def _prepared(self, packed: PackedTile, weights: Weights | None, nodes: int, decode: bool) -> CpuTile:
+        if not decode:
+            return CpuTile(packed, weights=weights)
+        links, starts = Scratch().links(packed, packed.edges)
+        expand_segments(packed, links.positions, starts, links.segments)
+        decode_columns(packed, links.positions, starts, links.columns)
+        _check_column(int(links.columns.max(initial=0)), nodes)
+        joined = None if weights is None else joined_weights(weights, packed.edges)
+        if joined is not None and not joined.max(initial=0.0) <= _MOST_WEIGHT:
+            raise DamagedError("a tile has a weight above all out-weights of the graph.", REMEDY)
+        slices = slice_tile(packed, links, nodes, joined)
+        return CpuTile(packed.counts(), links, slices, weights=weights)
+
+    def sweep_tile(
+        self,
+        state: CpuState,
+        reads: CpuReads,
+        tile: CpuTile,
+        rows: tuple[int, int],
+        step: SweepStep,
+        before: TileSums | None,
+    ) -> TileSums:
+        """See Backend."""
+        carry = before.carry if before else (0.0, 0.0)
+        spec, packed = state.spec, tile.packed
+        owned = rows[1] - rows[0]
+        if packed.segments != owned + 1:
+            raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.", REMEDY)
+        local = spec.proposals and step.sweeps > 1
+        peaks = spec.reads == "bits8"
+        scratch = self._spare_scratch()
+        sums = scratch.sums(packed, owned, len(step.live), both=spec.proposals, local=local)
+        orders = Orders(
+            spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
+            peaks, step.scale, step.key,
+        )  # fmt: skip
+        live = np.array(step.live, np.int64)
+        rest = (sums, state.rows, state.pushed, reads.numbers, _table(step.scale), orders, live, *carry)
+        offset = rows[0] - spec.row_begin
+        picked = tile.inside is not None
+        shape = Shape(
+            packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, picked
+        )
+        picking = scratch.picking(owned, local and not picked)
+        marks = np.zeros(self._team.size, np.uint64)
+        if tile.links is None or tile.slices is None:
+            self._sweep_packed(scratch, tile, local, shape, marks, (picking, *rest))
+        else:
+            if step.key:
+                marks[0] = column_marks(tile.links.columns, step.key)
+            weights = tile.weights
+            if local and not picked:
+                tile.inside = Scratch().inside(packed, owned, local, weights is not None)
+            inside = tile.inside or scratch.inside(packed, owned, False, weights is not None)
+            self._team.run(sweep_decoded, tile.slices, shape, tile.links, weights, inside, picking, *rest)
+            # From here on the slices hold them.
+            tile.links = tile.links._replace(columns=NOTHING)
+            tile.weights = None if weights is None else emptied(weights)
+        self._scratch.append(scratch)
+        return _tile_sums(sums, owned, step, peaks, int(marks.sum()) if step.key else None)
+
+    def _spare_scratch(self) -> Scratch:
+        # Asking first would race with a stripe that another thread sweeps.
+        try:
+            return self._scratch.pop()
+        except IndexError:
+            return Scratch()
+
+    def _sweep_packed(
+        self,
+        scratch: Scratch,
+        tile: CpuTile,
+        local: bool,
+        shape: Shape,
+        marks: NDArray[np.uint64],
+        rest: Any,
+    ) -> None:
+        packed, weights = tile.packed, tile.weights
+        team = self._team.size
+        links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024)
+        expand_segments(packed, links.positions, starts, links.segments)
+        most = np.zeros(team, np.uint32)
+        inside = scratch.inside(packed, shape.owned, local, weights is not None)
+        self._team.run(sweep_packed, packed, starts, local, most, marks, shape, links, weights, inside, *rest)
+        _check_column(int(most.max()), shape.nodes)
+
+    def sums(self, state: CpuState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
+        """See Backend."""
+        joined = join_sums(swept)
+        if not step.key:
+            return joined
+        # Of a store that contradicts itself the sum may be past all numbers; who gets it looks for that.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return replace(joined, residual=float(state.rows.r.sum()))
+
+    def first_row(self, state: CpuState, live: tuple[int, ...]) -> NDArray[np.float64]:
+        """See Backend."""
+        rows = state.rows
+        return np.array([rows.r[0], *(float(rows.changes[slot, 0]) for slot in live)])
+
+    def finish(self, state: CpuState, carry: float) -> NDArray[np.float64]:
+        """See Backend."""
+        # In place: at the end of a run there may be no memory for one more vector.
+        result = state.rows.p
+        result += state.rows.r
+        if len(result):
+            result[0] += carry
+        return result
+
+
+def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool, marks: int | None) -> TileSums:
+    live = len(step.live)
+    added = _in_order(sums.blocks[:, : 1 + 2 * live])
+    high = np.zeros(1 + live)
+    if peaks and len(sums.blocks):
+        high = sums.blocks[:, 1 + 2 * live :].max(axis=0)
+    return TileSums(
+        (float(sums.pushes[owned]), float(sums.proposals[owned]) if sums.proposals.size else 0.0),
+        float(added[0]),
+        added[1 : 1 + live],
+        added[1 + live :],
+        high,
+        marks,
+    )
+
+
+@lru_cache(maxsize=8)
+def _table(scale: float) -> NDArray[np.float64]:
+    return scaled_table(scale)
+
+
+def _check_column(column: int, nodes: int) -> None:
+    if column >= nodes:
+        raise DamagedError(f"a tile has column {column} of {nodes} nodes.", REMEDY)
+
+
+def _in_order(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of the blocks, first to last; zeros where there are none."""
+    return np.cumsum(blocks, axis=0)[-1] if len(blocks) else np.zeros(blocks.shape[1])

@@ -1,0 +1,276 @@
+"""Launching the balanced product, see kernels/product.cu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine.number_formats import READS
+from oocpr.store.codec.layout import GROUP
+
+if TYPE_CHECKING:
+    from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.tile import DeviceTile
+
+SCRATCH_BYTES = 4 * GROUP * (GROUP + 4)
+"""Shared memory of a team: SCRATCH of kernels/decode.cuh, in words."""
+
+MOST_IN_EDGE_ORDER = 4
+"""Bytes a node: gathered numbers take the place of their columns in shared memory."""
+
+FORMATS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
+"""Struct of ``kernels/narrow.cuh`` for each format of gathered numbers."""
+
+Window = tuple[int, int]
+"""First node whose proposals a tile reads, and the one past the last: its stripe's rows before its own."""
+
+EVERYTHING: Window = (0, 2**32 - 1)
+"""All nodes."""
+
+
+def window_word(window: Window) -> np.uint64:
+    """Pass a window to a kernel: its first node in the lower half, the number of nodes in the upper.
+
+    Examples
+    --------
+    >>> hex(window_word((5, 7)))
+    '0x200000005'
+    """
+    first, past = window
+    return np.uint64(first | (past - first) << 32)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the product is cut up; changes its speed, never its result.
+
+    Parameters
+    ----------
+    teams
+        Teams of 32 lanes in a block of threads.
+    resident
+        Blocks of threads that shall share a multiprocessor.
+    each
+        Most blocks of 1024 edges that a team takes, one after the other.
+    edge_order
+        Whether lanes gather for neighbouring edges at a time; for numbers of up to four bytes a node.
+    hubs
+        Nodes, from the first one on, whose numbers each block of threads keeps in shared memory; a multiple
+        of 32.
+    """
+
+    teams: int = 2
+    resident: int = 16
+    each: int = 1
+    edge_order: bool = True
+    hubs: int = 0
+
+    def cut(self, blocks: int, multiprocessors: int) -> tuple[int, int]:
+        """Number of blocks of threads, and of blocks of 1024 edges that each takes at a time.
+
+        Examples
+        --------
+        >>> Shape(teams=4, resident=5, each=4).cut(100_000, 100), Shape(teams=4, resident=5).cut(10, 100)
+        ((6250, 16), (3, 4))
+        >>> Shape(teams=14, resident=1, hubs=32).cut(100_000, 100)
+        (100, 14)
+        """
+        if self.hubs:
+            # What hubs cost is paid once by each block of threads.
+            return min(-(-blocks // self.teams), self.resident * multiprocessors), self.teams
+        # Few blocks of edges are spread over all multiprocessors.
+        share = -(-blocks // (self.teams * self.resident * multiprocessors))
+        each = self.teams * max(1, min(self.each, share // 4))
+        return -(-blocks // each), each
+
+
+LANES = Shape(teams=4, resident=5, each=4, edge_order=False)
+"""For numbers of more bytes a node."""
+
+HUB_TEAMS = 14
+HUB_BYTES = 80 << 10
+"""Teams and bytes of a block of threads that keeps hubs: more of either leaves less for the cache."""
+
+
+def enough_hubs(hub_edges: int, edges: int) -> bool:
+    """Say whether hubs are worth keeping near, from how many of a tile's links are theirs.
+
+    Examples
+    --------
+    >>> enough_hubs(10, 100), enough_hubs(20, 100)
+    (False, True)
+    """
+    return 8 * hub_edges >= edges
+
+
+WEIGHING = 12
+"""Most blocks of threads that share a multiprocessor where links have weights, which take registers: with 16
+the compiler has them wait in memory."""
+
+
+def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: bool = False) -> Shape:
+    """Choose the fastest shape for a format of numbers.
+
+    Parameters
+    ----------
+    reads, paired
+        As for Product.
+    shared_bytes
+        Shared memory that a block of threads can be given, where hubs are worth it; else 0.
+    weighted
+        Whether links have weights.
+
+    Examples
+    --------
+    >>> shape_for("bits16", paired=True).edge_order, shape_for("float64", paired=False).edge_order
+    (True, False)
+    >>> shape_for("bits16", paired=False, shared_bytes=227 << 10).hubs
+    40960
+    """
+    word = READS[reads].bytes * (1 + paired)
+    plain = Shape() if word <= MOST_IN_EDGE_ORDER else LANES
+    if weighted:
+        plain = replace(plain, resident=min(plain.resident, WEIGHING))
+    hubs = min(HUB_BYTES, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
+    if hubs <= 0:
+        return plain
+    return replace(plain, teams=HUB_TEAMS, resident=1, each=1, hubs=hubs)
+
+
+@dataclass(frozen=True)
+class SegmentSums:
+    """What the product leaves behind, room for the largest tile; arrays of the device.
+
+    Attributes
+    ----------
+    pushes, proposals
+        float64 and float32: of each segment that is not empty.
+    heads, head_proposals
+        float64 and float32: of the edges of each block before its first segment begins.
+    """
+
+    pushes: Any
+    proposals: Any
+    heads: Any
+    head_proposals: Any
+
+    @classmethod
+    def allocate(cls, device: Device, nonempty: int, blocks: int, *, paired: bool) -> SegmentSums:
+        """Room for tiles of up to so many segments and blocks; without proposals where not `paired`."""
+        xp = device.xp
+        return cls(
+            xp.empty(max(1, nonempty), np.float64),
+            xp.empty(max(1, nonempty) if paired else 1, np.float32),
+            xp.empty(max(1, blocks), np.float64),
+            xp.empty(max(1, blocks) if paired else 1, np.float32),
+        )
+
+
+class Product:
+    """The balanced product for one format of numbers.
+
+    Parameters
+    ----------
+    device
+        Where it runs.
+    reads
+        Name of a format of :mod:`oocpr.engine.number_formats`.
+    paired
+        Whether each node has its push and its proposal side by side, and both are summed.
+    striped
+        Whether proposals of nodes outside a window are to be left out.
+    checked
+        Whether columns may be no nodes; they are found then.
+    shape
+        See Shape; without one, that of shape_for().
+    weighted
+        Whether links have weights.
+    local
+        Whether nodes outside the window send nothing, and `reads` begin with the window's first node.
+    probe
+        Measure gathering alone: `heads` receive numbers without meaning.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        reads: str,
+        *,
+        paired: bool = False,
+        striped: bool = False,
+        checked: bool = False,
+        weighted: bool = False,
+        local: bool = False,
+        shape: Shape | None = None,
+        probe: bool = False,
+    ) -> None:
+        self._device = device
+        self._shape = shape = shape or shape_for(reads, paired=paired, weighted=weighted)
+        self.local = local
+        kernels = device.load(
+            "product.cu",
+            READS=FORMATS[reads],
+            PAIRED=int(paired),
+            STRIPED=int(striped),
+            CHECKED=int(checked),
+            WEIGHTED=int(weighted),
+            LOCAL=int(local),
+            EDGE_ORDER=int(shape.edge_order),
+            PROBE=int(probe),
+            HUBS=int(shape.hubs > 0),
+            TEAMS=shape.teams,
+            RESIDENT=shape.resident,
+        )
+        self._product = kernels.get_function("product")
+        self._shared = shape.teams * SCRATCH_BYTES + shape.hubs * READS[reads].bytes * (1 + paired)
+        # Shapes of more hubs may have the same kernel.
+        most = max(self._product.max_dynamic_shared_size_bytes, self._shared)
+        self._product.max_dynamic_shared_size_bytes = most
+        self._join = kernels.get_function("join_blocks")
+        self._probe = probe
+
+    def __call__(
+        self, tile: DeviceTile, reads: Any, nodes: int, window: Window, sums: SegmentSums, faults: Any
+    ) -> None:
+        """Sum what is delivered to each segment of a tile that is not empty.
+
+        Parameters
+        ----------
+        tile
+            The tile.
+        reads
+            Stored numbers of all nodes, push and proposal side by side where paired, and zeros behind them.
+        nodes, window
+            Number of nodes; see Window.
+        sums
+            Receives the sums.
+        faults
+            uint32, shape (1,): receives the faults found where columns are checked.
+        """
+        if not tile.edges:
+            return
+        shape = self._shape
+        grid, each = shape.cut(tile.blocks, self._device.multiprocessors)
+        hubs = min(shape.hubs, nodes // GROUP * GROUP)
+        self._product(
+            (grid,),
+            (shape.teams * GROUP,),
+            (
+                *tile.columns, tile.begins, tile.ranks, tile.starts, np.uint32(tile.edges), np.uint32(nodes),
+                reads, window_word(window), np.uint32(each), np.uint32(hubs), sums.pushes,
+                sums.proposals, sums.heads, sums.head_proposals, faults,
+                *(() if tile.weights is None else tile.weights.arguments),
+            ),
+            shared_mem=self._shared,
+        )  # fmt: skip
+        if not self._probe:
+            self._join(
+                (-(-tile.blocks // 256),),
+                (256,),
+                (
+                    tile.begins, tile.ranks, np.uint32(tile.edges), sums.heads, sums.head_proposals,
+                    sums.pushes, sums.proposals,
+                ),
+            )  # fmt: skip

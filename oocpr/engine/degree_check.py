@@ -1,0 +1,160 @@
+"""Whether a store's out-degrees are those of its edges: what the first pass of a run has to add up to.
+
+A run divides by out-degrees that it reads, and passes along edges that it reads elsewhere; where the two
+contradict each other its error bound means nothing. Two laws tell, at next to no cost.
+
+Every edge is counted for the node that it leaves. Let each node v have a mark h(v), see
+`oocpr.engine.cpu.degree_checksum`: the sum of the marks of the columns of all edges is the sum of out-degree
+times mark over all nodes. Both are integers modulo 2^64, so nothing is rounded. The marks depend on a key
+that is drawn for each run, so nobody can make a store for them; two nodes never have the same mark, so a
+contradiction of two nodes is always found, any other one but for a chance of about one in 2^32. Processors
+add the marks up while they have the columns decoded; CUDA devices do not.
+
+What is pushed arrives. Of a push y, in units of out-degree, the nodes that have some lose the sum of y times
+out-degree (or out-weight), and all nodes get the damping times the sum of y over the columns of all edges
+(times their weights); what the damping keeps back follows the teleport vector. So the residual of the first
+pass sums to zero. Here sums are rounded, each of N numbers of one sign by no more than N units of rounding of
+itself, N being the number of nodes and edges and a little more. What this law alone, as on CUDA devices,
+cannot see are contradictions that cancel in the first push, or are as small as its rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from oocpr.engine.cpu.degree_checksum import MODULUS, degree_marks
+from oocpr.errors import DamagedError
+from oocpr.store.array_metadata import check_dangling, check_degree_sum
+from oocpr.store.format import REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backend import Pushed, StripeSpec
+    from oocpr.engine.job import Job
+    from oocpr.engine.tiles.source import RankedStore
+
+_UNIT = 2.0**-53
+_OTHER_ROUNDINGS = 64  # the push itself, the products, the teleport vector
+_CHUNK = 1 << 20
+
+
+class Claims(NamedTuple):
+    """What a store says of the rows of a stripe, and of the graph.
+
+    Attributes
+    ----------
+    degrees
+        Sum of the out-degrees of the rows.
+    marks
+        Sum of out-degree times mark, modulo 2^64.
+    dangling
+        Rows that nothing leaves.
+    edges, all_dangling
+        Edges, and nodes that nothing leaves, of the whole graph.
+    """
+
+    degrees: int
+    marks: int
+    dangling: int
+    edges: int
+    all_dangling: int
+
+
+class Balance(NamedTuple):
+    """What a stripe reports of the first pass.
+
+    Attributes
+    ----------
+    claims
+        See Claims.
+    marks
+        Sum of the marks of the columns of its tiles, modulo 2^64; None where its backend does not add them.
+    residual
+        Sum of the residual of its rows, the first row without what the stripe before owes it.
+    """
+
+    claims: Claims
+    marks: int | None
+    residual: float
+
+
+def claims_of(store: RankedStore, spec: StripeSpec, degree: NDArray[Any], key: int) -> Claims:
+    """Add up what a store says of a stripe's rows.
+
+    Parameters
+    ----------
+    store, spec
+        The graph, and which rows.
+    degree
+        What the ranks of the rows are divided by, shape (rows,); 0 where nothing leaves a row.
+    key
+        Key of the marks.
+
+    Raises
+    ------
+    DamagedError
+        When the store's bytes are not what was written.
+    """
+    degrees = marks = 0
+    for lo in range(spec.row_begin, spec.row_end, _CHUNK):
+        hi = min(spec.row_end, lo + _CHUNK)
+        part = degree[lo - spec.row_begin : hi - spec.row_begin]
+        if store.weights is not None:
+            part = store.out_degree(lo, hi)
+        degrees += int(part.sum(dtype="u8"))
+        marks += int(degree_marks(part, lo, key))
+    dangling = int((degree == 0).sum())
+    return Claims(degrees, marks % MODULUS, dangling, store.edges, store.dangling)
+
+
+def key_of(job: Job) -> int:
+    """Key of the marks of a run: positive, below 2^63, and nobody's guess."""
+    return int(job.token, 16) % (2**63 - 1) + 1
+
+
+def check_balance(
+    origin: str,
+    balances: Sequence[Balance],
+    pushed: Sequence[Pushed],
+    carries: Sequence[float],
+    nodes: int,
+) -> None:
+    """Refuse a store whose out-degrees or out-weights are not those of its edges.
+
+    Parameters
+    ----------
+    origin
+        Path of the store, for messages.
+    balances, pushed, carries
+        What each stripe reports of the first pass, what it pushed, and what it owes the next one's first row.
+    nodes
+        Nodes of the graph.
+
+    Raises
+    ------
+    DamagedError
+        Saying what contradicts what.
+    """
+    claims = balances[0].claims
+    degrees = sum(part.claims.degrees for part in balances)
+    check_degree_sum(origin, degrees, claims.edges)
+    check_dangling(origin, sum(part.claims.dangling for part in balances), claims.all_dangling)
+    marks = [part.marks for part in balances if part.marks is not None]
+    claimed = sum(part.claims.marks for part in balances)
+    if len(marks) == len(balances) and (sum(marks) - claimed) % MODULUS:
+        raise DamagedError(f"{origin}: the out-degrees are not those of the edges in the tiles.", REMEDY)
+    parts = [part.mass for part in pushed], [*(part.residual for part in balances), *carries]
+    # Numbers of which each is as large as can be have no sum, and sound stores have none of them.
+    usual = all(abs(number) <= 1 / _UNIT for numbers in parts for number in numbers)
+    mass, appeared = map(math.fsum, parts) if usual else (0.0, math.inf)
+    if not abs(appeared) <= 2 * _UNIT * (nodes + claims.edges + _OTHER_ROUNDINGS) * mass:
+        raise DamagedError(
+            f"{origin}: of a mass of {mass:g} a pass along all edges makes {mass + appeared:.17g}: the "
+            "out-degrees or out-weights are not those of the edges in the tiles.",
+            REMEDY,
+        )

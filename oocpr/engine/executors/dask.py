@@ -1,0 +1,240 @@
+"""A run on the workers of a Dask client: each owns a share of the stripes, whose rows change in place.
+
+Pushes travel from worker to worker; this process sees a few numbers a pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.engine import stripe_tasks
+from oocpr.engine.executors import dask_groups
+from oocpr.engine.executors.dask_client import RETURN, check_workers, telling_faults
+from oocpr.engine.executors.dask_devices import Seat, device_seats, names_workers_devices
+from oocpr.engine.executors.dask_worker import Address, Share
+from oocpr.engine.process import own_peak
+from oocpr.errors import DoesNotFitError, LostError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.job import Job
+    from oocpr.engine.method import State
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.solution import Solution
+    from oocpr.engine.tiles.stream import PassTraffic
+
+_LOG = logging.getLogger(__name__)
+
+SWITCH = "OOCPR_NCCL"
+"""Variable of the environment that says ``off`` where pushes are to pass through the host."""
+
+PATIENCE = 2.0
+"""Seconds after which a pass that has not ended asks whether its workers still live."""
+
+_MORE_MEMORY = "Start the run again with more memory a worker; the graph's store is unharmed."
+
+
+class ClusterCrew:
+    """Stripes dealt out to the workers of a client.
+
+    Parameters
+    ----------
+    job
+        The run; its path must lead to the same graph on every worker.
+    nodes
+        Nodes of the graph.
+    client
+        A ``distributed.Client``.
+
+    Raises
+    ------
+    UsageError
+        When the client has no worker.
+    SetupError, ReplacedError
+        When a worker has no graph at the path, or one with another identity.
+    """
+
+    def __init__(self, job: Job, nodes: int, client: Any) -> None:
+        self._job = job
+        self._nodes = nodes
+        self._client = client
+        with telling_faults(client):
+            seats = _seats(job, client)
+        if _on_devices(job):
+            job = replace(job, backend=tuple(seat.device for seat in seats))
+        homes = {
+            seat.worker: Address(seat.worker, f"oocpr-share-{job.token}-{seat.worker}") for seat in seats
+        }
+        self._homes = [homes[worker] for worker in sorted(homes)]
+        self._held: list[Any] = []
+        try:
+            with self._telling_faults():
+                (shared_job,) = client.scatter([job], broadcast=True, hash=False)
+                self._held.append(shared_job)
+                for place in self._homes:
+                    own = [stripe for stripe, seat in enumerate(seats) if seat.worker == place.worker]
+                    others = [other for other in self._homes if other != place]
+                    self._held.append(self._submit(seats[own[0]], place, shared_job, own, place, others))
+            self._shares = self._wait(self._held[1:])
+            if _on_devices(self._job) and len(self._homes) == len(seats) > 1:
+                self._join()
+        except BaseException:
+            # Nobody has this crew, so nobody can close it.
+            self.close()
+            raise
+
+    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
+        """See Crew."""
+        told = self._ask("run_pass", state)
+        published, swept = zip(*(stripe for share in told for stripe in share), strict=True)
+        return stripe_tasks.reduce(self._job, state, published, swept, self._nodes), [
+            part.traffic for part in swept
+        ]
+
+    def finish(self, state: State) -> NDArray[np.float64]:
+        """See Crew."""
+        return np.concatenate([part for share in self._ask("finish", state) for part in share])
+
+    def peak_memory(self) -> int:
+        """See Crew."""
+        with self._telling_faults():
+            return int(max(self._client.run(own_peak).values()))
+
+    def peak_device_memory(self) -> int:
+        """See Crew; workers do not say."""
+        return 0
+
+    def close(self) -> None:
+        """See Crew."""
+        # After a fault there is nothing left to free, or nobody to be asked.
+        with suppress(LostError, DoesNotFitError), self._telling_faults():
+            check_workers(self._client, [home.worker for home in self._homes])
+            self._client.cancel(self._held)
+            self._client.run(dask_groups.leave, self._job.token, on_error="ignore")
+
+    def _join(self) -> None:
+        """Let the workers send their pushes from device to device, if they can."""
+        if os.environ.get(SWITCH) == "off":
+            return
+        # All are asked: who cannot come would be waited for.
+        keys = self._ask("group_key")
+        if any(key is None for key in keys):
+            return
+        able = all(self._ask("join_group", keys[0]))
+        if not able:
+            self._ask("leave_group")
+        _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
+
+    def _submit(self, seat: Seat, place: Address, *args: Any) -> Any:
+        return self._client.submit(
+            Share,
+            *args,
+            key=place.key,
+            workers=[place.worker],
+            resources=dict(seat.resources) or None,
+            actor=True,
+            priority=1,
+            retries=0,
+        )
+
+    def _ask(self, question: str, *about: Any) -> list[Any]:
+        """Ask all shares the same."""
+        with self._telling_faults():
+            calls = [getattr(share, question)(*about) for share in self._shares]
+        return self._wait(calls)
+
+    def _wait(self, calls: Sequence[Any]) -> list[Any]:
+        """Results of all calls, or the first failure of one."""
+        workers = [home.worker for home in self._homes]
+        with self._telling_faults():
+            while (results := self._client.sync(_results, calls)) is None:
+                check_workers(self._client, workers)
+            return list(results)
+
+    def _telling_faults(self) -> AbstractContextManager[None]:
+        return telling_faults(self._client, [home.worker for home in self._homes])
+
+
+def _on_devices(job: Job) -> bool:
+    return isinstance(job.backend, str) and names_workers_devices(job.backend)
+
+
+def _seats(job: Job, client: Any) -> list[Seat]:
+    """Where each stripe is computed: workers in the order of their addresses, neighbours together."""
+    stripes, planned = len(job.plan.stripes), len(job.plan.devices)
+    if _on_devices(job):
+        seats = device_seats(client)
+        if len(seats) < planned:
+            raise LostError(
+                f"the run was planned for {planned} workers with devices and {len(seats)} are left.",
+                "Start the run again; the graph's store is unharmed.",
+            )
+        seats = seats[:planned] or seats
+    else:
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        seats = [Seat(worker, "") for worker in workers]
+    if not seats:
+        raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
+    return [seats[stripe * len(seats) // stripes] for stripe in range(stripes)]
+
+
+async def _results(calls: Sequence[Any]) -> list[Any] | None:
+    """What calls return, or None where some have not ended after PATIENCE; raises the first failure."""
+    waiting = [asyncio.ensure_future(_result(call)) for call in calls]
+    try:
+        done, pending = await asyncio.wait(waiting, timeout=PATIENCE, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for one in waiting:
+            one.cancel()
+    ended = [one.result() for one in waiting if one in done]
+    return None if pending else ended
+
+
+async def _result(call: Any) -> Any:
+    return await call
+
+
+def rank_on_worker(
+    client: Any,
+    path: str,
+    identity: str,
+    settings: Settings,
+    threads: int | None,
+    teleport: NDArray[np.float64] | None,
+    start: NDArray[np.float64] | None,
+) -> Solution:
+    """Rank a graph that one worker keeps in memory whole; what that worker is told of passes stays there.
+
+    Raises
+    ------
+    LostError
+        When worker after worker dies, or none is there to rank.
+    DoesNotFitError, SetupError, ReplacedError
+        When one may not hold the graph, lacks something, or has another graph at the path.
+    """
+    with telling_faults(client, remedy=_MORE_MEMORY):
+        future = client.submit(
+            stripe_tasks.rank_whole, path, identity, settings, threads, teleport, start, pure=False
+        )
+        begun: float | None = None
+        while (results := client.sync(_results, [future])) is None:
+            if check_workers(client, ()):
+                begun = None
+                continue
+            begun = begun or time.monotonic()
+            if time.monotonic() - begun > RETURN:
+                raise LostError("all workers were lost.", _MORE_MEMORY)
+        solution: Solution = results[0]
+    return solution

@@ -1,0 +1,123 @@
+"""Which workers of a Dask client compute on which CUDA device: one device a worker, one worker a device."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oocpr.engine.cuda.discovery import ALL, all_devices, free_memory, open_device
+from oocpr.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+RESOURCE = "GPU"
+"""What workers declare that are meant for tasks on a device: ``dask worker --resources GPU=1``."""
+
+
+class Seen(NamedTuple):
+    """A device: the name a worker has for it, and what tells it from all others."""
+
+    name: str
+    identity: str
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A worker and what it computes on.
+
+    Parameters
+    ----------
+    worker
+        Its address.
+    device
+        The worker's name for it.
+    free
+        Bytes of the device that a run may take.
+    resources
+        What tasks on it have to carry.
+    """
+
+    worker: str
+    device: str
+    free: int = 0
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+
+def names_workers_devices(device: str) -> bool:
+    """Whether a name stands, with a client, for the devices of its workers, one each.
+
+    Examples
+    --------
+    >>> names_workers_devices("cuda"), names_workers_devices("cuda:all"), names_workers_devices("cpu")
+    (True, True, False)
+    """
+    return device in ("cuda", ALL)
+
+
+def device_seats(client: Any) -> list[Seat]:
+    """Ask the workers of a client for their devices, and deal these out; in the order of addresses.
+
+    Parameters
+    ----------
+    client
+        A ``distributed.Client``.
+
+    Raises
+    ------
+    UsageError
+        Where no worker has a device.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    declared = {address: about.get("resources", {}).get(RESOURCE, 0) for address, about in workers.items()}
+    meant = [address for address, count in declared.items() if count] or list(workers)
+    seats = deal_devices(client.run(devices_seen, workers=meant) if meant else {}, declared)
+    # Each is asked for its own only, since who asks takes memory of a device.
+    free = [client.run(free_memory, seat.device, workers=[seat.worker])[seat.worker] for seat in seats]
+    if not seats:
+        raise UsageError(
+            "no worker of the Dask client has a CUDA device.",
+            "Start workers with CuPy where there are devices, or use device cpu.",
+        )
+    return [replace(seat, free=nbytes) for seat, nbytes in zip(seats, free, strict=True)]
+
+
+def devices_seen() -> list[Seen]:
+    """Devices of the process that this runs in; none where they cannot be used."""
+    try:
+        names = all_devices().split(",")
+        devices = [open_device(name) for name in names]
+    except UsageError:
+        return []
+    host = socket.gethostname()
+    return [Seen(name, f"{host} {device.bus}") for name, device in zip(names, devices, strict=True)]
+
+
+def deal_devices(seen: Mapping[str, Sequence[Seen]], declared: Mapping[str, float]) -> list[Seat]:
+    """Give each worker a device that no other has; a worker for which none is left has no seat.
+
+    Parameters
+    ----------
+    seen
+        Devices that each worker sees.
+    declared
+        How many each worker has declared.
+
+    Examples
+    --------
+    >>> both = [Seen("cuda:0", "a"), Seen("cuda:1", "b")]
+    >>> seats = deal_devices({"one": both, "other": both, "third": both}, {"one": 1})
+    >>> [(seat.worker, seat.device, dict(seat.resources)) for seat in seats]
+    [('one', 'cuda:0', {'GPU': 1}), ('other', 'cuda:1', {})]
+    """
+    taken: set[str] = set()
+    seats = []
+    # Who sees few has little choice.
+    for worker in sorted(seen, key=lambda worker: (len(seen[worker]), worker)):
+        device = next((device for device in seen[worker] if device.identity not in taken), None)
+        if device is not None:
+            taken.add(device.identity)
+            resources = {RESOURCE: 1} if declared.get(worker) else {}
+            seats.append(Seat(worker, device.name, resources=resources))
+    return sorted(seats, key=lambda seat: seat.worker)

@@ -1,0 +1,290 @@
+"""A second of measuring, so that a plan can say how long a run takes.
+
+Tiles spread over the store, or over the stripe of each device, are taken through a first pass and some later
+ones; see :mod:`oocpr.engine.probe.trial`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING
+
+from oocpr.engine.executors.multi_device import Alone, SideBySide
+from oocpr.engine.job import Job, each_backend
+from oocpr.engine.probe.fit import Pace
+from oocpr.engine.probe.progress import STAGE, Measuring
+from oocpr.engine.probe.sampling import places_of
+from oocpr.engine.probe.times import Kind, Times, rate_of
+from oocpr.engine.probe.trial import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Sample
+from oocpr.engine.release_frames import NothingKept
+from oocpr.engine.tiles.merged import closing_joins, free_joins
+from oocpr.engine.tiles.weighted_tiles import tiles_of
+from oocpr.engine.tiles.weights import unit_of
+from oocpr.jit import watched
+from oocpr.plan.forecast import Forecast, Rates
+from oocpr.progress import silent
+from oocpr.store.direct_io import aligned
+
+if TYPE_CHECKING:
+    from oocpr.engine.backend import Backend
+    from oocpr.engine.probe.sampling import Picked, Place
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.solution import Solution
+    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.plan.plan import Plan
+    from oocpr.progress import Progress
+
+LOADING, READING, STAYING, PASSING = "loading", "reading", "tiles that stay", "tiles that pass"
+"""What is done one after the other, as progress tells it."""
+
+
+def measure_rates(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    *,
+    backend: str | Backend | tuple[str | Backend, ...] = "cpu",
+    threads: int | None = None,
+    kernel: str | None = None,
+    tuned: bool = False,
+    progress: Progress = silent,
+) -> Rates:
+    """Measure, on tiles of the graph itself, what the machine does right now.
+
+    Parameters
+    ----------
+    store, plan, settings
+        The run that would be done.
+    backend, threads, kernel, tuned
+        As for a run.
+    progress
+        Told of each tile that is read; see :class:`oocpr.engine.probe.progress.Measuring`.
+
+    Returns
+    -------
+    Rates
+        Of reading as the store is now: tiles that the system keeps in its cache read faster.
+
+    Raises
+    ------
+    DamagedError
+        When a tile's bytes are not what was written.
+    """
+    job = _job(store, plan, settings, backend, threads, kernel=kernel, tuned=tuned)
+    with NothingKept(), closing_joins(store):
+        return _measure(job, store, progress)
+
+
+def _job(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+    backend: str | Backend | tuple[str | Backend, ...],
+    threads: int | None,
+    kernel: str | None = None,
+    *,
+    tuned: bool = False,
+) -> Job:
+    """Describe the run of a plan."""
+    settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
+    unit = unit_of(store, settings.reads)
+    return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, tuned=tuned, unit=unit)
+
+
+def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
+    chosen = _Chosen.of(job, places_of(job.plan, store.tile_rows))
+    measuring = Measuring(progress, chosen.reads())
+    measuring.begin(LOADING)
+    begun = time.perf_counter()
+    team = SideBySide(job) if len(job.plan.devices) > 1 else Alone(job)
+    try:
+        return _measured(job, store, team, chosen, measuring, begun)
+    finally:
+        team.close()
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What is measured of a run.
+
+    Parameters
+    ----------
+    places
+        What each backend computes.
+    ones, staying, passing
+        Tiles of each: those to load with, one after the other, and those of each kind.
+    readers
+        Threads that read, where that is measured by itself; tiles that stay on devices or in memory are
+        timed as they come.
+    """
+
+    places: list[Place]
+    ones: list[list[Picked]]
+    staying: list[Picked]
+    passing: list[Picked]
+    readers: int
+
+    @classmethod
+    def of(cls, job: Job, places: list[Place]) -> _Chosen:
+        """Choose from what the backends compute."""
+        return cls(
+            places,
+            _ones(job.plan, places),
+            [place.of_staying() for place in places],
+            [place.of_passing() for place in places],
+            job.readers * len(places) * (not job.plan.devices or job.plan.streamed_bytes > 0),
+        )
+
+    def reads(self) -> dict[str, int]:
+        """How many tiles each step reads in any case."""
+        return {
+            LOADING: sum(picked.reads(LOADED_ROUNDS) for one in self.ones for picked in one),
+            READING: self.readers,
+            STAYING: sum(picked.reads(LEAST_ROUNDS) for picked in self.staying),
+            PASSING: sum(picked.reads(LEAST_ROUNDS) for picked in self.passing),
+        }
+
+
+def _ones(plan: Plan, places: list[Place]) -> list[list[Picked]]:
+    """Tiles to load with, one after the other: of each backend at most one."""
+    kinds = zip(*(place.one(decoded=plan.decoded) for place in places), strict=True)
+    return [list(one) for one in kinds if any(picked.tiles for picked in one)]
+
+
+def _measured(
+    job: Job,
+    store: RankedStore,
+    team: Alone | SideBySide,
+    chosen: _Chosen,
+    measuring: Measuring,
+    begun: float,
+) -> Rates:
+    """Measure with backends that were begun to be made at a time."""
+    plan, places = job.plan, chosen.places
+    # What is loaded once a process is no part of a pass.
+    with watched(silent) as compilation:
+        for one in chosen.ones:
+            Sample(job, store, team, one, measuring).load()
+    loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
+    store_bytes = math.inf
+    if chosen.readers:
+        measuring.begin(READING)
+        store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
+    sample: Sample | None = None
+    kept: Rounds | None = None
+    passing: Rounds | None = None
+    paces = [Pace()] * len(places)
+    if any(picked.tiles for picked in chosen.staying):
+        measuring.begin(STAYING)
+        sample = Sample(job, store, team, chosen.staying, measuring)
+        kept = sample.measure()
+    if any(picked.tiles for picked in chosen.passing):
+        measuring.begin(PASSING)
+        # One after the other has the memory.
+        sample = None
+        sample = Sample(job, store, team, chosen.passing, measuring)
+        passing = sample.measure()
+        if plan.devices:
+            paces = sample.paces()
+    assert sample is not None, "a tile stays or passes"
+    # As in a run, nothing is joined any more once rows are all that is left to do.
+    free_joins(store)
+    between = sample.pushing()
+    shares = [
+        Times.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, job.readers, between)
+        for k, (place, pace) in enumerate(zip(places, paces, strict=True))
+    ]
+    # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
+    # tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
+    slowest = max(shares, key=lambda share: share.kept + share.passing)
+    sending = max(shares, key=lambda share: share.sent + share.turned)
+    moved = sum(place.passing_edges for place in places)
+    edges = sum(place.edges for place in places)
+    return Rates(
+        store_bytes=store_bytes,
+        kept=rate_of(edges - moved, slowest.kept),
+        passing=rate_of(moved, slowest.passing),
+        sending=rate_of(moved, sending.sent),
+        turned=rate_of(moved, sending.turned),
+        # One thread launches for all devices, or several have Python in turns.
+        launched=rate_of(edges, sum(share.launched for share in shares)),
+        first=rate_of(edges, max(share.first for share in shares)),
+        rows=sample.rows / between,
+        ends=sample.rows / (sample.opening + sample.finishing() + max(share.closing for share in shares)),
+        loading=loading,
+    )
+
+
+def load_compiled(
+    store: RankedStore,
+    plan: Plan,
+    settings: Settings,
+) -> None:
+    """Call all compiled functions of a run on processors, on one tile of the graph, in this thread.
+
+    Parameters
+    ----------
+    store, plan, settings
+        As for `measure_rates`.
+    """
+    job = _job(store, plan, settings, "cpu", 1)
+    for one in _ones(plan, places_of(plan, store.tile_rows)):
+        Sample(job, store, Alone(job), one, Measuring(silent, {})).load()
+
+
+def measure_whole(
+    store: RankedStore, settings: Settings, threads: int | None, progress: Progress = silent
+) -> tuple[Forecast, int]:
+    """Rank a graph for method ``components``, which takes about as long as measuring; its passes, too."""
+    from oocpr.engine.scc.graph import load_whole
+    from oocpr.engine.scc.run import WholeRun
+
+    passed = count(1)
+
+    def told(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+        # How many passes it takes is what is to be found.
+        progress(STAGE, next(passed), None, unit, note)
+
+    def rank() -> Solution:
+        begun = time.perf_counter()
+        graph = load_whole(store, threads)
+        return WholeRun(graph, settings, threads, None).rank(begun, graph.bytes_read, told)
+
+    progress(STAGE, 0, None, "passes")
+    with watched(silent) as compilation:
+        loaded = rank()
+    run = rank()
+    first, later = run.history[0].seconds, [record.seconds for record in run.history[1:]]
+    timing = Forecast(
+        first=first,
+        each=sum(later) / max(len(later), 1),
+        ends=run.seconds - first - sum(later),
+        loading=max(0.0, loaded.seconds - compilation.seconds - run.seconds),
+    )
+    return timing, run.passes
+
+
+def _reading(store: RankedStore, readers: int, direct: bool, measuring: Measuring) -> float:
+    """Bytes a second that the threads of a run read, with nothing else to do."""
+    source, tiles = tiles_of(store), len(store.tile_rows) - 1
+    until = time.perf_counter() + SECONDS
+
+    def read(reader: int) -> int:
+        buffer = aligned(source.max_bytes)
+        turn, total = reader, 0
+        while True:
+            # Spread over the store, so that a cached beginning does not pass for the whole.
+            total += source.read_into(turn * 7919 % tiles, buffer, direct=direct)
+            turn += readers
+            measuring.read()
+            if time.perf_counter() >= until:
+                return total
+
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(readers) as pool:
+        total = sum(pool.map(read, range(readers)))
+    return total / (time.perf_counter() - begun)

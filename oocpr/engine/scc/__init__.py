@@ -1,0 +1,1 @@
+"""Graphs that fit in memory whole, solved by strongly connected components."""

@@ -1,0 +1,234 @@
+"""Several stored tiles as one larger tile."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import closing, nullcontext
+from itertools import pairwise
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from oocpr.engine.tiles.host_merge import HostJoins
+from oocpr.plan.merge_size import most_bytes
+from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
+from oocpr.store.codec.mantissa_segments import most_bytes as most_weight_bytes
+from oocpr.store.direct_io import aligned
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.engine.tiles.stream import TileBytes
+    from oocpr.store.graph import GraphStore
+
+
+class Joins(Protocol):
+    """Makes one tile of several."""
+
+    def join(
+        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
+    ) -> int:
+        """Read and check stored tiles, and write them as one.
+
+        Parameters
+        ----------
+        stored
+            Their numbers.
+        rows
+            First owned row of each, and of the next one.
+        out
+            Receives the bytes that :func:`oocpr.store.codec.tile_encoder.encode_tile` makes of their links.
+        direct
+            Whether stored tiles are read past the system's page cache.
+
+        Returns
+        -------
+        int
+            How many bytes there are.
+
+        Raises
+        ------
+        DamagedError
+            When bytes are not what was written.
+        """
+
+    def close(self) -> None:
+        """Free what joining takes; another tile takes it again."""
+
+
+class JoinedStore:
+    """A stored graph with fewer, larger tiles; a `RankedStore`.
+
+    Parameters
+    ----------
+    store
+        The graph as stored.
+    tile_edges
+        Most edges of a stored tile.
+    cuts
+        First stored tile of each joined one, and the number of tiles.
+    joins
+        Makes the joined tiles; None for the processor. Weights are joined by the processor.
+
+    Attributes
+    ----------
+    cuts
+        The same.
+    """
+
+    def __init__(
+        self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins | None = None
+    ) -> None:
+        self._store = store
+        self.cuts = cuts
+        self.path = store.path
+        self.nodes, self.edges, self.dangling = store.nodes, store.edges, store.dangling
+        joins = joins or HostJoins(store.encoded, store.edges, tile_edges)
+        self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
+        self.encoded = JoinedTiles(store, tile_edges, cuts, joins)
+        self.weights = (
+            None if store.weights is None else JoinedWeights(store.weights, store.edges, tile_edges, cuts)
+        )
+
+    @property
+    def identity(self) -> str:
+        """See RankedStore."""
+        return self._store.identity
+
+    def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
+        """See RankedStore."""
+        return self._store.out_degree(lo, hi)
+
+    def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
+        """See RankedStore."""
+        return self._store.out_weight(lo, hi)
+
+    def close(self) -> None:
+        """Free what joining takes; see Joins."""
+        self.encoded.close()
+
+
+def closing_joins(store: RankedStore) -> AbstractContextManager[object]:
+    """Free, at the end, what joining its tiles takes, if a store joins any."""
+    return closing(store) if isinstance(store, JoinedStore) else nullcontext()
+
+
+def free_joins(store: RankedStore) -> None:
+    """Free what joining its tiles takes, if a store joins any, while none is read."""
+    if isinstance(store, JoinedStore):
+        store.close()
+
+
+class JoinedTiles:
+    """Encoded tiles, each made of several when it is read; see `JoinedStore`."""
+
+    def __init__(self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins) -> None:
+        self._tiles = store.encoded
+        self._rows = store.tile_rows
+        self._cuts = cuts
+        self._joins = joins
+        self._left = self._all()
+        rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
+        self.max_bytes = most_bytes(_most_edges(store.edges, tile_edges, cuts), rows)
+
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
+        """Read and check the stored tiles, and write them as one; returns its number of bytes.
+
+        Raises
+        ------
+        DamagedError
+            When bytes are not what was written.
+        """
+        first, last = self._cuts[tile], self._cuts[tile + 1]
+        if last - first == 1:
+            size = self._tiles.read_into(first, out, direct=direct)
+        else:
+            rows = self._rows[first : last + 1]
+            size = self._joins.join(range(first, last), rows, out, direct=direct)
+        # Joined tiles stay somewhere, so as a rule none is made again.
+        self._left.discard(tile)
+        if not self._left:
+            self._joins.close()
+        return size
+
+    def close(self) -> None:
+        """Free what joining takes, while no tile is read; all may be read again."""
+        self._joins.close()
+        self._left = self._all()
+
+    def _all(self) -> set[int]:
+        return set(range(len(self._cuts) - 1))
+
+
+class JoinedWeights:
+    """Weights of tiles, each made of those of several when they are read; any number of threads may read.
+
+    Parameters
+    ----------
+    weights
+        Those of the stored tiles.
+    edges, tile_edges
+        Of the graph, and of a stored tile at most.
+    cuts
+        As for `JoinedStore`.
+    """
+
+    def __init__(self, weights: TileBytes, edges: int, tile_edges: int, cuts: tuple[int, ...]) -> None:
+        self._weights = weights
+        self._edges, self._tile_edges = edges, tile_edges
+        self._cuts = cuts
+        self.max_bytes = most_weight_bytes(_most_edges(edges, tile_edges, cuts))
+
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
+        """Read and check the weights of the stored tiles, and write them as one; returns the number of bytes.
+
+        Raises
+        ------
+        DamagedError
+            When bytes are not what was written.
+        """
+        first, last = self._cuts[tile], self._cuts[tile + 1]
+        if last - first == 1:
+            return self._weights.read_into(first, out, direct=direct)
+        buffer = aligned(self._weights.max_bytes)
+        values = np.empty(min(last * self._tile_edges, self._edges) - first * self._tile_edges)
+        for stored in range(first, last):
+            begin = (stored - first) * self._tile_edges
+            size = self._weights.read_into(stored, buffer, direct=direct)
+            join_segments(buffer[:size], values[begin : begin + self._tile_edges])
+        return encode_segments(values, out).size
+
+
+def _most_edges(edges: int, tile_edges: int, cuts: tuple[int, ...]) -> int:
+    """Most edges of a joined tile."""
+    return min(edges, tile_edges * max(last - first for first, last in pairwise(cuts)))
+
+
+class StripedJoins:
+    """Joins tiles where those of their stripe are joined.
+
+    Parameters
+    ----------
+    parts
+        First stored tile of each stripe, ascending, and what joins its tiles.
+    """
+
+    def __init__(self, parts: Mapping[int, Joins]) -> None:
+        self._firsts, self._parts = list(parts), list(parts.values())
+
+    def join(
+        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
+    ) -> int:
+        """See Joins."""
+        return self._parts[bisect_right(self._firsts, stored.start) - 1].join(
+            stored, rows, out, direct=direct
+        )
+
+    def close(self) -> None:
+        """See Joins."""
+        for part in self._parts:
+            part.close()

@@ -1,0 +1,139 @@
+"""Weighted graphs: weights that travel with their tile, in units that suit the reads.
+
+A run computes with weights times a power of two, so that the largest sum of weights that leaves a node lies
+in (1/2, 1]. That is exact and cancels, and no number of a run then depends on the unit that the weights were
+given in.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oocpr.engine.backend import Weighs
+from oocpr.engine.tiles.weighted_tiles import part
+from oocpr.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from oocpr.engine.backend import Backend, StripeSpec
+    from oocpr.engine.tiles.source import RankedStore
+
+_CHUNK = 1 << 20
+
+OCTAVES = {"float64": 900, "float32": 100, "bits16": 100, "bits8": 20}
+"""Powers of two between the smallest and the largest sum of weights that numbers per unit of weight may span:
+a half is left to the ranks themselves, of ``bits8`` a fifth."""
+
+
+class Unit(NamedTuple):
+    """What a run multiplies weights by.
+
+    Parameters
+    ----------
+    factor
+        A power of two.
+    least
+        Smallest product with the weight that leaves a node, those that none leaves apart.
+    """
+
+    factor: float
+    least: float
+
+
+def unit_of(store: RankedStore, reads: str) -> Unit | None:
+    """Choose the unit of a graph's weights; None for a graph without weights.
+
+    Parameters
+    ----------
+    store
+        The graph.
+    reads
+        Format of gathered numbers.
+
+    Raises
+    ------
+    UsageError
+        Where a number per unit of weight spans more than the reads can hold.
+    DamagedError
+        When the store's bytes are not what was written.
+    """
+    if store.weights is None:
+        return None
+    most, least = 0.0, math.inf
+    for lo in range(0, store.nodes, _CHUNK):
+        sums = store.out_weight(lo, min(store.nodes, lo + _CHUNK))
+        sums = sums[sums > 0]
+        if sums.size:
+            most, least = max(most, float(sums.max())), min(least, float(sums.min()))
+    if most == 0.0:
+        return Unit(1.0, 1.0)
+    octaves = math.frexp(most)[1] - math.frexp(least)[1]
+    if octaves > OCTAVES[reads]:
+        wider = [name for name, room in OCTAVES.items() if octaves <= room]
+        raise UsageError(
+            f"the weights that leave a node sum to {least:.3g} and to {most:.3g}: too far apart for reads "
+            f"{reads}.",
+            f"Use reads {' or '.join(wider)}." if wider else "Leave out links of next to no weight.",
+        )
+    fraction, exponent = math.frexp(most)
+    # 2**1074 is no number: weights that small are brought nearer to one, not to it.
+    factor = math.ldexp(1.0, min(1023, (fraction == 0.5) - exponent))
+    return Unit(factor, least * factor)
+
+
+def per_link(store: RankedStore, unit: Unit | None, spec: StripeSpec) -> NDArray[Any]:
+    """What the ranks of a stripe's rows are divided by: out-degrees, or the weights that leave them."""
+    if unit is None:
+        return store.out_degree(spec.row_begin, spec.row_end)
+    sums = store.out_weight(spec.row_begin, spec.row_end)
+    sums *= unit.factor
+    return sums
+
+
+def prepare_tile(
+    backend: Backend, encoded: NDArray[np.uint8], unit: Unit | None, nodes: int, decode: bool
+) -> Any:
+    """Prepare a tile's bytes as `tiles_of` gives them; see `Backend.prepare`."""
+    if unit is None:
+        return backend.prepare(encoded, nodes, decode)
+    assert isinstance(backend, Weighs), "every backend takes weights"
+    columns, weights = part(encoded)
+    return backend.prepare_weighted(columns, weights, unit.factor, nodes, decode)
+
+
+def check_weighted(method: str, kernel: str | None = None) -> None:
+    """Refuse what has no version for weighted graphs.
+
+    Parameters
+    ----------
+    method
+        Of the settings.
+    kernel
+        Product of a CUDA device; None for the default.
+
+    Raises
+    ------
+    UsageError
+        With what to use in its place.
+
+    Examples
+    --------
+    >>> check_weighted("mixed", "balanced")
+    >>> check_weighted("mixed", "binned")
+    Traceback (most recent call last):
+    ...
+    oocpr.errors.UsageError: the graph is weighted, which kernel binned does not take. Use kernel balanced.
+    """
+    from oocpr.engine.cuda.papers.kernel_names import parse_kernel
+
+    if method == "components":
+        raise UsageError(
+            "the graph is weighted, which method components does not take yet.", "Use method mixed."
+        )
+    if parse_kernel(kernel)[0] != "balanced":
+        raise UsageError(
+            f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced."
+        )

@@ -1,0 +1,1 @@
+"""Edges added to a stored graph."""

@@ -1,0 +1,1 @@
+"""Node ids, labels and attributes in the order of the rows."""

@@ -1,0 +1,99 @@
+"""What the rows of a store are called: the ids or names of the source, in the order of the rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.ingest.budget import SLACK_BYTES, require, resident
+from oocpr.ingest.nodes.string_file import arranged, stored
+from oocpr.sources.block import MAX_NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.nodes.dictionary import Dictionary
+    from oocpr.ingest.nodes.string_file import Piece
+    from oocpr.ingest.order.permutation import Order
+    from oocpr.ingest.spill.files import Workspace
+    from oocpr.sources.block import Source
+
+_CHUNK = 1 << 18
+_LEAST_SPACE = 1 << 20
+
+
+def ids_of_rows(
+    dictionary: Dictionary | None, order: Order, memory: int
+) -> NDArray[np.uint32] | Iterator[NDArray[np.integer]] | None:
+    """Give the source's id of each row, whole or in pieces; None where rows are ids, or names.
+
+    Parameters
+    ----------
+    dictionary
+        What the nodes that were ordered stand for; None where these are the ids.
+    order
+        The node of each row.
+    memory
+        Most bytes that the process may hold.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where `memory` is too small.
+    """
+    if dictionary is None:
+        return order.node_ids
+    if dictionary.words is None:
+        return None
+    nodes = dictionary.nodes
+    lowest, highest = int(dictionary.ids(0, 1)[0]), int(dictionary.ids(nodes - 1, 1)[0])
+    if order.node_ids is None and lowest == 0 and highest == nodes - 1:
+        return None
+    # As where a bitmap holds the ids, so that the same graph makes the same store.
+    kind = np.uint32 if lowest >= 0 and highest < MAX_NODES else np.int64
+    if order.node_ids is None:
+        return (
+            dictionary.ids(first, min(_CHUNK, nodes - first)).astype(kind)
+            for first in range(0, nodes, _CHUNK)
+        )
+    require(resident() + 8 * nodes + SLACK_BYTES, memory, "Putting ids in order")
+    ids, rows = dictionary.ids(0, nodes), order.node_ids
+    return (ids[rows[first : first + _CHUNK]].astype(kind) for first in range(0, nodes, _CHUNK))
+
+
+def names_of_rows(
+    source: Source, dictionary: Dictionary | None, order: Order, workspace: Workspace, memory: int
+) -> Iterable[str] | Iterator[Piece] | None:
+    """Give the name of each row, or None where it has an id only.
+
+    Parameters
+    ----------
+    source
+        Has the labels, where nodes are not known by their names.
+    dictionary, order, memory
+        As for `ids_of_rows`.
+    workspace
+        Gives temporary files.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where `memory` is too small.
+    """
+    names = None if dictionary is None else dictionary.names
+    if names is None:
+        if source.labels is None or order.node_ids is None:
+            return source.labels
+        names = stored(source.labels, workspace)
+    pieces = names.pieces()
+    if order.node_ids is not None:
+        nodes = order.node_ids.size
+        require(resident() + 4 * nodes + SLACK_BYTES + _LEAST_SPACE, memory, "Putting names in order")
+        rows = np.empty(nodes, np.uint32)
+        rows[order.node_ids] = np.arange(nodes, dtype=np.uint32)
+        pieces = arranged(names, rows, workspace, memory - resident() - SLACK_BYTES)
+    readable = source.readable
+    return pieces if readable is None else (readable(*piece) for piece in pieces)

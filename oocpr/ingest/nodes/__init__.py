@@ -1,0 +1,1 @@
+"""64-bit ids and names mapped to dense node numbers, outside memory."""

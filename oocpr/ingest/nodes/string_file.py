@@ -1,0 +1,246 @@
+"""Names of nodes in temporary files: all their bytes end to end, and their lengths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+from oocpr.store.labels import spans_of_bytes, text_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.spill.files import Workspace
+
+    Piece = tuple[NDArray[np.uint8], NDArray[np.uint32]]
+
+BUCKETS = 64
+BYTES_PER_NAME = 32
+"""Row, length, start and place in the new order of a name that is in memory."""
+
+# Buffers of other libraries are read-only, columns of interleaved arrays have gaps; functions compiled for
+# these take all other arrays as well.
+TEXT = numba.types.Array(numba.uint8, 1, "C", readonly=True)
+UINT32S, INT64S = (numba.types.Array(kind, 1, "A", readonly=True) for kind in (numba.uint32, numba.int64))
+
+PIECE_NAMES = 1 << 14
+PIECE_BYTES = 1 << 20
+"""Most names and, unless one name alone has more, most bytes of a piece."""
+
+
+class StoredNames:
+    """Names on disk, written and read from front to end.
+
+    Parameters
+    ----------
+    workspace
+        Gives the temporary files.
+    name
+        What they are called, where they are kept.
+    count, size
+        Names that are there already, and bytes of them all.
+
+    Attributes
+    ----------
+    count, size
+        Names so far, and bytes of them all.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from oocpr.ingest.spill.files import Workspace
+    >>> with Workspace(Path(".")) as workspace:
+    ...     names = StoredNames(workspace)
+    ...     names.append(np.frombuffer(b"homeabout", np.uint8), np.array([4, 5], np.uint32))
+    ...     [(text.tobytes(), lengths.tolist()) for text, lengths in names.pieces()]
+    [(b'homeabout', [4, 5])]
+    """
+
+    def __init__(self, workspace: Workspace, name: str | None = None, count: int = 0, size: int = 0) -> None:
+        self.count = count
+        self.size = size
+        self._text = workspace.file(name=name and f"{name}-text")
+        self._lengths = workspace.file(name=name and f"{name}-lengths")
+
+    def append(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32]) -> None:
+        """Add names at the end: their bytes, and the length of each."""
+        self._text.write(self.size, text)
+        self._lengths.write(4 * self.count, lengths)
+        self.size += text.size
+        self.count += lengths.size
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield all names in order, some at a time, as `append` takes them."""
+        at = 0
+        for first in range(0, self.count, PIECE_NAMES):
+            lengths = np.empty(min(PIECE_NAMES, self.count - first), np.uint32)
+            self._lengths.read(4 * first, lengths)
+            for part, size in _parts(lengths):
+                text = np.empty(size, np.uint8)
+                self._text.read(at, text)
+                yield text, lengths[part]
+                at += size
+
+    def whole(self) -> Piece:
+        """Read all names at once."""
+        text, lengths = np.empty(self.size, np.uint8), np.empty(self.count, np.uint32)
+        self._text.read(0, text)
+        self._lengths.read(0, lengths)
+        return text, lengths
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        self._text.close()
+        self._lengths.close()
+
+
+def _parts(lengths: NDArray[np.uint32]) -> Iterator[tuple[slice, int]]:
+    """Cut names into pieces; yields which names each has, and their bytes."""
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    for first, stop in spans_of_bytes(offsets, PIECE_BYTES):
+        yield slice(first, stop), int(offsets[stop] - offsets[first])
+
+
+@numba.njit((TEXT, INT64S, UINT32S, INT64S, numba.uint8[::1]), cache=True, nogil=True)
+def _gather(text, starts, lengths, order, out):  # type: ignore[no-untyped-def]
+    at = np.int64(0)
+    for k in order:
+        start = starts[k]
+        for i in range(np.int64(lengths[k])):
+            out[at + i] = text[start + i]
+        at += np.int64(lengths[k])
+
+
+def gathered(
+    text: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.uint32], order: NDArray[np.int64]
+) -> NDArray[np.uint8]:
+    """Put the names that `order` picks end to end.
+
+    Parameters
+    ----------
+    text, starts, lengths
+        Name k is ``text[starts[k]:starts[k] + lengths[k]]``.
+    order
+        Which names, int64, shape (k,).
+
+    Examples
+    --------
+    >>> text = np.frombuffer(b"abbccc", np.uint8)
+    >>> starts, lengths = np.array([0, 1, 3]), np.array([1, 2, 3], np.uint32)
+    >>> gathered(text, starts, lengths, np.array([2, 0])).tobytes()
+    b'ccca'
+    """
+    out = np.empty(int(lengths[order].sum(dtype=np.int64)), np.uint8)
+    _gather(text, starts, lengths, order, out)
+    return out
+
+
+class NumberedNames(StoredNames):
+    """Names on disk with a number for each, such as its row."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        super().__init__(workspace)
+        self._numbers = workspace.file()
+
+    def add(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32], numbers: NDArray[np.uint32]) -> None:
+        """Add names at the end, as `append` does, with their numbers."""
+        self._numbers.write(4 * self.count, numbers)
+        self.append(text, lengths)
+
+    def numbers(self, first: int, count: int) -> NDArray[np.uint32]:
+        """Numbers of `count` names from name `first` on."""
+        numbers = np.empty(count, np.uint32)
+        self._numbers.read(4 * first, numbers)
+        return numbers
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        super().close()
+        self._numbers.close()
+
+
+def stored(labels: Iterable[str], workspace: Workspace) -> StoredNames:
+    """Write labels to temporary files."""
+    names = StoredNames(workspace)
+    for text, lengths in text_pieces(labels):
+        names.append(text, lengths.astype(np.uint32, copy=False))
+    return names
+
+
+def arranged(
+    names: StoredNames, rows: NDArray[np.uint32], workspace: Workspace, space: int
+) -> Iterator[Piece]:
+    """Yield names in another order, through temporary files where they do not fit in memory.
+
+    Parameters
+    ----------
+    names
+        The names of all nodes.
+    rows
+        The place that each of them gets, a permutation; uint32, shape (nodes,).
+    workspace
+        Gives temporary files.
+    space
+        Bytes of memory that names may take at once, beside a few pieces.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from oocpr.ingest.spill.files import Workspace
+    >>> with Workspace(Path(".")) as workspace:
+    ...     names = StoredNames(workspace)
+    ...     names.append(np.frombuffer(b"abbccc", np.uint8), np.array([1, 2, 3], np.uint32))
+    ...     rows = np.array([2, 0, 1], np.uint32)
+    ...     [text.tobytes() for text, _ in arranged(names, rows, workspace, 1000)]
+    [b'bbccca']
+    """
+    yield from _arranged(
+        names, lambda first, count: rows[first : first + count], 0, rows.size, workspace, space
+    )
+
+
+def _arranged(
+    names: StoredNames,
+    rows_of: Callable[[int, int], NDArray[np.uint32]],
+    low: int,
+    high: int,
+    workspace: Workspace,
+    space: int,
+) -> Iterator[Piece]:
+    """Deal names whose rows are `low` to `high` - 1 to buckets of equally many rows, and sort these."""
+    wanted = -(-(names.size + BYTES_PER_NAME * names.count) // max(1, space))
+    step = max(1, -(-(high - low) // min(max(wanted, 1), BUCKETS)))
+    buckets = [NumberedNames(workspace) for _ in range(low, high, step)]
+    done = 0
+    for text, lengths in names.pieces():
+        rows = rows_of(done, lengths.size)
+        done += lengths.size
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        bucket_of = (rows - low) // step
+        order = np.argsort(bucket_of, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(bucket_of[order])) + 1):
+            if part.size:
+                bucket = buckets[int(bucket_of[part[0]])]
+                bucket.add(gathered(text, starts, lengths, part), lengths[part], rows[part])
+    for k, bucket in enumerate(buckets):
+        first = low + k * step
+        if step > 1 and bucket.size + BYTES_PER_NAME * bucket.count > space:
+            yield from _arranged(bucket, bucket.numbers, first, min(high, first + step), workspace, space)
+        else:
+            yield from _sorted(bucket)
+        bucket.close()
+
+
+def _sorted(bucket: NumberedNames) -> Iterator[Piece]:
+    text, lengths = bucket.whole()
+    starts = np.cumsum(lengths, dtype=np.int64) - lengths
+    order = np.argsort(bucket.numbers(0, bucket.count), kind="stable")
+    for first in range(0, order.size, PIECE_NAMES):
+        part = order[first : first + PIECE_NAMES]
+        for piece, _ in _parts(lengths[part]):
+            yield gathered(text, starts, lengths, part[piece]), lengths[part[piece]]

@@ -1,0 +1,1 @@
+"""The row of the store that each node becomes."""

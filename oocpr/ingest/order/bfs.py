@@ -1,0 +1,140 @@
+"""Nodes in the order in which a breadth-first search meets them, links taken in both directions.
+
+Nodes that one node links to, or that link to it, become neighbours, so that a graph whose nodes were shuffled
+gets back some of the nearness that it had. Each level of the search is a pass over all edges: what a node is
+reached from is the first in order of its neighbours in the level before, whatever the order of the edges. So
+memory is needed for the nodes only. The search starts at the node that most links reach; where it ends and
+nodes with links are left, it starts again at twice as many as the time before. It gives up when a pass finds
+next to nothing and few nodes are left, or after `MOST_PASSES` passes; these nodes keep their order.
+"""
+
+# Numba carries no types.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
+# mypy: allow-untyped-calls=True, check-untyped-defs=False
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.ingest.nodes.hash_table import NONE
+from oocpr.ingest.order.permutation import Permutation
+from oocpr.jit import entry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.order.edge_scan import Scan
+
+MOST_PASSES = 64
+_FEW, _NOTHING = 16, 512
+"""Parts of all nodes with links: so few are left, so few are next to nothing."""
+
+_CLASSES = 1 << 16
+"""In-degrees from this number on count as equals where a search starts."""
+
+
+def by_search(scan: Scan, in_degree: NDArray[np.uint32], linked: int) -> Permutation | None:
+    """Order nodes by a breadth-first search.
+
+    Parameters
+    ----------
+    scan
+        All edges.
+    in_degree
+        Links that reach each node, repeats included; uint32, shape (nodes,).
+    linked
+        How many nodes have links at all.
+
+    Returns
+    -------
+    Permutation or None
+        None where nothing changes.
+    """
+    rows = np.full(in_degree.size, NONE)
+    parents = np.full(in_degree.size, NONE)
+    first, placed, starts = 0, 0, 1
+    for _ in range(MOST_PASSES):
+        if first == placed:
+            placed = _start(in_degree, rows, placed, starts, np.zeros(_CLASSES, np.int64))
+            starts *= 2
+            if first == placed:
+                break
+        for keys in scan:
+            _reach(keys, rows, parents, first, placed)
+        first, placed = placed, _place(rows, parents, first, placed)
+        if _FEW * (linked - placed) < linked and _NOTHING * (placed - first) < linked:
+            break
+    del parents
+    if _place_rest(rows, placed):
+        return None
+    return Permutation.of_rows(rows)
+
+
+@entry()
+def _start(in_degree, rows, placed, wanted, counts):
+    """Place the `wanted` nodes without rows that most links reach; returns how many have rows then."""
+    for node in range(rows.size):
+        if rows[node] == NONE:
+            counts[min(in_degree[node], counts.size - 1)] += 1
+    above = 0
+    least = counts.size - 1
+    while least > 1 and above + counts[least] < wanted:
+        above += counts[least]
+        least -= 1
+    equals = wanted - above
+    for node in range(rows.size):
+        if rows[node] == NONE and in_degree[node] >= least:
+            if min(in_degree[node], counts.size - 1) == least:
+                if equals == 0:
+                    continue
+                equals -= 1
+            rows[node] = placed
+            placed += 1
+    return placed
+
+
+@entry()
+def _reach(keys, rows, parents, first, end):
+    """Note for nodes without rows the first of their neighbours that are in rows `first` to `end` - 1."""
+    low, count = np.uint32(first), np.uint32(end - first)
+    for key in keys:
+        head, tail = key >> np.uint64(32), key & np.uint64(0xFFFFFFFF)
+        of_head, of_tail = rows[head], rows[tail]
+        if of_head == NONE:
+            if np.uint32(of_tail - low) < count:
+                parents[head] = min(parents[head], of_tail)
+        elif of_tail == NONE and np.uint32(of_head - low) < count:
+            parents[tail] = min(parents[tail], of_head)
+
+
+@entry()
+def _place(rows, parents, first, placed):
+    """Give rows to nodes that were reached, by parent and number; returns how many have rows then."""
+    places = np.zeros(placed - first + 1, np.uint32)
+    for node in range(rows.size):
+        if parents[node] != NONE:
+            places[parents[node] - first + 1] += np.uint32(1)
+    places[0] = placed
+    for k in range(1, places.size):
+        places[k] += places[k - 1]
+    for node in range(rows.size):
+        if parents[node] != NONE:
+            k = parents[node] - first
+            rows[node] = places[k]
+            places[k] += np.uint32(1)
+            parents[node] = NONE
+    return np.int64(places[places.size - 2])
+
+
+@entry()
+def _place_rest(rows, placed):
+    """Give the rows that are left in the order of the nodes; returns whether all nodes are in order then."""
+    same = True
+    for node in range(rows.size):
+        if rows[node] == NONE:
+            rows[node] = placed
+            placed += 1
+        same = same and rows[node] == node
+    return same

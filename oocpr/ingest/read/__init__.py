@@ -1,0 +1,1 @@
+"""A source, readable once, spilled to disk."""

@@ -1,0 +1,1 @@
+"""Imports that another process can finish."""

@@ -1,0 +1,86 @@
+"""What stands in for `oocpr.ingest.resume.session.Kept` where an import need not be resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oocpr.ingest.resume.tiles import Taken
+from oocpr.ingest.spill.files import Workspace
+from oocpr.store.graph import GraphWriter
+
+if TYPE_CHECKING:
+    import os
+
+    from oocpr.ingest.order.permutation import Order
+    from oocpr.ingest.read.read import Spilled
+    from oocpr.ingest.read.spiller import Reader
+    from oocpr.ingest.sort.duplicates import OutWeights
+    from oocpr.ingest.sort.rows import Tally
+    from oocpr.ingest.spill.partitioner import Dealer
+    from oocpr.sources.block import Source
+
+
+class NothingKept:
+    """An import whose temporary files go with its process.
+
+    Parameters
+    ----------
+    path
+        The store to make.
+    tmp
+        Folder for temporary files; None for that of the store.
+    overwrite
+        Whether a store that stands at `path` is replaced.
+    """
+
+    def __init__(self, path: Path, tmp: str | os.PathLike[str] | None, *, overwrite: bool) -> None:
+        self._path = path
+        self._overwrite = overwrite
+        self._folder = path.absolute().parent if tmp is None else Path(tmp)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the store has its name already."""
+        return False
+
+    def writer(self) -> GraphWriter:
+        """Begin the store."""
+        return GraphWriter(self._path, overwrite=self._overwrite)
+
+    def workspace(self) -> Workspace:
+        """Begin the temporary files."""
+        return Workspace(self._folder)
+
+    def begin(self, source: Source, reader: Reader) -> bool:  # noqa: ARG002
+        """Nothing was read before."""
+        return True
+
+    def took(self, reader: Reader, mark: dict[str, Any] | None) -> None:
+        """Forget a block."""
+
+    def read(self, source: Source, reader: Reader) -> None:
+        """Forget that the source is at its end."""
+
+    def numbered(self, spilled: Spilled) -> None:
+        """Forget that keys have numbers of nodes."""
+
+    def spilled(self, source: Source) -> Spilled | None:  # noqa: ARG002
+        """Nothing was read before."""
+        return None
+
+    def ordered(self) -> Order | None:
+        """Nothing was ordered before."""
+        return None
+
+    def dealt(self, spilled: Spilled, order: Order, dealer: Dealer) -> None:
+        """Forget that edges lie in buckets, in the order of the rows."""
+
+    def take_tiles(
+        self,
+        writer: GraphWriter,  # noqa: ARG002
+        tally: Tally,  # noqa: ARG002
+        out_weights: OutWeights | None,  # noqa: ARG002
+    ) -> Taken:
+        """Nothing was written before."""
+        return Taken()

@@ -1,0 +1,169 @@
+"""Tiles that are written already, and the keys that are still to come.
+
+The last key of the last such tile tells which keys these are, for tiles hold the keys in their order. What
+has to be counted over all tiles is counted from the tiles themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.ingest.sort.rows import NO_RANKS
+from oocpr.jit import entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.resume.state import WrittenTile
+    from oocpr.ingest.sort.duplicates import OutWeights
+    from oocpr.ingest.sort.rows import Rows, Tally
+    from oocpr.ingest.spill.keys import Run
+    from oocpr.store.graph import GraphWriter
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Tiles that were taken over.
+
+    Parameters
+    ----------
+    tiles
+        How many.
+    key
+        Their last key; None where there is none.
+    row
+        The row with which the next tile begins.
+    local_edges
+        Their edges whose column is among the owned rows of the tile.
+    """
+
+    tiles: int = 0
+    key: int | None = None
+    row: int = 0
+    local_edges: int = 0
+
+
+@entry()
+def _keys(columns, lengths, first, keys):  # type: ignore[no-untyped-def]
+    """Write the keys of a tile whose rows begin with `first`; return how many edges are local."""
+    local = np.int64(0)
+    at = 0
+    last = np.uint32(first + lengths.size - 1)
+    for k in range(lengths.size):
+        row = np.uint64(first + k) << np.uint64(32)
+        for _ in range(lengths[k]):
+            column = columns[at]
+            local += np.int64(np.uint32(first) <= column and column < last)
+            keys[at] = row | np.uint64(column)
+            at += 1
+    return local
+
+
+def take_tiles(
+    writer: GraphWriter, tiles: Sequence[WrittenTile], tally: Tally, out_weights: OutWeights | None
+) -> Taken:
+    """Take over the tiles of a writer that was interrupted, up to the first that is not what it wrote.
+
+    Parameters
+    ----------
+    writer
+        Has no tiles yet.
+    tiles
+        Bytes and checksum of each, and of its weights.
+    tally
+        Counts their keys.
+    out_weights
+        Adds up their weights; None where there are none.
+    """
+    taken = Taken()
+    for size, checksum, data in tiles:
+        found = writer.take_tile(size, checksum, data)
+        if found is None:
+            break
+        columns, lengths, weights = found
+        if out_weights is not None and weights is not None:
+            out_weights.add(columns, weights)
+        keys = np.empty(columns.size, np.uint64)
+        local = _keys(columns, lengths, taken.row, keys)
+        last = int(keys[-1]) if keys.size else taken.key
+        rows, starts = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
+        tally.rows_of(keys, keys.size, NO_RANKS, rows, starts)
+        taken = Taken(
+            taken.tiles + 1,
+            last,
+            taken.row + lengths.size - 1,
+            taken.local_edges + local,
+        )
+    return taken
+
+
+def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
+    """Turn a key of rows into one of their ids, which are the rows themselves where `node_ids` is None.
+
+    Examples
+    --------
+    >>> in_ids(1 << 32 | 0, np.array([5, 9], np.uint32)) == 9 << 32 | 5
+    True
+    """
+    if key is None or node_ids is None:
+        return key
+    return int(node_ids[key >> 32]) << 32 | int(node_ids[key & 0xFFFFFFFF])
+
+
+def runs_behind(runs: Iterable[Run], key: int | None) -> Iterator[Run]:
+    """Leave out the runs that have no key behind `key`, a key as the runs have them."""
+    for run in runs:
+        if key is None or run.high > key + 1:
+            yield run
+
+
+def rows_behind(pieces: Iterable[Rows], key: int | None, tally: Tally) -> Iterator[Rows]:
+    """Leave out the edges up to the one of `key`, and take them from the counts.
+
+    Parameters
+    ----------
+    pieces
+        Edges in their order.
+    key
+        None to leave out none.
+    tally
+        Has counted all of them, and those of the tiles that were taken over.
+    """
+    for edges in pieces:
+        if key is None:
+            yield edges
+            continue
+        place = place_behind(edges, key)
+        if place:
+            tally.take_back(part_of(edges, 0, place))
+        if place < edges.columns.size:
+            yield part_of(edges, place, edges.columns.size)
+            key = None
+
+
+def place_behind(edges: Rows, key: int) -> int:
+    """Number of the first edge behind the one of a key."""
+    row, column = key >> 32, key & 0xFFFFFFFF
+    k = int(np.searchsorted(edges.rows, np.uint32(row)))
+    if k == edges.rows.size:
+        return edges.columns.size
+    start, end = int(edges.starts[k]), int(edges.starts[k + 1])
+    if int(edges.rows[k]) != row:
+        return start
+    return start + int(np.searchsorted(edges.columns[start:end], np.uint32(column), side="right"))
+
+
+def part_of(edges: Rows, start: int, stop: int) -> Rows:
+    """Give edges `start` to `stop` - 1."""
+    first = int(np.searchsorted(edges.starts, start, side="right")) - 1
+    end = int(np.searchsorted(edges.starts, stop, side="left"))
+    bounds = edges.starts[first : end + 1].clip(start, stop) - np.uint32(start)
+    weights = None if edges.weights is None else edges.weights[start:stop]
+    return edges._replace(
+        columns=edges.columns[start:stop], rows=edges.rows[first:end], starts=bounds, weights=weights
+    )

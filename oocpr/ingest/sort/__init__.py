@@ -1,0 +1,1 @@
+"""Buckets sorted into rows, cut into tiles and encoded."""

@@ -1,0 +1,167 @@
+"""Buckets sorted by several threads, and handed on in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from oocpr.ingest.sort.duplicates import weighed_pieces
+from oocpr.ingest.sort.rows import sorted_pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from concurrent.futures import Executor, Future
+
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.sort.executor import Hands
+    from oocpr.ingest.sort.rows import Rows, Tally
+    from oocpr.ingest.spill.id_bitmap import Ranks
+    from oocpr.ingest.spill.keys import Run
+
+    Job = Run | list[Run]
+
+
+_LEAST = 3
+"""Keys that a piece of work has memory for, at least."""
+
+
+class _Bench:
+    """Memory for one piece of work, of a number of keys."""
+
+    def __init__(self, size: int, *, weighted: bool) -> None:
+        # Pages that are never written never become resident, and rows are fewer than keys as a rule.
+        self.keys = np.empty(size, np.uint64)
+        self.rows, self.starts = np.empty(size, np.uint32), np.empty(size + 1, np.uint32)
+        self.weights = np.empty(size if weighted else 0)
+
+
+class Sorter:
+    """Has runs sorted, as many at a time as there is memory for.
+
+    Parameters
+    ----------
+    hands
+        Sort.
+    pool
+        Calls them; None for the caller's own thread.
+    workers
+        Threads of the pool.
+    space
+        Keys that are in memory at once, two for each thread or more.
+    ranks
+        The row of each id that occurs; `NO_RANKS` where keys are of rows.
+    tally
+        Counts.
+    how
+        How links get their weights, one of `oocpr.ingest.sort.duplicates.DUPLICATES`; None where they have
+        none.
+    """
+
+    def __init__(
+        self,
+        hands: Hands,
+        pool: Executor | None,
+        workers: int,
+        space: int,
+        ranks: Ranks,
+        tally: Tally,
+        how: str | None = None,
+    ) -> None:
+        self._hands = hands
+        self._pool = pool
+        slots = workers + 1 if pool is not None else 1
+        self._size = max(_LEAST, space // slots)
+        self._free = [_Bench(self._size, weighted=how is not None) for _ in range(slots)]
+        self._how = how
+        self._ranks = ranks
+        self._tally = tally
+
+    def pieces(self, runs: Iterable[Run]) -> Iterator[Rows]:
+        """Yield all edges in ascending order and without repeats.
+
+        Parameters
+        ----------
+        runs
+            Of ascending keys.
+
+        Yields
+        ------
+        Rows
+            Overwritten when the next piece is asked for.
+        """
+        waiting: deque[tuple[Future[Rows] | None, Job, _Bench]] = deque()
+        jobs = self._jobs(runs)
+        more = True
+        while more or waiting:
+            while more and self._free and (not waiting or waiting[-1][0] is not None):
+                job = next(jobs, None)
+                more = job is not None
+                if job is None:
+                    break
+                bench = self._free.pop()
+                if isinstance(job, list) and self._pool is not None:
+                    waiting.append((self._pool.submit(self._sorted, job, bench), job, bench))
+                else:
+                    waiting.append((None, job, bench))
+            if not waiting:
+                return
+            future, job, bench = waiting.popleft()
+            if future is not None:
+                yield future.result()
+            elif isinstance(job, list):
+                yield self._sorted(job, bench)
+            elif self._how is not None:
+                for keys, weights, count in weighed_pieces(job, bench.keys, bench.weights, self._how):
+                    yield self._rows(keys, count, bench)._replace(weights=weights)
+            else:
+                for keys, count in sorted_pieces(job, bench.keys, self._hands.sort):
+                    yield self._rows(keys, count, bench)
+            self._free.append(bench)
+
+    def _jobs(self, runs: Iterable[Run]) -> Iterator[Job]:
+        """Join neighbouring runs as long as they fit in a buffer; one that does not fit comes alone."""
+        held: list[Run] = []
+        count = 0
+        for run in runs:
+            if held and count + run.count > self._size:
+                yield held
+                held, count = [], 0
+            if run.count > self._size:
+                yield run
+                continue
+            held.append(run)
+            count += run.count
+        if held:
+            yield held
+
+    def _sorted(self, runs: list[Run], bench: _Bench) -> Rows:
+        """Sort runs that fit in memory together."""
+        if self._how is not None:
+            return self._weighed(runs, bench, self._how)
+        sorted_to = filled = 0
+        for run in runs:
+            for _ in run.blocks(bench.keys[filled : filled + run.count]):
+                filled += run.count
+            # No more at once than who sorts wants: small sorts stay in the caches.
+            if filled - sorted_to >= self._hands.needs.usual_keys:
+                self._hands.sort(bench.keys[sorted_to:filled])
+                sorted_to = filled
+        if sorted_to < filled:
+            self._hands.sort(bench.keys[sorted_to:filled])
+        return self._rows(bench.keys[:filled], filled, bench)
+
+    def _weighed(self, runs: list[Run], bench: _Bench, how: str) -> Rows:
+        """Sort runs that fit in memory together, and weigh their links."""
+        filled = given = 0
+        for run in runs:
+            here = slice(filled, filled + run.count)
+            for keys, _, count in weighed_pieces(run, bench.keys[here], bench.weights[here], how):
+                filled += keys.size
+                given += count
+        return self._rows(bench.keys[:filled], given, bench)._replace(weights=bench.weights[:filled])
+
+    def _rows(self, keys: NDArray[np.uint64], count: int, bench: _Bench) -> Rows:
+        return self._tally.rows_of(keys, count, self._ranks, bench.rows, bench.starts)

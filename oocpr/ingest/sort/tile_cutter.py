@@ -1,0 +1,180 @@
+"""Sorted rows become tiles of equal edges.
+
+Tile t holds edges [t * tile_edges, (t + 1) * tile_edges) of the graph, whatever rows these are in. It owns
+the rows from that of its own first edge up to, not including, that of the next tile's first edge; the
+first tile owns from row 0, the last one to the end. So which rows a tile owns is known when the next
+tile's first edge is. With `tile_edges` 3 and the rows 0 0 1 1 1 1 1 3 of eight edges::
+
+    tile  edges in rows  owns rows  lengths (owned rows, then the part of the next tile's first row)
+       0          0 0 1          0  2 | 1
+       1          1 1 1       none    | 3
+       2            1 3    1 and on  1 0 1 ... | 0
+"""
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import uint32, uint64
+
+from oocpr.jit import entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.sort.rows import Rows
+
+    AddTile = Callable[["Tile"], "Tile | None"]
+
+
+@entry()
+def _add_up(rows, counts, first_row, lengths):
+    for i in range(uint64(rows.size)):
+        lengths[uint64(rows[i]) - first_row] += counts[i]
+
+
+@entry()
+def _within(columns, first, end):
+    """How many columns are in [first, end)."""
+    inside = uint64(0)
+    for i in range(uint64(columns.size)):
+        # A difference below 0 becomes a large one.
+        inside += uint64(uint32(columns[i] - first) < uint32(end - first))
+    return inside
+
+
+class Tile:
+    """Memory for the edges of a tile.
+
+    Parameters
+    ----------
+    size
+        Most edges.
+    weighted
+        Whether they have weights.
+
+    Attributes
+    ----------
+    first_row, next_row
+        The tile owns the rows from `first_row` to `next_row` - 1.
+    """
+
+    def __init__(self, size: int, *, weighted: bool = False) -> None:
+        self.first_row = self.next_row = 0
+        self._columns, self._rows, self._counts = (np.empty(size, np.uint32) for _ in range(3))
+        self._weights = np.empty(size) if weighted else None
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all edges."""
+        self._edges = self._parts = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more edges fit."""
+        return self._edges == self._columns.size
+
+    def take(self, edges: Rows, start: int) -> int:
+        """Add edges from number `start` on, as many as fit; returns the number of the first that did not."""
+        stop = min(edges.columns.size, start + self._columns.size - self._edges)
+        self._columns[self._edges : self._edges + stop - start] = edges.columns[start:stop]
+        if self._weights is not None and edges.weights is not None:
+            self._weights[self._edges : self._edges + stop - start] = edges.weights[start:stop]
+        self._edges += stop - start
+        first = int(np.searchsorted(edges.starts, start, side="right")) - 1
+        end = int(np.searchsorted(edges.starts, stop, side="left"))
+        parts = slice(self._parts, self._parts + end - first)
+        self._rows[parts] = edges.rows[first:end]
+        bounds = edges.starts[first : end + 1].clip(start, stop)
+        np.subtract(bounds[1:], bounds[:-1], out=self._counts[parts])
+        self._parts += end - first
+        return stop
+
+    @property
+    def columns(self) -> NDArray[np.uint32]:
+        """Columns of the edges: uint32, shape (edges,)."""
+        return self._columns[: self._edges]
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        """Weights of the edges: float64, shape (edges,); None where they have none."""
+        return None if self._weights is None else self._weights[: self._edges]
+
+    def lengths(self) -> NDArray[np.uint32]:
+        """Edges of each owned row in the tile, and of the row behind them: uint32, shape (rows + 1,)."""
+        lengths = np.zeros(self.next_row - self.first_row + 1, np.uint32)
+        _add_up(self._rows[: self._parts], self._counts[: self._parts], np.uint64(self.first_row), lengths)
+        return lengths
+
+    def local_edges(self) -> int:
+        """Edges whose column is among the owned rows."""
+        return int(_within(self.columns, np.uint32(self.first_row), np.uint32(self.next_row)))
+
+
+class TileCutter:
+    """Cuts a stream of sorted rows into tiles.
+
+    Parameters
+    ----------
+    tile_edges
+        Edges of every tile but the last.
+    nodes
+        Rows of the graph.
+    add_tile
+        Called with every tile in order. What it returns is filled next; None where the tile may be.
+    first_row
+        The row with which the first tile begins.
+    weighted
+        Whether edges have weights.
+
+    Examples
+    --------
+    >>> from oocpr.ingest.sort.rows import Rows
+    >>> show = lambda tile: print(tile.columns, tile.lengths(), tile.local_edges())
+    >>> cutter = TileCutter(3, 5, show)
+    >>> columns, rows, starts = [0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 3], [0, 2, 7, 8]
+    >>> cutter.add(Rows(*(np.array(part, np.uint32) for part in (columns, rows, starts)), 8))
+    [0 1 2] [2 1] 1
+    [3 4 0] [3] 0
+    >>> cutter.finish()
+    [1 2] [1 0 1 0 0] 2
+    """
+
+    def __init__(
+        self,
+        tile_edges: int,
+        nodes: int,
+        add_tile: AddTile,
+        first_row: int = 0,
+        *,
+        weighted: bool = False,
+    ) -> None:
+        self._nodes = nodes
+        self._add_tile = add_tile
+        self._tile = Tile(tile_edges, weighted=weighted)
+        self._tile.first_row = first_row
+
+    def add(self, edges: Rows) -> None:
+        """Take more edges, which come after all before."""
+        start = 0
+        while start < edges.columns.size:
+            if self._tile.full:
+                row = int(np.searchsorted(edges.starts, start, side="right")) - 1
+                self._emit(int(edges.rows[row]))
+            start = self._tile.take(edges, start)
+
+    def finish(self) -> None:
+        """Close the last tile; a graph without edges has one empty tile."""
+        self._emit(self._nodes)
+
+    def _emit(self, next_row: int) -> None:
+        self._tile.next_row = next_row
+        self._tile = self._add_tile(self._tile) or self._tile
+        self._tile.clear()
+        self._tile.first_row = next_row

@@ -1,0 +1,1 @@
+"""Keys of edges in temporary files, partitioned into buckets."""

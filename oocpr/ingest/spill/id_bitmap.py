@@ -1,0 +1,162 @@
+"""The set of ids that occur, and the rank of each among them.
+
+A bitmap with one bit an id, and the count of the set bits before every 64th: the rank of an id is one of
+those counts and the bits below it in one word (after Jacobson, "Space-efficient static trees and graphs",
+FOCS 1989). Beside the bitmap that is half a bit an id.
+"""
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numba import uint32, uint64
+
+from oocpr.ingest.spill.intrinsics import set_bits
+from oocpr.jit import entry, inner
+from oocpr.store.codec.simd import count_ones, lowest_one
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ALL_WORDS = 2**32 // 64
+
+
+class Ranks(NamedTuple):
+    """What `rank_of` needs.
+
+    Attributes
+    ----------
+    words
+        The bitmap, uint64.
+    before
+        Set bits before each word, uint32.
+    """
+
+    words: NDArray[np.uint64]
+    before: NDArray[np.uint32]
+
+
+@inner()
+def rank_of(ranks, number):
+    """Rank of an id, a uint64, among the ids of a set."""
+    word = number >> uint64(6)
+    below = (uint64(1) << (number & uint64(63))) - uint64(1)
+    return uint64(ranks.before[word]) + count_ones(ranks.words[word] & below)
+
+
+@inner()
+def _mark(number, words):
+    word = uint64(number >> uint32(6))
+    bit = uint64(1) << uint64(number & uint32(63))
+    # Before long most are set, and looking is cheaper than setting what other threads may be setting, too.
+    if not words[word] & bit:
+        set_bits(words, word, bit)
+
+
+@entry()
+def _mark_all(src, dst, words):
+    for i in range(uint64(src.size)):
+        _mark(src[i], words)
+        _mark(dst[i], words)
+
+
+@entry()
+def _count_before(words, before):
+    total = uint64(0)
+    for i in range(uint64(words.size)):
+        before[i] = total
+        total += count_ones(words[i])
+    return total
+
+
+@entry()
+def _relabel(keys, ranks):
+    last = uint64(1) << uint64(32)  # no id
+    row = last
+    for i in range(uint64(keys.size)):
+        # Keys come sorted by row, as a rule.
+        if keys[i] >> uint64(32) != last:
+            last = keys[i] >> uint64(32)
+            row = rank_of(ranks, last)
+        keys[i] = row << uint64(32) | rank_of(ranks, keys[i] & uint64(0xFFFFFFFF))
+
+
+@entry()
+def _list(words, ids):
+    found = uint64(0)
+    for i in range(uint64(words.size)):
+        word = words[i]
+        while word:
+            ids[found] = uint32(uint64(64) * i + lowest_one(word))
+            found += uint64(1)
+            word &= word - uint64(1)
+
+
+class IdSet:
+    """Which of all 32-bit ids occur.
+
+    Attributes
+    ----------
+    largest
+        The largest id that occurs, -1 while there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ids = IdSet()
+    >>> ids.reach(100)
+    >>> ids.add(np.array([3, 100], np.uint32), np.array([7, 3], np.uint32))
+    >>> len(ids), ids.to_numpy()
+    (3, array([  3,   7, 100], dtype=uint32))
+    >>> keys = np.array([7 << 32 | 3, 3 << 32 | 100], np.uint64)
+    >>> ids.relabel(keys)
+    >>> [(int(key) >> 32, int(key) & 0xFFFFFFFF) for key in keys]
+    [(1, 0), (0, 2)]
+    """
+
+    def __init__(self) -> None:
+        # Room for every id there can be: pages that no id touches never become resident.
+        self._words = np.zeros(_ALL_WORDS, np.uint64)
+        self._ranks: Ranks | None = None
+        self._count = 0
+        self.largest = -1
+
+    def growth(self, largest: int) -> int:
+        """Bytes that the set may grow by when `largest` is added, its counts included."""
+        return max(0, largest - self.largest) // 8 * 3 // 2
+
+    def reach(self, largest: int) -> None:
+        """Say that ids up to `largest`, which is one of them, will be added."""
+        self.largest = max(self.largest, largest)
+        self._ranks = None
+
+    def add(self, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
+        """Add ids within reach, uint32, both of shape (k,); several threads may do so at once."""
+        _mark_all(src, dst, self._words)
+
+    @property
+    def ranks(self) -> Ranks:
+        """The rank of each id, for compiled functions; valid until more ids come."""
+        if self._ranks is None:
+            words = self._words[: self.largest // 64 + 1]
+            self._ranks = Ranks(words, np.empty(words.size, np.uint32))
+            self._count = int(_count_before(*self._ranks))
+        return self._ranks
+
+    def __len__(self) -> int:
+        _ = self.ranks
+        return self._count
+
+    def relabel(self, keys: NDArray[np.uint64]) -> None:
+        """Replace, in place, every id in `keys` by its rank; all of them are in the set."""
+        _relabel(keys, self.ranks)
+
+    def to_numpy(self) -> NDArray[np.uint32]:
+        """List the ids in ascending order: uint32, shape (len,)."""
+        ids = np.empty(len(self), np.uint32)
+        _list(self.ranks.words, ids)
+        return ids

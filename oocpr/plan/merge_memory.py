@@ -1,0 +1,219 @@
+"""What joining tiles takes, by processors or by devices; checkable with a pencil."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from oocpr.plan.merge_size import unweighted
+from oocpr.store.direct_io import PAGE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.plan.graph_stats import GraphFacts
+
+JOINING_BUFFERS = 8
+"""Stored tiles that are read at a time while a device joins them."""
+
+ROUNDING = 2048
+"""Bytes that fill up the last group, or block, of each array in which a thread joins tiles."""
+
+
+class Joining(NamedTuple):
+    """Bytes that making joined tiles takes beside what a run counts.
+
+    Attributes
+    ----------
+    host, device
+        Most bytes of the host, and of each device.
+    usual_host
+        Those of the host that it takes as a rule.
+    at_once
+        Tiles that are made at a time for each device.
+    """
+
+    host: int = 0
+    device: int = 0
+    usual_host: int = 0
+    at_once: int = 0
+
+    def share(self, devices: int) -> Joining:
+        """What one of so many devices has of it.
+
+        Examples
+        --------
+        >>> Joining(host=600, device=100, usual_host=400, at_once=2).share(2)
+        Joining(host=300, device=100, usual_host=200, at_once=2)
+        """
+        return self._replace(host=self.host // devices, usual_host=self.usual_host // devices)
+
+
+NOTHING_JOINED = Joining()
+"""For tiles as they are stored."""
+
+
+def joining_on_host(
+    facts: GraphFacts, joined: GraphFacts, rows: NDArray[np.int64], at_once: int, devices: int
+) -> Joining:
+    """See Joining; by the processor, in the threads that read.
+
+    A room keeps what its largest tile took, and no two have joined the same one: together they have the rows
+    of the tiles with most. As weights are joined, rooms are kept.
+
+    Parameters
+    ----------
+    facts, joined
+        Of the graph as stored, and as `joined_facts` made them.
+    rows
+        int64, shape (joined.tiles,): rows of the joined tiles.
+    at_once
+        Joined tiles that are made at a time for each device.
+    devices
+        How many there are.
+    """
+    if joined.tiles == facts.tiles:
+        return NOTHING_JOINED
+    largest = (np.sort(rows)[::-1][: devices * at_once] + 1).tolist()
+    edges, stored = joined.tile_edges, min(facts.tile_edges, facts.edges)
+    most = sum(_room_bytes(edges, of, min(edges, of), min(stored, of)) for of in largest)
+    filled = [_filled(edges, of) for of in largest]
+    usual = sum(
+        _room_bytes(edges, of, some, some * stored // edges) for of, some in zip(largest, filled, strict=True)
+    )
+    # A stored tile as it is read.
+    apart = len(largest) * (unweighted(facts).most_tile_bytes + PAGE + weight_joining_bytes(facts, joined))
+    # Memory that has grown has an eighth to spare, which as a rule nobody writes to.
+    return Joining(host=most + most // 8 + apart, usual_host=usual + apart, at_once=at_once)
+
+
+def _filled(edges: int, segments: int) -> int:
+    """Segments that are not empty as a rule: where links fall on rows at random.
+
+    Examples
+    --------
+    >>> _filled(1000, 100), _filled(1000, 1000), _filled(1000, 100_000)
+    (99, 632, 995)
+    """
+    return int(-segments * math.expm1(-edges / segments))
+
+
+def _room_bytes(edges: int, segments: int, filled: int, of_stored: int) -> int:
+    """Bytes that a thread keeps that has joined tiles; see `oocpr.engine.tiles.host_merge`.
+
+    Columns and gaps (4 an edge each), lengths (4 a segment), starts (4 a segment that is not empty), a width
+    for 32 of each, and the last of 1024 starts. Of a stored tile where its segments lie, how they start and
+    which they are (4 each).
+
+    Parameters
+    ----------
+    edges, segments, filled
+        Of a joined tile, and its segments that are not empty.
+    of_stored
+        Segments of a stored tile that are not empty.
+    """
+    values = 8 * edges + 4 * segments + 4 * filled
+    widths = edges // 16 + segments // 32 + filled // 32 + filled // 256
+    return values + widths + 12 * of_stored + ROUNDING
+
+
+def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int) -> Joining:
+    """See Joining; by CUDA devices.
+
+    Of the host, what is packed and half as much to grow, and lengths of rows on their way, 28 bytes a row on
+    R-MAT. Weights are joined by the processor.
+
+    Parameters
+    ----------
+    facts, joined
+        Of the graph as stored, and as `joined_facts` made them.
+    at_once
+        Joined tiles that each makes at a time.
+    devices
+        How many there are.
+    """
+    each = device_joining(facts, joined)
+    if not each.device:
+        return NOTHING_JOINED
+    # A device of several has one of the tiles at least.
+    at_once = min(at_once, joined.tiles - devices + 1)
+    columns = unweighted(facts)
+    packed = columns.column_bytes * joined.tile_edges // facts.edges
+    usual = (JOINING_BUFFERS + 1) * columns.most_tile_bytes + packed * 3 // 2
+    weights = devices * at_once * weight_joining_bytes(facts, joined)
+    return Joining(
+        host=devices * at_once * each.host + weights,
+        device=at_once * each.device,
+        usual_host=devices * at_once * usual + 28 * joined.most_tile_rows + weights,
+        at_once=at_once,
+    )
+
+
+def weight_joining_bytes(facts: GraphFacts, joined: GraphFacts) -> int:
+    """Bytes that a thread takes to join weights: those of a tile decoded, and those of a stored one as read.
+
+    Parameters
+    ----------
+    facts, joined
+        Of the graph as stored, and as `joined_facts` made them.
+    """
+    return 8 * joined.tile_edges + facts.most_weight_bytes if facts.weighted else 0
+
+
+@dataclass(frozen=True)
+class DeviceJoining:
+    """Most bytes that joining tiles on a device takes beside what a run counts, for each made at a time.
+
+    Parameters
+    ----------
+    slab
+        Of the device: the columns as decoded and, with their gaps, as they are packed; first columns and
+        lengths of rows; and what is packed.
+    arriving
+        Of the device: a stored tile as it arrives, and where its segments lie.
+    host
+        Of the host: buffers for stored tiles and for what is packed, lengths of rows.
+    """
+
+    slab: int
+    arriving: int
+    host: int
+
+    @property
+    def device(self) -> int:
+        """All of the device."""
+        return self.slab + self.arriving
+
+
+def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
+    """See DeviceJoining.
+
+    Parameters
+    ----------
+    facts, joined
+        Of the graph as stored, and as `joined_facts` made them.
+
+    Examples
+    --------
+    >>> from oocpr.plan.graph_stats import GraphFacts
+    >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
+    >>> device_joining(facts, facts).device
+    0
+    """
+    if joined.tiles == facts.tiles:
+        return DeviceJoining(0, 0, 0)
+    # Weights are joined elsewhere.
+    facts, joined = unweighted(facts), unweighted(joined)
+    edges, rows = joined.tile_edges, joined.most_tile_rows + 1
+    filled = min(edges, rows)
+    values = 4 * (3 * edges + 2 * filled + rows)
+    packed = joined.most_tile_bytes
+    return DeviceJoining(
+        # A width for 32 values, sizes and places of 1024.
+        slab=values + values // 64 + packed + 2**18,
+        arriving=facts.most_tile_bytes + facts.tile_edges // 4 + 5 * min(facts.tile_edges, rows) + 2**19,
+        host=(JOINING_BUFFERS + 1) * facts.most_tile_bytes + packed * 3 // 2 + 32 * rows,
+    )

@@ -1,0 +1,260 @@
+"""How many stored tiles a device takes as one: its kernels want more edges at once than a processor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from oocpr.plan.memory import most_column_bytes, weighted_tile_bytes
+from oocpr.store.codec.mantissa_segments import most_bytes as most_weight_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.plan.graph_stats import GraphFacts
+
+JOINED_EDGES = (2**28, 2**26)
+"""Edges of joined tiles, the first size for which there is memory: on an H200 the product of R-MAT of 263 M
+edges took 1.18 ms in one tile and 1.30 in tiles of the second size; a run took 37 ms in 16, 112 in 256."""
+
+
+Maker = tuple[int, bool]
+"""Joined tiles that are made at a time for each device, and whether it makes them or processors do."""
+
+MAKERS: tuple[Maker, ...] = ((2, True), (1, True), (8, False), (4, False), (2, False))
+"""Who makes joined tiles that stay on their device, the first for whom there is room and who are there: the
+host has a part in each of a device, and each processor makes one of its own."""
+
+HOST_MAKERS, HOST_JOINED_EDGES = (16, 8), (2**26, 2**25)
+"""Before them, processors where there are as many, and edges of such tiles: the first size of which each
+makes two. On an H200 with 16 of them R-MAT of 1.06 G edges came in 1.6 s in tiles of 2**25 edges, in 2.3 s
+with 8 at a time in tiles of 2**26, in 3.4 s where the device made 4 tiles; a pass 9.3 ms rather than 8.0."""
+
+STREAMED_MAKERS: tuple[Maker, ...] = ((8, False), (2, True), (4, False), (1, True), (2, False))
+"""The same of smaller ones that stream."""
+
+STREAMED_EDGES = (2**25, 2**23, 2**21)
+"""The same where tiles stream through a device: the link wants several megabytes at once."""
+
+
+LAUNCHED_BYTES = 10 * 2**20
+"""Bytes that the link brings while the host launches the kernels of a tile: 0.2 ms with an H200."""
+
+SHARED_EDGES = (2**26, *STREAMED_EDGES)
+"""The same where several devices of one process share its Python: four H200s took 18 ms for a pass of R-MAT
+with 1.06 G edges in tiles of the first size, 22 in those of the second."""
+
+
+class TileSize(NamedTuple):
+    """How a plan takes a graph.
+
+    Attributes
+    ----------
+    edges
+        Of a joined tile, or fewer; None for tiles as they are stored.
+    stays
+        Whether all tiles are to stay on their device.
+    rows_in_host
+        Whether rows are kept in memory of the host.
+    at_once
+        Joined tiles that are made at a time for each device; 0 where none are.
+    there
+        Whether devices make them.
+    sliced
+        Whether what rows gather may be on the device in slices, as well.
+    """
+
+    edges: int | None
+    stays: bool
+    rows_in_host: bool
+    at_once: int = 0
+    there: bool = False
+    sliced: bool = False
+
+
+def tile_sizes(
+    facts: GraphFacts,
+    streamed_edges: tuple[int, ...],
+    *,
+    cores: int,
+    joined_there: bool = True,
+    devices: int = 1,
+) -> Iterator[TileSize]:
+    """List the sizes in which a graph may be taken, the fastest first; for those that stream see pass_bytes.
+
+    Parameters
+    ----------
+    facts
+        Of the graph as stored: tiles that are as large as joined ones are not joined.
+    streamed_edges
+        Edges of joined tiles that stream, the largest first.
+    cores
+        Processors that may join tiles for each device.
+    joined_there
+        Whether devices may join tiles.
+    devices
+        How many have parts of the graph.
+
+    Examples
+    --------
+    >>> from oocpr.plan.graph_stats import GraphFacts
+    >>> facts = GraphFacts(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
+    >>> sizes = list(tile_sizes(facts, (2**25, 2**23), cores=4))
+    >>> sizes[0]
+    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2, there=True, sliced=False)
+    >>> sizes[-1]
+    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0, there=False, sliced=True)
+    >>> [(size.at_once, size.there) for size in sizes[:4]]
+    [(2, True), (1, True), (4, False), (2, False)]
+    >>> [size.stays for size in tile_sizes(replace(facts, tile_edges=2**28), (2**25, 2**23), cores=4)]
+    [True, False, False, False]
+    """
+    # Rows leave the device last, and what they gather only where it is the only one.
+    ways = [(True, False, False), (False, False, False), (False, True, False), (False, True, True)]
+    for stays, rows_in_host, sliced in ways if devices == 1 else ways[:3]:
+        wanted = JOINED_EDGES if stays else streamed_edges
+        joined = [edges for edges in wanted if _are_joined(facts, edges)]
+        made = [(at_once, False, edges) for at_once, edges in _by_many(facts, cores, devices) if stays]
+        for edges in joined:
+            for at_once, there in MAKERS if stays else STREAMED_MAKERS:
+                if joined_there if there else at_once <= max(2, cores):
+                    made.append((at_once, there, edges))
+        for at_once, there, edges in dict.fromkeys(made):
+            yield TileSize(edges, stays, rows_in_host, at_once, there, sliced)
+        if not stays or len(joined) < len(wanted):
+            yield TileSize(None, stays, rows_in_host, sliced=sliced)
+
+
+def _by_many(facts: GraphFacts, cores: int, devices: int) -> Iterator[tuple[int, int]]:
+    """Tiles that processors make at a time, and their edges, where there are enough of both."""
+    for at_once, edges in product(HOST_MAKERS, HOST_JOINED_EDGES):
+        tiles = -(-facts.edges // (devices * edges))
+        if at_once <= cores and tiles >= 2 * at_once and _are_joined(facts, edges):
+            yield at_once, edges
+
+
+def _are_joined(facts: GraphFacts, edges: int) -> bool:
+    return facts.tiles > 1 and edges >= 2 * facts.tile_edges
+
+
+def pass_bytes(column_bytes: int, tiles: int, *, staying: int, devices: int = 1) -> float:
+    """Bytes that the link of a device could bring in the time of a pass: its tiles, or while all start.
+
+    Parameters
+    ----------
+    column_bytes
+        Of all tiles, encoded.
+    tiles, staying
+        How many there are, and how many of them stay on their device.
+    devices
+        How many have parts of the graph; all kernels are launched by one Python.
+
+    Examples
+    --------
+    >>> pass_bytes(2**31, 32, staying=0) / 2**20, pass_bytes(2**31, 128, staying=64) / 2**20
+    (2048.0, 1280.0)
+    """
+    return max(column_bytes * (tiles - staying) / (tiles * devices), tiles * LAUNCHED_BYTES)
+
+
+def joined_cuts(tiles: int, tile_edges: int, joined_edges: int) -> tuple[int, ...]:
+    """First stored tile of each joined one, and the number of tiles.
+
+    Parameters
+    ----------
+    tiles, tile_edges
+        As stored.
+    joined_edges
+        Edges of a joined tile, or fewer.
+
+    Examples
+    --------
+    >>> joined_cuts(10, 2**24, 2**26)
+    (0, 4, 8, 10)
+    >>> joined_cuts(3, 2**27, 2**26)
+    (0, 1, 2, 3)
+    """
+    each = max(1, joined_edges // tile_edges)
+    return (*range(0, tiles, each), tiles)
+
+
+def most_bytes(edges: int, rows: int) -> int:
+    """Most bytes of an encoded tile: columns and lengths of 32 bits, and what tells their widths.
+
+    Examples
+    --------
+    >>> most_bytes(1024, 10), most_bytes(1024, 10**6)
+    (13416, 79972)
+    """
+    # A row without edges takes nothing but its share of a width and of a directory.
+    return 4 * edges + edges // 16 + 4 * min(edges, rows) + rows // 16 + 9 * 1024
+
+
+def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[int, ...]) -> GraphFacts:
+    """What a plan has to know of a graph whose tiles are joined.
+
+    Its weights are taken to need the parts in all tiles that they need in the stored one where they need
+    most: one of them in a joined tile gives all others there as many bytes.
+
+    Parameters
+    ----------
+    facts
+        Of the graph as stored.
+    tile_rows
+        First row of each stored tile, and the number of nodes.
+    cuts
+        As `joined_cuts` made them.
+    """
+    most = max(last - first for first, last in pairwise(cuts))
+    if most == 1:
+        return facts
+    rows = int(np.diff(tile_rows[np.asarray(cuts)]).max())
+    edges = min(facts.tile_edges * most, facts.edges)
+    joined = replace(
+        facts,
+        tiles=len(cuts) - 1,
+        tile_edges=edges,
+        most_tile_bytes=most_bytes(edges, rows + 1),
+        most_tile_rows=rows,
+    )
+    if not facts.weighted:
+        return joined
+    columns, weights = joined.most_tile_bytes, most_weight_bytes(edges)
+    weight_bytes = -(-facts.most_weight_bytes * facts.edges // facts.tile_edges)
+    return replace(
+        joined,
+        column_bytes=unweighted(facts).column_bytes + weight_bytes,
+        most_tile_bytes=weighted_tile_bytes(columns, weights),
+        weight_bytes=weight_bytes,
+        most_weight_bytes=weights,
+        stored_bytes=facts.column_bytes,
+    )
+
+
+def unweighted(facts: GraphFacts) -> GraphFacts:
+    """What a plan has to know of the same tiles without their weights.
+
+    Examples
+    --------
+    >>> from oocpr.plan.graph_stats import GraphFacts
+    >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 300_000, 94_208, 300, 0.5, True, 200_000, 65_552)
+    >>> found = unweighted(facts)
+    >>> found.column_bytes, found.most_tile_bytes, found.weighted
+    (100000, 24560, False)
+    """
+    if not facts.weighted:
+        return facts
+    return replace(
+        facts,
+        column_bytes=facts.column_bytes - facts.weight_bytes,
+        most_tile_bytes=most_column_bytes(facts.most_tile_bytes, facts.most_weight_bytes),
+        weighted=False,
+        weight_bytes=0,
+        most_weight_bytes=0,
+        stored_bytes=0,
+    )

@@ -1,0 +1,587 @@
+"""Tables that are written as text, a row an edge: CSV and JSON lines, parsed by Arrow piece by piece.
+
+Pieces are whole rows, so that a mark leads to the front of one, and a row that cannot be read has a line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from oocpr.errors import InputError, UsageError
+from oocpr.jit import entry
+from oocpr.sources.formats.arrow import TableFiles, chosen_columns
+from oocpr.sources.memory.id_columns import arrow_array, arrow_numbers, arrow_strings
+from oocpr.sources.text.dialect import BLANKS, is_comment, is_header, rows_of, separator_of
+from oocpr.sources.text.floats import parsed
+from oocpr.sources.text.line_reader import LONGEST_LINE
+from oocpr.sources.weights import REMEDY, first_wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from oocpr.sources.block import Block
+    from oocpr.sources.io.locations import AnyPath
+    from oocpr.sources.text.line_reader import LineReader
+
+SHOWN_BYTES = 1 << 18
+"""What a file's first rows are: they say what separates columns and, of the first file, what nodes are."""
+
+_BYTES_PER_EDGE = 16
+_LEAST_BYTES, _MOST_BYTES = 1 << 17, 1 << 21
+_QUOTE, _NEWLINE, _SPACE, _MINUS, _ZERO = (np.uint8(ord(char)) for char in '"\n -0')
+_FIELD, _PLAIN, _QUOTED, _BEHIND = range(4)
+_LARGEST = np.uint64(2**63 - 1)
+
+
+@entry()
+def _rows_end(text, separator, out):  # type: ignore[no-untyped-def]
+    """Find where the last whole row ends, and copy the text up to there without spaces before quoted fields.
+
+    Parameters
+    ----------
+    text, out
+        uint8, of one size.
+    separator
+        uint8.
+
+    Returns
+    -------
+    end, copied
+        Bytes of the whole rows in `text`, and in `out`.
+    """
+    state, end, copied, at, spaces = _FIELD, 0, 0, 0, 0
+    for i in range(text.size):
+        char = text[i]
+        out[at] = char
+        at += 1
+        if state == _QUOTED:
+            if char == _QUOTE:
+                state = _BEHIND
+        elif char == _NEWLINE:
+            state, spaces, end, copied = _FIELD, 0, i + 1, at
+        elif char == separator:
+            state, spaces = _FIELD, 0
+        elif char == _QUOTE and state == _BEHIND:
+            state = _QUOTED
+        elif char == _QUOTE and state == _FIELD:
+            state = _QUOTED
+            at -= spaces
+            out[at - 1] = char
+        elif char == _SPACE and state == _FIELD:
+            spaces += 1
+        else:
+            state = _PLAIN
+    return end, copied
+
+
+@entry()
+def _whole_numbers(text, starts, ends, out):  # type: ignore[no-untyped-def]
+    """Take names as whole numbers of 64 bits; False where one is none as it would be written: 7, not 007."""
+    for k in range(starts.size):
+        begin, end = starts[k], ends[k]
+        negative = begin < end and text[begin] == _MINUS
+        begin += negative
+        if begin == end or end - begin > 19 or (text[begin] == _ZERO and (negative or end - begin > 1)):
+            return False
+        value = np.uint64(0)
+        for i in range(begin, end):
+            digit = np.uint8(text[i] - _ZERO)
+            if digit > 9:
+                return False
+            value = value * np.uint64(10) + np.uint64(digit)
+        if value > _LARGEST + np.uint64(negative):
+            return False
+        out[k] = -np.int64(value) if negative else np.int64(value)
+    return True
+
+
+def _is_whole_number(field: str) -> bool:
+    digits = field.removeprefix("-")
+    return (
+        digits.isdecimal()
+        and field == str(number := int(digits[:20]) * (-1) ** (digits != field))
+        and _fits(number)
+    )
+
+
+def _fits(value: object) -> bool:
+    """Tell whether a number fits into 64 bits."""
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
+
+
+class TextTable(TableFiles):
+    """Edges in two columns of a table that is written as text.
+
+    Parameters
+    ----------
+    path
+        The file, compressed or not, or several.
+    labels, source, target, weight
+        See `oocpr.sources.formats.arrow.TableSource`.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        source: str | None = None,
+        target: str | None = None,
+        *,
+        weight: str | int | None = None,
+    ) -> None:
+        super().__init__(path, labels, source, target, weight=weight)
+        self._named: bool | None = None  # whether nodes have names; None until the first rows say it
+        self._file = ""  # what the file that is read is called
+        self._names: list[str] = []  # its columns
+        self._read_columns: list[str] = []  # those of both ends, and of weights
+        self._layout: dict[str, Any] = {}  # all that parsing it takes
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        import pyarrow as pa
+
+        if self._begun is not None:
+            self._tell(self._begun["told"])
+            self._named = bool(self._begun["named"])
+        size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
+        for block in self._blocks(self._batches(size), max_edges):
+            if self.mark is not None:
+                self.mark |= self._piece
+            yield block
+        # Arrow keeps freed memory for columns to come, of which there are none.
+        pa.default_memory_pool().release_unused()
+
+    def _batches(self, size: int) -> Iterator[pa.RecordBatch]:
+        """Parse all files from the mark on, and note in ``_piece`` how a mark leads to each piece."""
+        begun = self._begun
+        before = 0 if begun is None else int(begun["before"])
+        passed = 0 if begun is None else int(begun["edges"]) - before
+        for number, stream, lines in self._lines(size):
+            self._file = stream.title
+            known = begun is not None and number == begun["file"]
+            if known:
+                self._layout = begun["layout"]  # type: ignore[index]
+                self._names, self._read_columns = self._layout["names"], self._layout["read"]
+            for line, byte, piece in self._pieces(lines, known=known):
+                if not piece.strip():
+                    continue
+                batch = self._parsed(piece, line)
+                place = {"file": number, "byte": byte, "line": line, "before": before}
+                self._piece = {**place, "told": self._told, "layout": self._layout}
+                self._advance(stream)
+                before += batch.num_rows
+                yield batch.slice(passed)
+                # Pieces are of other sizes when reading begins in the middle.
+                passed = max(0, passed - batch.num_rows)
+
+    def _pieces(self, lines: LineReader, *, known: bool) -> Iterator[tuple[int, int, bytes]]:
+        """Yield whole rows, with their first line and byte; look at the first ones of a file not `known`."""
+        rest, held = lines.pieces(), b""
+        line, byte, most = lines.line, lines.offset, None
+        if not known:
+            while len(held) < SHOWN_BYTES and (piece := next(rest, b"")):
+                held += piece
+            shown = held.rfind(b"\n", 0, SHOWN_BYTES) + 1 or len(held)
+            head = self._take_head(held[:shown].decode(), line)
+            line, byte, held = line + held.count(b"\n", 0, head), byte + head, held[head:]
+            most = shown - head
+        for piece in chain([b""], rest, [b""]):
+            held += piece
+            end, rows = self._whole(held[:most])
+            if end:
+                yield line, byte, rows
+                line, byte, held = line + held.count(b"\n", 0, end), byte + end, held[end:]
+            elif len(held) > LONGEST_LINE:
+                break
+            most = None
+        if held:
+            raise self._error(
+                line, "a quote is opened and not closed.", "Close it, or double it if it is a part of a name."
+            )
+
+    def _error(self, line: int, cause: str, remedy: str) -> InputError:
+        return InputError(f"{self._file}, line {line}: {cause}", remedy)
+
+    def _wrong_weight(self, piece: bytes, line: int, row: int, shown: str, why: str) -> InputError:
+        """Build the error for the weight of a row of a piece whose first line is `line`."""
+        line += next(islice(self._rows(piece), row, None))[0]
+        remedy = "Write weights with a decimal point, such as 1.5." if "," in shown else REMEDY
+        return self._error(line, f"the weight {shown} in column {self._weight!r} is {why}.", remedy)
+
+    def _batch(self, ends: Sequence[Any], weights: NDArray[np.float64] | None) -> pa.RecordBatch:
+        """Join columns of Arrow, or int64 of NumPy, and weights."""
+        import pyarrow as pa
+
+        columns = [arrow_array(end) if isinstance(end, np.ndarray) else end for end in ends]
+        if weights is not None:
+            columns.append(arrow_array(weights))
+        return pa.RecordBatch.from_arrays(columns, self._read_columns)
+
+    # What the formats differ in
+
+    def _take_head(self, text: str, line: int) -> int:
+        """Take what the first rows of a file say; returns the bytes before the first edge."""
+        raise NotImplementedError
+
+    def _whole(self, text: bytes) -> tuple[int, bytes]:
+        """Count the bytes of whole rows in whole lines; with these rows, as they are parsed."""
+        return len(text), text
+
+    def _parsed(self, piece: bytes, line: int) -> pa.RecordBatch:
+        """Parse rows, the first of which is in a line."""
+        raise NotImplementedError
+
+    def _rows(self, piece: bytes) -> Iterator[tuple[int, Any]]:
+        """Yield rows as Python has them, each with the number of lines before it."""
+        raise NotImplementedError
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+class CsvFiles(TextTable):
+    r"""Edges in two columns of CSV.
+
+    Columns are separated by commas, semicolons, tabs or bars, and may be quoted. Blanks around a field do not
+    count. Nodes have numbers if all ends in the first rows (`SHOWN_BYTES`) are whole numbers as they would be
+    written, 7 and not 007; else they have names.
+
+    Parameters
+    ----------
+    path
+        The file, compressed or not, or several. A file without header has the columns of the first one.
+    labels
+        See `oocpr.sources.formats.arrow.TableSource`.
+    source, target, weight
+        Names of the columns, or their numbers, counted from 1; see
+        `oocpr.sources.formats.arrow.chosen_columns`.
+        Without a header and without these, the first two columns that are not the weights' have the ends.
+    header
+        Whether the first line, comments aside, names the columns; None to tell by the lines.
+
+    Raises
+    ------
+    UsageError
+        While blocks are read: columns that there are not.
+    InputError
+        While blocks are read: a row with another number of columns, a missing end, one that is no number
+        where others are, or a weight that cannot be; names file and line.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "trips.csv")
+    ...     _ = path.write_text("kg;from;to\n0.5;4;5\n2;5;4\n")
+    ...     [block] = CsvFiles(path, weight="kg").blocks(10)
+    >>> block.src.tolist(), block.dst.tolist(), block.weight.tolist()
+    ([4, 5], [5, 4], [0.5, 2.0])
+    """
+
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        source: str | None = None,
+        target: str | None = None,
+        *,
+        weight: str | int | None = None,
+        header: bool | None = None,
+    ) -> None:
+        super().__init__(path, labels, source, target, weight=weight)
+        self._header = header
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the files, when they were changed, which columns are read, and whether there is a header."""
+        known = super().identity()
+        return known if known is None or self._header is None else {**known, "header": self._header}
+
+    def _take_head(self, text: str, line: int) -> int:
+        passed, separator = 0, None
+        lines = text.split("\n")
+        for one in lines:
+            if passed == 0 and one.startswith("sep=") and len(one) > 4:  # written for spreadsheets
+                separator = one[4]
+            elif one.strip() and not is_comment(one):
+                break
+            passed += 1
+        text = "\n".join(lines[passed:])
+        separator = separator or separator_of(text) or ","
+        rows = rows_of(text, separator)
+        if text and not rows:
+            raise self._error(line + passed, "no columns are found.", "Check that the file is CSV.")
+        if rows:
+            first = [field.strip(BLANKS) for field in rows[0]]
+            header = self._has_header(first, rows)
+            self._take_columns_of(first, header, separator, line + passed)
+            numeric = [all(map(_is_number, fields)) for fields in zip(*rows[header:], strict=False)]
+            self._pass_over(dict(zip(self._names, numeric, strict=False)), self._read_columns)
+            if header:
+                reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+                next(reader)
+                passed += reader.line_num
+        return sum(len(one.encode()) + 1 for one in lines[:passed])
+
+    def _has_header(self, first: list[str], rows: list[list[str]]) -> bool:
+        if self._header is not None:
+            return self._header
+        if self._names:
+            return first == self._names or is_header(rows)
+        asked = (name for name in (*self._columns, self._weight) if name is not None)
+        return is_header(rows) or not all(name.isdecimal() for name in asked)
+
+    def _take_columns_of(self, first: list[str], header: bool, separator: str, line: int) -> None:
+        """Choose the columns of a file whose first row is given."""
+        begins = not self._names
+        told = f"{self._file} has no header"
+        if header:
+            self._names = [first[0].lstrip("# "), *first[1:]]
+            told = f"Line {line} of {self._file} is its header"
+        elif len(self._names) != len(first):
+            self._names = [str(number) for number in range(1, len(first) + 1)]
+        chosen = self._named_columns(self._names, self._file)
+        for name in chosen:
+            if self._names.count(name) > 1:
+                raise UsageError(
+                    f"{self._file} has {self._names.count(name)} columns {name!r}.",
+                    "Give the number of the one that is meant, counted from 1.",
+                )
+        self._read_columns = chosen
+        self._layout = {"separator": separator, "names": self._names, "read": chosen}
+        if begins:
+            weights = f" and weights are in column {chosen[2]!r}" if self.weighted else ""
+            self._tell([f"{told}; edges run from column {chosen[0]!r} to column {chosen[1]!r}{weights}."])
+
+    def _named_columns(self, names: Sequence[str], title: str) -> list[str]:
+        def known(name: str | None) -> str | None:
+            number = int(name) if name is not None and name.isdecimal() and name not in names else 0
+            return names[number - 1] if 0 < number <= len(names) else name
+
+        source, target, weight = map(known, (*self._columns, self._weight))
+        others = [name for name in names if name != weight]
+        if all(map(str.isdecimal, names)) and None is source is target and len(others) > 1:
+            source, target = others[:2]
+        return chosen_columns(names, source, target, title, weight)
+
+    def _whole(self, text: bytes) -> tuple[int, bytes]:
+        if b'"' not in text:
+            return len(text), text
+        out = np.empty(len(text), np.uint8)
+        separator = np.uint8(ord(self._layout["separator"]))
+        end, copied = _rows_end(np.frombuffer(text, np.uint8), separator, out)
+        return int(end), out[:copied].tobytes()
+
+    def _parsed(self, piece: bytes, line: int) -> pa.RecordBatch:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        from pyarrow import csv as arrow
+
+        names = [str(number) for number in range(len(self._names))]
+        wanted = [names[self._names.index(name)] for name in self._read_columns]
+        try:
+            table = arrow.read_csv(
+                pa.BufferReader(piece),
+                arrow.ReadOptions(use_threads=False, block_size=len(piece) + 1, column_names=names),
+                arrow.ParseOptions(delimiter=self._layout["separator"], newlines_in_values=b'"' in piece),
+                arrow.ConvertOptions(
+                    check_utf8=False,  # it was checked
+                    column_types=dict.fromkeys(names, pa.large_string()),
+                    include_columns=wanted,
+                    null_values=[],
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            self._refuse(piece, line, str(error))
+        fields = [pc.ascii_trim(table[name].combine_chunks(), BLANKS) for name in wanted]
+        found = [arrow_strings(column) for column in fields]
+        ends: list[Any] = fields[:2]
+        if any((end.starts == end.ends).any() for end in found[:2]):
+            self._refuse(piece, line, "an end is missing")
+        if not self._named:
+            ids = [np.empty(end.starts.size, np.int64) for end in found[:2]]
+            whole = all(
+                _whole_numbers(end.text, end.starts, end.ends, out)
+                for end, out in zip(found[:2], ids, strict=True)
+            )
+            if not whole and self._named is False:
+                self._refuse(piece, line, "an end is no whole number")
+            self._named = not whole
+            ends = ids if whole else ends
+        weights = None
+        if self.weighted:
+            text, begins, stops = found[2].text, found[2].starts, found[2].ends
+
+            def refuse(row: int, why: str) -> InputError:
+                shown = repr(
+                    text[begins[row] : min(stops[row], begins[row] + 40)].tobytes().decode(errors="replace")
+                )
+                return self._wrong_weight(piece, line, row, shown, why)
+
+            weights = parsed(text, begins.astype(np.uint32), stops.astype(np.uint32), refuse)
+        return self._batch(ends, weights)
+
+    def _rows(self, piece: bytes) -> Iterator[tuple[int, Any]]:
+        reader = csv.reader(io.StringIO(piece.decode(), newline=""), delimiter=self._layout["separator"])
+        before = 0
+        with contextlib.suppress(csv.Error):  # of longer fields than Python takes
+            for row in reader:
+                if row:
+                    yield before, row
+                before = reader.line_num
+
+    def _refuse(self, piece: bytes, line: int, why: str) -> NoReturn:
+        """Raise the error for the first row that cannot be read."""
+        places = [self._names.index(name) for name in self._read_columns[:2]]
+        for before, row in self._rows(piece):
+            at = line + before
+            if len(row) != len(self._names):
+                raise self._error(
+                    at,
+                    f"a row of {len(row)} columns, where there are {len(self._names)}.",
+                    "Give all rows as many columns, and put a field that holds a separator in quotes.",
+                )
+            for name, place in zip(self._read_columns, places, strict=False):
+                field = row[place].strip(BLANKS)
+                if not field:
+                    raise self._error(at, f"no node in column {name!r}.", "Drop rows without both ends.")
+                if self._named is False and not _is_whole_number(field):
+                    raise self._error(
+                        at,
+                        f"{field[:60]!r} in column {name!r} is no whole number of 64 bits, as others are.",
+                        'Correct it, or take all nodes as names: format="csv_names".',
+                    )
+        raise self._error(line, f"in a row from here on: {' '.join(why.split())[:200]}.", "Correct the row.")
+
+
+class CsvNames(CsvFiles):
+    """CSV whose nodes have names, whatever these look like; see `CsvFiles`."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._named = True
+
+
+class JsonLines(TextTable):
+    r"""Edges as JSON objects, one a line, with a member for each end: whole numbers, or text.
+
+    Parameters
+    ----------
+    path
+        The file, compressed or not, or several.
+    labels, source, target, weight
+        See `oocpr.sources.formats.arrow.TableSource`; the members of the first object are the columns.
+
+    Raises
+    ------
+    UsageError
+        While blocks are read: members that there are not.
+    InputError
+        While blocks are read: a line that is no object, an object without an end, with one of another type
+        than those before, or with a weight that cannot be; names file and line.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "links.jsonl")
+    ...     _ = path.write_text('{"source": 4, "target": 5}\n{"source": 5, "target": 4}\n')
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in JsonLines(path).blocks(10)]
+    [([4, 5], [5, 4])]
+    """
+
+    def _take_head(self, text: str, line: int) -> int:
+        first = next((one for one in self._rows(text.encode())), None)
+        if first is not None:
+            value = first[1]
+            if not isinstance(value, dict):
+                raise self._no_object(line + first[0])
+            self._names = list(value)
+            kinds = {name: type(member) in (int, float) for name, member in value.items()}
+            self._read_columns = self._chosen(kinds, self._file)
+            self._layout = {"names": self._names, "read": self._read_columns}
+            if self._named is None:
+                self._named = isinstance(value[self._read_columns[0]], str)
+        return 0
+
+    def _parsed(self, piece: bytes, line: int) -> pa.RecordBatch:
+        import pyarrow as pa
+        from pyarrow import json as arrow
+
+        end = pa.large_string() if self._named else pa.int64()
+        kinds = zip(self._read_columns, (end, end, pa.float64()), strict=False)
+        try:
+            table = arrow.read_json(
+                pa.BufferReader(piece),
+                arrow.ReadOptions(use_threads=False, block_size=len(piece) + 1),
+                arrow.ParseOptions(
+                    explicit_schema=pa.schema(list(kinds)), unexpected_field_behavior="ignore"
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            self._refuse(piece, line, str(error))
+        columns = [table[name].combine_chunks() for name in self._read_columns]
+        if any(column.null_count for column in columns):
+            self._refuse(piece, line, "a member is missing")
+        weights = None
+        if self.weighted:
+            weights = arrow_numbers(columns[2]) + 0.0  # -0.0 + 0.0 is 0.0
+            wrong = first_wrong(weights)
+            if wrong is not None:
+                raise self._wrong_weight(piece, line, wrong[0], str(weights[wrong[0]]), wrong[1])
+        return self._batch(columns[:2], weights)
+
+    def _rows(self, piece: bytes) -> Iterator[tuple[int, Any]]:
+        for before, one in enumerate(piece.decode().split("\n")):
+            if one.strip():
+                try:
+                    yield before, json.loads(one)
+                except (ValueError, RecursionError):
+                    yield before, None
+
+    def _refuse(self, piece: bytes, line: int, why: str) -> NoReturn:
+        """Raise the error for the first object that cannot be read."""
+        wanted = (str, "text") if self._named else (int, "a whole number of 64 bits")
+        for before, value in self._rows(piece):
+            at = line + before
+            if not isinstance(value, dict):
+                raise self._no_object(at)
+            for name in self._read_columns:
+                found = value.get(name)
+                shown = json.dumps(found)[:60]
+                if found is None:
+                    raise self._error(
+                        at,
+                        f"the object has no {name!r}.",
+                        "Drop objects without both ends, or without weight.",
+                    )
+                if name == self._weight:
+                    if isinstance(found, bool) or not isinstance(found, int | float):
+                        raise self._error(at, f"the weight {shown} in {name!r} is no number.", REMEDY)
+                elif isinstance(found, bool) or not isinstance(found, wanted[0]) or not _fits(found):
+                    raise self._error(
+                        at,
+                        f"{shown} in {name!r} is not {wanted[1]}, as others are.",
+                        "Write all nodes as whole numbers, or all in quotes.",
+                    )
+        raise self._error(line, f"in an object from here on: {' '.join(why.split())[:200]}", "Correct it.")
+
+    def _no_object(self, line: int) -> InputError:
+        return self._error(
+            line,
+            "no JSON object on a line of its own.",
+            "Write an object a line, for example with jq -c '.[]'; other layouts can be read with NetworkX.",
+        )

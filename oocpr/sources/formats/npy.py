@@ -1,0 +1,234 @@
+"""NumPy's own files: two arrays of one dimension, or arrays with two rows or two columns."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+
+from oocpr.errors import InputError
+from oocpr.sources.base import FileSource
+from oocpr.sources.memory.id_columns import id_block, two_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.sources.block import EdgeBlock
+    from oocpr.sources.io.locations import Place
+
+_MAX_HEADER_BYTES = 10_000
+"""What NumPy itself reads at most, since it has Python's parser read it."""
+
+
+class ArrayHeader(NamedTuple):
+    """What stands before the entries of an array in a file.
+
+    Attributes
+    ----------
+    shape
+        No size is negative.
+    columnar
+        Whether the first index runs fastest (Fortran's order).
+    dtype
+        Of the entries.
+    bytes
+        How many the header itself takes.
+    """
+
+    shape: tuple[int, ...]
+    columnar: bool
+    dtype: np.dtype[Any]
+    bytes: int
+
+    @property
+    def end(self) -> int:
+        """Bytes of the header and of all entries."""
+        return self.bytes + math.prod(self.shape) * self.dtype.itemsize
+
+
+def read_header(file: IO[bytes]) -> ArrayHeader:
+    """Read the header of an array that ``numpy.save`` wrote; the file is left at the first entry.
+
+    Raises
+    ------
+    ValueError
+        What comes is no header of an array.
+
+    Examples
+    --------
+    >>> file = io.BytesIO()
+    >>> np.save(file, np.zeros((2, 3), np.int32))
+    >>> _ = file.seek(0)
+    >>> read_header(file)
+    ArrayHeader(shape=(2, 3), columnar=False, dtype=dtype('int32'), bytes=128)
+    """
+    head = file.read(npy.MAGIC_LEN)
+    wide = npy.read_magic(io.BytesIO(head)) != (1, 0)
+    length = file.read(4 if wide else 2)
+    size = int.from_bytes(length, "little")
+    if size > _MAX_HEADER_BYTES:
+        raise ValueError(f"its header has {size:,} bytes")
+    text = io.BytesIO(length + file.read(size))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shape, columnar, dtype = (npy.read_array_header_2_0 if wide else npy.read_array_header_1_0)(text)
+    except Exception as error:  # Python's tokenizer and parser raise errors of many kinds
+        raise ValueError(f"its header cannot be read: {' '.join(str(error).split())[:200]}") from error
+    if any(isinstance(count, bool) or count < 0 for count in shape):
+        raise ValueError(f"it has the shape {shape}")
+    return ArrayHeader(shape, columnar, dtype, len(head) + len(length) + size)
+
+
+class _ArrayFile:
+    """An array on disk, of which pieces are read.
+
+    A map of the file would be simpler, but its pages count as memory of the process until the system wants
+    them back.
+    """
+
+    def __init__(self, file: BinaryIO, place: Place) -> None:
+        self.title = str(place)
+        try:
+            header = read_header(file)
+        except ValueError as error:
+            raise InputError(
+                f"{self.title} is no array of NumPy: {' '.join(str(error).split())[:200]}.",
+                "Write it again with numpy.save, and leave it uncompressed.",
+            ) from error
+        self.shape, self._columnar, self._dtype, self._start = header
+        if self._dtype.kind not in "iu":
+            raise InputError(
+                f"{self.title} holds {self._dtype}, no integers.", "Give the ids of nodes as integers."
+            )
+        self._file = file
+        if place.size is not None and header.end > place.size:
+            raise self._cut(header.end)
+
+    def _cut(self, end: int) -> InputError:
+        return InputError(
+            f"{self.title} ends in the middle, before byte {end:,}.", "Fetch or write the file again."
+        )
+
+    def flat(self, start: int, stop: int) -> NDArray[Any]:
+        """Entries `start` to `stop` - 1 as they lie in the file."""
+        values = np.empty(stop - start, self._dtype)
+        self._file.seek(self._start + start * self._dtype.itemsize)
+        view = values.view(np.uint8).data
+        done = 0
+        while done < len(view):
+            got = self._file.readinto(view[done:])  # type: ignore[attr-defined]
+            if not got:
+                raise self._cut(self._start + stop * self._dtype.itemsize)
+            done += got
+        return values
+
+    def ends(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Both ends of the links `start` to `stop` - 1 of an array of two dimensions."""
+        by_rows = two_ends(self.shape, self.title)
+        links = self.shape[1] if by_rows else self.shape[0]
+        if by_rows != self._columnar:
+            return self.flat(start, stop), self.flat(links + start, links + stop)
+        both = self.flat(2 * start, 2 * stop)
+        return both[0::2], both[1::2]
+
+
+class NpyFiles(FileSource):
+    """Links in arrays that ``numpy.save`` wrote.
+
+    Parameters
+    ----------
+    path
+        Two files with an array of one dimension each, from and to; or one or more files with an array of
+        shape (2, m) or (m, 2).
+    labels
+        A file whose line i (from 0) labels node i, or None.
+
+    Raises
+    ------
+    InputError
+        While blocks are read: no array, a cut one, no integers, another shape, or an id that cannot be.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "links.npy")
+    ...     np.save(path, np.array([[4, 5, 7], [5, 4, 4]]))
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in NpyFiles(path).blocks(10)]
+    [([4, 5, 7], [5, 4, 4])]
+    """
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        self._read_labels()
+        first = 0
+        begin = 0 if self._begun is None else int(self._begun["edges"])
+        waiting: _ArrayFile | None = None
+        files: list[BinaryIO] = []
+        try:
+            for place in self.places:
+                files.append(place.open())
+                array = _ArrayFile(files[-1], place)
+                if len(array.shape) == 1 and waiting is None:
+                    waiting = array
+                    continue
+                if (len(array.shape) == 1) != (waiting is not None):
+                    raise InputError(
+                        f"{place} has the shape {array.shape}.",
+                        "Give two arrays of one dimension, or arrays of two dimensions only.",
+                    )
+                links = self._length(array, waiting)
+                passed = min(links, max(0, begin - first))
+                for block in self._links(array, waiting, passed, links, max_edges, first):
+                    passed += len(block.src)
+                    self.mark = {"edges": first + passed}
+                    yield block
+                first += links
+                waiting = None
+                for file in files:
+                    file.close()
+                files.clear()
+        finally:
+            for file in files:
+                file.close()
+        if waiting is not None:
+            raise InputError(
+                f"{waiting.title} is one array of one dimension.", "Give the array of the other ends as well."
+            )
+
+    @staticmethod
+    def _length(array: _ArrayFile, sources: _ArrayFile | None) -> int:
+        """Links of one array, or of two."""
+        if sources is not None and sources.shape != array.shape:
+            raise InputError(
+                f"{sources.title} and {array.title} have the shapes {sources.shape} and {array.shape}.",
+                "Give two arrays of the same length.",
+            )
+        by_rows = sources is None and two_ends(array.shape, array.title)
+        return int(array.shape[1] if by_rows else array.shape[0])
+
+    def _links(
+        self,
+        array: _ArrayFile,
+        sources: _ArrayFile | None,
+        begin: int,
+        links: int,
+        max_edges: int,
+        first: int,
+    ) -> Iterator[EdgeBlock]:
+        size = self.size or 0
+        self.position = min(size, self.position + begin * (size // max(1, links)))
+        for start in range(begin, links, max_edges):
+            stop = min(links, start + max_edges)
+            if sources is None:
+                src, dst = array.ends(start, stop)
+            else:
+                src, dst = sources.flat(start, stop), array.flat(start, stop)
+            self.position = min(size, self.position + src.nbytes + dst.nbytes)
+            yield id_block(src, dst, self.nodes, self.title, first + start)

@@ -1,0 +1,379 @@
+"""Which formats there are, and how a file shows its own."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from oocpr.errors import InputError, UsageError
+from oocpr.sources.io.compression import ByteStream, unpacked_name
+from oocpr.sources.io.locations import LocalFile, StandardInput, place_of, places_of
+from oocpr.sources.text.dialect import are_words, is_comment, is_header, names_ends, separator_of
+from oocpr.sources.unsupported_formats import refuse_unsupported
+from oocpr.sources.weights import no_weights
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from oocpr.sources.block import Source
+    from oocpr.sources.io.locations import Place
+
+_HEAD_BYTES = 1 << 16
+_PACKED_HEAD_BYTES = 1 << 20
+"""Enough of any packing to unpack some lines: the blocks of .bz2 have up to 900 kB."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format of files.
+
+    Parameters
+    ----------
+    summary
+        One line for the help text.
+    reader
+        ``module:class`` inside `oocpr.sources`; loaded on first use.
+    own_labels
+        Whether the files hold their labels themselves, so that a labels file makes no sense.
+    labels_beside
+        Whether a labels file that lies beside the graph is used without being asked for.
+    many
+        Whether several files can be read as one graph.
+    streamed
+        Whether files are read from front to end, so that standard input can be one.
+    columns
+        Whether the files have columns with names.
+    folders
+        Whether a folder can be a graph.
+    weights
+        Whether links can have weights.
+    header
+        Whether the first line may name the columns.
+    """
+
+    summary: str
+    reader: str
+    own_labels: bool = False
+    labels_beside: bool = False
+    many: bool = False
+    streamed: bool = True
+    columns: bool = False
+    folders: bool = False
+    weights: bool = False
+    header: bool = False
+
+    def open(
+        self,
+        places: Sequence[Place],
+        labels: Place | None,
+        columns: tuple[str | None, str | None],
+        weight: str | int | None,
+        header: bool | None,
+    ) -> Source:
+        """Source of files of this format."""
+        module, name = self.reader.split(":")
+        reader = getattr(importlib.import_module(f"oocpr.sources.{module}"), name)
+        if self.own_labels:
+            return cast("Source", reader(places))
+        more: dict[str, Any] = {"weight": weight} if self.weights else {}
+        if self.header:
+            more["header"] = header
+        return cast("Source", reader(places, labels, *(columns if self.columns else ()), **more))
+
+
+FORMATS = {
+    "text": Format(
+        "SNAP text: a line `from to` an edge, # and % comments",
+        "formats.edge_list:TextFile",
+        labels_beside=True,
+        many=True,
+        weights=True,
+        header=True,
+    ),
+    "csv": Format(
+        "CSV: columns separated by commas, semicolons, tabs or bars, quoted or not, with a header or without",
+        "formats.csv_json:CsvFiles",
+        labels_beside=True,
+        many=True,
+        columns=True,
+        weights=True,
+        header=True,
+    ),
+    "csv_names": Format(
+        "CSV whose nodes are names even if they look like numbers",
+        "formats.csv_json:CsvNames",
+        labels_beside=True,
+        many=True,
+        columns=True,
+        weights=True,
+        header=True,
+    ),
+    "jsonl": Format(
+        "JSON lines (.jsonl, .ndjson): an object an edge",
+        "formats.csv_json:JsonLines",
+        labels_beside=True,
+        many=True,
+        columns=True,
+        weights=True,
+    ),
+    "matrixmarket": Format(
+        "Matrix Market coordinates (.mtx), ids from 1",
+        "formats.matrix_market:MatrixMarketFile",
+        labels_beside=True,
+        weights=True,
+    ),
+    "npz": Format(
+        "SciPy sparse matrix of save_npz (.npz)",
+        "formats.npz:NpzFile",
+        labels_beside=True,
+        streamed=False,
+        weights=True,
+    ),
+    "npy": Format(
+        "NumPy arrays (.npy): two of one dimension, from and to, or one or more of shape (2, m) or (m, 2)",
+        "formats.npy:NpyFiles",
+        labels_beside=True,
+        many=True,
+        streamed=False,
+    ),
+    "parquet": Format(
+        "Parquet files (.parquet), or a folder of them, with a column of ids or names for each end",
+        "formats.parquet:ParquetFiles",
+        labels_beside=True,
+        many=True,
+        streamed=False,
+        columns=True,
+        folders=True,
+        weights=True,
+    ),
+    "bvgraph": Format(
+        "WebGraph's BVGraph: .graph with .properties beside it",
+        "formats.bvgraph:BVGraphFile",
+        labels_beside=True,
+        streamed=False,
+    ),
+    "graphar": Format(
+        "GraphAr's description of links (.edge.yml), which are in Parquet files",
+        "formats.graphar:GraphAr",
+        streamed=False,
+    ),
+    "gr0": Format("lines `n id label`, then lines `e from to`", "formats.gr0:Gr0File", own_labels=True),
+    "hollins": Format(
+        "`nodes edges`, then `id label`, then `from to`", "formats.hollins:HollinsFile", own_labels=True
+    ),
+    "names": Format(
+        "two names a line, separated by a tab (.tsv)",
+        "formats.named_edge_list:NamesFile",
+        many=True,
+        weights=True,
+        header=True,
+    ),
+}
+"""Formats by name; each file is guessed to be one of them where the caller names none."""
+
+
+_MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet", b"\x93NUMPY": "npy"}
+_SUFFIXES = {
+    ".npz": "npz",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npy": "npy",
+    ".graph": "bvgraph",
+    ".properties": "bvgraph",
+    ".mtx": "matrixmarket",
+    ".yml": "graphar",
+    ".yaml": "graphar",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
+_NUMBER = re.compile(r"\s*-?\d+\s*")
+_ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
+
+
+def guess_format(
+    path: str | os.PathLike[str] | Place, *, weighted: bool = False, by_name: bool = False
+) -> str:
+    r"""Name of the format of a file, from its suffix and its first lines.
+
+    Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read.
+
+    Parameters
+    ----------
+    path
+        The file.
+    weighted
+        Whether there are weights, so that lines may have more than two columns.
+    by_name
+        Whether a column is called by its name, so that there is a header.
+
+    Raises
+    ------
+    InputError
+        A file that cannot be opened or uncompressed, or that no format reads.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "pages")
+    ...     _ = path.write_text("n 0 a.org\nn 1 b.org\ne 1 0\n")
+    ...     guess_format(path)
+    'gr0'
+    """
+    place = place_of(path)
+    first = _head(place)
+    suffix = Path(unpacked_name(place)).suffix.lower()
+    known = _SUFFIXES.get(suffix)
+    if known is None or FORMATS[known].streamed:
+        refuse_unsupported(str(place), first)
+    for magic, name in _MAGIC.items():
+        if first.startswith(magic):
+            return name
+    if known is not None:
+        return known
+    if first[:14].lower() == b"%%matrixmarket":
+        return "matrixmarket"
+    return _guess_text(first.decode("utf-8-sig", "replace"), suffix, weighted=weighted, by_name=by_name)
+
+
+def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str:
+    """Name of the format of a text, from its first lines."""
+    # Lines beginning with % are left in: such a line may be a percent-encoded name.
+    said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
+    # So may one beginning with #, if all do.
+    lines = [line for line in said if line[0] != "#"] or said
+    if not lines:
+        return "text"
+    if re.match(r"n\s+0\s+\S", lines[0]):
+        return "gr0"
+    if (
+        re.fullmatch(r"\d+\s+\d+\s*", lines[0])
+        and len(lines) > 1
+        and re.match(r"1\s+(?!-\d+\s*$)[^\s\d]", lines[1])
+    ):
+        return "hollins"
+    if lines[0].startswith("{"):
+        return "jsonl"
+    if suffix in (".tsv", ".tab"):
+        return _guess_tabs(lines, weighted=weighted, by_name=by_name)
+    if not _ENDS.match(lines[0]):
+        separator = separator_of("\n".join(lines[: -1 if len(lines) > 1 else None]) + "\n")
+        if suffix == ".csv" or by_name or separator not in (None, "\t"):
+            return "csv"
+    return "text"
+
+
+def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
+    """Name of the format of a text whose columns are separated by tabs."""
+    rows = [line.split("\t") for line in lines[:20]]
+    if by_name or (len(rows[0]) > 2 and not weighted and is_header(rows)):
+        return "csv"
+    body = rows[1] if len(rows) > 1 and names_ends(rows[0][:2]) else rows[0]
+    if len(rows) > 1 and are_words(rows[0][:2]) and all(map(_NUMBER.fullmatch, rows[1][:2])):
+        return "text"
+    columns = len(body) > 2 if weighted else len(body) == 2
+    return "names" if columns and not any(map(_NUMBER.fullmatch, body[:2])) else "text"
+
+
+def _head(place: Place) -> bytes:
+    """First bytes of a file, unpacked, which are still to be read afterwards."""
+    view = memoryview(bytearray(_HEAD_BYTES))
+    if not isinstance(place, StandardInput):
+        with ByteStream(place) as stream:
+            return bytes(view[: stream.readinto(view)])
+    with ByteStream(_Copy(place.head(_PACKED_HEAD_BYTES))) as stream:
+        read = 0
+        try:
+            while read < len(view) and (more := stream.readinto(view[read : read + 1024])):
+                read += more
+        except InputError:
+            pass  # the copy of an archive ends in its middle
+        return bytes(view[:read])
+
+
+class _Copy:
+    """Bytes in memory as a place."""
+
+    name = ""
+    again = True
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def open(self) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+    def beside(self, name: str) -> None: ...
+
+
+def open_files(
+    paths: Sequence[str | os.PathLike[str]],
+    format: str | None,  # noqa: A002
+    labels: str | os.PathLike[str] | None,
+    columns: tuple[str | None, str | None] = (None, None),
+    weight: str | int | None = None,
+    *,
+    header: bool | None = None,
+) -> Source:
+    """Source of one or more files, of the named format or of the one that the first shows.
+
+    Raises
+    ------
+    UsageError
+        No such format, or something that the format does not know: a labels file, columns, several files,
+        weights, a header.
+    InputError
+        A file that cannot be opened or unpacked.
+    """
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"There is no format {format!r}.", f"Give one of: {', '.join(FORMATS)}.")
+    places = places_of(paths)
+    by_name = any(name is not None and not str(name).isdecimal() for name in (*columns, weight))
+    name = format or _guess(places[0], weighted=weight is not None, by_name=by_name)
+    chosen = FORMATS[name]
+    for place in places:
+        _check(place, name)
+    if len(places) > 1 and not chosen.many:
+        raise UsageError(
+            f"A graph of the format {name} is one file, {len(places)} are given.", "Name one of them."
+        )
+    if chosen.own_labels and labels is not None:
+        raise UsageError(f"Files of the format {name} hold their own labels.", "Leave the labels file out.")
+    if not chosen.columns and columns != (None, None):
+        raise UsageError(f"Files of the format {name} have no names of columns.", "Leave the columns out.")
+    if not chosen.weights and weight is not None:
+        raise no_weights(f"Files of the format {name}")
+    if not chosen.header and header is not None:
+        raise UsageError(f"Files of the format {name} have no header line.", "Leave the header out.")
+    labels_place = None if labels is None else place_of(labels)
+    if chosen.labels_beside and labels is None and len(places) == 1:
+        from oocpr.sources.text.labels import find_labels
+
+        labels_place = find_labels(places[0])
+    return chosen.open(places, labels_place, columns, weight, header)
+
+
+def _guess(place: Place, *, weighted: bool, by_name: bool) -> str:
+    if isinstance(place, LocalFile):
+        if os.path.isdir(place.path):  # noqa: PTH112 - Path.is_dir has errors for names that are too long
+            return "parquet"
+        _check(place, "text")
+    return guess_format(place, weighted=weighted, by_name=by_name)
+
+
+def _check(place: Place, name: str) -> None:
+    """Refuse what cannot be a file of a format."""
+    chosen = FORMATS[name]
+    if not place.again and not chosen.streamed:
+        raise UsageError(
+            f"The format {name} cannot be read from standard input.", "Write it to a file and name that."
+        )
+    if isinstance(place, LocalFile):
+        place.check(folder=chosen.folders)

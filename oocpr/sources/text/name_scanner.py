@@ -1,0 +1,201 @@
+"""Names out of lines of text, without the blanks around them, in a compiled loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numba
+import numpy as np
+
+from oocpr.sources.block import Strings
+from oocpr.sources.io.compression import ByteStream
+from oocpr.sources.text.floats import parsed
+from oocpr.sources.text.line_reader import LineReader
+from oocpr.sources.weights import REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.errors import InputError
+    from oocpr.sources.io.locations import AnyPath
+
+_SPACE, _TAB, _RETURN, _NEWLINE, _HASH = (np.uint8(ord(c)) for c in " \t\r\n#")
+
+
+@numba.njit(inline="always")
+def _inside(text, begin, end):  # type: ignore[no-untyped-def]
+    """Where a name begins and ends without the blanks around it."""
+    while begin < end and (text[begin] == _SPACE or text[begin] == _RETURN):
+        begin += 1
+    while end > begin and (text[end - 1] == _SPACE or text[end - 1] == _RETURN):
+        end -= 1
+    return begin, end
+
+
+@numba.njit(cache=True, nogil=True)
+def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type: ignore[no-untyped-def]
+    """Find the names of whole lines until the text ends or the arrays are full.
+
+    Parameters
+    ----------
+    text
+        uint8; its last byte is a newline.
+    pos
+        Where a line begins.
+    pairs
+        Whether lines have two names, apart by a tab; otherwise the first column is a name.
+    skip
+        Whether blank lines are skipped; comments, ``#`` alone or followed by a space, always are.
+    weight
+        Number of the column of weights beside pairs, from 3 on, 0 for none. Other columns are skipped then.
+    starts, ends
+        int64, shape (names,), a number of names divisible by two; receive where names begin and end.
+    begins, stops
+        uint32, shape (names / 2,); receive where weights begin and end. Empty where there are none.
+
+    Returns
+    -------
+    fine, pos, count
+        Where the next call goes on, and how many names were found. Where the line at `pos` cannot be read,
+        `fine` is False.
+    """
+    count = 0
+    while pos < text.size and count < starts.size:
+        begin = pos
+        tabs = 0
+        tab = -1
+        second = -1
+        column = -1
+        behind = -1
+        blank = True
+        while text[pos] != _NEWLINE:
+            char = text[pos]
+            if char == _TAB:
+                if tabs == 0:
+                    tab = pos
+                elif tabs == 1:
+                    second = pos
+                tabs += 1
+                if tabs == weight - 1:
+                    column = pos + 1
+                elif tabs == weight:
+                    behind = pos
+            elif char != _SPACE and char != _RETURN:
+                blank = False
+            pos += 1
+        end = pos
+        pos += 1
+        if blank:
+            if skip:
+                continue
+            return False, begin, count
+        if text[begin] == _HASH:
+            _, last = _inside(text, begin, end)
+            if last == begin + 1 or text[begin + 1] == _SPACE:
+                continue
+        first, stop = _inside(text, begin, tab if tabs else end)
+        if first == stop:
+            return False, begin, count
+        starts[count], ends[count] = first, stop
+        if not pairs:
+            count += 1
+            continue
+        if tabs < weight - 1 or (not weight and tabs != 1):
+            return False, begin, count
+        first, stop = _inside(text, tab + 1, end if second < 0 else second)
+        if first == stop:
+            return False, begin, count
+        starts[count + 1], ends[count + 1] = first, stop
+        if weight:
+            first, stop = _inside(text, column, end if behind < 0 else behind)
+            if first == stop:
+                return False, begin, count
+            begins[count // 2], stops[count // 2] = first, stop
+        count += 2
+    return True, pos, count
+
+
+def listed_names(path: AnyPath, most: int) -> Iterator[Strings]:
+    """Yield the names of a file that has one a line; blank lines and comments are skipped.
+
+    Parameters
+    ----------
+    path
+        The file, packed or not.
+    most
+        Most names at a time, an even number.
+
+    Raises
+    ------
+    InputError
+        A file that cannot be read, or text that is not UTF-8.
+    """
+    with ByteStream(path) as stream:
+        for names, _ in names_of(LineReader(stream), most, pairs=False, skip=True):
+            yield names
+
+
+def names_of(
+    lines: LineReader, most: int, *, pairs: bool, skip: bool, weight: int = 0
+) -> Iterator[tuple[Strings, NDArray[np.float64] | None]]:
+    """Yield the names of all remaining lines, and the weights beside pairs of them.
+
+    Parameters
+    ----------
+    lines
+        Where they come from.
+    most
+        Most names at a time, an even number.
+    pairs
+        Whether lines have two names, apart by a tab; otherwise the first column is a name.
+    skip
+        Whether blank lines are skipped; comments, ``#`` alone or followed by a space, always are.
+    weight
+        Number of the column of weights, counted from 1, other columns being skipped; 0 for none.
+
+    Raises
+    ------
+    InputError
+        A line without its names, a weight that cannot be, or text that is not UTF-8.
+    """
+    for piece in lines.pieces():
+        text = np.frombuffer(piece, np.uint8)
+        pos = 0
+        while pos < text.size:
+            room = min(most, text.size + text.size % 2)
+            starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
+            begins, stops = (np.empty(room // 2 if weight else 0, np.uint32) for _ in range(2))
+            fine, pos, count = _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops)
+            here = slice(0, count // 2)
+            weights = _weights(lines, piece, begins[here], stops[here], weight) if weight and count else None
+            if not fine:
+                lines.line += piece.count(b"\n", 0, pos)
+                shown = repr(piece[pos : piece.index(b"\n", pos)].decode()[:60])
+                if weight:
+                    raise lines.error(
+                        f"{shown} is not two names and a weight.",
+                        f"Give two names a line, and a weight in column {weight}, apart by tabs.",
+                    )
+                if pairs:
+                    raise lines.error(
+                        f"{shown} is not two names.", "Give two names a line, apart by one tab."
+                    )
+                raise lines.error("no label.", "Give each node one line that begins with its label.")
+            if count:
+                yield Strings(text, starts[:count], ends[:count]), weights
+
+
+def _weights(
+    lines: LineReader, piece: bytes, begins: NDArray[np.uint32], stops: NDArray[np.uint32], column: int
+) -> NDArray[np.float64]:
+    """Read the weights of a piece of text."""
+
+    def refuse(k: int, why: str) -> InputError:
+        begin, stop = int(begins[k]), int(stops[k])
+        lines.line += piece.count(b"\n", 0, begin)
+        shown = repr(piece[begin : min(stop, begin + 40)].decode(errors="replace"))
+        return lines.error(f"the weight {shown} in column {column} is {why}.", REMEDY)
+
+    return parsed(np.frombuffer(piece, np.uint8), begins, stops, refuse)

@@ -1,0 +1,1 @@
+"""The codecs of a store: integers packed in bits, weights in segments."""

@@ -1,0 +1,198 @@
+"""One packed stream: values in, words, widths, exceptions and directory out.
+
+The layout is specified in :mod:`oocpr.store.format`.
+"""
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numba import uint32, uint64
+
+from oocpr.jit import entry
+from oocpr.store.codec.buffers import Space
+from oocpr.store.codec.layout import GROUP, Counts, Stream, blocks_of, word_rows
+from oocpr.store.codec.simd import bit_length, count_ones, lanes_above, lowest_one
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@entry()
+def _choose_widths(values, widths):
+    """Choose the width of least bits for each group; returns the numbers of narrow and wide exceptions."""
+    longer = np.zeros(40, np.uint32)  # longer[w]: values of the group that have more than w bits
+    narrow = uint64(0)
+    wide = uint64(0)
+    for g in range(uint64(widths.size)):
+        first = uint64(32) * g
+        union = uint32(0)
+        for lane in range(uint64(32)):
+            union |= values[first + lane]
+        if union == uint32(0):
+            widths[g] = 0
+            continue
+        full = uint64(bit_length(uint32(union)))
+        for w in range(full, full + uint64(7)):
+            longer[w] = 0
+        best = uint64(32) * full
+        width = full
+        best_narrow = uint64(0)
+        best_wide = uint64(0)
+        for less in range(uint64(1), min(full, uint64(22)) + uint64(1)):
+            w = full - less
+            cut = uint32(count_ones(uint64(lanes_above(values, first, uint32((uint64(1) << w) - uint64(1))))))
+            longer[w] = cut
+            cut_wide = uint64(longer[w + uint64(6)])
+            patches = uint64(16) * (uint64(cut) + cut_wide)
+            if patches >= best:
+                break
+            if uint64(32) * w + patches < best:
+                best = uint64(32) * w + patches
+                width = w
+                best_narrow = uint64(cut) - cut_wide
+                best_wide = cut_wide
+        widths[g] = width
+        narrow += best_narrow
+        wide += best_wide
+    return narrow, wide
+
+
+@entry()
+def _fill(values, widths, words, directory, wide, narrow):
+    """Write the bits, the exceptions and the directory; `words` is zero."""
+    position = uint64(0)
+    q_narrow = uint64(0)
+    q_wide = uint64(0)
+    final = uint64(words.size - 32)
+    for g in range(uint64(widths.size)):
+        if g & uint64(31) == uint64(0):
+            b = g >> uint64(5)
+            directory[b, 0] = position
+            directory[b, 1] = q_narrow
+            directory[b, 2] = q_wide
+        w = uint64(widths[g])
+        mask = uint32((uint64(1) << w) - uint64(1))
+        shift = uint32(position & uint64(31))
+        first = uint64(32) * g
+        row = uint64(32) * (position >> uint64(5))
+        if row < final:
+            for lane in range(uint64(32)):
+                low = uint32(values[first + lane] & mask)
+                words[row + lane] |= uint32(low << shift)
+                words[row + uint64(32) + lane] |= uint32((low >> uint32(1)) >> (uint32(31) - shift))
+        else:
+            # Nothing runs on from the last row.
+            for lane in range(uint64(32)):
+                words[row + lane] |= uint32(uint32(values[first + lane] & mask) << shift)
+        left = uint64(lanes_above(values, first, mask))
+        while left:
+            lane = lowest_one(left)
+            left &= left - uint64(1)
+            high = uint64(values[first + lane]) >> w
+            entry = ((first + lane) & uint64(1023)) | (high << uint64(10))
+            if high < uint64(64):
+                narrow[q_narrow] = entry
+                q_narrow += uint64(1)
+            else:
+                wide[q_wide] = entry
+                q_wide += uint64(1)
+        position += w
+    b = uint64(directory.shape[0] - 1)
+    directory[b, 0] = position
+    directory[b, 1] = q_narrow
+    directory[b, 2] = q_wide
+
+
+class Choice(NamedTuple):
+    """How a stream will be packed: width of each group, numbers of exceptions."""
+
+    widths: NDArray[np.uint8]
+    narrow: int
+    wide: int
+
+    @property
+    def bits(self) -> int:
+        """Bits of a lane, exceptions apart."""
+        return int(self.widths.sum(dtype=np.int64))
+
+    def counts(self, values: int) -> Counts:
+        """Sizes of the stream of so many values, those that fill up the last group apart."""
+        return Counts(values, word_rows(self.bits), self.wide, self.narrow)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stream in a chunk."""
+        return fixed_bytes(self.widths.size) + 128 * word_rows(self.bits) + 4 * self.wide + 2 * self.narrow
+
+
+def fixed_bytes(groups: int) -> int:
+    """Bytes of the widths and the directory of a stream, whatever its values are."""
+    return groups + 16 * (-(-groups // 32) + 1)
+
+
+def choose(values: NDArray[np.uint32], space: Space, name: str) -> Choice:
+    """Choose the widths of least bytes; they stay valid until the next choice of that name.
+
+    Parameters
+    ----------
+    values
+        uint32, padded with zeros to a multiple of 32.
+    space, name
+        Where the widths go.
+    """
+    widths = space.array(f"{name} widths", values.size // GROUP, np.uint8)
+    return Choice(widths, *_choose_widths(values, widths))
+
+
+def pack(values: NDArray[np.uint32], choice: Choice, stream: Stream) -> None:
+    """Pack values as chosen into memory for `choice.counts`; the carries are left 0."""
+    stream.words[:] = 0
+    stream.directory[:, 3] = 0
+    stream.widths[:] = choice.widths
+    _fill(values, stream.widths, stream.words, stream.directory, stream.wide, stream.narrow)
+
+
+def padded(space: Space, name: str, count: int) -> NDArray[np.uint32]:
+    """Give a stream memory for `count` values; those behind them, to a multiple of 32, are 0."""
+    values = space.array(name, -(-count // GROUP) * GROUP, np.uint32)
+    values[count:] = 0
+    return values
+
+
+def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
+    """Pack a stream of unsigned 32-bit values; the carries of its directory are left 0.
+
+    Parameters
+    ----------
+    values
+        uint32, padded with zeros to a multiple of 32.
+    count
+        How many of them count.
+
+    Returns
+    -------
+    Stream
+
+    Examples
+    --------
+    >>> packed = pack_stream(np.arange(32, dtype=np.uint32), 32)
+    >>> packed.widths.tolist(), packed.words.size
+    ([5], 32)
+    """
+    choice = choose(values, Space(), "")
+    of = choice.counts(count)
+    stream = Stream(
+        count,
+        np.empty(GROUP * of.rows, np.uint32),
+        np.empty((blocks_of(count) + 1, 4), np.uint32),
+        np.empty(of.wide, np.uint32),
+        np.empty(of.narrow, np.uint16),
+        np.empty(choice.widths.size, np.uint8),
+    )
+    pack(values, choice, stream)
+    return stream

@@ -1,0 +1,318 @@
+"""Where the parts of a coded chunk lie in its bytes: finding them again, checked.
+
+The layout itself is specified in :mod:`oocpr.store.format`; :mod:`oocpr.store.codec.layout_writer` writes
+it down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from oocpr.errors import DamagedError
+from oocpr.store.codec.validate import FAULTS, check_stream
+from oocpr.store.format import REMEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+GROUP = 32
+"""Values that share a width."""
+
+BLOCK = 1024
+"""Values that share an entry of the directory."""
+
+MAGIC = b"oci1"
+KIND_RAW, KIND_OFFSETS, KIND_TILE = 0, 1, 2
+FLAG_RUNS, FLAG_VERBATIM = 1 << 8, 1 << 9
+TILE_HEADER = 16
+OFFSETS_HEADER = 8
+
+
+class Stream(NamedTuple):
+    """One packed stream; read from a chunk, its arrays are read-only views into the chunk's bytes.
+
+    Attributes
+    ----------
+    size
+        Number of values.
+    words
+        uint32, shape (32 * rows,): word k of lane l is ``words[32 * k + l]``.
+    directory
+        uint32, shape (blocks + 1, 4): bit position, first narrow and first wide exception, carry.
+    wide, narrow
+        uint32 and uint16: exceptions.
+    widths
+        uint8, one a group of 32 values.
+    """
+
+    size: int
+    words: NDArray[np.uint32]
+    directory: NDArray[np.uint32]
+    wide: NDArray[np.uint32]
+    narrow: NDArray[np.uint16]
+    widths: NDArray[np.uint8]
+
+
+class PackedTile(NamedTuple):
+    """A tile whose bytes have been checked: whatever they say, decoding stays inside its buffers.
+
+    Attributes
+    ----------
+    edges, segments, nonempty
+        Numbers of columns, of segments, and of segments that are not empty.
+    verbatim
+        The columns themselves are the values of `gaps`; `starts` is empty then.
+    runs
+        The segments are ascending runs, not rows of a matrix.
+    lengths, starts, gaps
+        The three streams.
+    ranks
+        uint32, shape (blocks of lengths + 1,): non-empty segments before each block of lengths.
+    """
+
+    edges: int
+    segments: int
+    nonempty: int
+    verbatim: bool
+    runs: bool
+    lengths: Stream
+    starts: Stream
+    gaps: Stream
+    ranks: NDArray[np.uint32]
+
+    def counts(self) -> PackedTile:
+        """The same without its bytes."""
+        nothing = np.empty(0, np.uint32)
+        none = Stream(0, nothing, nothing.reshape(0, 4), nothing, nothing.astype("u2"), nothing.astype("u1"))
+        return self._replace(lengths=none, starts=none, gaps=none, ranks=nothing)
+
+
+def word_rows(bits: int) -> int:
+    """Rows of 32 words of a stream of `bits` bits a lane: the row that holds bit number `bits` exists.
+
+    Examples
+    --------
+    >>> word_rows(0), word_rows(31), word_rows(32)
+    (1, 1, 2)
+    """
+    return bits // 32 + 1
+
+
+def blocks_of(count: int) -> int:
+    """Blocks of 1024 that hold `count` values.
+
+    Examples
+    --------
+    >>> blocks_of(0), blocks_of(1024), blocks_of(1025)
+    (0, 1, 2)
+    """
+    return -(-count // BLOCK)
+
+
+class Counts(NamedTuple):
+    """Sizes of a packed stream: numbers of values, rows of words, and exceptions of both kinds."""
+
+    values: int
+    rows: int
+    wide: int
+    narrow: int
+
+
+def sections(
+    streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
+) -> Iterator[tuple[int, str, str, int]]:
+    """Yield stream number, part, dtype and items of the sections in the order of the bytes.
+
+    Larger elements come first, so everything is aligned without gaps. `extras` belong to no stream (-1).
+    """
+    for k, counts in enumerate(streams):
+        yield k, "words", "<u4", GROUP * counts.rows
+    for k, counts in enumerate(streams):
+        yield k, "directory", "<u4", 4 * (blocks_of(counts.values) + 1)
+    for part, items in extras:
+        yield -1, part, "<u4", items
+    for k, counts in enumerate(streams):
+        yield k, "wide", "<u4", counts.wide
+    for k, counts in enumerate(streams):
+        yield k, "narrow", "<u2", counts.narrow
+    for k, counts in enumerate(streams):
+        yield k, "widths", "u1", -(-counts.values // GROUP)
+
+
+def parts_of(
+    buf: NDArray[np.uint8], at: int, streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
+) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
+    """Find the parts of a chunk by their sizes, unchecked otherwise.
+
+    Parameters
+    ----------
+    buf, at
+        The bytes of the chunk, and where the header ends.
+    streams, extras
+        Sizes of streams, and names and sizes of what belongs to none.
+
+    Raises
+    ------
+    DamagedError
+        If these are not the sizes of so many bytes.
+    """
+    found: list[dict[str, Any]] = [{} for _ in range(len(streams) + 1)]
+    for k, part, dtype, items in sections(streams, extras):
+        size = items * np.dtype(dtype).itemsize
+        if at + size > buf.size:
+            raise DamagedError(f"A chunk of {buf.size} bytes ends inside its {part}.", REMEDY)
+        found[k][part] = buf[at : at + size].view(dtype)
+        at += size
+    if at + -at % 4 != buf.size:
+        raise DamagedError(f"A chunk has {buf.size} bytes where its header says {at + -at % 4}.", REMEDY)
+    for parts in found[:-1]:
+        parts["directory"] = parts["directory"].reshape(-1, 4)
+    return [Stream(of.values, **parts) for of, parts in zip(streams, found, strict=False)], found[-1]
+
+
+def _part(
+    buf: NDArray[np.uint8], at: int, counts: Sequence[Counts], extras: Sequence[tuple[str, int]]
+) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
+    streams, others = parts_of(buf, at, counts, extras)
+    for stream in streams:
+        fault = check_stream(*stream)
+        if fault:
+            raise DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.", REMEDY)
+    return streams, others
+
+
+def kind_of(buf: NDArray[np.uint8]) -> int:
+    """Kind and flags of a coded chunk.
+
+    Parameters
+    ----------
+    buf
+        uint8, shape (bytes,).
+
+    Returns
+    -------
+    int
+        KIND_RAW, KIND_OFFSETS or KIND_TILE, the last with FLAG_RUNS and FLAG_VERBATIM where they are set.
+
+    Raises
+    ------
+    DamagedError
+        If the bytes do not begin as a chunk does.
+    """
+    if buf.size < 8 or buf[:4].tobytes() != MAGIC:
+        raise DamagedError(f"{buf.size} bytes that do not begin as a packed chunk does.", REMEDY)
+    return int.from_bytes(buf[4:8].tobytes(), "little")
+
+
+def sizes_of(buf: NDArray[np.uint8]) -> tuple[int, int]:
+    """Edges and segments that a tile's header promises.
+
+    Parameters
+    ----------
+    buf
+        uint8, shape (bytes,), as `kind_of` takes it.
+
+    Raises
+    ------
+    DamagedError
+        If the bytes end inside the header.
+    """
+    if buf.size < 4 * TILE_HEADER:
+        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.", REMEDY)
+    edges, segments = np.frombuffer(buf[8:16].tobytes(), "<u4").tolist()
+    return edges, segments
+
+
+def new_header(words: int, kind: int) -> NDArray[np.uint32]:
+    """Begin a header of `words` words."""
+    header = np.zeros(words, "<u4")
+    header[0] = int.from_bytes(MAGIC, "little")
+    header[1] = kind
+    return header
+
+
+def _aligned(buf: NDArray[np.uint8], header: int) -> NDArray[np.uint8]:
+    if buf.size < 4 * header:
+        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.", REMEDY)
+    view = (buf if buf.ctypes.data % 4 == 0 else buf.copy())[:]
+    # One type of array for the compiled kernels, whoever owns the bytes.
+    view.flags.writeable = False
+    return view
+
+
+def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
+    """Find the parts of a tile in its bytes and check that decoding them cannot leave them.
+
+    Sizes, widths, directory and exceptions are checked here; the sum of the lengths and the number of starts
+    are checked by :func:`oocpr.store.codec.tile_decoder.expand_segments`, which decodes them.
+
+    Parameters
+    ----------
+    buf
+        uint8, shape (bytes,): what :func:`oocpr.store.codec.tile_encoder.encode_tile` returned.
+
+    Returns
+    -------
+    PackedTile
+        Views into `buf` (into a copy of it where it does not begin at a multiple of four).
+
+    Raises
+    ------
+    DamagedError
+        If the bytes are not those of a tile.
+
+    Examples
+    --------
+    >>> from oocpr.store.codec.tile_encoder import encode_tile
+    >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
+    >>> tile = parse_tile(np.frombuffer(coded, np.uint8))
+    >>> tile.edges, tile.segments, tile.nonempty
+    (4, 3, 2)
+    """
+    kind = kind_of(buf)
+    if kind & ~(FLAG_RUNS | FLAG_VERBATIM) != KIND_TILE:
+        raise DamagedError(f"A chunk has kind {kind:#x} where a tile belongs.", REMEDY)
+    buf = _aligned(buf, TILE_HEADER)
+    header = [int(x) for x in buf[: 4 * TILE_HEADER].view("<u4")]
+    edges, segments, nonempty = header[2:5]
+    verbatim = bool(kind & FLAG_VERBATIM)
+    if any(header[11 if verbatim else 14 :]):
+        raise DamagedError("A tile's header has numbers where zeros belong.", REMEDY)
+    sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
+    counts = [Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
+    streams, found = _part(buf, 4 * TILE_HEADER, counts, [("ranks", blocks_of(segments) + 1)])
+    if verbatim:
+        nothing = buf[:0].view("<u4")
+        streams.insert(1, Stream(0, nothing, nothing.reshape(-1, 4), nothing, buf[:0].view("<u2"), buf[:0]))
+    gaps, starts, lengths = streams
+    runs = bool(kind & FLAG_RUNS)
+    return PackedTile(edges, segments, nonempty, verbatim, runs, lengths, starts, gaps, **found)
+
+
+def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
+    """Find the parts of a chunk of offsets in its bytes and check that decoding stays inside them.
+
+    Parameters
+    ----------
+    buf
+        uint8, shape (bytes,).
+
+    Returns
+    -------
+    base, steps
+        As write_offsets took them.
+
+    Raises
+    ------
+    DamagedError
+        If the bytes are not those of a chunk of offsets.
+    """
+    buf = _aligned(buf, OFFSETS_HEADER)
+    header = buf[: 4 * OFFSETS_HEADER].view("<u4")
+    count, rows, wide, narrow = (int(x) for x in header[2:6])
+    (steps,), _ = _part(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], [])
+    return int.from_bytes(header[6:8].tobytes(), "little", signed=True), steps

@@ -1,0 +1,335 @@
+"""The decoder of a tile: whole, or block by block inside somebody else's loop.
+
+The layout is specified in :mod:`oocpr.store.format`. The kernels here take a tile that
+:func:`oocpr.store.codec.layout.parse_tile` has checked, release the GIL, and check nothing again. Indices are
+unsigned 64-bit integers throughout: signed ones would be tested for being negative at every access.
+"""
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import uint32, uint64
+
+from oocpr.errors import DamagedError
+from oocpr.jit import BORROWING, entry, inner
+from oocpr.store.codec.layout import BLOCK, PackedTile, parse_tile
+from oocpr.store.codec.simd import running_sums, unpack_group
+from oocpr.store.format import REMEDY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SCRATCH = BLOCK
+"""Elements that the buffers of decode_block must have."""
+
+
+@inner(**BORROWING, forceinline=True)
+def unpack_block(stream, b, plus, out, at):
+    """Write the values of block `b` of a stream, plus `plus`, to ``out[at:at+1024]``; behind the last, 0."""
+    first = uint64(32) * b
+    last = min(uint64(stream.widths.size), first + uint64(32))
+    final = uint64(stream.words.size // 32 - 1)
+    position = uint64(stream.directory[b, 0])
+    to = uint64(at)
+    for g in range(first, last):
+        width = stream.widths[g]
+        row = position >> uint64(5)
+        shift = uint32(position & uint64(31))
+        unpack_group(
+            stream.words, row, min(row + uint64(1), final), shift, uint32(width), uint32(plus), out, to
+        )
+        position += uint64(width)
+        to += uint64(32)
+    after = b + uint64(1)
+    for q in range(uint64(stream.directory[b, 1]), uint64(stream.directory[after, 1])):
+        entry = uint32(stream.narrow[q])
+        i = uint64(entry & uint32(1023))
+        out[at + i] += uint32((entry >> uint32(10)) << uint32(stream.widths[first + (i >> uint64(5))]))
+    for q in range(uint64(stream.directory[b, 2]), uint64(stream.directory[after, 2])):
+        entry = uint32(stream.wide[q])
+        i = uint64(entry & uint32(1023))
+        out[at + i] += uint32((entry >> uint32(10)) << uint32(stream.widths[first + (i >> uint64(5))]))
+    for i in range(min(uint64(1024), uint64(stream.size) - uint64(1024) * b), uint64(1024)):
+        out[at + i] = 0
+
+
+@entry()
+def _expand(tile, positions, starts, segments):
+    """Decode lengths and starts; returns 0, or 1 where they contradict the header, 2 the directory."""
+    buf = np.empty(1024, np.uint32)
+    position = uint64(0)
+    k = uint64(0)
+    room = uint64(tile.nonempty)
+    for b in range(uint64(tile.lengths.directory.shape[0] - 1)):
+        if tile.lengths.directory[b, 3] != position or tile.ranks[b] != k:
+            return 2
+        unpack_block(tile.lengths, b, 0, buf, uint64(0))
+        first = uint64(1024) * b
+        for i in range(min(uint64(1024), uint64(tile.segments) - first)):
+            length = uint64(buf[i])
+            positions[k] = position
+            segments[k] = first + i
+            position += length
+            k += uint64(length != uint64(0))
+            if k > room:
+                return 1
+    blocks = uint64(tile.ranks.size - 1)
+    if tile.lengths.directory[blocks, 3] != position or tile.ranks[blocks] != k:
+        return 2
+    if position != uint64(tile.edges) or k != room:
+        return 1
+    positions[k] = position
+    if tile.verbatim:
+        return 0
+    column = uint32(0)
+    for b in range(uint64(tile.starts.directory.shape[0] - 1)):
+        if tile.starts.directory[b, 3] != column:
+            return 2
+        unpack_block(tile.starts, b, 0, buf, uint64(0))
+        for i in range(uint64(1024)):
+            buf[i] = uint32((buf[i] >> uint32(1)) ^ uint32(-np.int32(buf[i] & uint32(1))))
+        running_sums(buf, uint64(0), buf, uint64(0), uint64(64), column)
+        first = uint64(1024) * b
+        end = min(uint64(1024), room - first)
+        for i in range(end):
+            starts[first + i] = buf[i]
+        column = buf[end - uint64(1)]
+    if tile.starts.directory[uint64(tile.starts.directory.shape[0] - 1), 3] != column:
+        return 2
+    return 0
+
+
+@inner(**BORROWING, forceinline=True)
+def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
+    """Decode the columns of block `b` to ``out[at:at+1024]``; else as decode_block."""
+    base = uint64(1024) * b
+    end = min(base + uint64(1024), uint64(tile.edges))
+    last = at + end - base - uint64(1)
+    count = uint64(tile.nonempty)
+    if tile.verbatim:
+        unpack_block(tile.gaps, b, uint32(0), out, at)
+        top = uint32(0)
+        for i in range(at, at + uint64(1024)):
+            top = max(top, out[i])
+        while k < count and uint64(positions[k]) < end:
+            k += uint64(1)
+        return k, out[last], top
+    unpack_block(tile.gaps, b, uint32(1), out, at)
+    if k < count and uint64(positions[k]) < end:
+        # Sums that ignore the segments tell how far to jump at each start: so no step waits for another.
+        running_sums(out, at, scratch, uint64(0), uint64(64), uint32(0))
+        offset = column
+        while k < count and uint64(positions[k]) < end:
+            i = uint64(positions[k]) - base
+            jump = uint32(starts[k] - scratch[i])
+            out[at + i] = uint32(out[at + i] + jump - offset)
+            offset = jump
+            k += uint64(1)
+    top = running_sums(out, at, out, at, uint64(64), column)
+    return k, out[last], top
+
+
+@entry(**BORROWING)
+def decode_block(tile, b, positions, starts, k, column, out, scratch):
+    """Decode the columns of block `b`, blocks in order; for use inside a kernel's own loop.
+
+    Parameters
+    ----------
+    tile
+        PackedTile.
+    b
+        uint64, number of the block: edges 1024 * b to 1024 * b + 1023.
+    positions, starts
+        uint32, as expand_segments filled them.
+    k
+        uint64, first non-empty segment that starts at or behind the first edge of the block; 0 for b = 0.
+    column
+        uint32, column of the edge before the block; 0 for b = 0. The directory of the gaps has it too.
+    out, scratch
+        uint32, shape (SCRATCH,): `out` receives the columns; what is behind the last edge is undefined.
+
+    Returns
+    -------
+    k, column, top
+        The first two for the next block, and a number no less than any column written.
+    """
+    return _decode_block(tile, b, positions, starts, k, column, out, uint64(0), scratch)
+
+
+@entry()
+def _decode(tile, positions, starts, columns):
+    """Decode all columns; returns 0, or 2 where the directory contradicts them."""
+    out = np.empty(1024, np.uint32)
+    scratch = np.empty(1024, np.uint32)
+    edges = uint64(tile.edges)
+    carries = tile.gaps.directory
+    k = uint64(0)
+    column = uint32(0)
+    whole = edges >> uint64(10)
+    for b in range(whole):
+        if carries[b, 3] != column:
+            return 2
+        k, column, _ = _decode_block(
+            tile, b, positions, starts, k, column, columns, uint64(1024) * b, scratch
+        )
+    if carries[whole, 3] != column:
+        return 2
+    if edges & uint64(1023):
+        k, column, _ = _decode_block(tile, whole, positions, starts, k, column, out, uint64(0), scratch)
+        for i in range(edges & uint64(1023)):
+            columns[(whole << uint64(10)) + i] = out[i]
+        if carries[whole + uint64(1), 3] != column:
+            return 2
+    return 0
+
+
+def expand_segments(
+    tile: PackedTile,
+    positions: NDArray[np.uint32],
+    starts: NDArray[np.uint32],
+    segments: NDArray[np.uint32],
+) -> None:
+    """Decode where the non-empty segments of a tile lie.
+
+    Parameters
+    ----------
+    tile
+        As parse_tile returned it.
+    positions
+        uint32, shape (>= nonempty + 1,): receives the first edge of each, and the number of edges at the end.
+    starts
+        uint32, shape (>= nonempty,): receives the first column of each; not where verbatim, nobody needs it.
+    segments
+        uint32, shape (>= nonempty + 1,): receives the number of each among all segments.
+
+    Raises
+    ------
+    DamagedError
+        If the lengths contradict the header or the directory.
+    """
+    if min(positions.size, segments.size) <= tile.nonempty or starts.size < tile.nonempty:
+        raise ValueError(f"buffers too short for {tile.nonempty} segments")
+    if _expand(tile, positions, starts, segments):
+        raise DamagedError("A tile's lengths contradict its header.", REMEDY)
+
+
+def decode_columns(
+    tile: PackedTile,
+    positions: NDArray[np.uint32],
+    starts: NDArray[np.uint32],
+    columns: NDArray[np.uint32],
+) -> None:
+    """Decode all columns of a tile whose segments are expanded.
+
+    Parameters
+    ----------
+    tile, positions, starts
+        As expand_segments took and filled them.
+    columns
+        uint32, shape (>= edges,).
+
+    Raises
+    ------
+    DamagedError
+        If the columns contradict the directory.
+    """
+    if columns.size < tile.edges:
+        raise ValueError(f"buffer too short for {tile.edges} columns")
+    if _decode(tile, positions, starts, columns):
+        raise DamagedError("A tile's columns contradict its directory.", REMEDY)
+
+
+@entry()
+def _add_lengths(positions, segments, lengths):
+    for k in range(uint64(segments.size - 1)):
+        lengths[segments[k]] += positions[k + uint64(1)] - positions[k]
+
+
+def add_lengths(
+    tile: PackedTile,
+    positions: NDArray[np.uint32],
+    segments: NDArray[np.uint32],
+    lengths: NDArray[np.uint32],
+) -> None:
+    """Add the lengths of a tile's segments to what is there.
+
+    Parameters
+    ----------
+    tile, positions, segments
+        As expand_segments took and filled them.
+    lengths
+        uint32, shape (>= segments,).
+    """
+    if lengths.size < tile.segments:
+        raise ValueError(f"buffer too short for {tile.segments} lengths")
+    _add_lengths(positions, segments[: tile.nonempty + 1], lengths)
+
+
+def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Decode a tile.
+
+    Parameters
+    ----------
+    buf
+        uint8, shape (bytes,): what :func:`oocpr.store.codec.tile_encoder.encode_tile` returned.
+
+    Returns
+    -------
+    columns, lengths
+        uint32, shapes (m,) and (s,).
+
+    Raises
+    ------
+    DamagedError
+        If the bytes are not those of a tile.
+
+    Examples
+    --------
+    >>> from oocpr.store.codec.tile_encoder import encode_tile
+    >>> coded = encode_tile(np.array([7, 9], np.uint32), np.array([0, 2]))
+    >>> columns, lengths = decode_tile(np.frombuffer(coded, np.uint8))
+    >>> columns.tolist(), lengths.tolist()
+    ([7, 9], [0, 2])
+    """
+    tile = parse_tile(buf)
+    lengths, positions, starts = _lengths(tile)
+    columns = np.empty(tile.edges, np.uint32)
+    decode_columns(tile, positions, starts, columns)
+    return columns, lengths
+
+
+def decode_lengths(tile: PackedTile) -> NDArray[np.uint32]:
+    """Decode the lengths of a tile's segments, and nothing else of it.
+
+    Parameters
+    ----------
+    tile
+        As parse_tile returned it.
+
+    Returns
+    -------
+    ndarray
+        uint32, shape (segments,).
+
+    Raises
+    ------
+    DamagedError
+        If the lengths contradict the header or the directory.
+    """
+    return _lengths(tile)[0]
+
+
+def _lengths(tile: PackedTile) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Lengths, first edges and first columns of the segments."""
+    positions = np.empty(tile.nonempty + 1, np.uint32)
+    segments = np.empty(tile.nonempty + 1, np.uint32)
+    starts = np.empty(tile.nonempty, np.uint32)
+    expand_segments(tile, positions, starts, segments)
+    lengths = np.zeros(tile.segments, np.uint32)
+    add_lengths(tile, positions, segments, lengths)
+    return lengths, positions, starts

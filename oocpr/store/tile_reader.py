@@ -1,0 +1,339 @@
+"""Encoded bytes of a tile and of its weights, straight from the store into a caller's buffer."""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from zarr.storage import LocalStore
+
+from oocpr.errors import DamagedError, ReplacedError, UsageError
+from oocpr.store.codec.crc32c import crc32c
+from oocpr.store.codec.layout import FLAG_RUNS, KIND_TILE, kind_of, sizes_of
+from oocpr.store.codec.mantissa_segments import (
+    are_weights,
+    encode_segments,
+    join_segments,
+    most_bytes,
+    parse_segments,
+)
+from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.direct_io import open_file, read_file, takes_direct_reads
+from oocpr.store.format import CODEC_NAME, REMEDY, RUN_AGAIN, SEGMENTS_NAME
+from oocpr.store.zarr_arrays import check_file, read_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from oocpr.store.format import Attributes
+    from oocpr.store.zarr_arrays import StoredArray
+
+_CRC_BYTES = 4
+
+
+class _EncodedChunks:
+    """Chunks of an array of the edges, one a tile; any number of threads may read at once.
+
+    Parameters
+    ----------
+    array
+        The array.
+    attributes
+        What the store says about its graph.
+    codec
+        Name of the codec whose bytes a decoder takes.
+    """
+
+    max_bytes: int
+
+    def __init__(self, array: StoredArray, attributes: Attributes, codec: str) -> None:
+        self._array = array
+        self._edges = attributes.edges
+        self._tile_edges = attributes.tile_edges
+        # Files are read past Zarr, into the caller's buffer at once.
+        self._folder = array.store.root if isinstance(array.store, LocalStore) else None
+        self._own = array.codecs == [codec, "crc32c"] and array.chunk == attributes.tile_edges
+        # A tile that is read again has to be the one that was read first.
+        self._seen: dict[int, bytes] = {}
+
+    def _span(self, tile: int) -> tuple[int, int]:
+        """First edge of a tile, and the one behind its last."""
+        lo = tile * self._tile_edges
+        return lo, min(self._edges, lo + self._tile_edges)
+
+    def sizes(self) -> NDArray[np.int64] | None:
+        """Bytes of each tile as stored; None where that cannot be told without reading them.
+
+        Returns
+        -------
+        ndarray
+            int64, shape (tiles,).
+        """
+        if not self._own or self._folder is None:
+            return None
+        tiles = range(-(-self._edges // self._tile_edges))
+        try:
+            return np.array([(self._folder / self._array.key(tile)).stat().st_size for tile in tiles])
+        except FileNotFoundError:
+            # Whoever reads it says which one is missing.
+            return None
+
+    def takes_direct_reads(self) -> bool:
+        """Whether `read_into` can read past the system's page cache."""
+        return (
+            self._own
+            and self._folder is not None
+            and takes_direct_reads(f"{self._folder}/{self._array.key(0)}")
+        )
+
+    def _read_chunk(self, tile: int, out: NDArray[np.uint8], direct: bool) -> int:
+        """Read the bytes of a chunk, checked against their checksum and without it."""
+        read = self._read_key if self._folder is None else partial(self._read_file, direct=direct)
+        size, stored = read(tile, out)
+        if crc32c(out[:size]).to_bytes(_CRC_BYTES, "little") != stored:
+            raise self._damaged(tile, "has another checksum than was written")
+        if self._seen.setdefault(tile, stored) != stored:
+            raise ReplacedError(
+                f"{self._array.origin} was replaced while it was in use: tile {tile} is another one.",
+                RUN_AGAIN,
+            )
+        return size
+
+    def _read_file(self, tile: int, out: NDArray[np.uint8], *, direct: bool) -> tuple[int, bytes]:
+        try:
+            descriptor = open_file(f"{self._folder}/{self._array.key(tile)}", direct=direct)
+        except FileNotFoundError:
+            raise self._damaged(tile, "is missing") from None
+        except OSError as error:
+            raise self._damaged(tile, f"cannot be read: {error.strerror}") from error
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise self._damaged(tile, "is no file")
+            size = self._checked_size(tile, found.st_size, out)
+            done, stored = read_file(descriptor, out[:size], _CRC_BYTES, direct=direct)
+        finally:
+            os.close(descriptor)
+        if done < size + _CRC_BYTES:
+            raise self._damaged(tile, f"ends after {done} bytes")
+        return size, stored
+
+    def _read_key(self, tile: int, out: NDArray[np.uint8]) -> tuple[int, bytes]:
+        data = read_key(self._array.store, self._array.key(tile))
+        if data is None:
+            raise self._damaged(tile, "is missing")
+        size = self._checked_size(tile, len(data), out)
+        out[:size] = np.frombuffer(data, np.uint8, size)
+        return size, data[size:]
+
+    def _checked_size(self, tile: int, stored: int, out: NDArray[np.uint8]) -> int:
+        size = stored - _CRC_BYTES
+        if not 0 <= size <= self.max_bytes:
+            raise self._damaged(tile, f"has {stored} bytes")
+        if size > out.size:
+            raise ValueError(f"a buffer of {out.size} bytes for a tile of {size}")
+        return size
+
+    def _damaged(self, tile: int, what: str) -> DamagedError:
+        return self._array.damaged(f"tile {tile} ({self._array.key(tile)}) {what}")
+
+
+class EncodedTiles(_EncodedChunks):
+    """The tiles of a store, as bytes that a decoder takes; any number of threads may read at once.
+
+    Parameters
+    ----------
+    indices
+        The array of the columns.
+    attributes
+        What the store says about its graph.
+    tile_rows
+        int64, shape (tiles + 1,).
+    indptr
+        Reads row offsets lo to hi - 1.
+
+    Attributes
+    ----------
+    max_bytes
+        Bytes that a buffer must have.
+    """
+
+    def __init__(
+        self,
+        indices: StoredArray,
+        attributes: Attributes,
+        tile_rows: NDArray[np.int64],
+        indptr: Callable[[int, int], NDArray[np.int64]],
+    ) -> None:
+        super().__init__(indices, attributes, CODEC_NAME)
+        self._tile_rows = tile_rows
+        self._indptr = indptr
+        self._own = self._own and self._knows_rows()
+        bound = self._bound()
+        if attributes.max_tile_bytes > bound:
+            raise DamagedError(
+                f"{indices.origin}: attribute 'max_tile_bytes' is {attributes.max_tile_bytes}, and no such "
+                f"tile has more than {bound}.",
+                REMEDY,
+            )
+        self.max_bytes = attributes.max_tile_bytes if self._own else bound
+
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
+        """Read the encoded bytes of a tile, checked against their checksum and without it.
+
+        Parameters
+        ----------
+        tile
+            Number of the tile.
+        out
+            uint8, shape (>= max_bytes,): receives the bytes.
+        direct
+            Whether to read past the system's page cache, where `takes_direct_reads` says that it can be done;
+            the address of `out` is a multiple of `oocpr.store.direct_io.PAGE` then.
+
+        Returns
+        -------
+        int
+            How many bytes there are.
+
+        Raises
+        ------
+        DamagedError
+            If the tile is missing or its bytes are not what was written.
+        UsageError
+            If the file system refuses direct reads.
+        """
+        if not self._own:
+            return self._encode(tile, out)
+        size = self._read_chunk(tile, out, direct)
+        if _made_without_rows(out[:size]):
+            raise self._damaged(tile, "does not know the rows of its columns")
+        lo, hi = self._span(tile)
+        segments = int(self._tile_rows[tile + 1] - self._tile_rows[tile]) + 1
+        found = sizes_of(out[:size])
+        if found != (hi - lo, segments):
+            raise self._damaged(
+                tile, f"has {found[0]} edges in {found[1]} segments where {hi - lo} in {segments} belong"
+            )
+        return size
+
+    def _knows_rows(self) -> bool:
+        # Zarr writes chunks of the same codec, but knows no rows; then the first one tells.
+        key = self._array.key(0)
+        if not check_file(self._array.store, key, 1 << 62, self._array.origin):
+            return True
+        start = read_key(self._array.store, key, size=8)
+        return start is None or not _made_without_rows(np.frombuffer(start, np.uint8))
+
+    def _bound(self) -> int:
+        # Verbatim columns, lengths of at most 33 bits with their directory, header and padding.
+        rows = int(np.diff(self._tile_rows).max()) + 1
+        edges = min(self._tile_edges, max(1, self._edges))
+        return 4 * edges + edges // 16 + 5 * rows + 1024
+
+    def _encode(self, tile: int, out: NDArray[np.uint8]) -> int:
+        lo, hi = self._span(tile)
+        first, last = int(self._tile_rows[tile]), int(self._tile_rows[tile + 1])
+        # The row offsets of the owned rows and of the tail, cut to the tile.
+        offsets = np.append(self._indptr(first, last + 1), hi).clip(lo, hi)
+        columns = self._array.read(lo, hi).astype(np.uint32, copy=False)
+        try:
+            coded = encode_tile(columns, np.diff(offsets))
+        except UsageError as error:
+            raise self._damaged(tile, f"contradicts the row offsets: {error.cause}") from error
+        out[: len(coded)] = np.frombuffer(coded, np.uint8)
+        return len(coded)
+
+
+class EncodedWeights(_EncodedChunks):
+    """The weights of the tiles of a store, as segments; any number of threads may read at once.
+
+    Parameters
+    ----------
+    data
+        The array of the weights.
+    attributes
+        What the store says about its graph.
+
+    Attributes
+    ----------
+    max_bytes
+        Bytes that a buffer must have.
+    """
+
+    def __init__(self, data: StoredArray, attributes: Attributes) -> None:
+        super().__init__(data, attributes, SEGMENTS_NAME)
+        most = most_bytes(min(attributes.tile_edges, attributes.edges))
+        self.max_bytes = min(most, attributes.max_data_bytes) if self._own else most
+
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
+        """Read the segments of the weights of a tile, checked against their checksum and without it.
+
+        Parameters
+        ----------
+        tile
+            Number of the tile.
+        out
+            uint8, shape (>= max_bytes,): receives what `oocpr.store.codec.mantissa_segments.parse_segments`
+            takes.
+        direct
+            As for `EncodedTiles.read_into`.
+
+        Returns
+        -------
+        int
+            How many bytes there are.
+
+        Raises
+        ------
+        DamagedError
+            If the weights are missing, their bytes are not what was written, or they are not such of links.
+        """
+        if self._own:
+            size = self._read_chunk(tile, out, direct)
+        else:
+            coded = encode_segments(self._array.read(*self._span(tile)).astype(np.float64, copy=False))
+            size = coded.size
+            out[:size] = coded
+        lo, hi = self._span(tile)
+        found = parse_segments(out[:size])
+        if found.size > hi - lo:
+            raise self._damaged(tile, f"has {found.size} weights for {hi - lo} edges")
+        if not are_weights(found.parts[0]):
+            raise self._damaged(tile, "has weights that are negative or not finite")
+        return size
+
+    def read(self, tile: int, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Read the weights of a tile.
+
+        Parameters
+        ----------
+        tile
+            Number of the tile.
+        out
+            float64, shape (>= edges of the tile,), contiguous; fresh memory by default.
+
+        Returns
+        -------
+        ndarray
+            float64, shape (edges of the tile,): the front of `out`.
+
+        Raises
+        ------
+        DamagedError
+            As for `read_into`.
+        """
+        lo, hi = self._span(tile)
+        coded = np.empty(self.max_bytes, np.uint8)
+        size = self.read_into(tile, coded)
+        values = np.empty(hi - lo) if out is None else out[: hi - lo]
+        return join_segments(coded[:size], values)
+
+
+def _made_without_rows(buf: NDArray[np.uint8]) -> bool:
+    return buf.size >= 8 and (kind_of(buf) & 0xFF != KIND_TILE or bool(kind_of(buf) & FLAG_RUNS))

@@ -1,0 +1,392 @@
+"""Arrays of a Zarr store, read and appended to in slices, damage reported as such."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zarr
+from zarr.abc.store import RangeByteRequest, Store
+from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore, LocalStore
+
+from oocpr.errors import DamagedError, OocprError, UsageError
+from oocpr.remote import remote_error, server_options
+from oocpr.store.codec.zarr_codecs import register_codecs
+from oocpr.store.format import CHECKSUM_KEY, REMEDY, metadata_checksum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+register_codecs()
+
+_MOST_DOCUMENT = 1 << 24
+"""Bytes of a document of metadata."""
+
+
+class OpenFolder(LocalStore):
+    """The Zarr store in a folder, opened for reading.
+
+    Its keys are those of this very folder, also when it is renamed and another one gets its name: what is
+    read of it belongs together.
+
+    Parameters
+    ----------
+    root
+        The folder.
+    """
+
+    def __init__(self, root: str | Path, *, read_only: bool = True) -> None:
+        descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY)
+        weakref.finalize(self, os.close, descriptor)
+        super().__init__(f"/proc/self/fd/{descriptor}", read_only=read_only)
+
+    def is_at(self, path: Path) -> bool:
+        """Tell whether a path leads to this folder."""
+        try:
+            return path.samefile(self.root)
+        except OSError:
+            return False
+
+
+def open_zarr_store(path: str | os.PathLike[str] | Store) -> Store:
+    """Open the Zarr store in a folder or at a URL for reading; a store is passed through."""
+    if isinstance(path, Store):
+        return path
+    name = os.fspath(path)
+    if "://" in name:
+        with _naming(name):
+            return _UrlStore.from_url(name, server_options(name), read_only=True)
+    return OpenFolder(name)
+
+
+def check_file(store: Store, key: str, most: int, origin: str) -> bool:
+    """Tell whether a store has a key; in a folder, refuse what is no file of at most so many bytes.
+
+    A pipe would be waited for without end, and a device may never end.
+
+    Raises
+    ------
+    DamagedError
+        With the key.
+    """
+    if not isinstance(store, LocalStore):
+        return sync(store.exists(key))
+    try:
+        found = (store.root / key).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise DamagedError(f"{origin}: {key} cannot be read: {error.strerror}.", REMEDY) from error
+    if not stat.S_ISREG(found.st_mode):
+        raise DamagedError(f"{origin}: {key} is no file.", REMEDY)
+    if found.st_size > most:
+        raise DamagedError(f"{origin}: {key} has {found.st_size} bytes, at most {most} belong there.", REMEDY)
+    return True
+
+
+@contextlib.contextmanager
+def _naming(url: str) -> Iterator[None]:
+    """Raise LostError and SetupError for what a server, or the way to it, does wrong."""
+    try:
+        yield
+    except OocprError:
+        raise
+    except Exception as error:
+        told = remote_error(url, error)
+        if told is None:
+            raise
+        raise told from error
+
+
+class _UrlStore(FsspecStore):
+    """A Zarr store behind a URL, whose server may go away."""
+
+    async def get(self, key: str, *args: Any, **options: Any) -> Any:
+        with _naming(f"{self.fs.unstrip_protocol(self.path)}/{key}"):
+            return await super().get(key, *args, **options)
+
+    async def exists(self, key: str) -> bool:
+        # To fsspec, what a server that is gone has is not there.
+        return await self.get(key, default_buffer_prototype(), RangeByteRequest(0, 1)) is not None
+
+
+def read_key(store: Store, key: str, size: int | None = None) -> bytes | None:
+    """Bytes under a key of a store, or the first `size` of them; None where there are none."""
+    wanted = None if size is None else RangeByteRequest(0, size)
+    found = sync(store.get(key, default_buffer_prototype(), wanted))
+    return None if found is None else found.to_bytes()
+
+
+def read_documents(store: Store, nodes: Iterable[str], origin: str) -> dict[str, Any]:
+    """Parse the metadata of those of some groups and arrays that a store has.
+
+    Parameters
+    ----------
+    store
+        The store.
+    nodes
+        Paths of the groups and arrays, "" for the root.
+    origin
+        Path of the store, for messages.
+
+    Raises
+    ------
+    DamagedError
+        If a document is not a JSON object.
+    """
+    documents = {}
+    for node in nodes:
+        key = f"{node}/zarr.json".lstrip("/")
+        text = read_key(store, key) if check_file(store, key, _MOST_DOCUMENT, origin) else None
+        if text is None:
+            continue
+        try:
+            documents[node] = json.loads(text)
+            if not isinstance(documents[node], dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            raise DamagedError(f"{origin}: {key} is not JSON: {error}.", REMEDY) from error
+    return documents
+
+
+def write_attributes(group: zarr.Group, key: str, attributes: dict[str, Any], nodes: Iterable[str]) -> None:
+    """Set attribute `key` of a root group, with the checksum of its metadata and those of `nodes`.
+
+    Parameters
+    ----------
+    group
+        The root.
+    key
+        The attribute.
+    attributes
+        Its value; the checksum is added.
+    nodes
+        Paths of all groups and arrays that the store may have, "" for the root.
+    """
+    documents = read_documents(group.store, nodes, str(group.store))
+    documents[""]["attributes"] = {**documents[""]["attributes"], key: attributes}
+    group.attrs[key] = {**attributes, CHECKSUM_KEY: metadata_checksum(documents, key)}
+
+
+def total_bytes(store: Store) -> int:
+    """Bytes of all values of a store."""
+    return int(sync(store.getsize_prefix("")))
+
+
+class StoredArray:
+    """A one-dimensional array of a Zarr store, open for reading.
+
+    Parameters
+    ----------
+    store, name
+        The store and the path of the array in it.
+    origin
+        Path of the store, for messages.
+    check_replaced
+        Called before damage is reported: raises ReplacedError if the store was replaced since it was opened.
+
+    Attributes
+    ----------
+    size, chunk
+        Entries of the array and of a chunk.
+    codecs
+        Names of its codecs, in the order in which they encode.
+
+    Raises
+    ------
+    DamagedError
+        If the array is missing or has another number of dimensions.
+    """
+
+    def __init__(
+        self, store: Store, name: str, origin: str, check_replaced: Callable[[], None] = lambda: None
+    ) -> None:
+        self.store = store
+        self.name = name
+        self.origin = origin
+        self._check_replaced = check_replaced
+        with self._guarded(0, 0):
+            self.array = zarr.open_array(store, path=name, mode="r", zarr_format=3)
+            (self.size,) = self.array.shape
+            (self.chunk,) = self.array.chunks
+            listed: Any = self.array.metadata.to_dict()["codecs"]
+            self.codecs: list[str] = [codec["name"] for codec in listed]
+            # No codec makes more of what it cannot compress.
+            self._most_bytes = (self.chunk * max(4, self.array.dtype.itemsize) >> 4) * 17 + (1 << 16)
+
+    def damaged(self, what: str) -> DamagedError:
+        """Make the error for bytes that are not what was written.
+
+        Raises
+        ------
+        ReplacedError
+            If that is because the store was replaced since it was opened.
+        """
+        self._check_replaced()
+        return DamagedError(f"{self.origin}: {what}.", REMEDY)
+
+    def key(self, chunk: int) -> str:
+        """Key of a chunk in the store."""
+        return f"{self.name}/{self.array.metadata.encode_chunk_key((chunk,))}"
+
+    def read(self, lo: int, hi: int) -> NDArray[Any]:
+        """Read entries lo to hi - 1.
+
+        Raises
+        ------
+        DamagedError
+            If the array is shorter, a chunk is missing, or its bytes are not what was written.
+        """
+        if not 0 <= lo <= hi <= self.size:
+            raise self.damaged(f"{self.name} has {self.size} entries, {lo} to {hi} were asked for")
+        if lo == hi:
+            return np.empty(0, self.array.dtype)
+        for k in range(lo // self.chunk, -(-hi // self.chunk)):
+            # To Zarr a missing chunk is full of zeros; a graph store has every chunk.
+            if not check_file(self.store, self.key(k), self._most_bytes, self.origin):
+                raise self.damaged(f"{self.key(k)} is missing")
+        with self._guarded(lo, hi):
+            return np.asarray(self.array[lo:hi])
+
+    def spans(self, entries: NDArray[np.integer[Any]]) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+        """Group scattered entries by the chunk they are in.
+
+        Yields
+        ------
+        lo, hi, where
+            Entries ``entries[where]`` lie in one chunk, the first is `lo` and the last `hi` - 1.
+        """
+        order = np.argsort(entries, kind="stable")
+        chunks = entries[order] // self.chunk
+        for where in np.split(order, np.flatnonzero(np.diff(chunks)) + 1):
+            if where.size:
+                yield int(entries[where[0]]), int(entries[where[-1]]) + 1, where
+
+    def take(self, entries: NDArray[np.integer[Any]]) -> NDArray[Any]:
+        """Read scattered entries, in the order asked for; only the chunks that hold them are read."""
+        out = np.empty(len(entries), self.array.dtype)
+        for lo, hi, where in self.spans(entries):
+            out[where] = self.read(lo, hi)[entries[where] - lo]
+        return out
+
+    @contextlib.contextmanager
+    def _guarded(self, lo: int, hi: int) -> Iterator[None]:
+        try:
+            yield
+        except (OocprError, MemoryError):
+            raise
+        except Exception as error:
+            # Zarr and its codecs raise many kinds for metadata and bytes that are none of theirs.
+            raise self.damaged(f"{self.name}, entries {lo} to {hi}: {error}") from error
+
+
+class Appender:
+    """A one-dimensional array written front to back, in whole chunks.
+
+    Parameters
+    ----------
+    group, name
+        The group that gets the array, and its path there.
+    dtype, chunk
+        Data type and entries of a chunk.
+    serializer
+        Codec of the values, in place of plain bytes with Zstandard.
+    """
+
+    def __init__(self, group: zarr.Group, name: str, dtype: str, chunk: int, serializer: Any = None) -> None:
+        codecs = [Crc32cCodec()] if serializer else [ZstdCodec(level=3), Crc32cCodec()]
+        self._array = group.create_array(
+            name,
+            shape=(0,),
+            dtype=dtype,
+            chunks=(chunk,),
+            serializer=serializer or "auto",
+            compressors=codecs,
+            fill_value=0,
+            config={"write_empty_chunks": True},
+        )
+        self._held = np.empty(chunk, dtype)
+        self._fill = 0
+        self.size = 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Add values at the end; complete chunks are written."""
+        start = 0
+        while start < len(values):
+            taken = min(len(values) - start, self._held.size - self._fill)
+            self._held[self._fill : self._fill + taken] = values[start : start + taken]
+            self._fill += taken
+            start += taken
+            if self._fill == self._held.size:
+                self._write()
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._fill:
+            self._write()
+
+    def _write(self) -> None:
+        lo = self.size
+        self.size += self._fill
+        self._array.resize((self.size,))
+        self._array[lo:] = self._held[: self._fill]
+        self._fill = 0
+
+
+def append_pieces(
+    group: zarr.Group, name: str, dtype: str, pieces: Iterable[NDArray[Any]], size: int, *, chunk: int
+) -> int:
+    """Write an array that is given in pieces.
+
+    Parameters
+    ----------
+    group, name, dtype, chunk
+        As for `Appender`.
+    pieces
+        Its entries, in order.
+    size
+        How many there have to be.
+
+    Returns
+    -------
+    int
+        How many of them are 0.
+
+    Raises
+    ------
+    UsageError
+        If there are more or fewer than `size`.
+    """
+    array = Appender(group, name, dtype, chunk)
+    zeros = 0
+    for piece in pieces:
+        array.append(piece)
+        zeros += piece.size - int(np.count_nonzero(piece))
+    array.close()
+    if array.size != size:
+        raise UsageError(f"{array.size} entries of {name} where {size} belong.", "Give one for each row.")
+    return zeros
+
+
+def enter_written(group: zarr.Group, name: str, dtype: str, size: int, chunk: int, serializer: Any) -> None:
+    """Enter an array of `size` entries whose chunks are written already, or will be; see `Appender`."""
+    group.create_array(
+        name,
+        shape=(size,),
+        dtype=dtype,
+        chunks=(chunk,),
+        serializer=serializer,
+        compressors=[Crc32cCodec()],
+        fill_value=0,
+    )
