@@ -50,11 +50,11 @@ def plan_on_one_device(
     reproducible
         Whether the graph and the settings alone decide on tiles and sweeps.
     """
-    from oocpr.engine.cpu.threads import usable_cores
     from oocpr.engine.cuda.discovery import free_memory
     from oocpr.plan.device_plan import plan_on_device
     from oocpr.plan.merge_size import STREAMED_EDGES, joined_cuts
     from oocpr.plan.tile_bytes import stored
+    from oocpr.system import usable_cores
 
     given = free_memory(device) if device_memory is None else parse_bytes(device_memory)
     sizes = store.tile_sizes()

@@ -101,11 +101,11 @@ def plan_on_several_devices(
     reproducible
         Whether the graph, the settings and the number of devices alone decide on tiles and sweeps.
     """
-    from oocpr.engine.cpu.threads import usable_cores
     from oocpr.plan.devices_plan import even_cuts, plan_on_devices, stay_weights
     from oocpr.plan.merge_size import SHARED_EDGES
     from oocpr.plan.partition import weighed_stripes
     from oocpr.plan.tile_bytes import stored
+    from oocpr.system import usable_cores
 
     given = given[: facts.tiles]
     staying = weighed_stripes(stay_weights(store.tile_rows, facts.tile_edges), len(given))

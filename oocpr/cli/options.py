@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import json
 import logging
@@ -17,6 +16,7 @@ import click
 from oocpr.cli.flags import in_flags
 from oocpr.console import reporting
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
+from oocpr.system import is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -246,7 +246,7 @@ def naming_stdout() -> Iterator[None]:
         if isinstance(error, OocprError):
             raise
         cause = f"standard output cannot be written: {error.strerror or error}."
-        kind = DoesNotFitError if error.errno == errno.ENOSPC else UsageError
+        kind = DoesNotFitError if is_disk_full(error) else UsageError
         raise kind(cause, "Send it somewhere with room.") from error
 
 

@@ -202,7 +202,7 @@ def rank(
     """
     from oocpr import api
     from oocpr.api.arguments import ImportOptions
-    from oocpr.api.machine import KERNEL_BYTES
+    from oocpr.api.choices import KERNEL_BYTES
     from oocpr.engine.executors.dask_client import worker_count
     from oocpr.result.names import chosen_attributes, names_of
     from oocpr.result.outputs import check_room

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -13,6 +12,7 @@ from oocpr.engine.cuda.discovery import ALL, all_devices, is_cuda, named_devices
 from oocpr.errors import UsageError
 from oocpr.plan.forecast import SMALL_EDGES
 from oocpr.plan.residency import reading_threads
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,9 +91,7 @@ class Job:
     @property
     def readers(self) -> int:
         """Threads that read tiles for one stripe."""
-        return reading_threads(
-            os.cpu_count() or 1, past_cache=self.plan.direct and self.plan.streamed_bytes > 0
-        )
+        return reading_threads(usable_cores(), past_cache=self.plan.direct and self.plan.streamed_bytes > 0)
 
     def place(self, stripe: int) -> int:
         """Number of the backend that a stripe is computed on."""

@@ -7,12 +7,6 @@ starts and plans with the rest.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import os
-import sys
-from pathlib import Path
-
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.import_memory import Needs
 from oocpr.units import format_bytes
@@ -67,36 +61,6 @@ OWN_NEEDS = Needs(
     row_bytes=WRITER_BYTES_PER_ROW - ENTERED_BYTES_PER_ROW,
 )
 """Where threads of this process sort and pack."""
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory now.
-
-    Examples
-    --------
-    >>> 2**20 < resident() < 2**40
-    True
-    """
-    pages = Path("/proc/self/statm").read_bytes().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def settled() -> int:
-    """Bytes of this process that are in memory once what it has freed was given back to the system.
-
-    C libraries and Arrow keep freed memory in case that it is asked for again, tens of megabytes after blocks
-    of varied sizes; a stage that plans with the rest would have that much less.
-
-    Examples
-    --------
-    >>> settled() < 2**40
-    True
-    """
-    if (arrow := sys.modules.get("pyarrow")) is not None:
-        arrow.default_memory_pool().release_unused()
-    with contextlib.suppress(AttributeError):  # a function of the GNU library only
-        ctypes.CDLL(None).malloc_trim(0)
-    return resident()
 
 
 def require(needed: int, given: int, what: str) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
-from oocpr.ingest.budget import require, resident
+from oocpr.ingest.budget import require
 from oocpr.ingest.columns.attributes import join_attributes
 from oocpr.ingest.columns.node_ids import ids_of_rows, names_of_rows
 from oocpr.ingest.order.find import ORDERS, Ordering
@@ -30,8 +29,10 @@ from oocpr.progress import silent
 from oocpr.store.atomic import clear_abandoned
 from oocpr.store.graph import open_store
 from oocpr.store.node_attributes import check_name
+from oocpr.system import resident, usable_cores
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from oocpr.ingest.sort.executor import Hands
@@ -144,7 +145,7 @@ def build_store(
     weighted = how is not None
     for name in () if table is None else table.schema.names:
         check_name(name)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     hands = OwnHands(cores) if hands is None else hands
     path = Path(path)
     for removed in clear_abandoned(path):

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oocpr.ingest import budget
-from oocpr.ingest.budget import require, settled
+from oocpr.ingest.budget import require
 from oocpr.ingest.spill.bounded_pool import Crew
 from oocpr.ingest.spill.relabel import deal_again
+from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def dealt(
     """Deal edges to buckets of their rows, where they are not in such; their file is closed then."""
     if ordered.relabel is None and spilled.dictionary is None:
         return spilled
-    file = workspace.file(budget.kept_bytes(memory - settled(), block_edges, threads[1]), "dealt")
+    file = workspace.file(budget.kept_bytes(memory - resident_after_trim(), block_edges, threads[1]), "dealt")
     dealer = deal_again(
         spilled.runs,
         ordered.relabel,
@@ -56,10 +57,10 @@ def dealt(
 def shared(share: budget.Share, spilled: Spilled, memory: int, cores: int) -> tuple[int, int]:
     """Choose how many threads sort and write, and how many edges they sort at once; make room for that."""
     largest = max((run.count for run in spilled.runs), default=0)
-    lacking = settled() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
+    lacking = resident_after_trim() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
     if lacking > 0:
         spilled.file.shed(lacking)
-    beside = settled() + budget.SLACK_BYTES
+    beside = resident_after_trim() + budget.SLACK_BYTES
     size = f"{format_count(spilled.nodes)} nodes and {format_count(spilled.edges)} edges"
     require(beside + share.least(), memory, f"Sorting {size}")
     workers = share.workers(memory - beside, cores)

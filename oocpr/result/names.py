@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
-from oocpr.ingest.budget import SLACK_BYTES, require, settled
+from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.result.columns import ROWS, cut, equal, ids_of, size_of, text_of
 from oocpr.sources.block import Strings
+from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -230,7 +231,7 @@ def index_of(names: Names, nodes: int, memory: int | None = None) -> RowIndex:
         return row_lookup.SameRows(nodes)
     each = row_lookup.BYTES_PER_NAME if names.textual else row_lookup.BYTES_PER_ID
     if memory is not None:
-        needed = settled() + each * nodes + SLACK_BYTES
+        needed = resident_after_trim() + each * nodes + SLACK_BYTES
         require(needed, memory, f"Looking up {nodes:,} nodes by their names")
     if names.textual:
         return row_lookup.NameRows((text_of(block) for block in names.blocks(nodes)), nodes)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.errors import DamagedError, InputError, UsageError
-from oocpr.ingest.budget import SLACK_BYTES, require, settled
+from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.progress import silent
 from oocpr.result.columns import aligned
 from oocpr.result.names import matched_rows, names_of
 from oocpr.store.array_metadata import check_dangling, check_degrees
 from oocpr.store.format import REMEDY
+from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,7 +172,7 @@ def require_memory(store: GraphStore, memory: int, *, personalized: bool = False
     weighted = store.weights is not None
     rows = store.nodes * (_ROW_BYTES + _WEIGHED_ROW_BYTES * weighted + 8 * personalized)
     tile = facts.tile_edges * (_EDGE_BYTES + _WEIGHED_EDGE_BYTES * weighted) + store.encoded.max_bytes
-    needed = settled() + rows + tile + SLACK_BYTES
+    needed = resident_after_trim() + rows + tile + SLACK_BYTES
     require(needed, memory, f"Verifying {store.path}")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from oocpr.errors import UsageError
-from oocpr.ingest.budget import require, settled
+from oocpr.ingest.budget import require
 from oocpr.plan.memory import writing_bytes
 from oocpr.result.columns import ROWS, aligned, permuted, text_of, to_arrow
 from oocpr.result.names import RowNames
@@ -20,6 +20,7 @@ from oocpr.sources.block import Strings
 from oocpr.sources.memory.id_columns import arrow_array
 from oocpr.store.atomic import replacing
 from oocpr.store.format import TEXT_KIND
+from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -142,7 +143,9 @@ def require_memory(nodes: int, memory: int, *, sort: Sort, kind: str, texts: int
         import pyarrow.parquet
     elif kind == ".csv":
         import pyarrow.csv  # noqa: F401
-    needed = writing_bytes(base=settled() + more, nodes=nodes, ordered=sort == "rank", texts=texts)
+    needed = writing_bytes(
+        base=resident_after_trim() + more, nodes=nodes, ordered=sort == "rank", texts=texts
+    )
     require(needed, memory, f"Writing {nodes:,} ranks")
 
 

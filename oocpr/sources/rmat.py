@@ -9,7 +9,6 @@ second of CPU time.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from oocpr.errors import UsageError
 from oocpr.jit import entry
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import EdgeBlock
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,7 +143,7 @@ class Rmat(BaseSource):
 
     def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
         """Yield the edges in blocks of at most `max_edges`, each made by all cores."""
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         begin = 0 if self._begun is None else int(self._begun["edges"])
         with ThreadPoolExecutor(cores, thread_name_prefix="oocpr-rmat") as pool:
             for first in range(begin, self.edges, max_edges):

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
+from oocpr.system import is_disk_full
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ _NAME_BYTES = 255
 """Most bytes of a file's name on the file systems of Linux."""
 
 _RANDOM_BYTES = 4
-
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Partial:
@@ -330,9 +329,9 @@ def naming_failures(path: Path, remedy: str = "Name a place where you may write.
     except OocprError:
         raise
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if is_disk_full(error):
             raise DoesNotFitError(
-                f"{path} cannot be written: {os.strerror(error.errno)}{_free_there(path)}.",
+                f"{path} cannot be written: {error.strerror}{_free_there(path)}.",
                 "Make room, or write to another disk.",
             ) from error
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.", remedy) from error

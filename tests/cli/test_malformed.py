@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from oocpr.ingest.budget import resident
+from oocpr.system import resident
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -196,7 +196,7 @@ PEAK = """
     from distributed import Client, LocalCluster
 
     from oocpr.engine.executors.dask_import import ClusterHands
-    from oocpr.ingest.budget import resident
+    from oocpr.system import resident
     from oocpr.ingest.build import build_store
     from oocpr.sources.rmat import Rmat
 

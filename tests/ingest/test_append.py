@@ -16,11 +16,11 @@ from oocpr.ingest.append import stored_tiles
 from oocpr.ingest.append.build import append_store
 from oocpr.ingest.append.merge import NewEdges, rows_of_keys
 from oocpr.ingest.append.source import joined_name
-from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.sort.rows import NO_RANKS, Tally
 from oocpr.sources import open_source
 from oocpr.store.graph import open_store
+from oocpr.system import resident
 
 PLENTY = 3 * 2**30
 

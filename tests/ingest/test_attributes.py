@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
-from oocpr.ingest.budget import settled
 from oocpr.ingest.build import build_store
 from oocpr.ingest.columns import attributes, row_lookup
 from oocpr.sources import node_table, open_source
 from oocpr.sources.node_table import NodeTable
 from oocpr.store.graph import open_store
+from oocpr.system import resident_after_trim
 
 PLENTY = 3 * 2**30
 KINDS = {
@@ -279,7 +279,7 @@ def test_tables_that_do_not_fit_are_refused(tmp_path):
     source = open_source((np.arange(4095), np.arange(1, 4096)))
     table = NodeTable(tmp_path / "nodes.parquet")
     gc.collect()  # what is given back only later would count as room that there is
-    memory = settled() + 170 * 2**20
+    memory = resident_after_trim() + 170 * 2**20
     with pytest.raises(DoesNotFitError, match=r"Putting .*nodes\.parquet in order needs"):
         build_store(source, tmp_path / "g.zarr", memory=memory, table=table)
     assert not (tmp_path / "g.zarr").exists()

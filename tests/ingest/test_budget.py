@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from oocpr.errors import DoesNotFitError
 from oocpr.ingest import budget
 from oocpr.ingest.build import build_store
+from oocpr.system import resident
 from oocpr.units import parse_bytes
 
 MIB = 1 << 20
@@ -49,12 +50,12 @@ def test_buckets_tiles_and_blocks_stay_in_their_share(spare, nodes, edges, tile_
 
 
 def test_resident_sees_what_is_touched_and_not_what_is_only_allocated():
-    before = budget.resident()
+    before = resident()
     # Straight from the system: an allocator may hand out memory that this process touched before.
     untouched = mmap.mmap(-1, 64 * MIB)
-    assert budget.resident() - before < 8 * MIB
+    assert resident() - before < 8 * MIB
     np.frombuffer(untouched, np.uint8)[:] = 1
-    assert 56 * MIB < budget.resident() - before < 72 * MIB
+    assert 56 * MIB < resident() - before < 72 * MIB
 
 
 def test_ten_mebibytes_are_refused_before_any_work(tmp_path, arrays):
@@ -85,7 +86,7 @@ def test_a_tile_of_unusually_many_rows_is_refused_before_it_takes_the_budget(tmp
     source = arrays(np.arange(edges), np.where(np.arange(edges) < edges // 2, 0, nodes - 1), nodes)
     spare = budget.Share(nodes, edges, 1024).writing(0) + 48 * MIB
     with pytest.raises(DoesNotFitError, match=r"A tile of 3 M rows needs"):
-        build_store(source, tmp_path / "g.zarr", memory=budget.resident() + spare, tile_edges=1024)
+        build_store(source, tmp_path / "g.zarr", memory=resident() + spare, tile_edges=1024)
     assert list(tmp_path.iterdir()) == []
     assert build_store(source, tmp_path / "g.zarr", memory=4 << 30, tile_edges=1024).edges == edges
 
@@ -96,7 +97,8 @@ TILE = """
 
     import numpy as np
 
-    from oocpr.ingest.budget import WRITER_BYTES_PER_EDGE, WRITER_BYTES_PER_ROW, settled
+    from oocpr.ingest.budget import WRITER_BYTES_PER_EDGE, WRITER_BYTES_PER_ROW
+    from oocpr.system import resident_after_trim
     from oocpr.ingest.sort.rows import Rows
     from oocpr.ingest.sort.tile_cutter import Tile
     from oocpr.store.codec.tile_encoder import TileCoder
@@ -116,7 +118,7 @@ TILE = """
     columns = columns.astype(np.uint32).ravel()
     numbers, starts = (np.arange(rows + k, dtype=np.uint32) for k in (0, 1))
     held = Rows(columns, numbers * np.uint32(empty + 1), starts * np.uint32(degree), edges)
-    before = settled()
+    before = resident_after_trim()
     Path("/proc/self/clear_refs").write_text("5")
     kept = take(Tile(edges), TileCoder(), held, rows * (empty + 1))
     status = dict(line.split(":", 1) for line in open("/proc/self/status"))
@@ -188,7 +190,7 @@ IMPORT = """
 
     import numpy as np
 
-    from oocpr.ingest.budget import resident
+    from oocpr.system import resident
     from oocpr.ingest.build import build_store
     from oocpr.sources.block import EdgeBlock, NameBlock, Strings
     from oocpr.sources.rmat import Rmat

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 
 from oocpr.errors import InputError, UsageError
-from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
+from oocpr.system import resident
 
 PLENTY = 3 * 2**30
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError
-from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.read.prefetch import ahead
 from oocpr.ingest.sort.executor import OwnHands
@@ -23,6 +22,7 @@ from oocpr.ingest.spill.id_bitmap import IdSet
 from oocpr.ingest.spill.partitioner import Dealer, Edges
 from oocpr.sources.block import EdgeBlock
 from oocpr.sources.rmat import Rmat
+from oocpr.system import resident
 
 PLENTY = 3 * 2**30
 LAST = 2**32 - 2

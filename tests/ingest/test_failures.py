@@ -70,7 +70,7 @@ def run(code, *args):
 FULL = """
     import resource, sys
     from oocpr.errors import DoesNotFitError
-    from oocpr.ingest.budget import resident
+    from oocpr.system import resident
     from oocpr.ingest.build import build_store
     from oocpr.sources.rmat import Rmat
 

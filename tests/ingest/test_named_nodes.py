@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.nodes import dictionary_parts, first_seen, string_file
 from oocpr.ingest.nodes.fingerprint import Fingerprints
@@ -15,6 +14,7 @@ from oocpr.ingest.nodes.string_file import StoredNames, arranged
 from oocpr.ingest.spill.files import Workspace
 from oocpr.sources.text.percent_encoding import decoded
 from oocpr.store.graph import open_store
+from oocpr.system import resident
 
 PLENTY = 3 * 2**30
 MIB = 2**20

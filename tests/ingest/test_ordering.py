@@ -7,7 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from oocpr.ingest.budget import SLACK_BYTES, resident
+from oocpr.ingest.budget import SLACK_BYTES
 from oocpr.ingest.build import build_store
 from oocpr.ingest.nodes.string_sort import strings_of
 from oocpr.ingest.order import find
@@ -15,6 +15,7 @@ from oocpr.ingest.order.host import host_keys
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
+from oocpr.system import resident
 
 PLENTY = 3 * 2**30
 CALLED = {"keep": "as in the source", "degree": "by out-degree", "bfs": "by breadth-first search"}
@@ -127,7 +128,7 @@ PEAK = """
     import numpy as np
 
     from oocpr.ingest import ordering
-    from oocpr.ingest.budget import resident, settled
+    from oocpr.system import resident, resident_after_trim
     from oocpr.ingest.spill.keys import Run
     from oocpr.ingest.spill.files import Scratch, Workspace
     from oocpr.ingest.read.read import Spilled
@@ -153,7 +154,7 @@ PEAK = """
                 file.write(8 * k * src.size, dst << np.uint64(32) | src)
             run = Run.of_words(file, 0, 16 * src.size, 0, nodes << 32)
             del src, dst
-            before = settled()
+            before = resident_after_trim()
             Path("/proc/self/clear_refs").write_text("5")
             spilled = Spilled(file, run.count, nodes, None, None, [run])
             ordering.Ordering(spilled, source, workspace, memory(before), lambda *_: None).find(order)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
-from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.resume import session
 from oocpr.ingest.resume.journal import Journal, whole_lines
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
+from oocpr.system import resident
 
 PLENTY = 3 * 2**30
 STAGES = ["reading", "looking up", "numbering", "ordering", "partitioning", "writing"]

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
 from oocpr.errors import InputError, UsageError
-from oocpr.ingest.budget import resident
 from oocpr.ingest.build import build_store
 from oocpr.ingest.sort import pair_sort
 from oocpr.ingest.sort.pair_sort import sort_pairs
 from oocpr.sources import open_source
 from oocpr.store.graph import open_store
+from oocpr.system import resident
 
 PLENTY = 3 * 2**30
 

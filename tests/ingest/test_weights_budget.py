@@ -13,7 +13,7 @@ IMPORT = """
 
     import numpy as np
 
-    from oocpr.ingest.budget import resident
+    from oocpr.system import resident
     from oocpr.ingest.build import build_store
     from oocpr.sources.block import EdgeBlock
     from oocpr.sources.rmat import Rmat

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from oocpr.engine.process import own_peak
+from oocpr.system import peak_resident
 
 NODES = 30
 MEMORY = 640 << 20
@@ -535,7 +535,7 @@ def main(name, first, count, folder):
             sys.stderr.write(f"{name}, mutation {number}: {end}; left behind: {left}\n")
             wrong += 1
         counts[end] += 1
-    peak = own_peak()
+    peak = peak_resident()
     facts = {"outcomes": counts, "wrong": wrong, "slowest": round(slowest, 1), "peak": peak}
     sys.stdout.write(f"{json.dumps(facts)}\n")
 

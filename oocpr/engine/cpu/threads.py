@@ -12,7 +12,6 @@ threads meet there.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from numba import int64, uint32
 
 from oocpr.engine.cpu.mailbox import FOLLOWING, PATIENCE, PRESENT, add, follow, make_board, nap, now
 from oocpr.jit import inner
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,11 +51,6 @@ def meet(counter, team, met):
 def claim(counter):
     """Take the next number, from 0 on, that no other thread has taken."""
     return add(counter, int64(1))
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 MOST_THREADS = 16

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from threading import Semaphore
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from oocpr.engine.cuda.device import fetch, send
 from oocpr.engine.cuda.tile_encoder import TileEncoder
 from oocpr.plan.import_memory import Needs
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class DevicePacker:
     needs = Needs(key_bytes=0, edge_bytes=12, row_bytes=32)
 
     def __init__(self, device: Device) -> None:
-        self.workers = len(os.sched_getaffinity(0))
+        self.workers = usable_cores()
         self._device = device
         self._encoder = TileEncoder(device)
         self._sorting = Semaphore(SORTS)

@@ -6,7 +6,6 @@ decoded where they will be packed.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -26,6 +25,7 @@ from oocpr.engine.tiles.host_merge import join_lengths
 from oocpr.plan.merge_memory import JOINING_BUFFERS
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_lengths
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -158,7 +158,7 @@ class _Room:
 
     def __init__(self, device: Device, most: int, edges: int, segments: int, slab_bytes: int) -> None:
         self.device = device
-        self.threads = min(JOINING_BUFFERS, len(os.sched_getaffinity(0)))
+        self.threads = min(JOINING_BUFFERS, usable_cores())
         self.buffers = [device.pinned(most) for _ in range(JOINING_BUFFERS)]
         self.encoder = TileEncoder(device)
         self.slab = Slab(device, slab_bytes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from oocpr.engine.cuda.papers.products import Binned
 from oocpr.engine.cuda.spmv import EVERYTHING, Product, SegmentSums
 from oocpr.engine.cuda.tuning_candidates import SPACES, Descent, faster
 from oocpr.progress import silent
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -302,7 +302,7 @@ def _made(tiles: Tiles, shapes: Sequence[Tunable], bits: tuple[int, ...]) -> dic
             _LOG.info("%s cannot be compiled: %s", shape, error)
             return None
 
-    threads = min(tiles.side_by_side, os.cpu_count() or 1)
+    threads = min(tiles.side_by_side, usable_cores())
     with ThreadPoolExecutor(threads, thread_name_prefix="oocpr-tune") as pool:
         compiled = [shape for shape, calls in zip(shapes, pool.map(make, shapes), strict=True) if calls]
     # Shapes that share a kernel ask it for shared memory, so of what is compiled each is made by itself.

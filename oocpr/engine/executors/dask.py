@@ -20,8 +20,8 @@ from oocpr.engine.executors import dask_groups
 from oocpr.engine.executors.dask_client import RETURN, check_workers, telling_faults
 from oocpr.engine.executors.dask_devices import Seat, device_seats, names_workers_devices
 from oocpr.engine.executors.dask_worker import Address, Share
-from oocpr.engine.process import own_peak
 from oocpr.errors import DoesNotFitError, LostError, UsageError
+from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +110,7 @@ class ClusterCrew:
     def peak_memory(self) -> int:
         """See Crew."""
         with self._telling_faults():
-            return int(max(self._client.run(own_peak).values()))
+            return int(max(self._client.run(peak_resident).values()))
 
     def peak_device_memory(self) -> int:
         """See Crew; workers do not say."""

@@ -22,6 +22,7 @@ from oocpr.errors import (
     UsageError,
     install_remedy,
 )
+from oocpr.system import usable_cores
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _own_client(workers: int) -> Iterator[Any]:
     import dask
     from distributed import Client, LocalCluster
 
-    cores = max(1, len(os.sched_getaffinity(0)) // workers)
+    cores = max(1, usable_cores() // workers)
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:

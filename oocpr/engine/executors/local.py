@@ -12,7 +12,7 @@ from oocpr.engine import stripe_tasks
 from oocpr.engine.backend import Streams
 from oocpr.engine.executors.multi_device import SideBySide
 from oocpr.engine.gather_vector import forget
-from oocpr.engine.process import own_peak
+from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class LocalCrew:
 
     def peak_memory(self) -> int:
         """See Crew."""
-        return own_peak()
+        return peak_resident()
 
     def peak_device_memory(self) -> int:
         """See Crew."""
@@ -165,7 +165,7 @@ class DevicesCrew:
 
     def peak_memory(self) -> int:
         """See Crew."""
-        return own_peak()
+        return peak_resident()
 
     def _publish(self, state: State, index: int) -> Published:
         return stripe_tasks.publish(self._job, self._stripes[index], state, index)

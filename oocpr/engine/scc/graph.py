@@ -10,7 +10,6 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.engine.cpu.scratch import Scratch
-from oocpr.engine.cpu.threads import usable_cores
 from oocpr.engine.scc.level_schedule import order_rows
 from oocpr.errors import DamagedError
 from oocpr.jit import entry
@@ -18,6 +17,7 @@ from oocpr.store.array_metadata import check_dangling, check_degrees
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
 from oocpr.store.format import REMEDY
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,6 @@ import numpy as np
 from oocpr.engine.cpu.mailbox import by_all
 from oocpr.engine.cpu.rows import BLOCK
 from oocpr.engine.cpu.threads import Team, meet, usual_threads
-from oocpr.engine.process import own_peak
 from oocpr.engine.scc.anderson import DEPTH, TERMS
 from oocpr.engine.scc.contributions import SETTLED, Sending
 from oocpr.engine.scc.level_schedule import REGIONS
@@ -24,6 +23,7 @@ from oocpr.engine.settings import ROUNDING
 from oocpr.engine.solution import PassRecord, Solution, as_distribution
 from oocpr.jit import entry, inner
 from oocpr.plan.forecast import COMPONENT_PASSES
+from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,7 +130,7 @@ class WholeRun:
             damping=settings.damping,
             tol=settings.tol,
             seconds=time.perf_counter() - begun,
-            peak_memory=own_peak(),
+            peak_memory=peak_resident(),
         )
 
 

@@ -6,7 +6,6 @@ were, and are copied. Later ones are decoded, merged with the new edges, and cut
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from oocpr.ingest import budget
 from oocpr.ingest.append.merge import NewEdges
 from oocpr.ingest.append.source import Joined
 from oocpr.ingest.append.stored_tiles import OldTiles, new_rows
-from oocpr.ingest.budget import require, resident, settled
+from oocpr.ingest.budget import require
 from oocpr.ingest.columns.node_ids import ids_of_rows, names_of_rows
 from oocpr.ingest.order.permutation import keep_order
 from oocpr.ingest.pipeline import dealt, shared, threads_of
@@ -33,8 +32,11 @@ from oocpr.ingest.sort.tile_encoder import TileEncoder
 from oocpr.ingest.warmup import load_compiled, load_weighing
 from oocpr.progress import silent
 from oocpr.store.array_metadata import check_degree_sum
+from oocpr.system import resident, resident_after_trim, usable_cores
 
 if TYPE_CHECKING:
+    import os
+
     from numpy.typing import NDArray
 
     from oocpr.ingest.read.read import Spilled
@@ -133,7 +135,7 @@ def append_store(
             "Import all sources together, or the first ones with order keep.",
         )
     _check_degrees(store)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     hands = OwnHands(cores) if hands is None else hands
     joined = Joined(store, source)
     with ExitStack() as stack:
@@ -253,7 +255,7 @@ def _rows(store: GraphStore, spilled: Spilled, memory: int) -> NDArray[np.uint32
     last = store.nodes - 1
     if dictionary.ids(last, 1)[0] == store.ids(last, last + 1)[0]:
         return None
-    require(settled() + 4 * store.nodes + budget.SLACK_BYTES, memory, "Giving old nodes new rows")
+    require(resident_after_trim() + 4 * store.nodes + budget.SLACK_BYTES, memory, "Giving old nodes new rows")
     return new_rows(store, dictionary)
 
 

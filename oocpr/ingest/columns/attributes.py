@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import SLACK_BYTES, require, resident, settled
+from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.columns.row_lookup import UNKNOWN, row_index
 from oocpr.sources.memory.id_columns import arrow_numbers, arrow_strings
 from oocpr.store.format import TEXT_KIND
+from oocpr.system import resident, resident_after_trim
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,7 +190,7 @@ class _Dealt:
         pieces = self._pieces.pop(number, [])
         size = sum(size for _, size in pieces)
         require(
-            settled() + 3 * size + 8 * self._step + SLACK_BYTES,
+            resident_after_trim() + 3 * size + 8 * self._step + SLACK_BYTES,
             memory,
             f"Putting {self._table.title} in order",
         )

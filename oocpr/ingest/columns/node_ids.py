@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.budget import SLACK_BYTES, require, resident
+from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.string_file import arranged, stored
 from oocpr.sources.block import MAX_NODES
+from oocpr.system import resident
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import SLACK_BYTES, require, settled
+from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.columns.node_ids import ids_of_rows, names_of_rows
 from oocpr.ingest.nodes.fingerprint import Fingerprints
 from oocpr.sources.block import Strings
 from oocpr.store.labels import text_pieces
+from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -179,7 +180,7 @@ def row_index(
     """
     nodes, what = spilled.nodes, "Looking up the nodes of a table"
     if named:
-        require(settled() + BYTES_PER_NAME * nodes + SLACK_BYTES, memory, what)
+        require(resident_after_trim() + BYTES_PER_NAME * nodes + SLACK_BYTES, memory, what)
         left = memory - BYTES_PER_NAME * nodes
         names = names_of_rows(source, spilled.dictionary, order, workspace, left)
         assert names is not None, "nodes are looked up by name where they have some"
@@ -187,5 +188,5 @@ def row_index(
     ids = ids_of_rows(spilled.dictionary, order, memory)
     if ids is None:
         return SameRows(nodes)
-    require(settled() + BYTES_PER_ID * nodes + SLACK_BYTES, memory, what)
+    require(resident_after_trim() + BYTES_PER_ID * nodes + SLACK_BYTES, memory, what)
     return IdRows([ids] if isinstance(ids, np.ndarray) else ids, nodes)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import SLACK_BYTES, require, resident, settled
+from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.block_dictionary import WORD_BYTES, ids_of
 from oocpr.ingest.nodes.dictionary_parts import Parts, chunks, write_found
 from oocpr.ingest.nodes.first_seen import draw_words_again, in_order, number_names
@@ -21,6 +21,7 @@ from oocpr.ingest.sort.rows import drop_repeats, sorted_pieces
 from oocpr.ingest.spill.files import require_disk
 from oocpr.ingest.spill.keys import Run
 from oocpr.sources.block import MAX_NODES
+from oocpr.system import resident, resident_after_trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +152,7 @@ def look_up(
 
 
 def _space(memory: int, what: str) -> int:
-    held = settled() + SLACK_BYTES
+    held = resident_after_trim() + SLACK_BYTES
     require(held + _LEAST_SPACE, memory, what)
     return memory - held
 

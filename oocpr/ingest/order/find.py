@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.errors import UsageError
-from oocpr.ingest.budget import SLACK_BYTES, require, settled
+from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.string_file import PIECE_NAMES, stored
 from oocpr.ingest.order.bfs import by_search
 from oocpr.ingest.order.choose import choose, explain, worth_a_search
@@ -17,6 +17,7 @@ from oocpr.ingest.order.edge_scan import Scan, count_links
 from oocpr.ingest.order.host import by_host, looks_like_urls
 from oocpr.ingest.order.permutation import Permutation, by_degree, keep_order, ordered
 from oocpr.ingest.order.sample import WINDOW_EDGES, WINDOW_ROWS, WINDOWS, take_sample
+from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
@@ -103,10 +104,10 @@ class Ordering:
         if order == "keep":
             return keep_order(ids)
         needed = self._nodes * _BYTES_PER_NODE[order] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
-        lacking = settled() + needed - self._memory
+        lacking = resident_after_trim() + needed - self._memory
         if lacking > 0:
             self._spilled.file.shed(lacking)
-        require(settled() + needed, self._memory, _DOING[order].format(format_count(self._nodes)))
+        require(resident_after_trim() + needed, self._memory, _DOING[order].format(format_count(self._nodes)))
         name, permutation, reason = order, None, None
         if order == "auto":
             name, permutation, reason = self._choose()
@@ -139,7 +140,7 @@ class Ordering:
                 f"{self._source.name} has nodes without names, which have no hosts.",
                 "Choose another order, or give the names with labels.",
             )
-        space = self._memory - settled() - SLACK_BYTES - 8 * self._nodes - _PIECES_BYTES
+        space = self._memory - resident_after_trim() - SLACK_BYTES - 8 * self._nodes - _PIECES_BYTES
         return by_host(names, self._workspace, max(space, _LEAST_SPACE))
 
     def _choose(self) -> tuple[str, Permutation | None, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import SLACK_BYTES, kept_bytes, require, resident
+from oocpr.ingest.budget import SLACK_BYTES, kept_bytes, require
 from oocpr.ingest.nodes.resolve import settle
 from oocpr.ingest.read.prefetch import ahead
 from oocpr.ingest.read.spiller import Reader, beyond
@@ -21,6 +21,7 @@ from oocpr.ingest.spill.files import free_bytes, require_disk
 from oocpr.ingest.spill.keys import Run
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import MAX_NODES
+from oocpr.system import resident
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
-from oocpr.ingest.budget import SLACK_BYTES, require, resident
+from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.block_dictionary import Records
 from oocpr.ingest.nodes.resolve import Segment, keys_of
 from oocpr.ingest.spill.id_bitmap import IdSet
 from oocpr.ingest.spill.keys import record_bytes, words_of
 from oocpr.ingest.spill.partitioner import Dealer, Edges
 from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
+from oocpr.system import resident
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,12 +6,12 @@ Others than this process are of the room `engine`, which has what `Hands` says w
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Protocol
 
 from oocpr.ingest.budget import OWN_NEEDS
 from oocpr.store.codec.tile_encoder import TileCoder
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,7 +79,7 @@ class OwnHands:
     needs = OWN_NEEDS
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = len(os.sched_getaffinity(0)) if workers is None else workers
+        self.workers = usable_cores() if workers is None else workers
         self._own = threading.local()
 
     def sort(self, keys: NDArray[np.uint64]) -> None:

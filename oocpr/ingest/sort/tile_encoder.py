@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from oocpr.ingest.budget import ENTERED_BYTES_PER_ROW, require, resident
+from oocpr.ingest.budget import ENTERED_BYTES_PER_ROW, require
 from oocpr.ingest.sort.tile_cutter import Tile
 from oocpr.store.codec.mantissa_segments import encode_segments
+from oocpr.system import resident
 from oocpr.units import format_count
 
 if TYPE_CHECKING:

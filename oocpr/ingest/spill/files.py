@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
 import shutil
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
+from oocpr.system import is_disk_full
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REMEDY = "Free some, or name a folder on a larger disk for the temporary files or for the store."
 
 
@@ -53,7 +52,7 @@ def disk_errors(folder: Path, writing: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if not is_disk_full(error):
             raise
         free = shutil.disk_usage(folder).free
         raise DoesNotFitError(

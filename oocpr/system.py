@@ -1,52 +1,76 @@
-"""How much memory there is to plan with: of the machine, of the groups of this process, of Dask's workers."""
+"""What the operating system gives this process: processors, memory, room on disks."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
+import os
 import resource
+import sys
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
-
-from oocpr.ingest.budget import resident
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-KERNEL_BYTES = 80 << 20
-"""What numba's compiled functions take once a run has loaded them; 68 to 76 MiB were measured."""
-
 LIMITS = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.limit_in_bytes",)}
 """Files with a group's limits, by the type of the file system. Past memory.high, a group crawls."""
 
-WORKER_SHARE = 3 / 4
-"""Share of its memory limit that is planned for a Dask worker: at four fifths it takes no more tasks."""
+
+def is_disk_full(error: OSError) -> bool:
+    """Whether a disk, a quota or a limit of file sizes has no room for what was written."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory now."""
+    pages = Path("/proc/self/statm").read_bytes().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_after_trim() -> int:
+    """Bytes of this process that are in memory once what it has freed was given back to the system.
+
+    C libraries and Arrow keep freed memory in case that it is asked for again, tens of megabytes after blocks
+    of varied sizes; a stage that plans with the rest would have that much less.
+    """
+    if (arrow := sys.modules.get("pyarrow")) is not None:
+        arrow.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError):  # a function of the GNU library only
+        ctypes.CDLL(None).malloc_trim(0)
+    return resident()
+
+
+def peak_resident() -> int:
+    """Most bytes of this process that were in memory so far.
+
+    Read from the memory map, which is new with every program; ``getrusage`` keeps the peak of the process
+    that started this one.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
 def available_memory() -> int:
-    """Four fifths of what this process may come to hold; the rest is for what the system reads ahead.
-
-    Examples
-    --------
-    >>> 2**20 < available_memory() < 2**50
-    True
-    """
+    """Four fifths of what this process may come to hold; the rest is for what the system reads ahead."""
     return whole_memory() * 4 // 5
 
 
 def whole_memory() -> int:
-    """What this process and the cache of the files that it reads may come to hold together.
-
-    Examples
-    --------
-    >>> whole_memory() > available_memory()
-    True
-    """
+    """Bytes that this process and the cache of the files that it reads may come to hold together."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     held = resident()
-    return min([held + free, *_own_limits(), *_address_limits(held)])
+    return min([held + free, *_group_limits(), *_address_limits(held)])
 
 
-def _own_limits() -> list[int]:
+def _group_limits() -> list[int]:
     own = Path("/proc/self")
     try:
         groups, mounts = (own / "cgroup").read_text(), (own / "mountinfo").read_text()
@@ -75,30 +99,15 @@ def _texts(files: Iterable[PurePosixPath]) -> list[str]:
 
 
 def memory_limits(texts: Iterable[str]) -> list[int]:
-    """Limits in bytes that files of groups hold; those without one say ``max``.
-
-    Parameters
-    ----------
-    texts
-        What is in the files.
-
-    Examples
-    --------
-    >>> memory_limits(["max", "1073741824"])
-    [1073741824]
-    """
+    """Limits in bytes, of the contents of the files of groups; those without a limit say ``max``."""
     return [int(text) for text in map(str.strip, texts) if text.isdecimal()]
 
 
 def limit_files(groups: str, mounts: str) -> list[PurePosixPath]:
     """Files with the memory limits that hold for a process: those of its group, and of all groups around it.
 
-    Parameters
-    ----------
-    groups
-        /proc/PID/cgroup: ``0::/user.slice/job.scope`` of version 2, ``4:memory:/job`` of version 1.
-    mounts
-        /proc/PID/mountinfo.
+    `groups` is the text of /proc/PID/cgroup (``0::/user.slice/job.scope`` of version 2, ``4:memory:/job`` of
+    version 1), `mounts` that of /proc/PID/mountinfo.
 
     Examples
     --------

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oocpr.api.machine import limit_files, memory_limits
+from oocpr.system import limit_files, memory_limits
 
 
 def found(groups: str, mounts: str) -> list[int]:
