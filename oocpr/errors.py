@@ -123,7 +123,6 @@ EXTRAS = {
     "cluster": "distributed",
     "cloud": "fsspec aiohttp s3fs",
     "cuda13": "cupy-cuda13x",
-    "graphar": "pyyaml",
 }
 """Packages that parts of this one need, by the name of the extra that has them."""
 

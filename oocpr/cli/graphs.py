@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from oocpr.api import Graph
     from oocpr.cli.options import Session
 
-FORMATS = (
-    "text, csv, csv_names, jsonl, matrixmarket, npz, npy, parquet, graphar, bvgraph, gr0, hollins, names"
-)
+FORMATS = "text, csv, csv_names, jsonl, matrixmarket, npz, npy, parquet, bvgraph, gr0, hollins, names"
 
 
 def _store(_: click.Context, __: click.Parameter, value: str) -> str:
@@ -193,11 +191,10 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
 
     SOURCE is an edge list (from, to; tabs or spaces; # and % comments), CSV, JSON lines, Matrix Market, gr0
     or hollins file, plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or
-    BVGraph file; the .edge.yml of a GraphAr archive; a folder of Parquet files; a URL such as
-    s3://bucket/links.parquet; or - for standard input. Several files, or a pattern in quotes, are read as one
-    graph. A header is found by its words; --header and --no-header decide it. A duplicate edge counts once,
-    with the sum of its weights, unless --duplicates says otherwise; self-loops are kept. The store appears
-    under its name only when it is whole.
+    BVGraph file; a folder of Parquet files; a URL such as s3://bucket/links.parquet; or - for standard input.
+    Several files, or a pattern in quotes, are read as one graph. A header is found by its words; --header and
+    --no-header decide it. A duplicate edge counts once, with the sum of its weights, unless --duplicates says
+    otherwise; self-loops are kept. The store appears under its name only when it is whole.
 
     An import that may be interrupted is given --resume from the start, and again, with the same sources and
     options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,

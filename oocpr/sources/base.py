@@ -14,10 +14,7 @@ from oocpr.sources.text.line_reader import BLOCK_BYTES, LineReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from oocpr.sources.block import Block, Labels, NameBlock, Names
+    from oocpr.sources.block import Block, Labels, NameBlock
     from oocpr.sources.io.locations import AnyPath, Place
 
     AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
@@ -42,7 +39,7 @@ class BaseSource:
 
     Attributes
     ----------
-    name, size, position, nodes, labels, notices, closed, weighted, readable
+    name, size, position, nodes, labels, notices, closed, weighted
         See `oocpr.sources.block.Source`.
     unused_columns
         Names of columns of numbers, or of attributes of edges, that are not read and may be weights; settled
@@ -66,7 +63,6 @@ class BaseSource:
         self.closed: str | None = None
         self.weighted = False
         self.unused_columns: list[str] = []
-        self.readable: Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names] | None = None
         self.mark: dict[str, Any] | None = None
         self.reserve: Reserve = _unlimited
         self._labels_path = labels

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import numpy as np
     from numpy.typing import NDArray
-
-    Names = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
 MAX_NODES = 2**32 - 1
 """Most nodes a graph may have: rows are numbered in 32 bits."""
@@ -121,9 +119,6 @@ class Source(Protocol):
         may name another node; else None.
     weighted
         Whether links have weights; then all of them have.
-    readable
-        Makes names of the source, UTF-8 end to end and their lengths (uint32), readable in the same form;
-        None where they are as they are. Valid once ``blocks`` is exhausted.
     """
 
     name: str
@@ -134,7 +129,6 @@ class Source(Protocol):
     notices: list[str]
     closed: str | None
     weighted: bool
-    readable: Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names] | None
 
     def blocks(self, max_edges: int) -> Iterator[Block]:
         """Yield the edges in blocks of at most `max_edges`; raises InputError with file and line."""

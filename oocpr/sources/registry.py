@@ -157,11 +157,6 @@ FORMATS = {
         labels_beside=True,
         streamed=False,
     ),
-    "graphar": Format(
-        "GraphAr's description of links (.edge.yml), which are in Parquet files",
-        "formats.graphar:GraphAr",
-        streamed=False,
-    ),
     "gr0": Format("lines `n id label`, then lines `e from to`", "formats.gr0:Gr0File", own_labels=True),
     "hollins": Format(
         "`nodes edges`, then `id label`, then `from to`", "formats.hollins:HollinsFile", own_labels=True
@@ -186,8 +181,6 @@ _SUFFIXES = {
     ".graph": "bvgraph",
     ".properties": "bvgraph",
     ".mtx": "matrixmarket",
-    ".yml": "graphar",
-    ".yaml": "graphar",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",

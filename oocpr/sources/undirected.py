@@ -92,7 +92,7 @@ class Undirected(BaseSource):
         self._follow()
 
     def _follow(self) -> None:
-        for name in ("size", "position", "nodes", "labels", "notices", "closed", "weighted", "readable"):
+        for name in ("size", "position", "nodes", "labels", "notices", "closed", "weighted"):
             setattr(self, name, getattr(self._source, name))
         self.unused_columns = getattr(self._source, "unused_columns", [])
 

@@ -27,6 +27,11 @@ _KINDS = (
     (rb"Obj\x01", "an Avro file", _TABLE),
     (rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07", "an archive of 7-Zip or RAR", _UNPACK),
     (rb".{257}ustar", "a tar archive", _UNPACK),
+    (
+        rb"(.*\n)?adj_lists:\s",
+        "a description of a GraphAr archive",
+        "Give its Parquet files, and _graphArSrcIndex and _graphArDstIndex as columns.",
+    ),
     (rb"(?i:\s*<(!doctype\s+html|html))", "an HTML page", "Check the address, or give the edges as text."),
     (rb"(?i:\s*<(\?xml|graphml|gexf))", "an XML document, such as GraphML or GEXF", _NETWORKX),
 )

@@ -329,7 +329,7 @@ def test_ids_of_64_bits_are_used_in_every_answer(oocpr_command: Run, tmp_path: P
 
 def test_names_are_used_in_every_answer(oocpr_command: Run, tmp_path: Path) -> None:
     source, graph, ranks = tmp_path / "links.tsv", tmp_path / "graph.zarr", tmp_path / "ranks.parquet"
-    source.write_text("http://a.org/\thttp://b.org/%C3%A9\nhttp://b.org/%C3%A9\thttp://a.org/\n")
+    source.write_text("http://a.org/\thttp://b.org/é\nhttp://b.org/é\thttp://a.org/\n")
     (tmp_path / "seeds.txt").write_text("http://b.org/é\n")
     assert oocpr_command("import", source, "-o", graph, "--order", "degree").code == 0
     answer = oocpr_command("rank", graph, "-o", ranks, "--personalization", tmp_path / "seeds.txt")

@@ -13,7 +13,6 @@ class Arrays:
     size = None
     position = 0
     closed = None
-    readable = None
 
     def __init__(self, src, dst, nodes=None, labels=None, event=None, weight=None):
         self.name = "arrays"
@@ -40,12 +39,11 @@ class Arrays:
 class Named(Arrays):
     """A source of pairs of names, and of nodes that are given as such."""
 
-    def __init__(self, pairs, nodes=(), closed=None, readable=None, weight=None):
+    def __init__(self, pairs, nodes=(), closed=None, weight=None):
         super().__init__([], [], weight=weight)
         self.name = "names"
         self.pairs, self.given = pairs, nodes
         self.closed = closed
-        self.readable = readable
 
     def blocks(self, max_edges):
         if self.given:

@@ -202,21 +202,6 @@ class TestNames:
             pq.write_table(pa.table(columns, names=["from", "to"]), paths[-1])
         appended(tmp_path, paths[0], paths[1:], tile_edges=64, contents=contents)
 
-    def test_that_are_encoded_are_decoded_as_before(self, tmp_path, contents):
-        pairs = [
-            [(f"p%C3%A4ge{u}", f"n{v}") for u, v in part] for part in ([(1, 2), (2, 1)], [(2, 3), (1, 2)])
-        ]
-        paths = [write(tmp_path / f"{k}.tsv", part, "\t") for k, part in enumerate(pairs)]
-        appended(tmp_path, paths[0], paths[1:], contents=contents)
-        assert open_store(tmp_path / "1.zarr").labels(range(4)) == ["päge1", "n2", "päge2", "n1"]
-
-    def test_with_a_percent_sign_stay_as_they_are(self, tmp_path, contents):
-        paths = [
-            write(tmp_path / "0.tsv", [("50%", "a%C3%A9")], "\t"),
-            write(tmp_path / "1.tsv", [("a%C3%A9", "b%C3%A9")], "\t"),
-        ]
-        appended(tmp_path, paths[0], paths[1:], contents=contents)
-
     def test_that_several_nodes_have_are_refused(self, tmp_path):
         (tmp_path / "0.labels.txt").write_text("a\na\nb\n")
         build_store(
@@ -226,18 +211,6 @@ class TestNames:
         with pytest.raises(InputError, match=r"0\.zarr has 1 names more than once"):
             append_store(open_store(tmp_path / "0.zarr"), more, tmp_path / "1.zarr", memory=PLENTY)
         assert not (tmp_path / "1.zarr").exists()
-
-    def test_from_standard_input_are_refused(self, tmp_path):
-        build_store(
-            open_source(write(tmp_path / "0.tsv", [("a", "b")], "\t")), tmp_path / "0.zarr", memory=PLENTY
-        )
-        with pytest.raises(UsageError, match="standard input cannot be added"):
-            append_store(
-                open_store(tmp_path / "0.zarr"),
-                open_source("-", format="names"),
-                tmp_path / "1.zarr",
-                memory=PLENTY,
-            )
 
 
 class TestSources:

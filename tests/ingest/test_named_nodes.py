@@ -12,7 +12,6 @@ from oocpr.ingest.nodes.fingerprint import Fingerprints
 from oocpr.ingest.nodes.hash_table import NONE, Places, number
 from oocpr.ingest.nodes.string_file import StoredNames, arranged
 from oocpr.ingest.spill.files import Workspace
-from oocpr.sources.text.percent_encoding import decoded
 from oocpr.store.graph import open_store
 from oocpr.system import resident
 
@@ -197,13 +196,6 @@ def test_numbers_and_names_do_not_mix(tmp_path, arrays, named):
 
     with pytest.raises(InputError, match="nodes with numbers and nodes with names"):
         build_store(Mixed([("a", "b")]), tmp_path / "g.zarr", memory=PLENTY)
-
-
-@pytest.mark.parametrize("order", ["keep", "degree"])
-def test_names_are_made_readable(tmp_path, named, order):
-    source = named([("%C3%A9", "b"), ("b", "%C3%A9"), ("b", "c")], readable=decoded)
-    build_store(source, tmp_path / "g.zarr", memory=PLENTY, order=order)
-    assert graph_of(tmp_path / "g.zarr")[1] == (["é", "b", "c"] if order == "keep" else ["b", "é", "c"])
 
 
 @given(st.lists(st.binary(max_size=9), max_size=30), st.integers(1, 400), st.randoms())

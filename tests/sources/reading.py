@@ -49,12 +49,4 @@ def read(source: Source, max_edges: int = 3) -> Graph:
             graph.edges.append((u, v))
             for node in (u, v):
                 graph.nodes.setdefault(node, len(graph.nodes))
-    if source.readable is not None:
-        coded = [name.encode() for name in graph.nodes]
-        lengths = np.array([len(name) for name in coded], np.uint32)
-        text, lengths = source.readable(np.frombuffer(b"".join(coded), np.uint8), lengths)
-        ends = np.cumsum(lengths, dtype=np.int64)
-        shown = dict(zip(graph.nodes, strings(Strings(text, ends - lengths, ends)), strict=True))
-        graph.nodes = {shown[name]: number for name, number in graph.nodes.items()}
-        graph.edges = [(shown[u], shown[v]) for u, v in graph.edges]
     return graph

@@ -41,8 +41,7 @@ def tried(tmp_path, name, first, count, **environment):
 
 
 def test_every_format_of_files_is_damaged():
-    # Descriptions of GraphAr name files of Parquet.
-    assert set(READ) - {"graphar"} <= set(FORMATS)
+    assert set(READ) <= set(FORMATS)
 
 
 @pytest.mark.parametrize(

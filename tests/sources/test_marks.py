@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 IDS = np.random.default_rng(3).integers(0, 30, (2, 57))
 WIDE = np.where(np.arange(57) < 40, IDS, IDS + 2**40)
-NAMES = [[f"n%C3%A9{i}" for i in ids] for ids in IDS.tolist()]
+NAMES = [[f"né{i}" for i in ids] for ids in IDS.tolist()]
 LABELS = "".join(f"{name}\n" for name in sorted({*NAMES[0], *NAMES[1]}))
 
 
@@ -197,7 +197,7 @@ def opener(kind: str, folder: Path) -> Callable[[], Any]:
 
 def facts(source: Any) -> tuple[Any, ...]:
     labels = None if source.labels is None else list(source.labels)
-    return source.nodes, labels, source.notices, source.closed, source.readable
+    return source.nodes, labels, source.notices, source.closed
 
 
 def marked(source: Any, max_edges: int) -> Iterator[tuple[Block, Any]]:

@@ -7,24 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.errors import DamagedError, InputError, UsageError
-from oocpr.ingest.nodes.string_file import gathered
+from oocpr.errors import DamagedError, InputError
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
-from oocpr.sources.formats.named_edge_list import NamesFile
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from oocpr.sources.block import Block, Names, Source
+    from oocpr.sources.block import Block, Source
     from oocpr.store.graph import GraphStore
-
-    Decode = Callable[[NDArray[np.uint8], NDArray[np.uint32]], Names]
-
-_PERCENT = ord("%")
 
 
 def joined_name(old: str, new: str) -> str:
@@ -48,8 +42,7 @@ def _first_and_more(name: str) -> tuple[str, int]:
 class Joined(BaseSource):
     """All nodes of a stored graph in their order, then the edges of a source.
 
-    Nodes are the same where they have the same id or, if the stored graph has labels, the same name. Names of
-    the source that are percent-encoded throughout are decoded, as those of the stored graph have been.
+    Nodes are the same where they have the same id or, if the stored graph has labels, the same name.
 
     Parameters
     ----------
@@ -62,8 +55,6 @@ class Joined(BaseSource):
     ------
     InputError
         While blocks are read: nodes with numbers where there are names, or the reverse.
-    UsageError
-        While blocks are read: names from standard input, which would have to be read twice.
     """
 
     def __init__(self, store: GraphStore, source: Source) -> None:
@@ -73,7 +64,6 @@ class Joined(BaseSource):
         self.weighted = source.weighted
         self._store = store
         self._source = source
-        self._encoded = False
 
     def place(self, edge: int) -> str:
         """Say where the edge stands that came as number `edge`, counted from 0."""
@@ -85,7 +75,6 @@ class Joined(BaseSource):
         for first in range(0, self._store.nodes, 2 * max_edges):
             for nodes in self._nodes(first, min(first + 2 * max_edges, self._store.nodes)):
                 yield NodeBlock(nodes)
-        decode = self._spelling(max_edges)
         stated = False
         for block in self._source.blocks(max_edges):
             self.position = self._source.position
@@ -95,10 +84,7 @@ class Joined(BaseSource):
                 stated = True
                 for first in range(0, self._source.nodes, 2 * max_edges):
                     yield NodeBlock(np.arange(first, min(first + 2 * max_edges, self._source.nodes)))
-            if isinstance(block, NameBlock) and decode is not None:
-                yield NameBlock(_decoded(block.src, decode), _decoded(block.dst, decode), block.weight)
-            else:
-                yield block
+            yield block
 
     def _nodes(self, first: int, stop: int) -> Iterator[NDArray[np.int64] | Strings]:
         """Yield the ids of some rows, or their names."""
@@ -111,25 +97,7 @@ class Joined(BaseSource):
             yield ids[first - before :]
             return
         for text, lengths in self._store.label_pieces(first, stop):
-            self._encoded = self._encoded or bool((text == _PERCENT).any())
             yield Strings.of(text, lengths)
-
-    def _spelling(self, max_edges: int) -> Decode | None:
-        """Find out how names of the source are made what those of the store are."""
-        source = self._source
-        if not isinstance(source, NamesFile) or not self._store.has_labels or self._encoded:
-            return None
-        if not all(place.again for place in source.places):
-            raise UsageError(
-                "Names from standard input cannot be added to a graph: they are read twice.",
-                "Write them to a file and name that.",
-            )
-        notices = list(source.notices)
-        for _ in source.blocks(max_edges):
-            pass
-        decode, source.readable = source.readable, None
-        source.notices[:] = notices
-        return decode
 
     def _mixed(self) -> InputError:
         ours, theirs = ("name", "number") if self._store.has_labels else ("number", "name")
@@ -143,9 +111,3 @@ class Joined(BaseSource):
 
 def _named(block: Block) -> bool:
     return isinstance(block, NameBlock) or (isinstance(block, NodeBlock) and isinstance(block.nodes, Strings))
-
-
-def _decoded(names: Strings, decode: Decode) -> Strings:
-    lengths = (names.ends - names.starts).astype(np.uint32)
-    order = np.arange(lengths.size)
-    return Strings.of(*decode(gathered(names.text, names.starts, lengths, order), lengths))

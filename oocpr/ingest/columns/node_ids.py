@@ -89,12 +89,10 @@ def names_of_rows(
         if source.labels is None or order.node_ids is None:
             return source.labels
         names = stored(source.labels, workspace)
-    pieces = names.pieces()
     if order.node_ids is not None:
         nodes = order.node_ids.size
         require(resident() + 4 * nodes + SLACK_BYTES + _LEAST_SPACE, memory, "Putting names in order")
         rows = np.empty(nodes, np.uint32)
         rows[order.node_ids] = np.arange(nodes, dtype=np.uint32)
-        pieces = arranged(names, rows, workspace, memory - resident() - SLACK_BYTES)
-    readable = source.readable
-    return pieces if readable is None else (readable(*piece) for piece in pieces)
+        return arranged(names, rows, workspace, memory - resident() - SLACK_BYTES)
+    return names.pieces()

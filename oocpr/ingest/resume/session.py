@@ -26,7 +26,6 @@ from oocpr.ingest.resume.tiles import Taken, take_tiles
 from oocpr.ingest.spill.files import making_files
 from oocpr.ingest.spill.partitioner import Dealer
 from oocpr.sources.block import ResumableSource
-from oocpr.sources.text.percent_encoding import decoded
 from oocpr.store.destination import check_place, remove_replaced, root_checksum
 from oocpr.store.writer import GraphWriter
 from oocpr.units import format_bytes
@@ -226,10 +225,8 @@ class Kept:
 
     def read(self, source: Source, reader: Reader) -> None:
         """Take note that there is no more to read."""
-        assert source.readable in (None, decoded)
         known = {
             "closed": source.closed,
-            "decoded": source.readable is not None,
             "notices": list(source.notices),
         }
         self._journal.add(self._checkpoint(reader, {}).event(known), durable=True)
@@ -345,5 +342,4 @@ def _settle_again(source: Source, known: Mapping[str, Any]) -> None:
     with closing(cast("Generator[Block]", source.blocks(1))) as blocks:
         next(blocks, None)
     source.closed = known["closed"]
-    source.readable = decoded if known["decoded"] else None
     source.notices[:] = known["notices"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Files = dict[str, tuple[int, int]]
     WrittenTile = tuple[int, int, tuple[int, int] | None]
 
-VERSION = 2
+VERSION = 3
 """Changes with the events, with the files, and with the bytes to which tiles are encoded."""
 
 

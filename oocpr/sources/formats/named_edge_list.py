@@ -12,7 +12,6 @@ from oocpr.sources.formats.weighted import ColumnsFile
 from oocpr.sources.text.dialect import is_comment, names_ends
 from oocpr.sources.text.line_reader import LineReader
 from oocpr.sources.text.name_scanner import listed_names, names_of
-from oocpr.sources.text.percent_encoding import Spelling, decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +26,7 @@ class NamesFile(ColumnsFile):
     r"""A graph whose nodes are named, not numbered.
 
     The labels file, where there is one, gives the nodes in their order, and every name must be in it; without
-    one nodes are numbered as their names first occur. Names that are percent-encoded throughout, as addresses
-    of pages are, are shown decoded.
+    one nodes are numbered as their names first occur.
 
     Parameters
     ----------
@@ -55,19 +53,17 @@ class NamesFile(ColumnsFile):
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "links.tsv")
-    ...     _ = path.write_text("# who links to whom\nB%C3%A9la\tAda\n")
+    ...     _ = path.write_text("# who links to whom\nBéla\tAda\n")
     ...     [block] = NamesFile(path).blocks(10)
-    ...     block.src.text.tobytes()[block.src.starts[0] : block.src.ends[0]]
-    b'B%C3%A9la'
+    ...     block.src.text.tobytes()[block.src.starts[0] : block.src.ends[0]].decode()
+    'Béla'
     """
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         begun = self._begun
-        spelling = Spelling(None if begun is None else begun["spelling"])
         if self._labels_path is not None:
             self.closed = str(self._labels_path)
             for names in () if begun is not None else listed_names(self._labels_path, 2 * max_edges):
-                spelling.take(names)
                 yield NodeBlock(names)
         size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
         passed = 0 if begun is None else int(begun["links"])
@@ -86,15 +82,11 @@ class NamesFile(ColumnsFile):
                 passed = 0
                 self._advance(stream)
                 rest = Strings(names.text, names.starts[fresh:], names.ends[fresh:])
-                spelling.take(rest)
                 src, dst = (Strings(rest.text, rest.starts[k::2], rest.ends[k::2]) for k in (0, 1))
-                place = {"file": number, "byte": piece, "line": lines.line, "links": done, "told": self._told}
-                self.mark = {**place, "spelling": spelling.seen}
+                place = {"file": number, "byte": piece, "line": lines.line}
+                self.mark = {**place, "links": done, "told": self._told}
                 yield NameBlock(src, dst, None if weights is None else weights[fresh // 2 :])
             passed = 0
-        if spelling.encoded:
-            self.readable = decoded
-            self.notices.append("The names are percent-encoded; they are shown decoded.")
 
     def place(self, edge: int) -> str:
         """Say on which line the edge stands that came as number `edge`, counted from 0."""
