@@ -138,8 +138,8 @@ _CHECKS: dict[str, Callable[[Any], tuple[str, str] | None]] = {
     **dict.fromkeys(
         ("method", "reads", "stop", "dangling", "device", "kernel", "io", "order", "format"), _text
     ),
-    **dict.fromkeys(("source_column", "target_column", "node_column", "duplicates"), _text),
-    **dict.fromkeys(("path", "tmp", "labels", "nodes", "trace"), _path),
+    **dict.fromkeys(("source_column", "target_column", "duplicates"), _text),
+    **dict.fromkeys(("path", "tmp", "labels", "trace"), _path),
     **dict.fromkeys(("graph", "source", "ranks", "personalization", "start"), _path_or_else),
     "weight": _column,
     **dict.fromkeys(("undirected", "header", "tune", "predict", "personalized"), _truth),

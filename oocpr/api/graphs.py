@@ -98,10 +98,9 @@ class Graph:
             ``identity`` (what tells the graph apart from any other, 32 hexadecimal digits), ``nodes``,
             ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (edges that repeated another),
             ``duplicate_weights`` (what their weights became, see `ImportOptions`; None without weights),
-            ``weighted``, ``weight_bytes_per_edge``, ``order``, ``names``, ``attributes`` (of the nodes: what
-            each holds, by name), ``source``, ``tiles``, ``tile_edges``, ``local_share`` (of edges inside
-            their tile), ``bytes_per_edge`` (columns and weights), ``store_bytes``, ``arrays`` (bytes of
-            each).
+            ``weighted``, ``weight_bytes_per_edge``, ``order``, ``names``, ``source``, ``tiles``,
+            ``tile_edges``, ``local_share`` (of edges inside their tile), ``bytes_per_edge`` (columns and
+            weights), ``store_bytes``, ``arrays`` (bytes of each).
 
         Raises
         ------
@@ -123,7 +122,6 @@ class Graph:
             "weight_bytes_per_edge": facts.data_bytes / max(facts.edges, 1),
             "order": facts.order,
             "names": "labels" if self.store.has_labels else unnamed,
-            "attributes": self.store.node_attributes.kinds,
             "source": facts.source,
             "tiles": facts.tiles,
             "tile_edges": facts.tile_edges,
@@ -141,8 +139,6 @@ def import_graph(
     *,
     memory: str | int = IMPORT_MEMORY,
     order: str = "keep",
-    nodes: str | os.PathLike[str] | None = None,
-    node_column: str | None = None,
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     resume: bool = False,
@@ -168,12 +164,6 @@ def import_graph(
         ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
         names with the host reversed, ``"bfs"`` for a breadth-first search, ``"auto"`` for the best of these,
         as a sample of the links tells: `Graph.reason` says why.
-    nodes
-        A Parquet or CSV file with a row for each node, whose columns are kept as attributes of the nodes:
-        text (dates, too), integers, floats and booleans. Nodes without a row lack them.
-    node_column
-        Column of `nodes` with the node's id or, where the graph has names and the column text, its name;
-        ``node`` or ``id`` by default.
     tmp
         Folder to sort in; beside `path` by default.
     overwrite
@@ -219,20 +209,14 @@ def import_graph(
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
     from oocpr.sources.io.locations import check_apart
-    from oocpr.sources.node_table import NodeTable
     from oocpr.store.graph import open_store
 
     progress = heard(progress)
     hands = import_hands(client, device)
     budget = parse_bytes(memory)
-    if nodes is None and node_column is not None:
-        raise UsageError(
-            f"{node_column!r} is given as a column of no table.", "Give the table of nodes, too."
-        )
-    table = None if nodes is None else NodeTable(nodes, node_column)
     duplicates = options.pop("duplicates", None)
     sources = source if isinstance(source, list | tuple) else [source]
-    check_apart([path], [*sources, options.get("labels"), nodes])
+    check_apart([path], [*sources, options.get("labels")])
     opened = open_source(source, **cast("SourceOptions", options))
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     reasons: list[str] = []
@@ -250,7 +234,6 @@ def import_graph(
         tell=left.append if tell is None else tell,
         explain=reasons.append,
         hands=hands,
-        table=table,
     )
     for reason in reasons:
         _LOG.info("%s", reason)

@@ -58,7 +58,7 @@ def append(
     Returns
     -------
     Graph
-        Its ``notices`` say how many tiles were copied. It has no attributes of the nodes.
+        Its ``notices`` say how many tiles were copied.
 
     Raises
     ------
@@ -105,8 +105,6 @@ def append(
             hands=import_hands(client, device),
         )
     tiles = old.store.tiles
-    lost = ", ".join(old.store.node_attributes.kinds)
-    left_out = [f"The attributes of {old.path} are not taken over: {lost}."] if lost else []
     kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
-    notices = [*opened.notices, *told_of_weights(opened, duplicates), *left_out, kept]
+    notices = [*opened.notices, *told_of_weights(opened, duplicates), kept]
     return Graph(open_store(path), notices=notices)

@@ -372,7 +372,7 @@ def pagerank(
         predicted=made.predictions() if client is None else None,
         workers=min(len(made.stripes), present),
     )
-    ranks = Ranks(solution.ranks, names, run=run, history=solution.history, attributes=store.node_attributes)
+    ranks = Ranks(solution.ranks, names, run=run, history=solution.history)
     if trace is not None and timeline is not None:
         try:
             timeline.write(trace)

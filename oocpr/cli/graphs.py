@@ -21,7 +21,7 @@ from oocpr.cli.options import (
     tell_notices,
     telling,
 )
-from oocpr.cli.tables import pairs, printable
+from oocpr.cli.tables import pairs
 from oocpr.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -167,24 +167,12 @@ _OVERWRITE = click.option(
     oocpr import - -o both.zarr < both.txt
     oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
     oocpr import parts/ -o web.zarr --scheduler tcp://10.0.0.1:8786
-    oocpr import links.parquet --nodes pages.csv -o pages.zarr
     """,
 )
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
 @build_options
 @source_options
 @cluster_options
-@click.option(
-    "--nodes",
-    metavar="FILE",
-    help="Parquet or CSV file with a row for each node; its columns are kept as attributes of the nodes, for "
-    "`oocpr rank --attributes`.",
-)
-@click.option(
-    "--node-column",
-    metavar="NAME",
-    help="Column of --nodes with the ids, or the names, of the nodes.  [default: node or id]",
-)
 @click.pass_obj
 def import_(session: Session, /, source: tuple[str, ...], output: str, **parameters: Any) -> None:
     """Turn a graph in any format into a store.
@@ -378,12 +366,6 @@ def _imported(graph: Graph, seconds: float) -> str:
     )
 
 
-def _attributes(kinds: dict[str, str]) -> list[tuple[str, str]]:
-    if not kinds:
-        return []
-    return [("attributes", ", ".join(f"{printable(name)} ({kind})" for name, kind in kinds.items()))]
-
-
 def _described(facts: dict[str, Any]) -> str:
     edges = max(facts["edges"], 1)
     weighted = facts["weighted"]
@@ -401,7 +383,6 @@ def _described(facts: dict[str, Any]) -> str:
         ),
         ("order", facts["order"]),
         ("names", facts["names"]),
-        *_attributes(facts["attributes"]),
         ("source", facts["source"]),
         ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
         (tiles, f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),

@@ -145,23 +145,6 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(run)
 
 
-def attributes_option(what: str) -> Decorator:
-    """Make ``--attributes``.
-
-    Parameters
-    ----------
-    what
-        What becomes of them.
-    """
-
-    def named(_: click.Context, __: click.Parameter, value: str | None) -> list[str] | str | None:
-        return value if value in (None, "all") else value.split(",")
-
-    return click.option(
-        "--attributes", metavar="A,B|all", callback=named, help=f"Attributes of the nodes that {what}."
-    )
-
-
 def json_option(what: str) -> Decorator:
     """Make ``--json``.
 

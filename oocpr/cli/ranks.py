@@ -14,7 +14,6 @@ from oocpr.cli import NOT_CONVERGED, fail
 from oocpr.cli.graphs import source_options
 from oocpr.cli.options import (
     Command,
-    attributes_option,
     check_output,
     cluster_options,
     device_options,
@@ -60,7 +59,6 @@ def _ranks_file(_: click.Context, __: click.Parameter, value: str | None) -> str
     oocpr rank web.zarr --damping 0.99 --reads float32 --tol 1e-8 --memory 2GiB
     oocpr rank web.zarr -o - --sort rank | head
     oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
-    oocpr rank pages.zarr --attributes all -o ranks.csv
     oocpr rank web.zarr --device cuda:all --device-memory 40GiB
     """,
 )
@@ -170,7 +168,6 @@ def _ranks_file(_: click.Context, __: click.Parameter, value: str | None) -> str
     callback=_ranks_file,
     help="Write all ranks: R.parquet, R.csv, R.zarr, or - for CSV on standard output.",
 )
-@attributes_option("are printed, and get columns in R.parquet or R.csv")
 @click.option(
     "--sort", default="node", show_default=True, metavar="node|rank", help="Order of the rank file."
 )
@@ -188,7 +185,6 @@ def rank(
     top_k: int,
     output: str | None,
     sort: str,
-    attributes: list[str] | str | None,
     json_path: str | None,
     memory: str | None,
     tmp: str | None,
@@ -204,11 +200,10 @@ def rank(
     from oocpr.api.arguments import ImportOptions
     from oocpr.api.choices import KERNEL_BYTES
     from oocpr.engine.executors.dask_client import worker_count
-    from oocpr.result.names import chosen_attributes, names_of
+    from oocpr.result.names import names_of
     from oocpr.result.outputs import check_room
     from oocpr.result.writers import check_sort
     from oocpr.store.atomic import clear_abandoned
-    from oocpr.store.format import TEXT_KIND
 
     if check_sort(sort) != "node" and (output is None or output.endswith(".zarr")):
         raise UsageError(
@@ -216,8 +211,6 @@ def rank(
             f"{'has the order of the store' if output else 'is written'}.",
             "Name an R.parquet or R.csv with -o, or leave --sort out.",
         )
-    if output is not None and attributes is not None and output.endswith(".zarr"):
-        raise UsageError(f"{output} cannot hold attributes.", "Name an R.parquet or R.csv.")
     if output == "-" and json_path == "-":
         raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
     removed = [] if output in (None, "-") else clear_abandoned(Path(output))
@@ -230,9 +223,7 @@ def rank(
             **{name: parameters.pop(name) for name in ImportOptions.__annotations__},
         )
         # Before hours of work rather than after them.
-        chosen = chosen_attributes(opened.store.node_attributes, attributes or ())
-        kinds = opened.store.node_attributes.kinds
-        texts = opened.store.has_labels + [kinds[name] for name in chosen].count(TEXT_KIND)
+        texts = int(opened.store.has_labels)
         _require_memory(opened.store.nodes, memory, output, sort, top_k, texts, KERNEL_BYTES)
         if output not in (None, "-"):
             check_room(Path(output), opened.nodes, names_of(opened.store))
@@ -253,17 +244,17 @@ def rank(
         tell_notices([f"{idle}; {_idle(run, opened)}."])
     # What is computed is not lost with the place where it was to go.
     if output is not None:
-        failures += _write(ranks, output, sort, attributes or ())
+        failures += _write(ranks, output, sort)
     if json_path is not None:
         try:
-            _emit_report(ranks, top_k, attributes, json_path)
+            _emit_report(ranks, top_k, json_path)
         except OocprError as error:
             failures.append(error)
     if "-" not in (output, json_path):
-        emit(_ranking(ranks, top_k, attributes))
+        emit(_ranking(ranks, top_k))
         emit(summary(run))
     else:
-        sys.stderr.writelines(_ranking(ranks, top_k, attributes) if failures else ())
+        sys.stderr.writelines(_ranking(ranks, top_k) if failures else ())
         sys.stderr.write(summary(run))
     for failure in failures:
         fail(failure.cause, failure.remedy, failure.exit_code)
@@ -275,19 +266,15 @@ def rank(
     examples="""
     oocpr top ranks.parquet -k 20
     oocpr top ranks.csv --json -
-    oocpr top ranks.parquet --attributes title,year
     """,
 )
 @click.argument("ranks", metavar="R")
 @click.option("-k", type=click.IntRange(0), default=10, show_default=True, metavar="K", help="How many.")
-@attributes_option("are printed as well: columns of R")
 @click.option(
     "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
 )
 @json_option("the list")
-def top(
-    ranks: str, k: int, attributes: list[str] | str | None, memory: str | None, json_path: str | None
-) -> None:
+def top(ranks: str, k: int, memory: str | None, json_path: str | None) -> None:
     """List the nodes of largest rank.
 
     R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node and rank. Equal ranks keep
@@ -298,9 +285,9 @@ def top(
     found = read_ranks(ranks)
     _require_memory(len(found), memory, None, "node", k, int(found.names.textual))
     if json_path != "-":
-        emit(_ranking(found, k, attributes))
+        emit(_ranking(found, k))
     if json_path is not None:
-        _emit_report(found, k, attributes, json_path)
+        _emit_report(found, k, json_path)
 
 
 @click.command(
@@ -383,21 +370,17 @@ def _another_graph(outcome: Verification) -> str:
     return f"; the ranks are of another graph, {outcome.ranks_identity}"
 
 
-def _ranking(ranks: Ranks, k: int, attributes: list[str] | str | None) -> Iterator[str]:
+def _ranking(ranks: Ranks, k: int) -> Iterator[str]:
     """Yield the text of a top list; a table that is drawn is one piece, as it has columns."""
-    rest, first = ranks.each_of_top(k, attributes or ()), 1
+    rest, first = ranks.each_of_top(k), 1
     while top := list(islice(rest, k if sys.stdout.isatty() else _LINES)):
-        known = [] if attributes is None else [known for *_, known in top]
-        yield ranking([(node, rank) for node, rank, _ in top], ranks.error_bound, known, first)
+        yield ranking(top, ranks.error_bound, first)
         first += len(top)
 
 
-def _emit_report(ranks: Ranks, k: int, attributes: list[str] | str | None, path: str) -> None:
+def _emit_report(ranks: Ranks, k: int, path: str) -> None:
     """Write what `Ranks.report` gives, the list of nodes one after the other."""
-    entries = (
-        {"node": node, "rank": rank} | ({} if attributes is None else {"attributes": known})
-        for node, rank, known in ranks.each_of_top(k, attributes or ())
-    )
+    entries = ({"node": node, "rank": rank} for node, rank in ranks.each_of_top(k))
     emit_json(ranks.report(0), path, entries)
 
 
@@ -423,7 +406,7 @@ def _require_memory(
     require_memory(nodes, given_memory(memory), sort=order, kind=kind, texts=texts, more=more)
 
 
-def _write(ranks: Ranks, output: str, sort: str, attributes: list[str] | str | tuple[()]) -> list[OocprError]:
+def _write(ranks: Ranks, output: str, sort: str) -> list[OocprError]:
     """Write all ranks, elsewhere if they cannot be written where they should; returns why not."""
     from oocpr.result.outputs import write_elsewhere, write_ranks
 
@@ -431,12 +414,12 @@ def _write(ranks: Ranks, output: str, sort: str, attributes: list[str] | str | t
     try:
         if output == "-":
             with naming_stdout():
-                ranks.to_csv(sys.stdout.buffer, sort=sort, attributes=attributes)
+                ranks.to_csv(sys.stdout.buffer, sort=sort)
                 sys.stdout.buffer.flush()
         else:
-            write_ranks(ranks, path, sort, attributes)
+            write_ranks(ranks, path, sort)
     except OocprError as error:
-        found = write_elsewhere(ranks, path, sort, attributes)
+        found = write_elsewhere(ranks, path, sort)
         told = "No other folder takes them either." if found is None else f"All ranks are in {found} instead."
         kept = type(error)(error.cause, f"{told} {error.remedy}")
         return [kept]

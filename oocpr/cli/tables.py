@@ -7,9 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from oocpr.result.names import Value
+    from collections.abc import Sequence
 
 _FEWEST_DECIMALS = 6
 
@@ -30,7 +28,6 @@ def pairs(rows: Sequence[tuple[str, str]]) -> str:
 def ranking(
     top: Sequence[tuple[int | str, float]],
     bound: float | None,
-    known: Sequence[Mapping[str, Value]] = (),
     first: int = 1,
 ) -> str:
     """List the nodes of largest rank, drawn as a table where standard output is a terminal.
@@ -41,8 +38,6 @@ def ranking(
         Nodes and their ranks, largest first.
     bound
         Certified error: as many decimals are printed as it allows.
-    known
-        Attributes of these nodes; empty where nobody asked.
     first
         Place of the first of them.
 
@@ -51,24 +46,12 @@ def ranking(
     >>> print(ranking([("libc6", 0.25), ("perl", 0.125)], 1e-7), end="")
        1  0.2500000  libc6
        2  0.1250000  perl
-    >>> print(ranking([("libc6", 0.25)], 1e-7, [{"year": 1992, "by": ""}]), end="")
-       1  0.2500000  libc6  year: 1992
     """
     digits = decimals(bound)
     rows = [(str(k), f"{rank:.{digits}f}", printable(node)) for k, (node, rank) in enumerate(top, first)]
-    told = [
-        {printable(key): _shown(value) for key, value in one.items()} for one in known or [{}] * len(rows)
-    ]
     if sys.stdout.isatty():
-        return _drawn(rows, told)
-    more = ["".join(f"  {key}: {value}" for key, value in one.items() if value) for one in told]
-    return "".join(
-        f"{place:>4}  {rank}  {node}{one}\n" for (place, rank, node), one in zip(rows, more, strict=True)
-    )
-
-
-def _shown(value: Value) -> str:
-    return "" if value is None else printable(str(value))
+        return _drawn(rows)
+    return "".join(f"{place:>4}  {rank}  {node}\n" for place, rank, node in rows)
 
 
 def decimals(bound: float | None) -> int:
@@ -96,17 +79,15 @@ def printable(name: int | str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
-def _drawn(rows: Sequence[tuple[str, str, str]], told: Sequence[Mapping[str, str]]) -> str:
+def _drawn(rows: Sequence[tuple[str, str, str]]) -> str:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table("", "rank", "node", header_style="bold")
-    for name in told[0] if told else ():
-        table.add_column(Text(name))
     table.columns[0].justify = "right"
-    for (place, rank, node), known in zip(rows, told, strict=True):
-        table.add_row(place, rank, Text(node), *map(Text, known.values()))
+    for place, rank, node in rows:
+        table.add_row(place, rank, Text(node))
     console = Console(file=sys.stdout)
     with console.capture() as capture:
         console.print(table)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require
-from oocpr.ingest.columns.attributes import join_attributes
-from oocpr.ingest.columns.node_ids import ids_of_rows, names_of_rows
+from oocpr.ingest.node_ids import ids_of_rows, names_of_rows
 from oocpr.ingest.order.find import ORDERS, Ordering
 from oocpr.ingest.pipeline import dealt, shared, threads_of
 from oocpr.ingest.read.read import spill
@@ -28,7 +27,6 @@ from oocpr.ingest.warmup import load_compiled, load_weighing
 from oocpr.progress import silent
 from oocpr.store.atomic import clear_abandoned
 from oocpr.store.graph import open_store
-from oocpr.store.node_attributes import check_name
 from oocpr.system import resident, usable_cores
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from oocpr.ingest.sort.executor import Hands
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
-    from oocpr.sources.node_table import NodeTable
     from oocpr.store.format import Attributes
 
 
@@ -57,7 +54,6 @@ def build_store(
     tell: Callable[[str], None] = lambda _: None,
     explain: Callable[[str], None] = lambda _: None,
     hands: Hands | None = None,
-    table: NodeTable | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -99,13 +95,11 @@ def build_store(
         that there are.
     tell
         Told what a person should know: what was left by imports that were interrupted, how much disk the
-        temporary files will take where that is much, and what of `table` was left out.
+        temporary files will take where that is much.
     explain
         Called with the reason, one line, where "auto" has chosen an order.
     hands
         Sort the edges and encode the tiles; None for those of this process.
-    table
-        What is known of the nodes, to be kept with them; None for nothing.
     block_edges, bucket_edges
         Most edges that are read and that are sorted at once; None takes what `memory` allows.
 
@@ -143,8 +137,6 @@ def build_store(
         )
     how = weighing(duplicates, weighted=source.weighted)
     weighted = how is not None
-    for name in () if table is None else table.schema.names:
-        check_name(name)
     cores = usable_cores()
     hands = OwnHands(cores) if hands is None else hands
     path = Path(path)
@@ -209,11 +201,6 @@ def build_store(
                 progress("writing", min(done, spilled.edges), spilled.edges, "edges")
             cutter.finish()
             encoder.finish()
-        if table is not None:
-            if not resume:
-                spilled.file.close()
-            for notice in join_attributes(table, source, spilled, ordered, writer, workspace, memory):
-                tell(notice)
         return writer.finish(
             source=source.name,
             order=ordered.name,

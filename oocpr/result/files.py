@@ -5,31 +5,28 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.result.columns import from_arrow, text_of
+from oocpr.result.columns import from_arrow
 from oocpr.result.ranks import Ranks
 from oocpr.result.report import Report
 from oocpr.result.writers import RUN_KEY
 from oocpr.sources.block import Strings
 from oocpr.sources.memory.id_columns import arrow_array, arrow_numbers
-from oocpr.store.format import TEXT_KIND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from oocpr.result.columns import Block
-    from oocpr.result.names import Name, Value
-    from oocpr.store.labels import TextPiece
+    from oocpr.result.names import Name
     from oocpr.store.rank_file import RankFile
 
 _ROWS = 1 << 18
@@ -39,8 +36,6 @@ _BYTES = 1 << 21
 
 def read_ranks(path: str | os.PathLike[str]) -> Ranks:
     r"""Open a file of ranks: ``.parquet`` and ``.csv`` with columns ``node`` and ``rank``, or ``.zarr``.
-
-    Other columns of text, numbers or booleans are attributes of the nodes.
 
     Parameters
     ----------
@@ -89,12 +84,7 @@ def _read_parquet(path: Path) -> Ranks:
     run = None if note is None else Report.from_json(note, str(path))
     columns = _ParquetColumns(path, starts)
     textual = not pa.types.is_integer(schema.field("node").type)
-    return Ranks(
-        _FileVector(columns, nodes),
-        _FileNames(columns, textual),
-        run=run,
-        attributes=_FileAttributes(columns, _kinds(schema)),
-    )
+    return Ranks(_FileVector(columns, nodes), _FileNames(columns, textual), run=run)
 
 
 def _read_csv(path: Path) -> Ranks:
@@ -106,12 +96,7 @@ def _read_csv(path: Path) -> Ranks:
     for start, batch in columns.batches(["node", "rank"]):
         nodes += len(_checked(path, batch["rank"], start))
         numbered = numbered and _are_integers(batch["node"])
-    others = [name for name in schema.names if name not in ("node", "rank")]
-    return Ranks(
-        _FileVector(columns, nodes),
-        _FileNames(columns, textual=not numbered),
-        attributes=_TableAttributes(path) if others else None,
-    )
+    return Ranks(_FileVector(columns, nodes), _FileNames(columns, textual=not numbered))
 
 
 def _read_zarr(path: Path) -> Ranks:
@@ -269,74 +254,6 @@ class _FileNames:
         import pyarrow as pa
 
         return _blocks(self._columns, "node", pa.large_string() if self.textual else pa.int64())
-
-
-class _FileAttributes:
-    """The other columns of a file."""
-
-    def __init__(self, columns: _Columns, kinds: Mapping[str, str]) -> None:
-        self._columns = columns
-        self.kinds = kinds
-
-    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
-        return _known(_taken(self._columns, name, rows), self.kinds[name])
-
-    def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:  # noqa: ARG002
-        import pyarrow as pa
-
-        return (text_of(block) for block in _blocks(self._columns, name, pa.large_string()))
-
-
-class _TableAttributes:
-    """The other columns of a CSV file, read whole when asked for, as only all values tell the types."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @cached_property
-    def _table(self) -> pa.Table:
-        import pyarrow as pa
-        from pyarrow import csv
-
-        convert = csv.ConvertOptions(column_types={"node": pa.string(), "rank": pa.float64()})
-        try:
-            return csv.read_csv(self._path, convert_options=convert).drop_columns(["node", "rank"])
-        except (pa.ArrowException, OSError) as error:
-            raise _unreadable(self._path, error) from error
-
-    @cached_property
-    def kinds(self) -> Mapping[str, str]:
-        return _kinds(self._table.schema)
-
-    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
-        return _known(self._table[name].take(arrow_array(np.asarray(rows))).to_pylist(), self.kinds[name])
-
-    def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:  # noqa: ARG002
-        return (text_of(from_arrow(chunk, str(self._path), name)) for chunk in self._table[name].chunks)
-
-
-def _kinds(schema: pa.Schema) -> dict[str, str]:
-    """What the columns hold beside nodes and ranks, those that can be told in an answer."""
-    import pyarrow as pa
-
-    kinds = {}
-    for field in schema:
-        if field.name in ("node", "rank"):
-            continue
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            kinds[field.name] = TEXT_KIND
-        elif pa.types.is_boolean(field.type):
-            kinds[field.name] = "bool"
-        elif pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
-            kinds[field.name] = str(np.dtype(field.type.to_pandas_dtype()))
-    return kinds
-
-
-def _known(values: list[Any], kind: str) -> list[Value]:
-    """Values as a store gives them: texts that lack are empty, and NaN is none."""
-    if kind == TEXT_KIND:
-        return [value or "" for value in values]
-    return [None if value is None or math.isnan(value) else value for value in values]
 
 
 class _ZarrNames:

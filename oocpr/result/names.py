@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from oocpr.errors import InputError, UsageError
+from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.result.columns import ROWS, cut, equal, ids_of, size_of, text_of
 from oocpr.sources.block import Strings
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.columns.row_lookup import RowIndex
     from oocpr.result.columns import Block
+    from oocpr.result.row_lookup import RowIndex
     from oocpr.store.graph import GraphStore
-    from oocpr.store.labels import TextPiece
 
 Name = int | str
-Value = int | float | bool | str | None
 
 
 class Names(Protocol):
@@ -123,72 +119,6 @@ class LabelNames:
         return (Strings.of(*piece) for piece in self._store.label_pieces(0, nodes))
 
 
-class Attributes(Protocol):
-    """What is known of a graph's nodes beside their names, in store order."""
-
-    @property
-    def kinds(self) -> Mapping[str, str]:
-        """What each attribute holds: "text", "bool", or a type of numbers."""
-        ...
-
-    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:
-        """Values of these rows, in the order asked for; None where a number or truth value lacks."""
-        ...
-
-    def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:
-        """Yield an attribute of texts of all nodes in order, as UTF-8 end to end with the lengths."""
-        ...
-
-
-class NoAttributes:
-    """Nodes of which nothing is known.
-
-    Examples
-    --------
-    >>> chosen_attributes(NoAttributes(), "all")
-    []
-    """
-
-    kinds: Mapping[str, str] = MappingProxyType({})
-
-    def take(self, name: str, rows: NDArray[np.integer[Any]]) -> Sequence[Value]:  # noqa: ARG002
-        """There is none."""
-        raise KeyError(name)
-
-    def texts(self, name: str, nodes: int) -> Iterator[TextPiece]:  # noqa: ARG002
-        """There is none."""
-        raise KeyError(name)
-
-
-def chosen_attributes(attributes: Attributes, asked: Sequence[str] | str) -> list[str]:
-    """Names of the attributes that are asked for: of some, or of ``"all"``.
-
-    Raises
-    ------
-    UsageError
-        Where there is no such attribute.
-
-    Examples
-    --------
-    >>> chosen_attributes(NoAttributes(), [])
-    []
-    """
-    if isinstance(asked, str):
-        if asked != "all":
-            raise UsageError(f"{asked!r} says not which attributes.", "Give their names, or all.")
-        return list(attributes.kinds)
-    if not isinstance(asked, Iterable):
-        raise UsageError(f"attributes is {asked!r}.", 'Give a list of names, or "all".')
-    for name in asked:
-        if name not in attributes.kinds:
-            known = ", ".join(attributes.kinds) or "none"
-            raise UsageError(
-                f"The nodes have no attribute {name!r}; there is {known}.",
-                'Keep attributes with nodes="FILE" at the import, and write them with attributes="all".',
-            )
-    return list(asked)
-
-
 def names_of(store: GraphStore) -> Names:
     """Names by which a graph's source knew its nodes.
 
@@ -225,7 +155,7 @@ def index_of(names: Names, nodes: int, memory: int | None = None) -> RowIndex:
     DoesNotFitError
         Where `memory` is too small.
     """
-    from oocpr.ingest.columns import row_lookup
+    from oocpr.result import row_lookup
 
     if isinstance(names, RowNames):
         return row_lookup.SameRows(nodes)

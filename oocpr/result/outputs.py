@@ -14,8 +14,6 @@ from oocpr.errors import OocprError
 from oocpr.store.atomic import require_room
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from oocpr.result.names import Names
     from oocpr.result.ranks import Ranks
 
@@ -69,16 +67,16 @@ def check_room(path: Path, nodes: int, names: Names) -> None:
     require_room(path, least_bytes(path.suffix, nodes, sum(written) / max(1, len(written))))
 
 
-def write_ranks(ranks: Ranks, path: Path, sort: str, attributes: Sequence[str] | str) -> None:
+def write_ranks(ranks: Ranks, path: Path, sort: str) -> None:
     """Write ranks as the ending of the name says; see `Ranks.to_parquet` and its like."""
     if path.suffix == ".zarr":
         ranks.to_zarr(path)
     else:
         write = ranks.to_csv if path.suffix == ".csv" else ranks.to_parquet
-        write(path, sort=sort, attributes=attributes)
+        write(path, sort=sort)
 
 
-def write_elsewhere(ranks: Ranks, path: Path, sort: str, attributes: Sequence[str] | str) -> Path | None:
+def write_elsewhere(ranks: Ranks, path: Path, sort: str) -> Path | None:
     """Write ranks that could not be written to `path` to another folder, so that they are not lost.
 
     Returns
@@ -92,6 +90,6 @@ def write_elsewhere(ranks: Ranks, path: Path, sort: str, attributes: Sequence[st
         # A folder that is not there or not known is as good as one that is full.
         with contextlib.suppress(OocprError, OSError, RuntimeError):
             found = Path(folder(), name).absolute()
-            write_ranks(ranks, found, sort, attributes)
+            write_ranks(ranks, found, sort)
             return found
     return None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from oocpr.errors import UsageError
 from oocpr.result.columns import aligned, permuted, strings_of
-from oocpr.result.names import NoAttributes, chosen_attributes
 from oocpr.result.topk import largest, rank_order
 from oocpr.result.writers import check_sort, write_csv, write_parquet, write_zarr
 from oocpr.units import tell_error
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.solution import PassRecord
-    from oocpr.result.names import Attributes, Name, Names, Value
+    from oocpr.result.names import Name, Names
     from oocpr.result.report import Report
 
 
@@ -67,8 +66,6 @@ class Ranks:
         What the caller calls the nodes.
     run
         Facts of the run that made the ranks; None for ranks from elsewhere.
-    attributes
-        What is known of the nodes beside their names; None for nothing.
     history
         A record of each pass, empty for ranks that were read from a file.
 
@@ -87,11 +84,9 @@ class Ranks:
         *,
         run: Report | None = None,
         history: Sequence[PassRecord] = (),
-        attributes: Attributes | None = None,
     ) -> None:
         self._vector: Vector = MemoryVector(values) if isinstance(values, np.ndarray) else values
         self.names = names
-        self.attributes = NoAttributes() if attributes is None else attributes
         self.run = run
         self.history = list(history)
 
@@ -129,59 +124,32 @@ class Ranks:
         """Yield the ranks in store order, in bounded pieces."""
         return self._vector.chunks()
 
-    @overload
-    def top(self, k: int = 10) -> list[tuple[Name, float]]: ...
-
-    @overload
-    def top(
-        self, k: int = 10, *, attributes: Sequence[str] | str
-    ) -> list[tuple[Name, float, dict[str, Value]]]: ...
-
-    def top(
-        self, k: int = 10, *, attributes: Sequence[str] | str | None = None
-    ) -> list[tuple[Name, float]] | list[tuple[Name, float, dict[str, Value]]]:
+    def top(self, k: int = 10) -> list[tuple[Name, float]]:
         """List the nodes of largest rank; equal ranks stay in store order.
 
         Parameters
         ----------
         k
             How many; all there are in a smaller graph.
-        attributes
-            Names of attributes to tell as well, or ``"all"``.
 
         Returns
         -------
-        list of (node, rank) or (node, rank, attributes)
-            The caller's id or label of the node, and its rank; and, where asked for, its attributes by name:
-            None where a number or truth value lacks, "" where a text does.
+        list of (node, rank)
+            The caller's id or label of the node, and its rank.
 
         Raises
         ------
         UsageError
-            Where `k` is no whole number from 0, or there is no such attribute.
+            If `k` is not a whole number from 0.
         """
-        listed = self.each_of_top(k, () if attributes is None else attributes)
-        return [(name, rank) for name, rank, _ in listed] if attributes is None else list(listed)
+        return list(self.each_of_top(k))
 
-    def each_of_top(
-        self, k: int, attributes: Sequence[str] | str = ()
-    ) -> Iterator[tuple[Name, float, dict[str, Value]]]:
-        """Yield what `top` lists one after the other, in bounded memory.
-
-        Parameters
-        ----------
-        k, attributes
-            As for `top`.
-
-        Raises
-        ------
-        UsageError
-            See `top`.
-        """
+    def each_of_top(self, k: int) -> Iterator[tuple[Name, float]]:
+        """Yield what `top` lists one after the other, in bounded memory."""
         _check_count(k)
-        return self._each_of_top(k, chosen_attributes(self.attributes, attributes))
+        return self._each_of_top(k)
 
-    def _each_of_top(self, k: int, chosen: Sequence[str]) -> Iterator[tuple[Name, float, dict[str, Value]]]:
+    def _each_of_top(self, k: int) -> Iterator[tuple[Name, float]]:
         rows: NDArray[np.integer[Any]]
         if 4 * k <= self.nodes:
             rows, values = largest(self.chunks(), k)
@@ -190,23 +158,21 @@ class Ranks:
             rows = rank_order(every)[:k]
             values = every[rows]
             del every
-        for some, ranks, names in self._named(rows, values):
-            columns = [self.attributes.take(name, some) for name in chosen]
-            told = [dict(zip(chosen, row, strict=True)) for row in zip(*columns, strict=True)]
-            yield from zip(names, ranks.tolist(), told or [{} for _ in names], strict=True)
+        for ranks, names in self._named(rows, values):
+            yield from zip(names, ranks.tolist(), strict=True)
 
     def _named(
         self, rows: NDArray[np.integer[Any]], values: NDArray[np.float64]
-    ) -> Iterator[tuple[NDArray[np.integer[Any]], NDArray[np.float64], Sequence[Name]]]:
-        """Yield some rows at a time with their values and names."""
+    ) -> Iterator[tuple[NDArray[np.float64], Sequence[Name]]]:
+        """Yield the values and names of some rows at a time."""
         steps = (rows[start : start + _LISTED] for start in range(0, len(rows), _LISTED))
         if len(rows) <= _TAKEN or not self.names.textual:
             for some, ranks in aligned(steps, iter([values])):
-                yield some, ranks, self.names.take(some)
+                yield ranks, self.names.take(some)
             return
         every = permuted(self.names.blocks(self.nodes), rows, self.nodes, Path(tempfile.gettempdir()))
-        for some, ranks, names in aligned(steps, iter([values]), every):
-            yield some, ranks, strings_of(names)
+        for _, ranks, names in aligned(steps, iter([values]), every):
+            yield ranks, strings_of(names)
 
     def to_numpy(self) -> NDArray[np.float64]:
         """Give all ranks in store order: float64, shape (nodes,)."""
@@ -219,10 +185,8 @@ class Ranks:
             start += len(chunk)
         return whole
 
-    def to_parquet(
-        self, path: str | Path, *, sort: str = "node", attributes: Sequence[str] | str = ()
-    ) -> None:
-        """Write a Parquet file with the columns ``node`` and ``rank``, and one for each attribute asked for.
+    def to_parquet(self, path: str | Path, *, sort: str = "node") -> None:
+        """Write a Parquet file with the columns ``node`` and ``rank``.
 
         Parameters
         ----------
@@ -230,21 +194,17 @@ class Ranks:
             The file; an existing one is replaced when the new one is whole.
         sort
             ``"node"`` for the order of the store, ``"rank"`` for the largest first.
-        attributes
-            Names of attributes, or ``"all"``.
 
         Raises
         ------
         DoesNotFitError
             Where the disk is full.
         UsageError
-            Where nothing can be written there, `sort` is no order, or there is no such attribute.
+            Where nothing can be written there, or `sort` is no order.
         """
-        write_parquet(self, _path(path), check_sort(sort), chosen_attributes(self.attributes, attributes))
+        write_parquet(self, _path(path), check_sort(sort))
 
-    def to_csv(
-        self, target: str | Path | BinaryIO, *, sort: str = "node", attributes: Sequence[str] | str = ()
-    ) -> None:
+    def to_csv(self, target: str | Path | BinaryIO, *, sort: str = "node") -> None:
         """Write a CSV file with the columns ``node`` and ``rank``; the digits give back the same float64.
 
         Names are written as they are. Spreadsheets take a cell that begins with ``=``, ``+``, ``-`` or ``@``
@@ -254,7 +214,7 @@ class Ranks:
         ----------
         target
             A file, or an open binary stream.
-        sort, attributes
+        sort
             See `to_parquet`.
 
         Raises
@@ -262,9 +222,8 @@ class Ranks:
         DoesNotFitError, UsageError
             See `to_parquet`.
         """
-        chosen = chosen_attributes(self.attributes, attributes)
         opened = cast("BinaryIO", target) if hasattr(target, "write") else _path(target)
-        write_csv(self, opened, check_sort(sort), chosen)
+        write_csv(self, opened, check_sort(sort))
 
     def to_zarr(self, path: str | Path) -> None:
         """Write a Zarr group with the ranks in store order and the names of the nodes.
@@ -281,15 +240,13 @@ class Ranks:
         """
         write_zarr(self, _path(path))
 
-    def report(self, top: int = 10, attributes: Sequence[str] | str | None = None) -> dict[str, Any]:
+    def report(self, top: int = 10) -> dict[str, Any]:
         """Collect what the run did, ready for JSON.
 
         Parameters
         ----------
         top
             How many of the largest ranks to list.
-        attributes
-            As for `top`.
 
         Returns
         -------
@@ -298,14 +255,10 @@ class Ranks:
             graph whose ranks it began from), ``edges``, ``method``, ``reads``, ``damping``, ``tol``,
             ``converged``, ``error_bound``, ``passes``, ``gathers``, ``seconds``, ``gteps``,
             ``bytes_per_edge``, ``bytes_read``, ``peak_memory`` and ``peak_device_memory`` (bytes);
-            always ``top``, a list of
-            ``{"node": ..., "rank": ...}``, with ``"attributes"`` where they are asked for.
+            always ``top``, a list of ``{"node": ..., "rank": ...}``.
         """
         facts = {"nodes": self.nodes} if self.run is None else self.run.to_dict()
-        if attributes is None:
-            return facts | {"top": [{"node": node, "rank": rank} for node, rank in self.top(top)]}
-        rows = self.top(top, attributes=attributes)
-        return facts | {"top": [{"node": n, "rank": rank, "attributes": told} for n, rank, told in rows]}
+        return facts | {"top": [{"node": node, "rank": rank} for node, rank in self.top(top)]}
 
 
 def _check_count(k: Any) -> None:

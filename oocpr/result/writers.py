@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv as python_csv
-import io
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,14 +14,12 @@ from oocpr.plan.memory import writing_bytes
 from oocpr.result.columns import ROWS, aligned, permuted, text_of, to_arrow
 from oocpr.result.names import RowNames
 from oocpr.result.topk import rank_order
-from oocpr.sources.block import Strings
 from oocpr.sources.memory.id_columns import arrow_array
 from oocpr.store.atomic import replacing
-from oocpr.store.format import TEXT_KIND
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from typing import BinaryIO
 
     import pyarrow as pa
@@ -41,7 +37,7 @@ _BYTES = 1 << 22
 """Most rows of a table and, unless one row has more, most bytes."""
 
 
-def write_parquet(ranks: Ranks, path: Path, sort: Sort, attributes: Sequence[str] = ()) -> None:
+def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
     """Write columns ``node`` and ``rank`` in row groups of 4 MiB or less.
 
     Parameters
@@ -52,8 +48,6 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort, attributes: Sequence[str
         The file; replaced when the new one is whole.
     sort
         ``"node"`` for the order of the store, ``"rank"`` for the largest first.
-    attributes
-        Those that get a column as well.
 
     Raises
     ------
@@ -62,7 +56,7 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort, attributes: Sequence[str
     """
     import pyarrow.parquet as pq
 
-    schema = _schema(ranks, attributes)
+    schema = _schema(ranks)
     if ranks.run is not None:
         schema = schema.with_metadata({RUN_KEY: ranks.run.to_json()})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
@@ -70,12 +64,12 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort, attributes: Sequence[str
             writer.write_table(table, row_group_size=table.num_rows)
 
 
-def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort, attributes: Sequence[str] = ()) -> None:
-    """Write the lines ``node,rank``, and attributes; the digits of a rank give back the same float64.
+def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort) -> None:
+    """Write the lines ``node,rank``; the digits of a rank give back the same float64.
 
     Parameters
     ----------
-    ranks, sort, attributes
+    ranks, sort
         See `write_parquet`.
     target
         A file, replaced when the new one is whole, or an open binary stream.
@@ -87,9 +81,9 @@ def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort, attributes: Seq
     """
     if isinstance(target, Path):
         with replacing(target) as temporary, temporary.open("wb") as stream:
-            _write_csv(ranks, stream, sort, attributes, _folder_of(target))
+            _write_csv(ranks, stream, sort, _folder_of(target))
     else:
-        _write_csv(ranks, target, sort, attributes, Path(tempfile.gettempdir()))
+        _write_csv(ranks, target, sort, Path(tempfile.gettempdir()))
 
 
 def write_zarr(ranks: Ranks, path: Path) -> None:
@@ -163,37 +157,22 @@ def check_sort(sort: str) -> Sort:
     return orders[sort]
 
 
-def _write_csv(ranks: Ranks, stream: BinaryIO, sort: Sort, attributes: Sequence[str], folder: Path) -> None:
+def _write_csv(ranks: Ranks, stream: BinaryIO, sort: Sort, folder: Path) -> None:
     from pyarrow import csv
 
     # Written here because pyarrow would put all words in quotes.
-    header = io.StringIO()
-    python_csv.writer(header, lineterminator="\n").writerow(["node", "rank", *attributes])
-    stream.write(header.getvalue().encode())
-    schema = _schema(ranks, attributes)
+    stream.write(b"node,rank\n")
+    schema = _schema(ranks)
     options = csv.WriteOptions(include_header=False)
     with csv.CSVWriter(stream, schema, write_options=options) as writer:
         for table in _tables(ranks, schema, sort, folder):
             writer.write_table(table)
 
 
-def _schema(ranks: Ranks, attributes: Sequence[str]) -> pa.Schema:
+def _schema(ranks: Ranks) -> pa.Schema:
     import pyarrow as pa
 
-    kinds = ranks.attributes.kinds
-    return pa.schema(
-        [
-            ("node", pa.string() if ranks.names.textual else pa.int64()),
-            ("rank", pa.float64()),
-            *((name, _arrow_type(kinds[name])) for name in attributes),
-        ]
-    )
-
-
-def _arrow_type(kind: str) -> pa.DataType:
-    import pyarrow as pa
-
-    return pa.string() if kind == TEXT_KIND else pa.from_numpy_dtype(np.dtype(kind))
+    return pa.schema([("node", pa.string() if ranks.names.textual else pa.int64()), ("rank", pa.float64())])
 
 
 def _folder_of(path: Path) -> Path:
@@ -225,22 +204,12 @@ def _pieces(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterat
 
     values = ranks.to_numpy() if sort == "rank" else None
     order = None if values is None else rank_order(values)
-    kinds = ranks.attributes.kinds
-    others = [field.name for field in list(schema)[2:]]
-    texts = {name: _texts(ranks, name, order, folder) for name in others if kinds[name] == TEXT_KIND}
-    if ranks.names.textual:
-        texts["node"] = _names(ranks, order, folder)
-    # All rows at a time have numbers beside texts.
+    texts = [_names(ranks, order, folder)] if ranks.names.textual else []
     rows = _rows(ranks.nodes, order)
     vector = ranks.chunks() if values is None else (values[some] for some in _rows(ranks.nodes, order))
-    for some, given, *found in aligned(rows, vector, *texts.values()):
-        columns = dict(zip(texts, map(to_arrow, found), strict=True)) | {"rank": arrow_array(given)}
-        for field in schema:
-            if field.name == "node" and "node" not in columns:
-                columns["node"] = arrow_array(np.array(ranks.names.take(some), np.int64))
-            elif field.name not in columns:
-                columns[field.name] = pa.array(ranks.attributes.take(field.name, some), field.type)
-        yield pa.table([columns[name] for name in schema.names], schema=schema)
+    for some, given, *found in aligned(rows, vector, *texts):
+        nodes = to_arrow(found[0]) if found else arrow_array(np.array(ranks.names.take(some), np.int64))
+        yield pa.table([nodes, arrow_array(given)], schema=schema)
 
 
 def _rows(nodes: int, order: NDArray[np.uint32] | None) -> Iterator[NDArray[np.integer[Any]]]:
@@ -252,9 +221,4 @@ def _rows(nodes: int, order: NDArray[np.uint32] | None) -> Iterator[NDArray[np.i
 
 def _names(ranks: Ranks, order: NDArray[np.uint32] | None, folder: Path) -> Iterator[Any]:
     blocks: Iterator[Any] = ranks.names.blocks(ranks.nodes)
-    return blocks if order is None else permuted(blocks, order, ranks.nodes, folder)
-
-
-def _texts(ranks: Ranks, name: str, order: NDArray[np.uint32] | None, folder: Path) -> Iterator[Any]:
-    blocks = (Strings.of(*piece) for piece in ranks.attributes.texts(name, ranks.nodes))
     return blocks if order is None else permuted(blocks, order, ranks.nodes, folder)

@@ -12,7 +12,6 @@ import numpy as np
 
 from oocpr.errors import DamagedError
 from oocpr.store.format import (
-    COLUMNS,
     DATA,
     INDICES,
     INDPTR,
@@ -22,7 +21,6 @@ from oocpr.store.format import (
     OUT_DEGREE,
     OUT_WEIGHT,
     REMEDY,
-    TEXT_KIND,
     TILE_ROWS,
 )
 
@@ -43,9 +41,7 @@ Entry = tuple[tuple[str, ...], int | None]
 """Types that an array may have, and its entries; None for any number."""
 
 
-def check_arrays(
-    origin: str, documents: Mapping[str, Any], attributes: Attributes, kinds: Mapping[str, str]
-) -> None:
+def check_arrays(origin: str, documents: Mapping[str, Any], attributes: Attributes) -> None:
     """Compare types, sizes and chunks of all arrays of a graph store with the format.
 
     Parameters
@@ -56,8 +52,6 @@ def check_arrays(
         Parsed ``zarr.json`` of the groups and arrays by path.
     attributes
         What the store says about its graph.
-    kinds
-        What each attribute of the nodes holds, by name.
 
     Raises
     ------
@@ -66,17 +60,9 @@ def check_arrays(
     """
     _check_counts(origin, attributes)
     needed = _needed(attributes)
-    optional = _optional(attributes)
-    for name, kind in kinds.items():
-        here, values = f"{COLUMNS}/{name}", attributes.nodes
-        if kind == TEXT_KIND:
-            needed |= {f"{here}/offsets": (("int64",), values + 1), f"{here}/utf8": (("uint8",), None)}
-        else:
-            needed[f"{here}/values"] = ((kind,), values)
-            optional[f"{here}/missing"] = (("bool",), values)
     if (LABEL_OFFSETS in documents) != (LABEL_BYTES in documents):
         raise DamagedError(f"{origin}: half of the labels is missing.", REMEDY)
-    for path, (types, size) in (needed | optional).items():
+    for path, (types, size) in (needed | _optional(attributes)).items():
         if path in documents:
             check_array(origin, path, documents[path], types, size)
         elif path in needed:

@@ -19,12 +19,8 @@ number of edges, all arrays have one dimension and every chunk is written, also 
     node_ids             uint32 or int64, n: the source's id of row v; missing where that is v
     labels/offsets       int64, n + 1       codecs oocpr.packed_ints, crc32c
     labels/utf8          uint8: the label of row v is bytes offsets[v] to offsets[v + 1] - 1
-    attributes/NAME/     what is known of the nodes beside their names; attribute "oocpr" of the root has the
-                         key "columns", an object with the kind of each: "text", "bool", or a type of numbers
-        values           bool, int8 to int64, uint8 to uint64, float32 or float64, n; unless it is text
-        missing          bool, n: rows without a value, which have a 0; missing where no row lacks one, and
-                         for float32 and float64, which have NaN
-        offsets, utf8    as for labels, where it is text; "" where there is none
+    attributes/NAME/     arrays values, missing, offsets and utf8 of each key of the object "columns" of
+                         attribute "oocpr": written by earlier versions, checked in their metadata only
 
 ``metadata_crc32c`` is the checksum of all ``zarr.json`` files, see metadata_checksum; it may be missing.
 While a store is being written the attribute "oocpr" is ``{"unfinished": true}``.
@@ -32,7 +28,7 @@ While a store is being written the attribute "oocpr" is ``{"unfinished": true}``
 Identity
 --------
 ``identity`` tells graphs apart: all that ranks and the names of their nodes depend on has a part in it, and
-nothing else, so neither the source's name nor attributes of the nodes. It is the first 32 hexadecimal digits
+nothing else, so not the source's name. It is the first 32 hexadecimal digits
 of the SHA-256 of these bytes: the numbers of nodes and edges, ``weighted`` and ``tile_edges`` as a JSON array
 (``[5, 8, false, 4]``) and a line feed; then, of the arrays in_edges/indptr, in_edges/indices, in_edges/data,
 tile_rows, out_degree, out_weight, node_ids, labels/offsets and labels/utf8, for each that there is, in this
@@ -127,7 +123,7 @@ from typing import TYPE_CHECKING, Any
 from oocpr.errors import DamagedError, NotAStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 FORMAT = 1
 CODEC_NAME = "oocpr.packed_ints"
@@ -142,13 +138,12 @@ INDPTR, INDICES, DATA = "in_edges/indptr", "in_edges/indices", "in_edges/data"
 TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS = "tile_rows", "out_degree", "out_weight", "node_ids"
 LABELS = "labels"
 LABEL_OFFSETS, LABEL_BYTES = f"{LABELS}/offsets", f"{LABELS}/utf8"
-COLUMNS, COLUMNS_KEY = "attributes", "columns"
-TEXT_KIND = "text"
+COLUMNS_KEY = "columns"
 NODES = (
     "", "in_edges", INDPTR, INDICES, DATA, TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS,
     LABELS, LABEL_OFFSETS, LABEL_BYTES,
 )  # fmt: skip
-"""Every group and array that a store may have, attributes of nodes aside; the root is ""."""
+"""Every group and array that a store may have, those of `ignored_nodes` aside; the root is ""."""
 
 IDENTIFIED = (
     INDPTR, INDICES, DATA, TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS, LABEL_OFFSETS, LABEL_BYTES,
@@ -160,17 +155,24 @@ REMEDY = "Import the graph again, or restore the store from a copy."
 RUN_AGAIN = "Open the graph again, or run the command again."
 
 
-def column_nodes(names: Iterable[str]) -> list[str]:
-    """Every group and array that a store with these attributes of nodes may have beside `NODES`.
+def ignored_nodes(own: Mapping[str, Any]) -> list[str]:
+    """Groups and arrays whose metadata the checksum covers, but which nothing reads any more.
+
+    Parameters
+    ----------
+    own
+        Attribute ``oocpr`` of the root.
 
     Examples
     --------
-    >>> column_nodes([]), column_nodes(["year"])[:3]
+    >>> ignored_nodes({}), ignored_nodes({"columns": {"year": "int64"}})[:3]
     ([], ['attributes', 'attributes/year', 'attributes/year/values'])
     """
+    columns = own.get(COLUMNS_KEY)
+    if not columns or not isinstance(columns, dict):
+        return []
     parts = ("", "/values", "/missing", "/offsets", "/utf8")
-    nodes = [f"{COLUMNS}/{name}{part}" for name in names for part in parts]
-    return [COLUMNS, *nodes] if nodes else []
+    return ["attributes", *(f"attributes/{name}{part}" for name in columns for part in parts)]
 
 
 @dataclass(frozen=True)

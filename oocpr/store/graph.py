@@ -35,11 +35,10 @@ from oocpr.store.format import (
     TILE_ROWS,
     UNFINISHED_KEY,
     Attributes,
-    column_nodes,
+    ignored_nodes,
     metadata_checksum,
 )
 from oocpr.store.labels import StoredLabels
-from oocpr.store.node_attributes import StoredAttributes, stored_kinds
 from oocpr.store.tile_reader import EncodedTiles, EncodedWeights
 from oocpr.store.writer import GraphWriter
 from oocpr.store.zarr_arrays import OpenFolder, StoredArray, open_zarr_store, read_documents, total_bytes
@@ -74,8 +73,6 @@ class GraphStore:
         The encoded bytes of the tiles.
     weights
         The weights of their edges; None where the graph is not weighted.
-    node_attributes
-        What is known of the nodes beside their names.
     """
 
     def __init__(
@@ -97,7 +94,6 @@ class GraphStore:
         self._own = own
         self._paths = frozenset(paths)
         self._arrays: dict[str, StoredArray] = {}
-        self.node_attributes = StoredAttributes(self._array, stored_kinds(own, path), self._paths)
         self.tile_rows: NDArray[np.int64] = self._read(TILE_ROWS, 0, self.tiles + 1, np.int64)
         rows = self.tile_rows
         if rows[0] != 0 or rows[-1] != self.nodes or (np.diff(rows) < 0).any():
@@ -330,12 +326,11 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
     try:
         documents = read_documents(store, NODES, name)
         own = _own(documents) or {}
-        kinds = stored_kinds(own, name)
-        documents |= read_documents(store, column_nodes(kinds), name)
+        documents |= read_documents(store, ignored_nodes(own), name)
         attributes = _check_metadata(name, documents)
     except RecursionError:
         raise DamagedError(f"{name}: the metadata (zarr.json files) are nested too deeply.", REMEDY) from None
-    check_arrays(name, documents, attributes, kinds)
+    check_arrays(name, documents, attributes)
     return GraphStore(name, store, attributes, documents, own)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from oocpr.errors import DamagedError
 from oocpr.store.codec.zarr_codecs import PackedInts
-from oocpr.store.format import LABELS, REMEDY
+from oocpr.store.format import LABEL_BYTES, LABEL_OFFSETS, REMEDY
 from oocpr.store.zarr_arrays import Appender
 
 if TYPE_CHECKING:
@@ -38,35 +38,19 @@ def write_labels(group: zarr.Group, labels: Iterable[str] | Iterable[TextPiece])
     labels
         One by one, or some at a time as their bytes end to end and the length of each.
     """
-    arrays = text_arrays(group, LABELS, _LABELS_CHUNK)
+    offsets = Appender(group, LABEL_OFFSETS, "int64", _LABELS_CHUNK, PackedInts())
+    offsets.append(np.zeros(1, np.int64))
+    utf8 = Appender(group, LABEL_BYTES, "uint8", _BYTES_CHUNK)
     end = 0
     count = 0
     for text, lengths in text_pieces(labels):
-        end = append_text(arrays, end, text, lengths)
+        offsets.append(end + np.cumsum(lengths, dtype=np.int64))
+        utf8.append(text)
+        end += len(text)
         count += len(lengths)
-    for array in arrays:
-        array.close()
+    offsets.close()
+    utf8.close()
     return count
-
-
-def text_arrays(group: zarr.Group, path: str, chunk: int) -> tuple[Appender, Appender]:
-    """Begin the two arrays of texts below a path: where each begins, and all their bytes."""
-    offsets = Appender(group, f"{path}/offsets", "int64", chunk, PackedInts())
-    offsets.append(np.zeros(1, np.int64))
-    return offsets, Appender(group, f"{path}/utf8", "uint8", _BYTES_CHUNK)
-
-
-def append_text(
-    arrays: tuple[Appender, Appender],
-    end: int,
-    text: NDArray[np.uint8],
-    lengths: NDArray[np.integer[Any]],
-) -> int:
-    """Add texts to the two arrays, whose bytes end at `end` so far; returns where they end then."""
-    ends = end + np.cumsum(lengths, dtype=np.int64)
-    arrays[0].append(ends)
-    arrays[1].append(text)
-    return end + len(text)
 
 
 def text_pieces(labels: Iterable[str] | Iterable[TextPiece]) -> Iterator[TextPiece]:

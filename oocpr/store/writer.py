@@ -20,7 +20,6 @@ from oocpr.store.content_hash import content_identity
 from oocpr.store.destination import root_checksum
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
-    COLUMNS_KEY,
     DATA,
     IDENTITY_KEY,
     INDICES,
@@ -32,10 +31,8 @@ from oocpr.store.format import (
     TILE_ROWS,
     UNFINISHED_KEY,
     Attributes,
-    column_nodes,
 )
 from oocpr.store.labels import write_labels
-from oocpr.store.node_attributes import AttributeWriter, closed
 from oocpr.store.zarr_arrays import Appender, StoredArray, append_pieces, enter_written, write_attributes
 
 if TYPE_CHECKING:
@@ -108,7 +105,6 @@ class GraphWriter:
         self._edges = 0
         self._tile_sizes: set[int] = set()
         self._last_size = 0
-        self._columns: dict[str, AttributeWriter] = {}
         self._indices, self._data = (ChunkFolder(self._new.temporary / of / "c") for of in (INDICES, DATA))
         with self._writing():
             drop_all_but(self._new.temporary, [self._indices.path, self._data.path])
@@ -283,12 +279,6 @@ class GraphWriter:
         if data is not None:
             self._data.add(data.size)
 
-    def attribute(self, name: str, kind: str, *, gaps: bool) -> AttributeWriter:
-        """Begin an attribute of the nodes, all rows of which are written before the store is finished."""
-        with self._writing():
-            self._columns[name] = AttributeWriter(self._root, name, kind, gaps=gaps)
-        return self._columns[name]
-
     def finish(
         self,
         *,
@@ -363,7 +353,6 @@ class GraphWriter:
                 append(NODE_IDS, first.dtype.name, itertools.chain([first], pieces), nodes)
             if labels is not None and (count := write_labels(self._root, labels)) != nodes:
                 raise UsageError(f"{count} labels for {nodes} rows.", "Give every row one label.")
-            columns = closed(self._columns, nodes)
             attributes = Attributes(
                 nodes=nodes,
                 edges=self._edges,
@@ -382,10 +371,10 @@ class GraphWriter:
                 duplicate_weights=duplicate_weights,
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
-            written = attributes.to_json() | ({COLUMNS_KEY: columns} if columns else {})
+            written = attributes.to_json()
             paths = [name for name in NODES if name in self._root]
             written[IDENTITY_KEY] = content_identity(self._array, attributes, paths)
-            write_attributes(self._root, ATTRIBUTES_KEY, written, [*NODES, *column_nodes(columns)])
+            write_attributes(self._root, ATTRIBUTES_KEY, written, NODES)
             if self._note is not None:
                 self._note({"whole": root_checksum(self._new.temporary)})
         self._new.publish()

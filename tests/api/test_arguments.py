@@ -109,7 +109,7 @@ def test_what_is_no_store_is_refused_by_name(graph: oocpr.Graph, call: str, valu
         *(("path", value) for value in (None, 5, "", b"x", "\0", LONG)),
         *(("memory", value) for value in (None, "4", -1)),
         *(("order", value) for value in (None, 5)),
-        *((name, 5) for name in ("nodes", "node_column", "tmp", "tell", "progress", "client", "device")),
+        *((name, 5) for name in ("tmp", "tell", "progress", "client", "device")),
         *((name, "yes") for name in ("overwrite", "resume")),
         *(("weight", 3.5), ("duplicates", "mean"), ("overwrit", True)),
     ],
@@ -124,7 +124,6 @@ def test_other_calls_refuse_by_name(graph: oocpr.Graph) -> None:
     ranks = oocpr.pagerank(graph)
     for k in (-1, 2.5, True, None, "3"):
         refused(ranks.top, "k is", k)
-    refused(ranks.top, "attributes", 1, attributes=5)
     for write in (ranks.to_parquet, ranks.to_csv, ranks.to_zarr):
         for path in (5, None, ""):
             refused(write, "path", path)

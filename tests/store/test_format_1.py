@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 
+import oocpr
+from oocpr.errors import DamagedError
 from oocpr.store.codec import reference
 from oocpr.store.codec.tile_encoder import decode_tile
 from oocpr.store.graph import open_store
+
+from .hostile import set_attribute, sign
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "format-1"
 EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
@@ -85,3 +90,23 @@ def test_attributes_of_five_nodes():
         "column_bytes": 1612,
         "max_tile_bytes": 404,
     }
+
+
+def test_what_earlier_versions_knew_of_nodes_is_ignored(tmp_path):
+    path = shutil.copytree(FIXTURES / "five-nodes.zarr", tmp_path / "g.zarr")
+    plain = oocpr.pagerank(oocpr.open_graph(path)).top()
+    group = zarr.open_group(path, mode="r+")
+    for name, kind in (("attributes/year/values", "int64"), ("attributes/title/utf8", "uint8")):
+        group.create_array(name, data=np.zeros(5, kind))
+    sign(path)
+    with pytest.raises(DamagedError, match="metadata"):
+        open_store(path)  # its root does not know of them
+    set_attribute(path, "columns", {"year": "int64", "title": "text"})
+    sign(path)
+    graph = oocpr.open_graph(path)
+    assert graph.store.identity == open_store(FIXTURES / "five-nodes.zarr").identity
+    assert oocpr.pagerank(graph).top() == plain
+    document = path / "attributes" / "year" / "values" / "zarr.json"
+    document.write_text(document.read_text().replace("int64", "int32"))
+    with pytest.raises(DamagedError, match="metadata"):
+        open_store(path)

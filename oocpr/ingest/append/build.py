@@ -18,7 +18,7 @@ from oocpr.ingest.append.merge import NewEdges
 from oocpr.ingest.append.source import Joined
 from oocpr.ingest.append.stored_tiles import OldTiles, new_rows
 from oocpr.ingest.budget import require
-from oocpr.ingest.columns.node_ids import ids_of_rows, names_of_rows
+from oocpr.ingest.node_ids import ids_of_rows, names_of_rows
 from oocpr.ingest.order.permutation import keep_order
 from oocpr.ingest.pipeline import dealt, shared, threads_of
 from oocpr.ingest.read.read import spill

@@ -7,22 +7,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.columns.node_ids import ids_of_rows, names_of_rows
 from oocpr.ingest.nodes.fingerprint import Fingerprints
 from oocpr.sources.block import Strings
-from oocpr.store.labels import text_pieces
-from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.order.permutation import Order
-    from oocpr.ingest.read.read import Spilled
-    from oocpr.ingest.spill.files import Workspace
-    from oocpr.sources.block import Source
     from oocpr.store.labels import TextPiece
 
 UNKNOWN = -1
@@ -155,38 +147,3 @@ class NameRows:
             found[left[known]] = rows[known]
             places = places + 1
         return found
-
-
-def row_index(
-    source: Source, spilled: Spilled, order: Order, workspace: Workspace, memory: int, *, named: bool
-) -> RowIndex:
-    """Make an index of all nodes of a graph.
-
-    Parameters
-    ----------
-    source, spilled, order
-        The graph.
-    workspace
-        Gives temporary files.
-    memory
-        Most bytes that the process may hold; 20 a node are needed for ids that are no rows, 28 for names.
-    named
-        Whether nodes are looked up by name; the graph has names then.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where `memory` is too small.
-    """
-    nodes, what = spilled.nodes, "Looking up the nodes of a table"
-    if named:
-        require(resident_after_trim() + BYTES_PER_NAME * nodes + SLACK_BYTES, memory, what)
-        left = memory - BYTES_PER_NAME * nodes
-        names = names_of_rows(source, spilled.dictionary, order, workspace, left)
-        assert names is not None, "nodes are looked up by name where they have some"
-        return NameRows(text_pieces(names), nodes)
-    ids = ids_of_rows(spilled.dictionary, order, memory)
-    if ids is None:
-        return SameRows(nodes)
-    require(resident_after_trim() + BYTES_PER_ID * nodes + SLACK_BYTES, memory, what)
-    return IdRows([ids] if isinstance(ids, np.ndarray) else ids, nodes)

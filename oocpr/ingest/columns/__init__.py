@@ -1,1 +1,0 @@
-"""Node ids, labels and attributes in the order of the rows."""
