@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
-    from oocpr.ingest.sort.executor import Hands
+    from oocpr.ingest.sort.executor import SortEncodeService
 
 
-def import_hands(client: Any, device: str) -> Hands | None:
+def import_hands(client: Any, device: str) -> SortEncodeService | None:
     """Choose who sorts the edges and encodes the tiles.
 
     Parameters
@@ -22,7 +22,7 @@ def import_hands(client: Any, device: str) -> Hands | None:
 
     Returns
     -------
-    Hands or None
+    SortEncodeService or None
         None for this process.
 
     Raises

@@ -129,7 +129,7 @@ def block_edges(spare: int, *, weighted: bool = False) -> int:
     return min(max(wanted, LEAST_BLOCK_EDGES), MOST_BLOCK_EDGES)
 
 
-def kept_bytes(spare: int, block_edges: int, cores: int, *, weighted: bool = False) -> int:
+def spill_memory(spare: int, block_edges: int, cores: int, *, weighted: bool = False) -> int:
     """Bytes of temporary files that stay in memory.
 
     The rest is for blocks on their way, and for writing when reading is over; what tells the nodes may take
@@ -148,8 +148,8 @@ def kept_bytes(spare: int, block_edges: int, cores: int, *, weighted: bool = Fal
 
     Examples
     --------
-    >>> kept_bytes(1 << 30, 1 << 20, 2) >> 20, kept_bytes(100 << 20, 1 << 16, 2) >> 20, kept_bytes(0, 1, 1)
-    (880, 56, 0)
+    >>> spill_memory(1 << 30, 1 << 20, 2) >> 20, spill_memory(0, 1, 1)
+    (880, 0)
     """
     spare = max(0, spare - SLACK_BYTES)
     writing = (cores + 1) * _written_bytes(OWN_NEEDS, weighted=weighted) * MOST_TILE_EDGES
@@ -173,7 +173,7 @@ def least_bytes(tile_edges: int | None, needs: Needs = OWN_NEEDS, *, weighted: b
     True
     """
     reading = LEAST_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
-    share = Share(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES, needs, weighted=weighted)
+    share = SortBudget(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES, needs, weighted=weighted)
     return SLACK_BYTES + reading + share.writing(0)
 
 
@@ -188,7 +188,7 @@ def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
     return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
 
 
-def old_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> int:
+def stored_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> int:
     """Bytes that a tile of a stored graph takes while new edges are merged with it.
 
     Its encoded bytes (5 an edge and a row), what it is decoded to (8 an edge, 16 a row), its keys or what it
@@ -197,13 +197,13 @@ def old_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> int
 
     Examples
     --------
-    >>> old_tile_bytes(1000, 10)
+    >>> stored_tile_bytes(1000, 10)
     41290
     """
     return (37 + 48 * weighted) * tile_edges + 29 * rows + 4000
 
 
-class Share:
+class SortBudget:
     """How the memory of sorting and writing is shared out.
 
     Parameters
@@ -219,7 +219,7 @@ class Share:
 
     Examples
     --------
-    >>> share = Share(nodes=1000, edges=10**6, tile_edges=1024)
+    >>> share = SortBudget(nodes=1000, edges=10**6, tile_edges=1024)
     >>> share.writing(0), share.least() - share.writing(0), share.bucket_edges(80 << 20, 0, 10**6)
     (73864, 2097152, 1000000)
     >>> share.workers(1 << 20, cores=4), share.workers(80 << 20, cores=4)

@@ -17,13 +17,13 @@ from oocpr.ingest.resume.leftovers import left_over
 from oocpr.ingest.resume.none import NothingKept
 from oocpr.ingest.resume.session import Kept
 from oocpr.ingest.resume.tiles import in_ids, rows_behind, runs_behind
-from oocpr.ingest.sort.duplicates import OutWeights, weighing
-from oocpr.ingest.sort.executor import OwnHands
-from oocpr.ingest.sort.rows import NO_RANKS, Tally
+from oocpr.ingest.sort.duplicates import OutWeights, duplicate_policy
+from oocpr.ingest.sort.executor import LocalSortEncode
+from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.ingest.sort.sorter import Sorter
 from oocpr.ingest.sort.tile_cutter import TileCutter
 from oocpr.ingest.sort.tile_encoder import TileEncoder
-from oocpr.ingest.warmup import load_compiled, load_weighing
+from oocpr.ingest.warmup import warm_up, warm_up_weights
 from oocpr.progress import silent
 from oocpr.store.atomic import clear_abandoned
 from oocpr.store.graph import open_store
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from oocpr.ingest.sort.executor import Hands
+    from oocpr.ingest.sort.executor import SortEncodeService
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
@@ -53,7 +53,7 @@ def build_store(
     progress: Progress = silent,
     tell: Callable[[str], None] = lambda _: None,
     explain: Callable[[str], None] = lambda _: None,
-    hands: Hands | None = None,
+    hands: SortEncodeService | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> Attributes:
@@ -135,10 +135,10 @@ def build_store(
         raise UsageError(
             f"A tile of {tile_edges} edges cannot be.", f"Choose from 1 to {budget.LARGEST_TILE_EDGES}."
         )
-    how = weighing(duplicates, weighted=source.weighted)
+    how = duplicate_policy(duplicates, weighted=source.weighted)
     weighted = how is not None
     cores = usable_cores()
-    hands = OwnHands(cores) if hands is None else hands
+    hands = LocalSortEncode(cores) if hands is None else hands
     path = Path(path)
     for removed in clear_abandoned(path):
         tell(removed)
@@ -155,9 +155,9 @@ def build_store(
             return open_store(path).attributes
         writer = stack.enter_context(kept.writer())
         workspace = stack.enter_context(kept.workspace())
-        load_compiled(workspace)
+        warm_up(workspace)
         if how is not None:
-            load_weighing(workspace, how)
+            warm_up_weights(workspace, how)
         least = budget.least_bytes(tile_edges, hands.needs, weighted=weighted)
         require(resident() + least, memory, "An import")
         spare = memory - resident() - budget.SLACK_BYTES
@@ -178,11 +178,11 @@ def build_store(
                 explain(ordered.reason)
 
         tile_edges = tile_edges or budget.tile_edges_for(spilled.edges)
-        share = budget.Share(spilled.nodes, spilled.edges, tile_edges, hands.needs, weighted=weighted)
+        share = budget.SortBudget(spilled.nodes, spilled.edges, tile_edges, hands.needs, weighted=weighted)
         workers, space = shared(share, spilled, memory, hands.workers)
         callers = stack.enter_context(threads_of(workers)) if workers else None
         usual = budget.usual_rows(spilled.nodes, spilled.edges, tile_edges)
-        tally = Tally(spilled.nodes)
+        tally = EdgeCounter(spilled.nodes)
         sums = OutWeights(spilled.nodes) if weighted else None
         taken = kept.take_tiles(writer, tally, sums)
         encoder = TileEncoder(

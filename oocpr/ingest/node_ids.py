@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.string_file import arranged, stored
+from oocpr.ingest.nodes.string_file import permute_strings, write_strings
 from oocpr.sources.block import MAX_NODES
 from oocpr.system import resident
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.nodes.string_file import Piece
     from oocpr.ingest.order.permutation import Order
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.spill.files import SpillDir
     from oocpr.sources.block import Source
 
 _CHUNK = 1 << 18
@@ -66,7 +66,7 @@ def ids_of_rows(
 
 
 def names_of_rows(
-    source: Source, dictionary: Dictionary | None, order: Order, workspace: Workspace, memory: int
+    source: Source, dictionary: Dictionary | None, order: Order, workspace: SpillDir, memory: int
 ) -> Iterable[str] | Iterator[Piece] | None:
     """Give the name of each row, or None where it has an id only.
 
@@ -88,11 +88,11 @@ def names_of_rows(
     if names is None:
         if source.labels is None or order.node_ids is None:
             return source.labels
-        names = stored(source.labels, workspace)
+        names = write_strings(source.labels, workspace)
     if order.node_ids is not None:
         nodes = order.node_ids.size
         require(resident() + 4 * nodes + SLACK_BYTES + _LEAST_SPACE, memory, "Putting names in order")
         rows = np.empty(nodes, np.uint32)
         rows[order.node_ids] = np.arange(nodes, dtype=np.uint32)
-        return arranged(names, rows, workspace, memory - resident() - SLACK_BYTES)
+        return permute_strings(names, rows, workspace, memory - resident() - SLACK_BYTES)
     return names.pieces()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require
-from oocpr.ingest.spill.bounded_pool import Crew
-from oocpr.ingest.spill.relabel import deal_again
+from oocpr.ingest.spill.bounded_pool import BoundedExecutor
+from oocpr.ingest.spill.relabel import repartition
 from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
@@ -19,34 +19,36 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from oocpr.ingest.order.permutation import Order
-    from oocpr.ingest.read.read import Spilled
+    from oocpr.ingest.read.read import SpilledEdges
     from oocpr.ingest.resume.none import NothingKept
     from oocpr.ingest.resume.session import Kept
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.spill.files import SpillDir
     from oocpr.progress import Progress
 
 
 def dealt(
-    spilled: Spilled,
+    spilled: SpilledEdges,
     ordered: Order,
     kept: NothingKept | Kept,
-    workspace: Workspace,
+    workspace: SpillDir,
     memory: int,
     block_edges: int,
     threads: tuple[Executor | None, int],
     progress: Progress,
-) -> Spilled:
+) -> SpilledEdges:
     """Deal edges to buckets of their rows, where they are not in such; their file is closed then."""
     if ordered.relabel is None and spilled.dictionary is None:
         return spilled
-    file = workspace.file(budget.kept_bytes(memory - resident_after_trim(), block_edges, threads[1]), "dealt")
-    dealer = deal_again(
+    file = workspace.file(
+        budget.spill_memory(memory - resident_after_trim(), block_edges, threads[1]), "dealt"
+    )
+    dealer = repartition(
         spilled.runs,
         ordered.relabel,
         spilled.nodes,
         file,
         block_edges,
-        Crew(*threads),
+        BoundedExecutor(*threads),
         lambda done: progress("partitioning", done, spilled.edges, "edges"),
     )
     spilled.file.close()
@@ -54,7 +56,7 @@ def dealt(
     return replace(spilled, file=file, runs=list(dealer.runs()))
 
 
-def shared(share: budget.Share, spilled: Spilled, memory: int, cores: int) -> tuple[int, int]:
+def shared(share: budget.SortBudget, spilled: SpilledEdges, memory: int, cores: int) -> tuple[int, int]:
     """Choose how many threads sort and write, and how many edges they sort at once; make room for that."""
     largest = max((run.count for run in spilled.runs), default=0)
     lacking = resident_after_trim() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory

@@ -12,36 +12,36 @@ import numpy as np
 
 from oocpr.ingest.order.edge_scan import Scan, count_links
 from oocpr.ingest.order.permutation import by_degree, ordered
-from oocpr.ingest.sort.duplicates import OutWeights, weighed_pieces
+from oocpr.ingest.sort.duplicates import OutWeights, weighted_pieces
 from oocpr.ingest.sort.pair_sort import sort_pairs
-from oocpr.ingest.sort.rows import NO_RANKS, Tally, drop_repeats
+from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter, unique_sorted
 from oocpr.ingest.sort.tile_cutter import Tile
-from oocpr.ingest.spill.id_bitmap import IdSet
-from oocpr.ingest.spill.partitioner import Dealer, Edges
+from oocpr.ingest.spill.id_bitmap import IdBitmap
+from oocpr.ingest.spill.partitioner import Edges, Partitioner
 from oocpr.store.codec.crc32c import crc32c
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tile_encoder import TileCoder
 from oocpr.store.codec.zarr_codecs import encode_chunk
 
 if TYPE_CHECKING:
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.spill.files import SpillDir
 
 
-def load_compiled(workspace: Workspace) -> None:
+def warm_up(workspace: SpillDir) -> None:
     """Import a graph of one link from node 1 to node 0, but for reading and writing it.
 
     Examples
     --------
     >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import Workspace
-    >>> with Workspace(Path(".")) as workspace:
-    ...     load_compiled(workspace)
+    >>> from oocpr.ingest.spill.files import SpillDir
+    >>> with SpillDir(Path(".")) as workspace:
+    ...     warm_up(workspace)
     """
     edge = Edges.of(np.ones(1), np.zeros(1))
-    ids = IdSet()
+    ids = IdBitmap()
     ids.reach(1)
     ids.add(edge.src, edge.dst)
-    dealer = Dealer(workspace.file(), 1, None)
+    dealer = Partitioner(workspace.file(), 1, None)
     dealer.plan(edge.dst)
     dealer.add(edge)
     runs = list(dealer.runs())
@@ -50,10 +50,10 @@ def load_compiled(workspace: Workspace) -> None:
     relabel = ordered("degree", by_degree(out_degree), ids).relabel
     assert relabel is not None
     relabel(keys)
-    keys = keys[: drop_repeats(keys)]
-    tally, rows, starts = Tally(2), np.empty(1, np.uint32), np.empty(2, np.uint32)
+    keys = keys[: unique_sorted(keys)]
+    tally, rows, starts = EdgeCounter(2), np.empty(1, np.uint32), np.empty(2, np.uint32)
     for ranks in (ids.ranks, NO_RANKS):
-        edges = tally.rows_of(keys.copy(), 1, ranks, rows, starts)
+        edges = tally.to_rows(keys.copy(), 1, ranks, rows, starts)
     tile = Tile(1)
     tile.take(edges, 0)
     tile.next_row = 2
@@ -62,26 +62,26 @@ def load_compiled(workspace: Workspace) -> None:
     encode_chunk(np.zeros(1, np.int64))
 
 
-def load_weighing(workspace: Workspace, how: str) -> None:
+def warm_up_weights(workspace: SpillDir, how: str) -> None:
     """Weigh a link that comes four times, with memory for all of them and without.
 
     Examples
     --------
     >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import Workspace
-    >>> with Workspace(Path(".")) as workspace:
-    ...     load_weighing(workspace, "sum")
+    >>> from oocpr.ingest.spill.files import SpillDir
+    >>> with SpillDir(Path(".")) as workspace:
+    ...     warm_up_weights(workspace, "sum")
     """
     weighted = how != "count"
     if weighted:
         sort_pairs(*np.zeros((2, 1 << 17), np.uint64))
     edge = Edges.of(np.ones(4), np.zeros(4), np.ones(4) if weighted else None)
-    dealer = Dealer(workspace.file(), 1, None, weighted=weighted)
+    dealer = Partitioner(workspace.file(), 1, None, weighted=weighted)
     dealer.plan(edge.dst)
     dealer.add(edge)
     [run] = dealer.runs()
     sums = OutWeights(2)
     for space in (3, 4):
-        for _, weights, _ in weighed_pieces(run, np.empty(space, np.uint64), np.empty(space), how):
+        for _, weights, _ in weighted_pieces(run, np.empty(space, np.uint64), np.empty(space), how):
             sums.add(np.ones(1, np.uint32), weights)
             encode_segments(weights)

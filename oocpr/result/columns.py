@@ -134,19 +134,19 @@ def permuted(
     >>> [text_of(block)[0].tobytes() for block in permuted(iter([names]), np.array([2, 0]), 3, Path("."))]
     [b'ccca']
     """
-    from oocpr.ingest.nodes.string_file import StoredNames, arranged, gathered
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.nodes.string_file import StringFile, permute_strings, take_strings
+    from oocpr.ingest.spill.files import SpillDir
 
     places = np.full(nodes, _NONE)
     places[order] = np.arange(order.size, dtype=np.uint32)
-    with Workspace(folder) as workspace:
-        wanted, first = StoredNames(workspace), 0
+    with SpillDir(folder) as workspace:
+        wanted, first = StringFile(workspace), 0
         for block in texts:
             rows = np.flatnonzero(places[first : first + block.starts.size] != _NONE)
             first += block.starts.size
             lengths = (block.ends - block.starts).astype(np.uint32)
-            wanted.append(gathered(block.text, block.starts, lengths, rows), lengths[rows])
-        for piece in arranged(wanted, places[places != _NONE], workspace, SORTING_BYTES):
+            wanted.append(take_strings(block.text, block.starts, lengths, rows), lengths[rows])
+        for piece in permute_strings(wanted, places[places != _NONE], workspace, SORTING_BYTES):
             yield Strings.of(*piece)
 
 

@@ -17,7 +17,7 @@ from oocpr.ingest.append.build import append_store
 from oocpr.ingest.append.merge import NewEdges, rows_of_keys
 from oocpr.ingest.append.source import joined_name
 from oocpr.ingest.build import build_store
-from oocpr.ingest.sort.rows import NO_RANKS, Tally
+from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.sources import open_source
 from oocpr.store.graph import open_store
 from oocpr.system import resident
@@ -149,12 +149,12 @@ class TestNewEdges:
 
     def new(self, pieces):
         """New edges in pieces, counted."""
-        tally = Tally(64)
+        tally = EdgeCounter(64)
         counted = []
         for piece in pieces:
             keys = np.array(piece, np.uint64)
             rows, starts = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
-            edges = tally.rows_of(keys, keys.size, NO_RANKS, rows, starts)
+            edges = tally.to_rows(keys, keys.size, NO_RANKS, rows, starts)
             counted.append(edges._replace(columns=edges.columns.copy()))
         return NewEdges(counted, tally), tally
 

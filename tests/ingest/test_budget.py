@@ -38,7 +38,7 @@ def test_tiles_are_a_power_of_two_and_four_or_more_where_limits_allow(edges):
     st.integers(1, 2**30),
 )
 def test_buckets_tiles_and_blocks_stay_in_their_share(spare, nodes, edges, tile_bits, cores, largest):
-    share = budget.Share(nodes, edges, 1 << tile_bits)
+    share = budget.SortBudget(nodes, edges, 1 << tile_bits)
     workers = share.workers(spare, cores)
     assert 0 <= workers <= cores
     if share.least() <= spare:
@@ -84,7 +84,7 @@ def test_more_nodes_than_fit_are_refused(tmp_path, arrays):
 def test_a_tile_of_unusually_many_rows_is_refused_before_it_takes_the_budget(tmp_path, arrays):
     nodes, edges = 3_000_000, 1 << 16
     source = arrays(np.arange(edges), np.where(np.arange(edges) < edges // 2, 0, nodes - 1), nodes)
-    spare = budget.Share(nodes, edges, 1024).writing(0) + 48 * MIB
+    spare = budget.SortBudget(nodes, edges, 1024).writing(0) + 48 * MIB
     with pytest.raises(DoesNotFitError, match=r"A tile of 3 M rows needs"):
         build_store(source, tmp_path / "g.zarr", memory=resident() + spare, tile_edges=1024)
     assert list(tmp_path.iterdir()) == []
@@ -149,13 +149,13 @@ LOADED = """
     from numba.core.dispatcher import Dispatcher
 
     from oocpr.ingest.build import build_store
-    from oocpr.ingest.spill.files import Workspace
-    from oocpr.ingest.warmup import load_compiled
+    from oocpr.ingest.spill.files import SpillDir
+    from oocpr.ingest.warmup import warm_up
     from oocpr.sources import open_source
     from oocpr.sources.rmat import Rmat
 
-    with Workspace(Path(sys.argv[1])) as workspace:
-        load_compiled(workspace)
+    with SpillDir(Path(sys.argv[1])) as workspace:
+        warm_up(workspace)
 
     def loaded():
         rooms = [vars(room) for name, room in sys.modules.items() if name.startswith("oocpr.")]

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError
 from oocpr.ingest.build import build_store
-from oocpr.ingest.read.prefetch import ahead
-from oocpr.ingest.sort.executor import OwnHands
-from oocpr.ingest.sort.rows import NO_RANKS, Tally, drop_repeats
+from oocpr.ingest.read.prefetch import prefetch
+from oocpr.ingest.sort.executor import LocalSortEncode
+from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter, unique_sorted
 from oocpr.ingest.sort.sorter import Sorter
-from oocpr.ingest.spill.bounded_pool import Crew
-from oocpr.ingest.spill.files import Scratch
-from oocpr.ingest.spill.id_bitmap import IdSet
-from oocpr.ingest.spill.partitioner import Dealer, Edges
+from oocpr.ingest.spill.bounded_pool import BoundedExecutor
+from oocpr.ingest.spill.files import SpillFile
+from oocpr.ingest.spill.id_bitmap import IdBitmap
+from oocpr.ingest.spill.partitioner import Edges, Partitioner
 from oocpr.sources.block import EdgeBlock
 from oocpr.sources.rmat import Rmat
 from oocpr.system import resident
@@ -42,7 +42,7 @@ def keys_of(src, dst):
 
 def dealt(scratch, block_edges, blocks, rows=None):
     """Deal blocks whose buckets follow from the first of them."""
-    dealer = Dealer(scratch, block_edges, rows)
+    dealer = Partitioner(scratch, block_edges, rows)
     dealer.plan(blocks[0].dst if blocks else np.empty(0, np.uint32))
     for edges in blocks:
         dealer.add(edges)
@@ -53,7 +53,7 @@ def dealt(scratch, block_edges, blocks, rows=None):
 @settings(max_examples=100)
 def test_buckets_are_ascending_ranges_of_all_keys(tmp_path_factory, blocks, block_edges, known, memory):
     blocks = [ends_of(block) for block in blocks]
-    with Scratch(tmp_path_factory.getbasetemp(), memory) as scratch:
+    with SpillFile(tmp_path_factory.getbasetemp(), memory) as scratch:
         dealer = dealt(scratch, block_edges, blocks, LAST + 1 if known else None)
         runs = list(dealer.runs())
         held = [np.concatenate([np.copy(k) for k in run.blocks(np.empty(7, np.uint64))]) for run in runs]
@@ -75,7 +75,7 @@ def test_keys_take_as_few_bytes_as_they_need(tmp_path):
     rng = np.random.default_rng(1)
     sizes = {}
     for nodes in (2**8, 2**16, 2**23, 2**32 - 1):
-        with Scratch(tmp_path) as scratch:
+        with SpillFile(tmp_path) as scratch:
             edges = Edges.of(*rng.integers(0, nodes, (2, 1 << 18)))
             dealt(scratch, 1 << 18, [edges])
             sizes[nodes] = scratch.size / (1 << 18)
@@ -86,12 +86,12 @@ def test_keys_take_as_few_bytes_as_they_need(tmp_path):
 def test_threads_that_deal_at_once_lose_nothing(tmp_path):
     rng = np.random.default_rng(2)
     blocks = [Edges.of(*(rng.integers(0, 2**22, (2, 50_000)) ** 2 >> 22)) for _ in range(40)]
-    ids = IdSet()
+    ids = IdBitmap()
     ids.reach(2**22)
-    with Scratch(tmp_path, 1 << 20) as scratch, ThreadPoolExecutor(8) as pool:
-        dealer = Dealer(scratch, 50_000, None)
+    with SpillFile(tmp_path, 1 << 20) as scratch, ThreadPoolExecutor(8) as pool:
+        dealer = Partitioner(scratch, 50_000, None)
         dealer.plan(blocks[0].dst)
-        crew = Crew(pool, 8)
+        crew = BoundedExecutor(pool, 8)
         for edges in blocks:
             crew.do(ids.add, edges.src, edges.dst)
             crew.do(dealer.add, edges)
@@ -107,7 +107,7 @@ def test_work_that_fails_is_told_to_who_asked_for_it():
         raise ValueError("no")
 
     with ThreadPoolExecutor(2) as pool:
-        crew = Crew(pool, 1)
+        crew = BoundedExecutor(pool, 1)
         crew.do(fail)
         with pytest.raises(ValueError, match="no"):
             crew.finish()
@@ -126,15 +126,15 @@ def test_any_runs_are_sorted_and_counted_in_any_number_of_threads(
     tmp_path_factory, blocks, workers, space, relabel
 ):
     blocks = [ends_of(block) for block in blocks]
-    ids = IdSet()
+    ids = IdBitmap()
     ids.reach(2**16 + 5)
     for block in blocks:
         ids.add(block.src, block.dst)
     nodes = len(ids) if relabel else 2**17
-    with Scratch(tmp_path_factory.getbasetemp()) as scratch, ThreadPoolExecutor(workers or 1) as pool:
-        tally = Tally(nodes)
+    with SpillFile(tmp_path_factory.getbasetemp()) as scratch, ThreadPoolExecutor(workers or 1) as pool:
+        tally = EdgeCounter(nodes)
         ranks = ids.ranks if relabel else NO_RANKS
-        sorter = Sorter(OwnHands(), pool if workers else None, workers, space, ranks, tally)
+        sorter = Sorter(LocalSortEncode(), pool if workers else None, workers, space, ranks, tally)
         rows, columns, given_ = [], [], 0
         for edges in sorter.pieces(dealt(scratch, 1 << 20, blocks).runs()):
             rows.append(np.repeat(edges.rows, np.diff(edges.starts)))
@@ -156,10 +156,10 @@ def test_any_runs_are_sorted_and_counted_in_any_number_of_threads(
 def test_out_degrees_are_counted_past_every_width(tmp_path):
     src = np.repeat([3, 7, 8], [255, 256, 70_000])
     dst = np.concatenate([np.arange(255), np.arange(256), np.arange(70_000)])
-    with Scratch(tmp_path) as scratch, ThreadPoolExecutor(3) as pool:
-        tally = Tally(70_000)
+    with SpillFile(tmp_path) as scratch, ThreadPoolExecutor(3) as pool:
+        tally = EdgeCounter(70_000)
         runs = dealt(scratch, 1 << 20, [Edges.of(src, dst)]).runs()
-        for _ in Sorter(OwnHands(), pool, 3, 4000, NO_RANKS, tally).pieces(runs):
+        for _ in Sorter(LocalSortEncode(), pool, 3, 4000, NO_RANKS, tally).pieces(runs):
             pass
     assert tally.out_degree()[[3, 7, 8]].tolist() == [255, 256, 70_000]
     assert tally.out_degree().sum() == 70_511
@@ -169,7 +169,7 @@ def test_out_degrees_are_counted_past_every_width(tmp_path):
 def test_repeats_are_dropped(values):
     keys = np.sort(np.array(values, np.uint64))
     kept = keys.copy()
-    np.testing.assert_array_equal(kept[: drop_repeats(kept)], np.unique(keys))
+    np.testing.assert_array_equal(kept[: unique_sorted(kept)], np.unique(keys))
 
 
 @given(
@@ -182,7 +182,7 @@ def test_repeats_are_dropped(values):
 def test_a_file_that_begins_in_memory_is_a_file(tmp_path_factory, memory, sizes, shed, at, count):
     data = np.random.default_rng(1).integers(0, 256, sum(sizes)).astype(np.uint8)
     ends = np.cumsum(sizes)
-    with Scratch(tmp_path_factory.getbasetemp(), memory) as scratch:
+    with SpillFile(tmp_path_factory.getbasetemp(), memory) as scratch:
         for start, end in zip(ends - sizes, ends, strict=True):
             scratch.write(int(start), data[start:end])
         kept = scratch.kept
@@ -199,7 +199,7 @@ def test_a_file_that_begins_in_memory_is_a_file(tmp_path_factory, memory, sizes,
 
 
 def test_bytes_set_aside_are_in_memory_as_long_as_they_fit(tmp_path):
-    with Scratch(tmp_path, 100) as scratch:
+    with SpillFile(tmp_path, 100) as scratch:
         at, view = scratch.reserve(60)
         view[:] = 7
         assert (at, scratch.kept) == (0, 60)
@@ -213,7 +213,7 @@ def test_bytes_set_aside_are_in_memory_as_long_as_they_fit(tmp_path):
 
 
 def test_memory_that_a_file_sheds_is_given_back(tmp_path):
-    with Scratch(tmp_path, 64 << 20) as scratch:
+    with SpillFile(tmp_path, 64 << 20) as scratch:
         scratch.write(0, np.ones(64 << 20, np.uint8))
         before = resident()
         scratch.shed(24 << 20)
@@ -231,7 +231,7 @@ def test_reading_ahead_is_one_ahead_and_in_a_thread_of_its_own():
             taken.append(k)
             yield k
 
-    with ahead(items()) as some:
+    with prefetch(items()) as some:
         for k in some:
             assert len(taken) <= k + 3
     assert taken == list(range(5))
@@ -245,7 +245,7 @@ def test_what_goes_wrong_ahead_is_raised_where_it_is_used(error):
         raise error
 
     seen = []
-    with pytest.raises(error), ahead(items()) as some:
+    with pytest.raises(error), prefetch(items()) as some:
         seen.extend(iter(some.__next__, None))
     assert seen == [1]
 
@@ -260,7 +260,7 @@ def test_leaving_early_closes_the_source_and_ends_the_thread():
             closed.set()
 
     before = threading.active_count()
-    with ahead(items()) as some:
+    with prefetch(items()) as some:
         assert list(itertools.islice(some, 3)) == [0, 1, 2]
     assert closed.is_set()
     assert threading.active_count() == before

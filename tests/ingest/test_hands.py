@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from oocpr.ingest import budget
 from oocpr.ingest.append.build import append_store
 from oocpr.ingest.build import build_store
-from oocpr.ingest.sort.executor import OwnHands
-from oocpr.ingest.sort.rows import NO_RANKS, Tally
+from oocpr.ingest.sort.executor import LocalSortEncode
+from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.ingest.sort.sorter import Sorter
-from oocpr.ingest.spill.files import Scratch
-from oocpr.ingest.spill.keys import Run
+from oocpr.ingest.spill.files import SpillFile
+from oocpr.ingest.spill.keys import KeyRun
 from oocpr.plan.import_memory import Needs
 from oocpr.store.codec import reference
 from oocpr.store.graph import open_store
@@ -78,7 +78,7 @@ def test_other_hands_add_edges(tmp_path, arrays, contents, processes):
     assert contents(tmp_path / "others") == contents(tmp_path / "own")
 
 
-class Counted(OwnHands):
+class Counted(LocalSortEncode):
     """Counts the calls that are under way at once, and the keys of each."""
 
     def __init__(self, workers, usual_keys=1):
@@ -112,17 +112,17 @@ def test_as_many_calls_are_under_way_as_hands_want(tmp_path, arrays):
 def test_neighbouring_buckets_are_sorted_in_calls_of_the_usual_size(tmp_path, usual, sizes):
     keys = np.random.default_rng(1).permutation(90).astype(np.uint64)
     keys = np.concatenate([part[np.argsort(part % 7)] for part in np.sort(keys).reshape(9, 10)])
-    hands, tally = Counted(1, usual), Tally(90)
-    with Scratch(tmp_path) as scratch, ThreadPoolExecutor(1) as pool:
+    hands, tally = Counted(1, usual), EdgeCounter(90)
+    with SpillFile(tmp_path) as scratch, ThreadPoolExecutor(1) as pool:
         scratch.write(0, keys)
-        runs = [Run.of_words(scratch, 10 * k, 10, 10 * k, 10 * k + 10) for k in range(9)]
+        runs = [KeyRun.of_words(scratch, 10 * k, 10, 10 * k, 10 * k + 10) for k in range(9)]
         [edges] = Sorter(hands, pool, 1, 200, NO_RANKS, tally).pieces(runs)
         assert edges.columns.tolist() == list(range(90))
     assert hands.sizes == sizes
 
 
 def test_what_hands_raise_ends_the_import_and_leaves_nothing(tmp_path, arrays):
-    class Broken(OwnHands):
+    class Broken(LocalSortEncode):
         def encode(self, *tile):
             raise RuntimeError(f"no hands for {len(tile)}")
 
@@ -144,10 +144,10 @@ def test_what_hands_raise_ends_the_import_and_leaves_nothing(tmp_path, arrays):
     ),
 )
 def test_what_hands_need_is_part_of_the_share(spare, edges, workers, needs):
-    share = budget.Share(1000, edges, 1 << 20, needs)
+    share = budget.SortBudget(1000, edges, 1 << 20, needs)
     got = share.workers(spare, workers)
     if share.least() <= spare:
         tiles = max(1, got) * min(edges, 1 << 20) * (12 + needs.edge_bytes)
         assert tiles + share.bucket_edges(spare, got, 1) * (16 + needs.key_bytes) <= spare
     more = Needs(needs.key_bytes + 1, needs.edge_bytes, needs.row_bytes, needs.usual_keys)
-    assert budget.Share(1000, edges, 1 << 20, more).least() > share.least()
+    assert budget.SortBudget(1000, edges, 1 << 20, more).least() > share.least()

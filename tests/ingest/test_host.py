@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oocpr.ingest.nodes import string_sort
-from oocpr.ingest.nodes.string_file import NumberedNames, StoredNames
-from oocpr.ingest.nodes.string_sort import in_order, strings_of
+from oocpr.ingest.nodes.string_file import NumberedStrings, StringFile
+from oocpr.ingest.nodes.string_sort import external_argsort, split_strings
 from oocpr.ingest.order.host import by_host, host_keys, looks_like_urls
-from oocpr.ingest.spill.files import Workspace
+from oocpr.ingest.spill.files import SpillDir
 
 URLS = [
     "http://www.example.com/b",
@@ -60,7 +60,7 @@ def small():
 @given(st.lists(st.text("aB.:/?#@[]19é", max_size=12)))
 @example(URLS)
 def test_keys_are_what_regular_expressions_make_of_names(names):
-    assert strings_of(host_keys(*joined(names))) == [plain_key(name) for name in names]
+    assert split_strings(host_keys(*joined(names))) == [plain_key(name) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_keys_are_what_regular_expressions_make_of_names(names):
     ],
 )
 def test_a_key(name, key):
-    assert strings_of(host_keys(*joined([name]))) == [key.encode()]
+    assert split_strings(host_keys(*joined([name]))) == [key.encode()]
 
 
 @pytest.mark.usefixtures("small")
@@ -86,8 +86,8 @@ def test_a_key(name, key):
     st.lists(st.sampled_from([*URLS, *(f"http://h{k}.org/" for k in range(9))]), max_size=60), st.booleans()
 )
 def test_the_order_is_that_of_an_independent_sort(names, roomy):
-    with Workspace(Path()) as workspace:
-        given_names = StoredNames(workspace)
+    with SpillDir(Path()) as workspace:
+        given_names = StringFile(workspace)
         given_names.append(*joined(names))
         found = by_host(given_names, workspace, 1 << 20 if roomy else 0)
     expected = sorted(range(len(names)), key=lambda k: plain_key(names[k]))
@@ -101,11 +101,11 @@ def test_the_order_is_that_of_an_independent_sort(names, roomy):
 )
 def test_names_that_do_not_fit_are_sorted_like_those_that_do(names, space):
     numbers = np.random.default_rng(len(names)).permutation(len(names)).astype(np.uint32)
-    with Workspace(Path()) as workspace:
-        keys = NumberedNames(workspace)
+    with SpillDir(Path()) as workspace:
+        keys = NumberedStrings(workspace)
         lengths = np.array([len(name) for name in names], np.uint32)
         keys.add(np.frombuffer(b"".join(names), np.uint8), lengths, numbers)
-        found = [number for part in in_order(keys, workspace, space) for number in part.tolist()]
+        found = [number for part in external_argsort(keys, workspace, space) for number in part.tolist()]
     assert found == [int(numbers[k]) for k in sorted(range(len(names)), key=names.__getitem__)]
 
 

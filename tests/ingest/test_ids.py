@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.spill.id_bitmap import IdSet
+from oocpr.ingest.spill.id_bitmap import IdBitmap
 
 LAST = 2**32 - 1
 ids_with_gaps = st.one_of(st.integers(0, 70), st.integers(500, 1100), st.integers(2**20, 2**20 + 600))
@@ -16,7 +16,7 @@ def keys_of(rows, columns):
 def test_ranks_are_positions_among_the_sorted_ids(pairs):
     rows, columns = np.array(pairs).T
     keys = keys_of(rows, columns)
-    ids = IdSet()
+    ids = IdBitmap()
     for row, column in pairs:
         ids.reach(max(row, column))
         ids.add(np.array([column], np.uint32), np.array([row], np.uint32))
@@ -32,7 +32,7 @@ def test_ranks_are_positions_among_the_sorted_ids(pairs):
 
 def test_the_largest_id_of_all_has_its_rank():
     keys = keys_of([LAST, 0], [2**31, LAST])
-    ids = IdSet()
+    ids = IdBitmap()
     ids.reach(LAST)
     ids.add(np.array([2**31, LAST], np.uint32), np.array([LAST, 0], np.uint32))
     ids.relabel(keys)
@@ -41,7 +41,7 @@ def test_the_largest_id_of_all_has_its_rank():
 
 
 def test_growth_covers_what_a_larger_id_takes():
-    ids = IdSet()
+    ids = IdBitmap()
     assert ids.growth(2**32 - 1) > 2**29
     ids.reach(1000)
     assert ids.growth(1000) == ids.growth(7) == 0

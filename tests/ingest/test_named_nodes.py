@@ -9,9 +9,9 @@ from oocpr.errors import InputError
 from oocpr.ingest.build import build_store
 from oocpr.ingest.nodes import dictionary_parts, first_seen, string_file
 from oocpr.ingest.nodes.fingerprint import Fingerprints
-from oocpr.ingest.nodes.hash_table import NONE, Places, number
-from oocpr.ingest.nodes.string_file import StoredNames, arranged
-from oocpr.ingest.spill.files import Workspace
+from oocpr.ingest.nodes.hash_table import NOT_FOUND, HashIndex, factorize
+from oocpr.ingest.nodes.string_file import StringFile, permute_strings
+from oocpr.ingest.spill.files import SpillDir
 from oocpr.store.graph import open_store
 from oocpr.system import resident
 
@@ -202,12 +202,12 @@ def test_numbers_and_names_do_not_mix(tmp_path, arrays, named):
 def test_names_are_arranged_in_any_space(tmp_path_factory, texts, space, random):
     rows = list(range(len(texts)))
     random.shuffle(rows)
-    with Workspace(tmp_path_factory.getbasetemp()) as workspace:
-        stored = StoredNames(workspace)
+    with SpillDir(tmp_path_factory.getbasetemp()) as workspace:
+        stored = StringFile(workspace)
         for text in texts:
             stored.append(np.frombuffer(text, np.uint8), np.array([len(text)], np.uint32))
         found = []
-        for text, lengths in arranged(stored, np.array(rows, np.uint32), workspace, space):
+        for text, lengths in permute_strings(stored, np.array(rows, np.uint32), workspace, space):
             ends = np.cumsum(lengths)
             found += [text[end - size : end].tobytes() for end, size in zip(ends, lengths, strict=True)]
     assert found == [texts[rows.index(row)] for row in range(len(texts))]
@@ -220,14 +220,14 @@ def test_places_are_those_of_a_dictionary(wanted, known, key):
     known = np.unique(np.array(known, np.uint64))
     place = {word: k for k, word in enumerate(known.tolist())}
     asked = [*wanted, *known.tolist()]
-    found = Places(known, key).of(np.array(asked, np.uint64))
-    assert found.tolist() == [place.get(word, int(NONE)) for word in asked]
+    found = HashIndex(known, key).of(np.array(asked, np.uint64))
+    assert found.tolist() == [place.get(word, int(NOT_FOUND)) for word in asked]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2))), st.integers(0, 2**64 - 1))
 def test_numbers_follow_first_occurrence(pairs, key):
     one, two = np.array(pairs, np.uint64).reshape(-1, 2).T
-    numbers, firsts = number(np.ascontiguousarray(one), np.ascontiguousarray(two), key)
+    numbers, firsts = factorize(np.ascontiguousarray(one), np.ascontiguousarray(two), key)
     seen = list(dict.fromkeys(pairs))
     assert numbers.tolist() == [seen.index(pair) for pair in pairs]
     assert firsts.tolist() == [pairs.index(pair) for pair in seen]

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from oocpr.ingest.order import permutation
 from oocpr.ingest.order.edge_scan import Scan, count_links
 from oocpr.ingest.order.permutation import Permutation, by_degree, ordered
-from oocpr.ingest.spill.files import Scratch
-from oocpr.ingest.spill.id_bitmap import IdSet
-from oocpr.ingest.spill.keys import Run
+from oocpr.ingest.spill.files import SpillFile
+from oocpr.ingest.spill.id_bitmap import IdBitmap
+from oocpr.ingest.spill.keys import KeyRun
 
 pairs_with_gaps = st.lists(st.tuples(st.integers(0, 9), st.integers(3, 12)), min_size=1, max_size=40)
 
@@ -19,7 +19,7 @@ def keys_of(pairs):
 
 
 def set_of(keys):
-    ids = IdSet()
+    ids = IdBitmap()
     ids.reach(12)
     ids.add((keys & np.uint64(2**32 - 1)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32))
     return ids
@@ -50,9 +50,9 @@ def test_ids_stay_with_their_rows(tmp_path_factory, pairs, gaps):
     known = np.unique(pairs) if gaps else np.arange(13)
     ids = set_of(keys) if gaps else None
     rows = np.random.default_rng(len(pairs)).permutation(known.size).astype(np.uint32)
-    with Scratch(tmp_path_factory.getbasetemp()) as scratch:
+    with SpillFile(tmp_path_factory.getbasetemp()) as scratch:
         scratch.write(0, keys)
-        scan = Scan([Run.of_words(scratch, 0, keys.size, 0, 2**64)], ids, lambda _: None)
+        scan = Scan([KeyRun.of_words(scratch, 0, keys.size, 0, 2**64)], ids, lambda _: None)
         [nodes] = [block.copy() for block in scan]
         [again] = [block.copy() for block in scan]
     np.testing.assert_array_equal(again, nodes)
@@ -69,9 +69,9 @@ def test_ids_stay_with_their_rows(tmp_path_factory, pairs, gaps):
 def test_links_are_counted_as_often_as_they_come(tmp_path):
     keys = keys_of([(0, 1), (2, 1), (0, 1), (3, 3)])
     told = []
-    with Scratch(tmp_path) as scratch:
+    with SpillFile(tmp_path) as scratch:
         scratch.write(0, keys)
-        scan = Scan([Run.of_words(scratch, 0, 4, 0, 2**64)], None, told.append)
+        scan = Scan([KeyRun.of_words(scratch, 0, 4, 0, 2**64)], None, told.append)
         out_degree, in_degree = count_links(scan, 5, tails=True, heads=True)
         assert count_links(scan, 5, heads=True)[0].size == 0
     assert out_degree.tolist() == [2, 0, 1, 1, 0]

@@ -9,7 +9,7 @@ import pytest
 
 from oocpr.ingest.budget import SLACK_BYTES
 from oocpr.ingest.build import build_store
-from oocpr.ingest.nodes.string_sort import strings_of
+from oocpr.ingest.nodes.string_sort import split_strings
 from oocpr.ingest.order import find
 from oocpr.ingest.order.host import host_keys
 from oocpr.sources import open_source
@@ -91,7 +91,7 @@ def test_names_of_pages_are_ordered_by_host(tmp_path, named, contents):
     store = open_store(tmp_path / "auto.zarr")
     coded = [name.encode() for name in store.labels(range(store.nodes))]
     text = np.frombuffer(b"".join(coded), np.uint8)
-    keys = strings_of(host_keys(text, np.array([len(name) for name in coded], np.uint32)))
+    keys = split_strings(host_keys(text, np.array([len(name) for name in coded], np.uint32)))
     assert keys == sorted(keys)
     assert set(coded) == {end.encode() for pair in source.pairs for end in pair}
 
@@ -129,9 +129,9 @@ PEAK = """
 
     from oocpr.ingest import ordering
     from oocpr.system import resident, resident_after_trim
-    from oocpr.ingest.spill.keys import Run
-    from oocpr.ingest.spill.files import Scratch, Workspace
-    from oocpr.ingest.read.read import Spilled
+    from oocpr.ingest.spill.keys import KeyRun
+    from oocpr.ingest.spill.files import SpillFile, SpillDir
+    from oocpr.ingest.read.read import SpilledEdges
 
     class Labels:
         def __init__(self, nodes):
@@ -147,16 +147,16 @@ PEAK = """
         source = Labelled()
         source.labels = Labels(nodes) if order == "host" else None
         rng = np.random.default_rng(1)
-        with Workspace(Path(sys.argv[1])) as workspace:
+        with SpillDir(Path(sys.argv[1])) as workspace:
             file = workspace.file()
             for k in range(16):
                 src, dst = rng.integers(0, nodes, (2, nodes // 32), np.uint64)
                 file.write(8 * k * src.size, dst << np.uint64(32) | src)
-            run = Run.of_words(file, 0, 16 * src.size, 0, nodes << 32)
+            run = KeyRun.of_words(file, 0, 16 * src.size, 0, nodes << 32)
             del src, dst
             before = resident_after_trim()
             Path("/proc/self/clear_refs").write_text("5")
-            spilled = Spilled(file, run.count, nodes, None, None, [run])
+            spilled = SpilledEdges(file, run.count, nodes, None, None, [run])
             ordering.Ordering(spilled, source, workspace, memory(before), lambda *_: None).find(order)
         return before
 

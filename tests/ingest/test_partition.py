@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.ingest.sort.rows import sorted_pieces
-from oocpr.ingest.spill.files import Scratch
-from oocpr.ingest.spill.keys import Run
-from oocpr.ingest.spill.repartition import BIN_BITS, bin_shift, partition, plan_buckets
+from oocpr.ingest.spill.files import SpillFile
+from oocpr.ingest.spill.keys import KeyRun
+from oocpr.ingest.spill.repartition import BIN_BITS, bin_shift, partition_run, plan_buckets
 
 key_lists = st.one_of(
     st.lists(st.integers(0, 20), max_size=60),
@@ -39,15 +39,15 @@ def test_buckets_hold_their_capacity_and_are_as_few_as_can_be(counts, capacity):
 
 def run_of(scratch, keys):
     scratch.write(0, keys)
-    return Run.of_words(scratch, 0, keys.size, 0, 2**64)
+    return KeyRun.of_words(scratch, 0, keys.size, 0, 2**64)
 
 
 @given(key_lists, st.integers(2, 40))
 def test_buckets_together_are_the_run(tmp_path_factory, keys, capacity):
     folder = tmp_path_factory.getbasetemp()
     keys = np.array(keys, np.uint64)
-    with Scratch(folder) as scratch, Scratch(folder) as out:
-        buckets = partition(run_of(scratch, keys), out, np.empty(capacity, np.uint64))
+    with SpillFile(folder) as scratch, SpillFile(folder) as out:
+        buckets = partition_run(run_of(scratch, keys), out, np.empty(capacity, np.uint64))
         held = [
             np.concatenate([np.copy(b) for b in bucket.blocks(np.empty(5, np.uint64))]) for bucket in buckets
         ]
@@ -62,7 +62,7 @@ def test_buckets_together_are_the_run(tmp_path_factory, keys, capacity):
 @settings(max_examples=200)
 def test_any_run_is_sorted_in_little_space(tmp_path_factory, keys, capacity):
     keys = np.array(keys, np.uint64)
-    with Scratch(tmp_path_factory.getbasetemp()) as scratch:
+    with SpillFile(tmp_path_factory.getbasetemp()) as scratch:
         space = np.empty(capacity, np.uint64)
         pieces = [(np.unique(k), count) for k, count in sorted_pieces(run_of(scratch, keys), space)]
     assert sum(count for _, count in pieces) == keys.size
@@ -71,7 +71,7 @@ def test_any_run_is_sorted_in_little_space(tmp_path_factory, keys, capacity):
 
 def test_one_key_repeated_beyond_all_space_is_never_loaded(tmp_path):
     keys = np.full(1000, 5 << 32 | 7, np.uint64)
-    with Scratch(tmp_path) as scratch:
+    with SpillFile(tmp_path) as scratch:
         [(piece, count)] = sorted_pieces(run_of(scratch, keys), np.empty(4, np.uint64))
         assert piece.tolist() == [5 << 32 | 7]
         assert count == 1000
@@ -79,10 +79,10 @@ def test_one_key_repeated_beyond_all_space_is_never_loaded(tmp_path):
 
 def test_a_row_larger_than_the_space_is_split_by_column(tmp_path):
     keys = np.uint64(9 << 32) | np.random.default_rng(1).permutation(5000).astype(np.uint64)
-    with Scratch(tmp_path) as scratch, Scratch(tmp_path) as out:
-        run = Run.of_words(scratch, 0, keys.size, 0, 16 << 32)
+    with SpillFile(tmp_path) as scratch, SpillFile(tmp_path) as out:
+        run = KeyRun.of_words(scratch, 0, keys.size, 0, 16 << 32)
         scratch.write(0, keys)
-        [row] = partition(run, out, np.empty(1000, np.uint64))
+        [row] = partition_run(run, out, np.empty(1000, np.uint64))
         pieces = [np.copy(k) for k, _ in sorted_pieces(row, np.empty(1000, np.uint64))]
     assert row.count == 5000
     assert len(pieces) >= 5
@@ -90,7 +90,7 @@ def test_a_row_larger_than_the_space_is_split_by_column(tmp_path):
 
 
 def test_a_file_that_ends_early_is_no_silent_zero(tmp_path):
-    with Scratch(tmp_path) as scratch:
+    with SpillFile(tmp_path) as scratch:
         scratch.write(0, np.arange(3))
         with pytest.raises(EOFError, match="ends at byte 24"):
             scratch.read(8, np.empty(5, np.int64))

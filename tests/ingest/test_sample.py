@@ -10,7 +10,7 @@ from oocpr.ingest.order import sample
 from oocpr.ingest.order.cost import LINE_NODES, count_missed, measure
 from oocpr.ingest.order.permutation import Permutation, by_degree
 from oocpr.ingest.order.sample import Sample, choose_windows, take_sample
-from oocpr.ingest.sort.rows import drop_repeats
+from oocpr.ingest.sort.rows import unique_sorted
 from oocpr.sources.rmat import Rmat
 
 
@@ -135,7 +135,7 @@ def test_a_sample_of_windows_tells_what_all_of_them_would():
     some = measure(take_sample(Keys(keys, 1 << 18), in_degree, None))
     keys.sort()
     cuts = np.arange(0, (1 << 18) + 1, 1 << 12)
-    every = measure(Sample(keys[: drop_repeats(keys)], np.stack([cuts[:-1], cuts[1:]], axis=1)))
+    every = measure(Sample(keys[: unique_sorted(keys)], np.stack([cuts[:-1], cuts[1:]], axis=1)))
     assert every.edges > 3.5 * some.edges
     assert some.stored / some.edges == pytest.approx(every.stored / every.edges, rel=0.05)
     assert some.missed / some.edges == pytest.approx(every.missed / every.edges, abs=0.03)

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.sort.rows import NO_RANKS, Tally
+from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.ingest.sort.tile_cutter import TileCutter
 
 
@@ -30,7 +30,7 @@ def cut(nodes, edges, tile_edges, pieces):
     keys = edges[:, 0].astype(np.uint64) << np.uint64(32) | edges[:, 1].astype(np.uint64)
     for piece in np.split(keys, pieces):
         rows, starts = np.empty(piece.size, np.uint32), np.empty(piece.size + 1, np.uint32)
-        cutter.add(Tally(nodes).rows_of(piece.copy(), piece.size, NO_RANKS, rows, starts))
+        cutter.add(EdgeCounter(nodes).to_rows(piece.copy(), piece.size, NO_RANKS, rows, starts))
     cutter.finish()
     return tiles, sum(local)
 

@@ -150,8 +150,8 @@ LOADED = """
     from numba.core.dispatcher import Dispatcher
 
     from oocpr.ingest.build import build_store
-    from oocpr.ingest.spill.files import Workspace
-    from oocpr.ingest.warmup import load_compiled, load_weighing
+    from oocpr.ingest.spill.files import SpillDir
+    from oocpr.ingest.warmup import warm_up, warm_up_weights
     from oocpr.sources.block import EdgeBlock
     from oocpr.sources.rmat import Rmat
 
@@ -168,9 +168,9 @@ LOADED = """
 
     duplicates = sys.argv[2]
     source = Rmat if duplicates == "count" else Weighted
-    with Workspace(Path(sys.argv[1])) as workspace:
-        load_compiled(workspace)
-        load_weighing(workspace, duplicates)
+    with SpillDir(Path(sys.argv[1])) as workspace:
+        warm_up(workspace)
+        warm_up_weights(workspace, duplicates)
 
     def loaded():
         rooms = [vars(room) for name, room in sys.modules.items() if name.startswith("oocpr.")]

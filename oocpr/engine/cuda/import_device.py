@@ -25,7 +25,7 @@ BYTES_PER_KEY = 24
 
 
 class DevicePacker:
-    """Sorts keys and packs tiles for an import, see `oocpr.ingest.sort.executor.Hands`, on a device.
+    """Sorts keys and packs tiles for an import, see `SortEncodeService`, on a device.
 
     Parameters
     ----------

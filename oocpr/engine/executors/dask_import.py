@@ -52,7 +52,7 @@ def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[
 
 
 class ClusterHands:
-    """Sorts and packs for an import, see `oocpr.ingest.sort.executor.Hands`, on the workers of a client.
+    """Sorts and packs for an import, see `SortEncodeService`, on the workers of a client.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class ClusterHands:
         self.workers: int = sum(threads.values()) + len(threads)
 
     def sort(self, keys: NDArray[np.uint64]) -> None:
-        """See Hands.
+        """See SortEncodeService.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class ClusterHands:
         keys[:] = self._done(sort, keys)
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """See Hands.
+        """See SortEncodeService.
 
         Raises
         ------

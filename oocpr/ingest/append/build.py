@@ -23,13 +23,13 @@ from oocpr.ingest.order.permutation import keep_order
 from oocpr.ingest.pipeline import dealt, shared, threads_of
 from oocpr.ingest.read.read import spill
 from oocpr.ingest.resume.none import NothingKept
-from oocpr.ingest.sort.duplicates import OutWeights, weighing
-from oocpr.ingest.sort.executor import OwnHands
-from oocpr.ingest.sort.rows import NO_RANKS, Tally
+from oocpr.ingest.sort.duplicates import OutWeights, duplicate_policy
+from oocpr.ingest.sort.executor import LocalSortEncode
+from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.ingest.sort.sorter import Sorter
 from oocpr.ingest.sort.tile_cutter import TileCutter
 from oocpr.ingest.sort.tile_encoder import TileEncoder
-from oocpr.ingest.warmup import load_compiled, load_weighing
+from oocpr.ingest.warmup import warm_up, warm_up_weights
 from oocpr.progress import silent
 from oocpr.store.array_metadata import check_degree_sum
 from oocpr.system import resident, resident_after_trim, usable_cores
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.read.read import Spilled
-    from oocpr.ingest.sort.executor import Hands
+    from oocpr.ingest.read.read import SpilledEdges
+    from oocpr.ingest.sort.executor import SortEncodeService
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
@@ -59,7 +59,7 @@ def append_store(
     overwrite: bool = False,
     duplicates: str | None = None,
     progress: Progress = silent,
-    hands: Hands | None = None,
+    hands: SortEncodeService | None = None,
     block_edges: int | None = None,
     bucket_edges: int | None = None,
 ) -> tuple[Attributes, int]:
@@ -120,7 +120,7 @@ def append_store(
     """
     facts = store.attributes
     duplicates = _as_before(store, duplicates, weighted=source.weighted)
-    how = weighing(duplicates, weighted=source.weighted)
+    how = duplicate_policy(duplicates, weighted=source.weighted)
     if (how is not None) != facts.weighted:
         have = ("has weights", "has none") if facts.weighted else ("has no weights", "has some")
         raise UsageError(
@@ -136,15 +136,15 @@ def append_store(
         )
     _check_degrees(store)
     cores = usable_cores()
-    hands = OwnHands(cores) if hands is None else hands
+    hands = LocalSortEncode(cores) if hands is None else hands
     joined = Joined(store, source)
     with ExitStack() as stack:
         kept = NothingKept(Path(path), tmp, overwrite=overwrite)
         writer = stack.enter_context(kept.writer())
         workspace = stack.enter_context(kept.workspace())
-        load_compiled(workspace)
+        warm_up(workspace)
         if how is not None:
-            load_weighing(workspace, how)
+            warm_up_weights(workspace, how)
         needed = budget.least_bytes(facts.tile_edges, hands.needs, weighted=facts.weighted)
         require(resident() + needed, memory, "Adding edges")
         spare = memory - resident() - budget.SLACK_BYTES
@@ -160,12 +160,12 @@ def append_store(
         tile_edges = _tile_edges(facts, given, spilled.edges)
         most_rows = int(np.diff(store.tile_rows).max())
         weighted = facts.weighted
-        old_bytes = budget.old_tile_bytes(facts.tile_edges, most_rows, weighted=weighted)
+        old_bytes = budget.stored_tile_bytes(facts.tile_edges, most_rows, weighted=weighted)
         together = facts.edges + spilled.edges
-        share = budget.Share(spilled.nodes, together, tile_edges, hands.needs, weighted=weighted)
+        share = budget.SortBudget(spilled.nodes, together, tile_edges, hands.needs, weighted=weighted)
         workers, space = shared(share, spilled, memory - old_bytes, hands.workers)
         callers = stack.enter_context(threads_of(workers)) if workers else None
-        tally = Tally(spilled.nodes)
+        tally = EdgeCounter(spilled.nodes)
         sums = OutWeights(spilled.nodes) if weighted else None
         sorter = Sorter(hands, callers, workers, bucket_edges or space, NO_RANKS, tally, how)
         new = NewEdges(sorter.pieces(spilled.runs), tally, how)
@@ -240,7 +240,7 @@ def _tile_edges(facts: Attributes, given: int, more: int) -> int:
     return budget.tile_edges_for(given + more)
 
 
-def _rows(store: GraphStore, spilled: Spilled, memory: int) -> NDArray[np.uint32] | None:
+def _rows(store: GraphStore, spilled: SpilledEdges, memory: int) -> NDArray[np.uint32] | None:
     """New row of each old one; None where they are the same."""
     dictionary = spilled.dictionary
     assert dictionary is not None, "the nodes of a store are given as such"
@@ -259,7 +259,7 @@ def _rows(store: GraphStore, spilled: Spilled, memory: int) -> NDArray[np.uint32
     return new_rows(store, dictionary)
 
 
-def _out_degree(store: GraphStore, tally: Tally, rows: NDArray[np.uint32] | None) -> NDArray[np.uint32]:
+def _out_degree(store: GraphStore, tally: EdgeCounter, rows: NDArray[np.uint32] | None) -> NDArray[np.uint32]:
     """Out-degrees of all rows: uint32, shape (nodes,)."""
     degree = tally.out_degree()
     for lo in range(0, store.nodes, _CHUNK):

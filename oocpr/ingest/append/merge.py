@@ -11,7 +11,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.ingest.resume.tiles import part_of, place_behind
-from oocpr.ingest.sort.duplicates import finite
+from oocpr.ingest.sort.duplicates import check_finite
 from oocpr.ingest.sort.rows import Rows
 from oocpr.jit import entry, inner
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.sort.rows import Tally
+    from oocpr.ingest.sort.rows import EdgeCounter
 
 
 @entry()
@@ -184,7 +184,7 @@ def merged(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[
         weights = np.empty(int(edges))
         keys = keys_of_rows(old), keys_of_rows(new)
         _merge_weights(*keys, old.weights, new.weights, how == "merge", weights)
-        finite(weights)
+        check_finite(weights)
     return Rows(columns[:edges], rows[:found], starts[: found + 1], int(edges), weights), both[:twice]
 
 
@@ -207,14 +207,14 @@ class NewEdges:
 
     Examples
     --------
-    >>> from oocpr.ingest.sort.rows import Tally
+    >>> from oocpr.ingest.sort.rows import EdgeCounter
     >>> one, other = (rows_of_keys(np.array(keys, np.uint64)) for keys in ([1, 7], [1, 5]))
-    >>> edges = NewEdges(iter([one]), Tally(8))
+    >>> edges = NewEdges(iter([one]), EdgeCounter(8))
     >>> edges.pass_by(other), edges.next
     (1, 7)
     """
 
-    def __init__(self, pieces: Iterable[Rows], tally: Tally, how: str | None = None) -> None:
+    def __init__(self, pieces: Iterable[Rows], tally: EdgeCounter, how: str | None = None) -> None:
         self._how = how
         self._pieces = iter(pieces)
         self._tally = tally
@@ -240,7 +240,7 @@ class NewEdges:
             keys = keys_of_rows(here)
             found = known[np.searchsorted(known, keys)] == keys
             count = keys.size if found.all() else int(found.argmin())
-            self._tally.take_back(part_of(here, 0, count))
+            self._tally.uncount(part_of(here, 0, count))
             dropped += count
             if count < keys.size:
                 self._put_back(part_of(here, count, keys.size))
@@ -256,7 +256,7 @@ class NewEdges:
             while (nearest := self.next) is not None and nearest <= last:
                 edges, both = merged(edges, self._upto(last), self._how)
                 if both.size:
-                    self._tally.take_back(rows_of_keys(both))
+                    self._tally.uncount(rows_of_keys(both))
             yield edges
         while self.next is not None and self._held is not None:
             yield self._held

@@ -14,15 +14,15 @@ import numba
 import numpy as np
 
 from oocpr.ingest.nodes.fingerprint import Fingerprints
-from oocpr.ingest.nodes.hash_table import number
-from oocpr.ingest.nodes.string_file import INT64S, TEXT, StoredNames
+from oocpr.ingest.nodes.hash_table import factorize
+from oocpr.ingest.nodes.string_file import INT64S, TEXT, StringFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.spill.files import SpillDir
     from oocpr.sources.block import Strings
 
 WORD_BYTES = 8
@@ -30,23 +30,23 @@ WORD_BYTES = 8
 _SIGN = np.uint64(2**63)
 
 
-def words_of(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+def ids_to_words(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Turn ids into words of the same order.
 
     Examples
     --------
-    >>> words_of(np.array([-1, 0])).tolist() == [2**63 - 1, 2**63]
+    >>> ids_to_words(np.array([-1, 0])).tolist() == [2**63 - 1, 2**63]
     True
     """
     return ids.view(np.uint64) ^ _SIGN
 
 
-def ids_of(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+def words_to_ids(words: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Turn words back into ids.
 
     Examples
     --------
-    >>> ids_of(words_of(np.array([-7, 5]))).tolist()
+    >>> words_to_ids(ids_to_words(np.array([-7, 5]))).tolist()
     [-7, 5]
     """
     return (words ^ _SIGN).view(np.int64)
@@ -61,7 +61,7 @@ def _copy(one, two, of_two, starts, ends, out):  # type: ignore[no-untyped-def]
             at += 1
 
 
-class Records:
+class BlockDictionary:
     """What blocks have met, on disk.
 
     Parameters
@@ -89,16 +89,16 @@ class Records:
     Examples
     --------
     >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import Workspace
-    >>> with Workspace(Path(".")) as workspace:
-    ...     records = Records(workspace, named=False)
+    >>> from oocpr.ingest.spill.files import SpillDir
+    >>> with SpillDir(Path(".")) as workspace:
+    ...     records = BlockDictionary(workspace, named=False)
     ...     records.number_ids(np.array([-5, 9, -5, 2**40])).tolist(), records.count
     ([0, 1, 0, 2], 3)
     """
 
     def __init__(
         self,
-        workspace: Workspace,
+        workspace: SpillDir,
         *,
         named: bool,
         count: int = 0,
@@ -109,7 +109,7 @@ class Records:
         self.key = secrets.randbits(64)
         self.words = workspace.file(name="words")
         self.checks = workspace.file(name="checks") if named else None
-        self.names = StoredNames(workspace, "names", count, name_bytes) if named else None
+        self.names = StringFile(workspace, "names", count, name_bytes) if named else None
         self._fingerprints = Fingerprints(points)
         self.points = self._fingerprints.points
 
@@ -120,8 +120,8 @@ class Records:
 
     def number_ids(self, ids: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Number the ids of a block, adding a record for each different one; uint32, shape (k,)."""
-        words = words_of(ids)
-        numbers, firsts = number(words, None, self.key)
+        words = ids_to_words(ids)
+        numbers, firsts = factorize(words, None, self.key)
         self._append(words[firsts], None)
         return numbers
 
@@ -144,7 +144,7 @@ class Records:
         words, checks = (np.empty(len(sides) * src.starts.size, np.uint64) for _ in range(2))
         for k, side in enumerate(sides):
             self._fingerprints.of(side, words[k :: len(sides)], checks[k :: len(sides)])
-        numbers, firsts = number(words, checks, self.key)
+        numbers, firsts = factorize(words, checks, self.key)
         self._append(words[firsts], checks[firsts])
 
         places, of_two = firsts // len(sides), firsts % len(sides) == 1

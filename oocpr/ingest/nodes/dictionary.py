@@ -14,12 +14,12 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.block_dictionary import WORD_BYTES, ids_of
+from oocpr.ingest.nodes.block_dictionary import WORD_BYTES, words_to_ids
 from oocpr.ingest.nodes.dictionary_parts import Parts, chunks, write_found
-from oocpr.ingest.nodes.first_seen import draw_words_again, in_order, number_names
-from oocpr.ingest.sort.rows import drop_repeats, sorted_pieces
+from oocpr.ingest.nodes.first_seen import names_in_source_order, number_by_first_seen, redraw_words
+from oocpr.ingest.sort.rows import sorted_pieces, unique_sorted
 from oocpr.ingest.spill.files import require_disk
-from oocpr.ingest.spill.keys import Run
+from oocpr.ingest.spill.keys import KeyRun
 from oocpr.sources.block import MAX_NODES
 from oocpr.system import resident, resident_after_trim
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.block_dictionary import Records
-    from oocpr.ingest.nodes.string_file import StoredNames
-    from oocpr.ingest.spill.files import Scratch, Workspace
+    from oocpr.ingest.nodes.block_dictionary import BlockDictionary
+    from oocpr.ingest.nodes.string_file import StringFile
+    from oocpr.ingest.spill.files import SpillDir, SpillFile
 
 _LEAST_SPACE = 1 << 20
 
@@ -56,9 +56,9 @@ class Dictionary:
     """
 
     nodes: int
-    numbers: Scratch
-    words: Scratch | None
-    names: StoredNames | None
+    numbers: SpillFile
+    words: SpillFile | None
+    names: StringFile | None
     given: int
     stranger: int | None
 
@@ -73,7 +73,7 @@ class Dictionary:
         assert self.words is not None
         words = np.empty(count, np.uint64)
         self.words.read(WORD_BYTES * first, words)
-        return ids_of(words)
+        return words_to_ids(words)
 
     def name_of(self, node: int) -> str:
         """Name of a node, found by reading those before it."""
@@ -86,10 +86,10 @@ class Dictionary:
         raise IndexError(node)
 
 
-def look_up(
-    records: Records,
+def build_dictionary(
+    records: BlockDictionary,
     given: int,
-    workspace: Workspace,
+    workspace: SpillDir,
     memory: int,
     title: str,
     told: Callable[[int, int], None],
@@ -134,14 +134,16 @@ def look_up(
             records.close()
             return Dictionary(nodes, numbers, known, None, nodes, None)
         firsts = workspace.file()
-        if number_names(records, parts, numbers, firsts, told):
+        if number_by_first_seen(records, parts, numbers, firsts, told):
             break
-        draw_words_again(records)
+        redraw_words(records)
         known.close()
         firsts.close()
     known.close()
     require(resident() + 4 * nodes + SLACK_BYTES, memory, what)
-    names, rows, stranger = in_order(records.names, firsts, parts.starts, nodes, given, workspace)
+    names, rows, stranger = names_in_source_order(
+        records.names, firsts, parts.starts, nodes, given, workspace
+    )
     if rows is not None:
         for first, old in chunks(numbers, records.count, np.dtype(np.uint32)):
             numbers.write(4 * first, rows[old])
@@ -157,19 +159,21 @@ def _space(memory: int, what: str) -> int:
     return memory - held
 
 
-def _different(records: Records, workspace: Workspace, space: int) -> tuple[Scratch, int]:
+def _different(records: BlockDictionary, workspace: SpillDir, space: int) -> tuple[SpillFile, int]:
     """Write the different words in ascending order; returns the file and how many there are."""
-    run = Run.of_words(records.words, 0, records.count, 0, 1 << 64)
+    run = KeyRun.of_words(records.words, 0, records.count, 0, 1 << 64)
     buffer = np.empty(max(2, min(space // WORD_BYTES, records.count)), np.uint64)
     known, count = workspace.file(name=None if records.named else "ids"), 0
     for words, _ in sorted_pieces(run, buffer):
-        different = words[: drop_repeats(words)]
+        different = words[: unique_sorted(words)]
         known.write(WORD_BYTES * count, different)
         count += different.size
     return known, count
 
 
-def _number_ids(records: Records, parts: Parts, numbers: Scratch, told: Callable[[int, int], None]) -> None:
+def _number_ids(
+    records: BlockDictionary, parts: Parts, numbers: SpillFile, told: Callable[[int, int], None]
+) -> None:
     for first, places in parts:
         for start, words in chunks(records.words, records.count, np.dtype(np.uint64)):
             write_found(numbers, start, first, places.of(words))

@@ -10,21 +10,25 @@ import numpy as np
 
 from oocpr.ingest.nodes.block_dictionary import WORD_BYTES
 from oocpr.ingest.nodes.dictionary_parts import CHUNK, chunks, write_found
-from oocpr.ingest.nodes.hash_table import NONE
-from oocpr.ingest.nodes.string_file import StoredNames
+from oocpr.ingest.nodes.hash_table import NOT_FOUND
+from oocpr.ingest.nodes.string_file import StringFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.block_dictionary import Records
+    from oocpr.ingest.nodes.block_dictionary import BlockDictionary
     from oocpr.ingest.nodes.dictionary_parts import Parts
-    from oocpr.ingest.spill.files import Scratch, Workspace
+    from oocpr.ingest.spill.files import SpillDir, SpillFile
 
 
-def number_names(
-    records: Records, parts: Parts, numbers: Scratch, firsts: Scratch, told: Callable[[int, int], None]
+def number_by_first_seen(
+    records: BlockDictionary,
+    parts: Parts,
+    numbers: SpillFile,
+    firsts: SpillFile,
+    told: Callable[[int, int], None],
 ) -> bool:
     """Number names as they first occur, part by part; False where two names have the same word.
 
@@ -33,13 +37,13 @@ def number_names(
     assert records.checks is not None
     checks_of, arrow_numbers = np.empty(parts.largest, np.uint64), np.empty(parts.largest, np.uint32)
     for first, places in parts:
-        arrow_numbers[:] = NONE
+        arrow_numbers[:] = NOT_FOUND
         met = 0
         for start, words in chunks(records.words, records.count, np.dtype(np.uint64)):
             checks = np.empty(words.size, np.uint64)
             records.checks.read(WORD_BYTES * start, checks)
             found, fresh = places.of(words), np.empty(words.size, np.uint64)
-            count = _meet(found, checks, start, checks_of, arrow_numbers, met, fresh)
+            count = _first_seen(found, checks, start, checks_of, arrow_numbers, met, fresh)
             if count < 0:
                 return False
             firsts.write(WORD_BYTES * (first + met), fresh[:count])
@@ -54,14 +58,14 @@ def number_names(
     cache=True,
     nogil=True,
 )
-def _meet(found, checks, start, checks_of, arrow_numbers, met, fresh):  # type: ignore[no-untyped-def]
+def _first_seen(found, checks, start, checks_of, arrow_numbers, met, fresh):  # type: ignore[no-untyped-def]
     """Replace places by numbers in the order of meeting; returns how many are new, or -1."""
     count = 0
     for i in range(found.size):
         place = found[i]
-        if place == NONE:
+        if place == NOT_FOUND:
             continue
-        if arrow_numbers[place] == NONE:
+        if arrow_numbers[place] == NOT_FOUND:
             arrow_numbers[place] = met + count
             checks_of[place] = checks[i]
             fresh[count] = start + i
@@ -72,7 +76,7 @@ def _meet(found, checks, start, checks_of, arrow_numbers, met, fresh):  # type: 
     return count
 
 
-def draw_words_again(records: Records) -> None:
+def redraw_words(records: BlockDictionary) -> None:
     """Make new words out of both words of each name."""
     assert records.checks is not None
     one, two = (np.uint64(secrets.randbits(64) | 1) for _ in range(2))
@@ -86,7 +90,7 @@ def draw_words_again(records: Records) -> None:
 class _Firsts:
     """Ascending record numbers of one part, taken from the front."""
 
-    def __init__(self, file: Scratch, start: int, stop: int) -> None:
+    def __init__(self, file: SpillFile, start: int, stop: int) -> None:
         self._file = file
         self._next = start
         self._stop = stop
@@ -107,9 +111,9 @@ class _Firsts:
         return first, taken.astype(np.int64)
 
 
-def in_order(
-    all_names: StoredNames, firsts: Scratch, starts: range, nodes: int, given: int, workspace: Workspace
-) -> tuple[StoredNames, NDArray[np.uint32] | None, tuple[int, int] | None]:
+def names_in_source_order(
+    all_names: StringFile, firsts: SpillFile, starts: range, nodes: int, given: int, workspace: SpillDir
+) -> tuple[StringFile, NDArray[np.uint32] | None, tuple[int, int] | None]:
     """Keep the names that were met first, in the order of the source.
 
     Returns
@@ -121,7 +125,7 @@ def in_order(
     stranger
         Number and record of the first node whose name was not `given`.
     """
-    names = StoredNames(workspace, "nodes")
+    names = StringFile(workspace, "nodes")
     parts = [_Firsts(firsts, start, min(nodes, start + starts.step)) for start in starts]
     rows = np.empty(nodes, np.uint32) if len(parts) > 1 else None
     stranger = None

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NONE = np.uint32(0xFFFFFFFF)
+NOT_FOUND = np.uint32(0xFFFFFFFF)
 
 _ONE = np.uint64(1)
 
@@ -64,7 +64,7 @@ def _number(words, checks, key, slots, numbers, firsts):  # type: ignore[no-unty
     return found
 
 
-def number(
+def factorize(
     words: NDArray[np.uint64], checks: NDArray[np.uint64] | None, key: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Number different words as they first occur.
@@ -87,7 +87,7 @@ def number(
 
     Examples
     --------
-    >>> numbers, firsts = number(np.array([9, 4, 9], np.uint64), None, 1)
+    >>> numbers, firsts = factorize(np.array([9, 4, 9], np.uint64), None, 1)
     >>> numbers.tolist(), firsts.tolist()
     ([0, 1, 0], [0, 1])
     """
@@ -114,7 +114,7 @@ def _find(words, known, key, slots, places):  # type: ignore[no-untyped-def]
     high = known[known.size - 1]
     for i in range(words.size):
         word = words[i]
-        places[i] = NONE
+        places[i] = NOT_FOUND
         if word < low or word > high:
             continue
         at = _mix(word ^ key) & mask
@@ -128,7 +128,7 @@ def _find(words, known, key, slots, places):  # type: ignore[no-untyped-def]
             at = (at + _ONE) & mask
 
 
-class Places:
+class HashIndex:
     """Where words stand in an ascending list of different ones.
 
     Parameters
@@ -136,13 +136,13 @@ class Places:
     known
         Ascending, uint64, shape (k,), 0 < k < 2^31.
     key
-        As for `number`.
+        As for `factorize`.
     slots
         Memory for the table, uint32, `slots_for` of k or more; None takes its own.
 
     Examples
     --------
-    >>> places = Places(np.array([3, 7, 9], np.uint64), 1)
+    >>> places = HashIndex(np.array([3, 7, 9], np.uint64), 1)
     >>> places.of(np.array([9, 8, 3], np.uint64)).tolist()
     [2, 4294967295, 0]
     """
@@ -159,7 +159,7 @@ class Places:
         _enter(known, self._key, self._slots)
 
     def of(self, words: NDArray[np.uint64]) -> NDArray[np.uint32]:
-        """Place of each word, uint32, shape (k,); `NONE` for a word that is not in the list."""
+        """Place of each word, uint32, shape (k,); `NOT_FOUND` for a word that is not in the list."""
         places = np.empty(words.size, np.uint32)
         _find(words, self._known, self._key, self._slots, places)
         return places

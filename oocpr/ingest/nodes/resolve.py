@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.ingest.nodes.dictionary import look_up
+from oocpr.ingest.nodes.dictionary import build_dictionary
 from oocpr.ingest.nodes.string_file import INT64S, UINT32S
 from oocpr.ingest.spill.keys import KEY_BYTES, record_bytes
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.block_dictionary import Records
+    from oocpr.ingest.nodes.block_dictionary import BlockDictionary
     from oocpr.ingest.nodes.dictionary import Dictionary
-    from oocpr.ingest.spill.files import Scratch, Workspace
+    from oocpr.ingest.spill.files import SpillDir, SpillFile
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
 
@@ -45,13 +45,13 @@ class Segment:
     records: int
 
 
-def settle(
+def resolve_edges(
     source: Source,
-    file: Scratch,
+    file: SpillFile,
     segments: Sequence[Segment],
-    records: Records,
+    records: BlockDictionary,
     listed: int,
-    workspace: Workspace,
+    workspace: SpillDir,
     memory: int,
     progress: Progress,
     *,
@@ -91,7 +91,7 @@ def settle(
     size = record_bytes(weighted=weighted)
     segments = list(_recorded(file, size, segments, records))
     unit = "names" if records.named else "ids"
-    dictionary = look_up(
+    dictionary = build_dictionary(
         records,
         given,
         workspace,
@@ -114,7 +114,7 @@ def settle(
     return dictionary
 
 
-def _blocks(file: Scratch, size: int, segment: Segment) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+def _blocks(file: SpillFile, size: int, segment: Segment) -> Iterator[tuple[int, NDArray[np.uint64]]]:
     """Yield the edges of a segment, some at a time, with the place of the first of them.
 
     They are words: keys in the first column and, where there are any, the bits of weights in the second.
@@ -126,7 +126,9 @@ def _blocks(file: Scratch, size: int, segment: Segment) -> Iterator[tuple[int, N
         yield at, words
 
 
-def _recorded(file: Scratch, size: int, segments: Sequence[Segment], records: Records) -> Iterator[Segment]:
+def _recorded(
+    file: SpillFile, size: int, segments: Sequence[Segment], records: BlockDictionary
+) -> Iterator[Segment]:
     """Replace segments whose keys have ids by segments whose keys have numbers of records."""
     for segment in segments:
         if segment.records:
@@ -136,17 +138,17 @@ def _recorded(file: Scratch, size: int, segments: Sequence[Segment], records: Re
             first, keys = records.count, words[:, 0]
             tails, heads = keys & np.uint64(0xFFFFFFFF), keys >> np.uint64(32)
             numbers = records.number_ids(np.concatenate([tails, heads]).view(np.int64))
-            words[:, 0] = keys_of(numbers[: keys.size], numbers[keys.size :])
+            words[:, 0] = pack_keys(numbers[: keys.size], numbers[keys.size :])
             file.write(at * size, words.reshape(-1))
             yield Segment(at, keys.size, first, records.count - first)
 
 
-def keys_of(tails: NDArray[Any], heads: NDArray[Any]) -> NDArray[np.uint64]:
+def pack_keys(tails: NDArray[Any], heads: NDArray[Any]) -> NDArray[np.uint64]:
     """Join ids below 2^32, shape (k,), to keys, head << 32 | tail.
 
     Examples
     --------
-    >>> keys_of(np.array([1]), np.array([2])).tolist() == [2 << 32 | 1]
+    >>> pack_keys(np.array([1]), np.array([2])).tolist() == [2 << 32 | 1]
     True
     """
     keys = np.empty(len(heads), np.uint64)
@@ -173,7 +175,7 @@ def _translate(keys, numbers):  # type: ignore[no-untyped-def]
 
 def _check_closed(
     source: Source,
-    file: Scratch,
+    file: SpillFile,
     size: int,
     segments: Sequence[Segment],
     dictionary: Dictionary,

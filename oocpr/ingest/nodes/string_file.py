@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.spill.files import SpillDir
 
     Piece = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
@@ -32,7 +32,7 @@ PIECE_BYTES = 1 << 20
 """Most names and, unless one name alone has more, most bytes of a piece."""
 
 
-class StoredNames:
+class StringFile:
     """Names on disk, written and read from front to end.
 
     Parameters
@@ -52,15 +52,15 @@ class StoredNames:
     Examples
     --------
     >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import Workspace
-    >>> with Workspace(Path(".")) as workspace:
-    ...     names = StoredNames(workspace)
+    >>> from oocpr.ingest.spill.files import SpillDir
+    >>> with SpillDir(Path(".")) as workspace:
+    ...     names = StringFile(workspace)
     ...     names.append(np.frombuffer(b"homeabout", np.uint8), np.array([4, 5], np.uint32))
     ...     [(text.tobytes(), lengths.tolist()) for text, lengths in names.pieces()]
     [(b'homeabout', [4, 5])]
     """
 
-    def __init__(self, workspace: Workspace, name: str | None = None, count: int = 0, size: int = 0) -> None:
+    def __init__(self, workspace: SpillDir, name: str | None = None, count: int = 0, size: int = 0) -> None:
         self.count = count
         self.size = size
         self._text = workspace.file(name=name and f"{name}-text")
@@ -116,7 +116,7 @@ def _gather(text, starts, lengths, order, out):  # type: ignore[no-untyped-def]
         at += np.int64(lengths[k])
 
 
-def gathered(
+def take_strings(
     text: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.uint32], order: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
     """Put the names that `order` picks end to end.
@@ -132,7 +132,7 @@ def gathered(
     --------
     >>> text = np.frombuffer(b"abbccc", np.uint8)
     >>> starts, lengths = np.array([0, 1, 3]), np.array([1, 2, 3], np.uint32)
-    >>> gathered(text, starts, lengths, np.array([2, 0])).tobytes()
+    >>> take_strings(text, starts, lengths, np.array([2, 0])).tobytes()
     b'ccca'
     """
     out = np.empty(int(lengths[order].sum(dtype=np.int64)), np.uint8)
@@ -140,10 +140,10 @@ def gathered(
     return out
 
 
-class NumberedNames(StoredNames):
+class NumberedStrings(StringFile):
     """Names on disk with a number for each, such as its row."""
 
-    def __init__(self, workspace: Workspace) -> None:
+    def __init__(self, workspace: SpillDir) -> None:
         super().__init__(workspace)
         self._numbers = workspace.file()
 
@@ -164,16 +164,16 @@ class NumberedNames(StoredNames):
         self._numbers.close()
 
 
-def stored(labels: Iterable[str], workspace: Workspace) -> StoredNames:
+def write_strings(labels: Iterable[str], workspace: SpillDir) -> StringFile:
     """Write labels to temporary files."""
-    names = StoredNames(workspace)
+    names = StringFile(workspace)
     for text, lengths in text_pieces(labels):
         names.append(text, lengths.astype(np.uint32, copy=False))
     return names
 
 
-def arranged(
-    names: StoredNames, rows: NDArray[np.uint32], workspace: Workspace, space: int
+def permute_strings(
+    names: StringFile, rows: NDArray[np.uint32], workspace: SpillDir, space: int
 ) -> Iterator[Piece]:
     """Yield names in another order, through temporary files where they do not fit in memory.
 
@@ -191,12 +191,12 @@ def arranged(
     Examples
     --------
     >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import Workspace
-    >>> with Workspace(Path(".")) as workspace:
-    ...     names = StoredNames(workspace)
+    >>> from oocpr.ingest.spill.files import SpillDir
+    >>> with SpillDir(Path(".")) as workspace:
+    ...     names = StringFile(workspace)
     ...     names.append(np.frombuffer(b"abbccc", np.uint8), np.array([1, 2, 3], np.uint32))
     ...     rows = np.array([2, 0, 1], np.uint32)
-    ...     [text.tobytes() for text, _ in arranged(names, rows, workspace, 1000)]
+    ...     [text.tobytes() for text, _ in permute_strings(names, rows, workspace, 1000)]
     [b'bbccca']
     """
     yield from _arranged(
@@ -205,17 +205,17 @@ def arranged(
 
 
 def _arranged(
-    names: StoredNames,
+    names: StringFile,
     rows_of: Callable[[int, int], NDArray[np.uint32]],
     low: int,
     high: int,
-    workspace: Workspace,
+    workspace: SpillDir,
     space: int,
 ) -> Iterator[Piece]:
     """Deal names whose rows are `low` to `high` - 1 to buckets of equally many rows, and sort these."""
     wanted = -(-(names.size + BYTES_PER_NAME * names.count) // max(1, space))
     step = max(1, -(-(high - low) // min(max(wanted, 1), BUCKETS)))
-    buckets = [NumberedNames(workspace) for _ in range(low, high, step)]
+    buckets = [NumberedStrings(workspace) for _ in range(low, high, step)]
     done = 0
     for text, lengths in names.pieces():
         rows = rows_of(done, lengths.size)
@@ -226,7 +226,7 @@ def _arranged(
         for part in np.split(order, np.flatnonzero(np.diff(bucket_of[order])) + 1):
             if part.size:
                 bucket = buckets[int(bucket_of[part[0]])]
-                bucket.add(gathered(text, starts, lengths, part), lengths[part], rows[part])
+                bucket.add(take_strings(text, starts, lengths, part), lengths[part], rows[part])
     for k, bucket in enumerate(buckets):
         first = low + k * step
         if step > 1 and bucket.size + BYTES_PER_NAME * bucket.count > space:
@@ -236,11 +236,11 @@ def _arranged(
         bucket.close()
 
 
-def _sorted(bucket: NumberedNames) -> Iterator[Piece]:
+def _sorted(bucket: NumberedStrings) -> Iterator[Piece]:
     text, lengths = bucket.whole()
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     order = np.argsort(bucket.numbers(0, bucket.count), kind="stable")
     for first in range(0, order.size, PIECE_NAMES):
         part = order[first : first + PIECE_NAMES]
         for piece, _ in _parts(lengths[part]):
-            yield gathered(text, starts, lengths, part[piece]), lengths[part[piece]]
+            yield take_strings(text, starts, lengths, part[piece]), lengths[part[piece]]

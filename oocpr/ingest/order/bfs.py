@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.nodes.hash_table import NONE
+from oocpr.ingest.nodes.hash_table import NOT_FOUND
 from oocpr.ingest.order.permutation import Permutation
 from oocpr.jit import entry
 
@@ -52,8 +52,8 @@ def by_search(scan: Scan, in_degree: NDArray[np.uint32], linked: int) -> Permuta
     Permutation or None
         None where nothing changes.
     """
-    rows = np.full(in_degree.size, NONE)
-    parents = np.full(in_degree.size, NONE)
+    rows = np.full(in_degree.size, NOT_FOUND)
+    parents = np.full(in_degree.size, NOT_FOUND)
     first, placed, starts = 0, 0, 1
     for _ in range(MOST_PASSES):
         if first == placed:
@@ -76,7 +76,7 @@ def by_search(scan: Scan, in_degree: NDArray[np.uint32], linked: int) -> Permuta
 def _start(in_degree, rows, placed, wanted, counts):
     """Place the `wanted` nodes without rows that most links reach; returns how many have rows then."""
     for node in range(rows.size):
-        if rows[node] == NONE:
+        if rows[node] == NOT_FOUND:
             counts[min(in_degree[node], counts.size - 1)] += 1
     above = 0
     least = counts.size - 1
@@ -85,7 +85,7 @@ def _start(in_degree, rows, placed, wanted, counts):
         least -= 1
     equals = wanted - above
     for node in range(rows.size):
-        if rows[node] == NONE and in_degree[node] >= least:
+        if rows[node] == NOT_FOUND and in_degree[node] >= least:
             if min(in_degree[node], counts.size - 1) == least:
                 if equals == 0:
                     continue
@@ -102,10 +102,10 @@ def _reach(keys, rows, parents, first, end):
     for key in keys:
         head, tail = key >> np.uint64(32), key & np.uint64(0xFFFFFFFF)
         of_head, of_tail = rows[head], rows[tail]
-        if of_head == NONE:
+        if of_head == NOT_FOUND:
             if np.uint32(of_tail - low) < count:
                 parents[head] = min(parents[head], of_tail)
-        elif of_tail == NONE and np.uint32(of_head - low) < count:
+        elif of_tail == NOT_FOUND and np.uint32(of_head - low) < count:
             parents[tail] = min(parents[tail], of_head)
 
 
@@ -114,17 +114,17 @@ def _place(rows, parents, first, placed):
     """Give rows to nodes that were reached, by parent and number; returns how many have rows then."""
     places = np.zeros(placed - first + 1, np.uint32)
     for node in range(rows.size):
-        if parents[node] != NONE:
+        if parents[node] != NOT_FOUND:
             places[parents[node] - first + 1] += np.uint32(1)
     places[0] = placed
     for k in range(1, places.size):
         places[k] += places[k - 1]
     for node in range(rows.size):
-        if parents[node] != NONE:
+        if parents[node] != NOT_FOUND:
             k = parents[node] - first
             rows[node] = places[k]
             places[k] += np.uint32(1)
-            parents[node] = NONE
+            parents[node] = NOT_FOUND
     return np.int64(places[places.size - 2])
 
 
@@ -133,7 +133,7 @@ def _place_rest(rows, placed):
     """Give the rows that are left in the order of the nodes; returns whether all nodes are in order then."""
     same = True
     for node in range(rows.size):
-        if rows[node] == NONE:
+        if rows[node] == NOT_FOUND:
             rows[node] = placed
             placed += 1
         same = same and rows[node] == node

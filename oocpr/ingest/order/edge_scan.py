@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.id_bitmap import IdSet
-    from oocpr.ingest.spill.keys import Run
+    from oocpr.ingest.spill.id_bitmap import IdBitmap
+    from oocpr.ingest.spill.keys import KeyRun
 
 _BLOCK_EDGES = 1 << 17
 
@@ -40,7 +40,7 @@ class Scan:
         Edges of one time.
     """
 
-    def __init__(self, runs: Sequence[Run], ids: IdSet | None, told: Callable[[int], None]) -> None:
+    def __init__(self, runs: Sequence[KeyRun], ids: IdBitmap | None, told: Callable[[int], None]) -> None:
         self.count = sum(run.count for run in runs)
         self._runs = runs
         self._ids = ids

@@ -9,7 +9,7 @@ import numpy as np
 
 from oocpr.errors import UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.string_file import PIECE_NAMES, stored
+from oocpr.ingest.nodes.string_file import PIECE_NAMES, write_strings
 from oocpr.ingest.order.bfs import by_search
 from oocpr.ingest.order.choose import choose, explain, worth_a_search
 from oocpr.ingest.order.cost import measure
@@ -23,10 +23,10 @@ from oocpr.units import format_count
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.string_file import StoredNames
+    from oocpr.ingest.nodes.string_file import StringFile
     from oocpr.ingest.order.permutation import Order
-    from oocpr.ingest.read.read import Spilled
-    from oocpr.ingest.spill.files import Scratch, Workspace
+    from oocpr.ingest.read.read import SpilledEdges
+    from oocpr.ingest.spill.files import SpillDir, SpillFile
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
 
@@ -74,9 +74,9 @@ class Ordering:
 
     def __init__(
         self,
-        spilled: Spilled,
+        spilled: SpilledEdges,
         source: Source,
-        workspace: Workspace,
+        workspace: SpillDir,
         memory: int,
         progress: Progress,
     ) -> None:
@@ -126,12 +126,12 @@ class Ordering:
         out_degree, in_degree = count_links(self._scan, self._nodes, tails=True, heads=True)
         return in_degree, _linked(out_degree, in_degree)
 
-    def _names(self, most: int | None = None) -> StoredNames | None:
+    def _names(self, most: int | None = None) -> StringFile | None:
         """Names of the nodes, at least of the first `most`; None where there are none."""
         dictionary, labels = self._spilled.dictionary, self._source.labels
         if dictionary is not None and dictionary.names is not None:
             return dictionary.names
-        return None if labels is None else stored(islice(labels, most), self._workspace)
+        return None if labels is None else write_strings(islice(labels, most), self._workspace)
 
     def _by_host(self) -> Permutation | None:
         names = self._names()
@@ -172,7 +172,7 @@ class _Contest:
         Of each order that was looked at.
     """
 
-    def __init__(self, scan: Scan, in_degree: NDArray[np.uint32], rows: Scratch) -> None:
+    def __init__(self, scan: Scan, in_degree: NDArray[np.uint32], rows: SpillFile) -> None:
         self.worths = {"keep": measure(take_sample(scan, in_degree, None))}
         self._scan = scan
         self._in_degree = in_degree

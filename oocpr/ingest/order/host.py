@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.nodes.string_file import NumberedNames
-from oocpr.ingest.nodes.string_sort import in_order, strings_of
+from oocpr.ingest.nodes.string_file import NumberedStrings
+from oocpr.ingest.nodes.string_sort import external_argsort, split_strings
 from oocpr.ingest.order.permutation import Permutation
 from oocpr.jit import entry, inner
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.string_file import Piece, StoredNames
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.nodes.string_file import Piece, StringFile
+    from oocpr.ingest.spill.files import SpillDir
 
 _DOT, _SLASH, _COLON, _AT, _HASH, _QUESTION = (np.uint8(ord(char)) for char in "./:@#?")
 _BRACKET, _ZERO, _NINE, _A, _Z, _CASE = (np.uint8(ord(char)) for char in "[09AZ ")
 
 
-def by_host(names: StoredNames, workspace: Workspace, space: int) -> Permutation | None:
+def by_host(names: StringFile, workspace: SpillDir, space: int) -> Permutation | None:
     """Order nodes by `host_keys` of their names, and nodes with equal keys by number.
 
     Parameters
@@ -52,22 +52,22 @@ def by_host(names: StoredNames, workspace: Workspace, space: int) -> Permutation
     Examples
     --------
     >>> from pathlib import Path
-    >>> from oocpr.ingest.nodes.string_file import StoredNames
-    >>> from oocpr.ingest.spill.files import Workspace
-    >>> with Workspace(Path(".")) as workspace:
-    ...     names = StoredNames(workspace)
+    >>> from oocpr.ingest.nodes.string_file import StringFile
+    >>> from oocpr.ingest.spill.files import SpillDir
+    >>> with SpillDir(Path(".")) as workspace:
+    ...     names = StringFile(workspace)
     ...     names.append(np.frombuffer(b"http://a.org/http://b.comhttp://x.a.org/", np.uint8),
     ...                  np.array([13, 12, 15], np.uint32))
     ...     by_host(names, workspace, 1000).nodes
     array([1, 2, 0], dtype=uint32)
     """
-    keys = NumberedNames(workspace)
+    keys = NumberedStrings(workspace)
     for text, lengths in names.pieces():
         numbers = np.arange(keys.count, keys.count + lengths.size, dtype=np.uint32)
         keys.add(*host_keys(text, lengths), numbers)
     nodes = np.empty(keys.count, np.uint32)
     filled = 0
-    for numbers in in_order(keys, workspace, space):
+    for numbers in external_argsort(keys, workspace, space):
         nodes[filled : filled + numbers.size] = numbers
         filled += numbers.size
     if bool((nodes[1:] > nodes[:-1]).all()):
@@ -83,7 +83,7 @@ def looks_like_urls(names: Iterator[Piece]) -> bool:
     >>> looks_like_urls(iter([(np.frombuffer(b"ftp://ab.c", np.uint8), np.array([8, 2], np.uint32))]))
     True
     """
-    found = [b"://" in name for piece in islice(names, 1) for name in strings_of(piece)]
+    found = [b"://" in name for piece in islice(names, 1) for name in split_strings(piece)]
     return bool(found) and 2 * sum(found) >= len(found)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.id_bitmap import IdSet
+    from oocpr.ingest.spill.id_bitmap import IdBitmap
 
 _USUAL = 1 << 16
 """Out-degrees below this are counted, larger ones, which few nodes can have, are sorted."""
@@ -86,7 +86,7 @@ class Order:
     reason: str | None = None
 
 
-def keep_order(ids: IdSet | None) -> Order:
+def keep_order(ids: IdBitmap | None) -> Order:
     """Order the rows as the ids are.
 
     Parameters
@@ -103,7 +103,7 @@ def keep_order(ids: IdSet | None) -> Order:
 
 
 def ordered(
-    name: str, permutation: Permutation | None, ids: IdSet | None, reason: str | None = None
+    name: str, permutation: Permutation | None, ids: IdBitmap | None, reason: str | None = None
 ) -> Order:
     """Order the rows by a permutation of the nodes.
 

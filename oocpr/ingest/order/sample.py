@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.sort.rows import drop_repeats
+from oocpr.ingest.sort.rows import unique_sorted
 from oocpr.jit import entry
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def take_sample(scan: Scan, in_degree: NDArray[np.uint32], permutation: Permutat
     if permutation is not None:
         permutation.relabel(keys)
     keys.sort()
-    return Sample(keys[: drop_repeats(keys)], windows[:, :2])
+    return Sample(keys[: unique_sorted(keys)], windows[:, :2])
 
 
 @entry()

@@ -16,7 +16,7 @@ _END = object()
 
 
 @contextmanager
-def ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
+def prefetch(items: Iterator[T]) -> Iterator[Iterator[T]]:
     """Take items from an iterator one ahead of who uses them.
 
     The thread holds one item while another is used. What the iterator raises, whoever uses the items gets.
@@ -29,7 +29,7 @@ def ahead(items: Iterator[T]) -> Iterator[Iterator[T]]:
 
     Examples
     --------
-    >>> with ahead(iter([1, 2])) as items:
+    >>> with prefetch(iter([1, 2])) as items:
     ...     list(items)
     [1, 2]
     """

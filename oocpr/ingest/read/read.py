@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import SLACK_BYTES, kept_bytes, require
-from oocpr.ingest.nodes.resolve import settle
-from oocpr.ingest.read.prefetch import ahead
-from oocpr.ingest.read.spiller import Reader, beyond
-from oocpr.ingest.spill.bounded_pool import Crew
+from oocpr.ingest.budget import SLACK_BYTES, require, spill_memory
+from oocpr.ingest.nodes.resolve import resolve_edges
+from oocpr.ingest.read.prefetch import prefetch
+from oocpr.ingest.read.spiller import EdgeSpiller, beyond
+from oocpr.ingest.spill.bounded_pool import BoundedExecutor
 from oocpr.ingest.spill.files import free_bytes, require_disk
-from oocpr.ingest.spill.keys import Run
+from oocpr.ingest.spill.keys import KeyRun
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import MAX_NODES
 from oocpr.system import resident
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from oocpr.ingest.nodes.dictionary import Dictionary
-    from oocpr.ingest.spill.files import Scratch, Workspace
-    from oocpr.ingest.spill.id_bitmap import IdSet
+    from oocpr.ingest.spill.files import SpillDir, SpillFile
+    from oocpr.ingest.spill.id_bitmap import IdBitmap
     from oocpr.progress import Progress
     from oocpr.sources.block import Block, Source
 
@@ -46,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Spilled:
+class SpilledEdges:
     """What is known of a source that was read to its end.
 
     Parameters
@@ -65,37 +65,37 @@ class Spilled:
         The keys: ascending ranges of them, or, where there is a dictionary, parts of the file.
     """
 
-    file: Scratch
+    file: SpillFile
     edges: int
     nodes: int
-    ids: IdSet | None
+    ids: IdBitmap | None
     dictionary: Dictionary | None
-    runs: list[Run]
+    runs: list[KeyRun]
 
 
 class Keeper(Protocol):
     """Keeps how far reading is, for another process to go on from there."""
 
-    def begin(self, source: Source, reader: Reader) -> bool:
+    def begin(self, source: Source, reader: EdgeSpiller) -> bool:
         """Take up what was read before; returns whether there is more to read."""
         ...
 
-    def took(self, reader: Reader, mark: dict[str, Any] | None) -> None:
+    def took(self, reader: EdgeSpiller, mark: dict[str, Any] | None) -> None:
         """Take note of a block, behind which `mark` leads."""
         ...
 
-    def read(self, source: Source, reader: Reader) -> None:
+    def read(self, source: Source, reader: EdgeSpiller) -> None:
         """Take note that there is no more to read."""
         ...
 
-    def numbered(self, spilled: Spilled) -> None:
+    def numbered(self, spilled: SpilledEdges) -> None:
         """Take note that keys have numbers of nodes."""
         ...
 
 
 def spill(
     source: Source,
-    workspace: Workspace,
+    workspace: SpillDir,
     block_edges: int,
     memory: int,
     progress: Progress,
@@ -104,7 +104,7 @@ def spill(
     pool: Executor | None = None,
     workers: int = 1,
     tell: Callable[[str], None] = lambda _: None,
-) -> Spilled:
+) -> SpilledEdges:
     """Write every edge of `source` to a file as a key, head << 32 | tail.
 
     Where ids are numbers below 2^32, each block is dealt to buckets; else edges stay in the order they come.
@@ -138,13 +138,13 @@ def spill(
     InputError
         Where the source has no nodes, too many, or one that it cannot have.
     """
-    kept = kept_bytes(memory - resident(), block_edges, workers, weighted=source.weighted)
-    reader = Reader(source, workspace, block_edges, memory, Crew(pool, workers), kept)
+    kept = spill_memory(memory - resident(), block_edges, workers, weighted=source.weighted)
+    reader = EdgeSpiller(source, workspace, block_edges, memory, BoundedExecutor(pool, workers), kept)
     if isinstance(source, BaseSource):
         source.reserve = lambda needed, what: require(resident() + needed + SLACK_BYTES // 2, memory, what)
     announced = False
     if keeper.begin(source, reader):
-        with ahead(_marked(source, block_edges)) as blocks:
+        with prefetch(_marked(source, block_edges)) as blocks:
             for number, (block, mark) in enumerate(blocks, 1):
                 reader.take(block)
                 keeper.took(reader, mark)
@@ -163,9 +163,9 @@ def spill(
         reader.finish()
         keeper.read(source, reader)
     if reader.records is None:
-        return _numbered(source, reader)
+        return _check_ids(source, reader)
     reader.file.shed()
-    dictionary = settle(
+    dictionary = resolve_edges(
         source,
         reader.file,
         reader.segments,
@@ -176,18 +176,18 @@ def spill(
         progress,
         weighted=source.weighted,
     )
-    runs = parts(reader.file, reader.edges, dictionary.nodes, weighted=source.weighted)
-    spilled = Spilled(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs)
+    runs = split_runs(reader.file, reader.edges, dictionary.nodes, weighted=source.weighted)
+    spilled = SpilledEdges(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs)
     keeper.numbered(spilled)
     return spilled
 
 
-def parts(file: Scratch, edges: int, nodes: int, *, weighted: bool) -> list[Run]:
+def split_runs(file: SpillFile, edges: int, nodes: int, *, weighted: bool) -> list[KeyRun]:
     """Divide the keys of a file, uint64, each with a weight behind it or not, into runs of like sizes."""
     step = max(1, -(-edges // _PARTS))
     starts = range(0, edges, step)
     return [
-        Run.of_words(file, start, min(step, edges - start), 0, nodes << 32, weighted=weighted)
+        KeyRun.of_words(file, start, min(step, edges - start), 0, nodes << 32, weighted=weighted)
         for start in starts
     ]
 
@@ -203,7 +203,7 @@ def _marked(source: Source, block_edges: int) -> Iterator[tuple[Block, dict[str,
             blocks.close()
 
 
-def _foresee(source: Source, reader: Reader, workspace: Workspace, passes: int) -> int:
+def _foresee(source: Source, reader: EdgeSpiller, workspace: SpillDir, passes: int) -> int:
     """Refuse a disk that will be too small, as far as what was read tells; returns the bytes needed."""
     if not source.size or not source.position or not reader.edges:
         return 0
@@ -215,7 +215,7 @@ def _foresee(source: Source, reader: Reader, workspace: Workspace, passes: int) 
     return max(0, needed)
 
 
-def _numbered(source: Source, reader: Reader) -> Spilled:
+def _check_ids(source: Source, reader: EdgeSpiller) -> SpilledEdges:
     """Check a source whose ids are below 2^32."""
     if source.nodes is not None:
         if reader.largest >= source.nodes:
@@ -233,4 +233,4 @@ def _numbered(source: Source, reader: Reader) -> Spilled:
             "Split the graph, or drop nodes without links.",
         )
     runs = list(reader.dealer.runs()) if reader.dealer else []
-    return Spilled(reader.file, reader.edges, nodes, ids, None, runs)
+    return SpilledEdges(reader.file, reader.edges, nodes, ids, None, runs)

@@ -8,11 +8,11 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.block_dictionary import Records
-from oocpr.ingest.nodes.resolve import Segment, keys_of
-from oocpr.ingest.spill.id_bitmap import IdSet
-from oocpr.ingest.spill.keys import record_bytes, words_of
-from oocpr.ingest.spill.partitioner import Dealer, Edges
+from oocpr.ingest.nodes.block_dictionary import BlockDictionary
+from oocpr.ingest.nodes.resolve import Segment, pack_keys
+from oocpr.ingest.spill.id_bitmap import IdBitmap
+from oocpr.ingest.spill.keys import record_bytes, to_words
+from oocpr.ingest.spill.partitioner import Edges, Partitioner
 from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
 from oocpr.system import resident
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.ingest.resume.state import Checkpoint
-    from oocpr.ingest.spill.bounded_pool import Crew
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.spill.bounded_pool import BoundedExecutor
+    from oocpr.ingest.spill.files import SpillDir
     from oocpr.sources.block import Block, Source
 
 EDGES, KEYS = "edges", "keys"
@@ -32,7 +32,7 @@ EDGES, KEYS = "edges", "keys"
 _BLOCK_KEYS = 1 << 16
 
 
-class Reader:
+class EdgeSpiller:
     """Writes blocks as keys.
 
     Attributes
@@ -56,15 +56,21 @@ class Reader:
     """
 
     def __init__(
-        self, source: Source, workspace: Workspace, block_edges: int, memory: int, crew: Crew, kept: int
+        self,
+        source: Source,
+        workspace: SpillDir,
+        block_edges: int,
+        memory: int,
+        crew: BoundedExecutor,
+        kept: int,
     ) -> None:
         self.edges = 0
         self.block_edges = block_edges
         self.file = workspace.file(kept, EDGES)
-        self.dealer: Dealer | None = None
+        self.dealer: Partitioner | None = None
         self.largest = -1
-        self.ids: IdSet | None = IdSet()
-        self.records: Records | None = None
+        self.ids: IdBitmap | None = IdBitmap()
+        self.records: BlockDictionary | None = None
         self.listed = 0
         self.segments: list[Segment] = []
         self._source = source
@@ -96,10 +102,10 @@ class Reader:
             self.file.close()
             self.file = self._workspace.file(name=KEYS)
         if at.dealt is not None:
-            self.dealer = Dealer(self.file, at.block_edges, at.nodes, weighted=self._weighted)
+            self.dealer = Partitioner(self.file, at.block_edges, at.nodes, weighted=self._weighted)
             self.dealer.restore(at.dealt, blocks)
         if at.records is not None:
-            self.records = Records(
+            self.records = BlockDictionary(
                 self._workspace,
                 named=at.points is not None,
                 count=at.records,
@@ -110,7 +116,7 @@ class Reader:
         elif at.nodes is None and self.ids is not None and self.dealer is not None:
             self._find_ids(self.ids, self.dealer, at.largest)
 
-    def _find_ids(self, ids: IdSet, dealer: Dealer, largest: int) -> None:
+    def _find_ids(self, ids: IdBitmap, dealer: Partitioner, largest: int) -> None:
         """Find the ids of edges that were dealt before; where they do not fit, look them up."""
         if not self._fits(ids, largest):
             self._recording(named=False)
@@ -179,7 +185,7 @@ class Reader:
             first = records.count
             self._write_numbers(records.number_ids(ends), first, weight)
 
-    def _fits(self, ids: IdSet, largest: int) -> bool:
+    def _fits(self, ids: IdBitmap, largest: int) -> bool:
         if resident() + ids.growth(largest) + SLACK_BYTES > self._memory:
             self._shed(resident() + ids.growth(largest) + SLACK_BYTES - self._memory)
         return resident() + ids.growth(largest) + SLACK_BYTES <= self._memory
@@ -189,10 +195,10 @@ class Reader:
         self._crew.finish()
         self.file.shed(least)
 
-    def _recording(self, *, named: bool) -> Records:
+    def _recording(self, *, named: bool) -> BlockDictionary:
         """Records of one kind, all of them; begins them where edges have been kept with ids so far."""
         if self.records is None and not (named and self.edges) and self._source.nodes is None:
-            self.records = Records(self._workspace, named=named)
+            self.records = BlockDictionary(self._workspace, named=named)
             self.ids = None
             if self.dealer is not None:
                 self._write_dealt(self.dealer)
@@ -204,15 +210,17 @@ class Reader:
             )
         return self.records
 
-    def _deal(self, edges: Edges, ids: IdSet | None) -> None:
+    def _deal(self, edges: Edges, ids: IdBitmap | None) -> None:
         """Write keys of ids, and add them to `ids`."""
         if self.dealer is None:
-            self.dealer = Dealer(self.file, self.block_edges, self._source.nodes, weighted=self._weighted)
+            self.dealer = Partitioner(
+                self.file, self.block_edges, self._source.nodes, weighted=self._weighted
+            )
             self.dealer.plan(edges.dst)
         self._crew.do(_deal, self.dealer, edges, ids)
         self.edges += edges.src.size
 
-    def _write_dealt(self, dealer: Dealer) -> None:
+    def _write_dealt(self, dealer: Partitioner) -> None:
         """Write the keys that were dealt so far to a file of their own, each in a whole word."""
         self._crew.finish()
         self.file.shed()
@@ -220,7 +228,7 @@ class Reader:
         beside = np.empty(_BLOCK_KEYS) if self._weighted else None
         for run in dealer.runs():
             for keys, weights in run.records(buffer, beside):
-                words.write(done * self._record_bytes, words_of(keys, weights))
+                words.write(done * self._record_bytes, to_words(keys, weights))
                 done += keys.size
         self.file.close()
         self.file, self.dealer = words, None
@@ -231,13 +239,13 @@ class Reader:
         """Write a block of edges with numbers of the records from `first` on."""
         assert self.records is not None
         edge = self.edges
-        keys = keys_of(numbers[0::2], numbers[1::2])
-        self.file.write(edge * self._record_bytes, words_of(keys, weight))
+        keys = pack_keys(numbers[0::2], numbers[1::2])
+        self.file.write(edge * self._record_bytes, to_words(keys, weight))
         self.edges += keys.size
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
 
 
-def _deal(dealer: Dealer, edges: Edges, ids: IdSet | None) -> None:
+def _deal(dealer: Partitioner, edges: Edges, ids: IdBitmap | None) -> None:
     if ids is not None:
         ids.add(edges.src, edges.dst)
     dealer.add(edges)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.ingest.spill.files import Scratch, Workspace, making_files
+from oocpr.ingest.spill.files import SpillDir, SpillFile, making_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 20
 
 
-class KeptScratch(Scratch):
+class KeptScratch(SpillFile):
     """A file with a name; closing it leaves it where it is.
 
     Parameters
@@ -122,7 +122,7 @@ class KeptScratch(Scratch):
         super().close()
 
 
-class KeptWorkspace(Workspace):
+class KeptWorkspace(SpillDir):
     """Temporary files of an import of which another process may finish the rest.
 
     Parameters
@@ -138,7 +138,7 @@ class KeptWorkspace(Workspace):
         self._left = dict(files)
         self._kept: dict[str, KeptScratch] = {}
 
-    def file(self, memory: int = 0, name: str | None = None) -> Scratch:
+    def file(self, memory: int = 0, name: str | None = None) -> SpillFile:
         """Make a file, or take the one that is left; none of it is in memory if it has a name."""
         if name is None:
             return super().file(memory)

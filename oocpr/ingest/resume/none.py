@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oocpr.ingest.resume.tiles import Taken
-from oocpr.ingest.spill.files import Workspace
+from oocpr.ingest.spill.files import SpillDir
 from oocpr.store.graph import GraphWriter
 
 if TYPE_CHECKING:
     import os
 
     from oocpr.ingest.order.permutation import Order
-    from oocpr.ingest.read.read import Spilled
-    from oocpr.ingest.read.spiller import Reader
+    from oocpr.ingest.read.read import SpilledEdges
+    from oocpr.ingest.read.spiller import EdgeSpiller
     from oocpr.ingest.sort.duplicates import OutWeights
-    from oocpr.ingest.sort.rows import Tally
-    from oocpr.ingest.spill.partitioner import Dealer
+    from oocpr.ingest.sort.rows import EdgeCounter
+    from oocpr.ingest.spill.partitioner import Partitioner
     from oocpr.sources.block import Source
 
 
@@ -48,24 +48,24 @@ class NothingKept:
         """Begin the store."""
         return GraphWriter(self._path, overwrite=self._overwrite)
 
-    def workspace(self) -> Workspace:
+    def workspace(self) -> SpillDir:
         """Begin the temporary files."""
-        return Workspace(self._folder)
+        return SpillDir(self._folder)
 
-    def begin(self, source: Source, reader: Reader) -> bool:  # noqa: ARG002
+    def begin(self, source: Source, reader: EdgeSpiller) -> bool:  # noqa: ARG002
         """Nothing was read before."""
         return True
 
-    def took(self, reader: Reader, mark: dict[str, Any] | None) -> None:
+    def took(self, reader: EdgeSpiller, mark: dict[str, Any] | None) -> None:
         """Forget a block."""
 
-    def read(self, source: Source, reader: Reader) -> None:
+    def read(self, source: Source, reader: EdgeSpiller) -> None:
         """Forget that the source is at its end."""
 
-    def numbered(self, spilled: Spilled) -> None:
+    def numbered(self, spilled: SpilledEdges) -> None:
         """Forget that keys have numbers of nodes."""
 
-    def spilled(self, source: Source) -> Spilled | None:  # noqa: ARG002
+    def spilled(self, source: Source) -> SpilledEdges | None:  # noqa: ARG002
         """Nothing was read before."""
         return None
 
@@ -73,13 +73,13 @@ class NothingKept:
         """Nothing was ordered before."""
         return None
 
-    def dealt(self, spilled: Spilled, order: Order, dealer: Dealer) -> None:
+    def dealt(self, spilled: SpilledEdges, order: Order, dealer: Partitioner) -> None:
         """Forget that edges lie in buckets, in the order of the rows."""
 
     def take_tiles(
         self,
         writer: GraphWriter,  # noqa: ARG002
-        tally: Tally,  # noqa: ARG002
+        tally: EdgeCounter,  # noqa: ARG002
         out_weights: OutWeights | None,  # noqa: ARG002
     ) -> Taken:
         """Nothing was written before."""

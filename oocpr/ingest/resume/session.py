@@ -14,9 +14,9 @@ import numpy as np
 from oocpr.errors import UsageError
 from oocpr.ingest.nodes.dictionary import Dictionary
 from oocpr.ingest.nodes.resolve import Segment
-from oocpr.ingest.nodes.string_file import StoredNames
+from oocpr.ingest.nodes.string_file import StringFile
 from oocpr.ingest.order.permutation import Order
-from oocpr.ingest.read.read import Spilled, parts
+from oocpr.ingest.read.read import SpilledEdges, split_runs
 from oocpr.ingest.read.spiller import EDGES, KEYS
 from oocpr.ingest.resume.files import KeptScratch, KeptWorkspace, drop_all_but, sound
 from oocpr.ingest.resume.journal import Journal
@@ -24,7 +24,7 @@ from oocpr.ingest.resume.leftovers import JOURNAL, STORE, folder_of, partial_of,
 from oocpr.ingest.resume.state import VERSION, Checkpoint, difference, finished, usable
 from oocpr.ingest.resume.tiles import Taken, take_tiles
 from oocpr.ingest.spill.files import making_files
-from oocpr.ingest.spill.partitioner import Dealer
+from oocpr.ingest.spill.partitioner import Partitioner
 from oocpr.sources.block import ResumableSource
 from oocpr.store.destination import check_place, remove_replaced, root_checksum
 from oocpr.store.writer import GraphWriter
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
 
-    from oocpr.ingest.read.spiller import Reader
+    from oocpr.ingest.read.spiller import EdgeSpiller
     from oocpr.ingest.resume.state import Finished
     from oocpr.ingest.sort.duplicates import OutWeights
-    from oocpr.ingest.sort.rows import Tally
-    from oocpr.ingest.spill.files import Workspace
+    from oocpr.ingest.sort.rows import EdgeCounter
+    from oocpr.ingest.spill.files import SpillDir
     from oocpr.sources.block import Block, Source
 
 EACH_SECONDS = 2.0
@@ -164,11 +164,11 @@ class Kept:
         """Begin the store, or go on with it."""
         return GraphWriter(self._path, overwrite=self._overwrite, kept=self._partial, note=self._journal.add)
 
-    def workspace(self) -> Workspace:
+    def workspace(self) -> SpillDir:
         """Begin the temporary files, or go on with them."""
         return self._workspace
 
-    def begin(self, source: Source, reader: Reader) -> bool:
+    def begin(self, source: Source, reader: EdgeSpiller) -> bool:
         """Take up what was read before; returns whether there is more to read."""
         done = self._done
         if not done.checkpoints:
@@ -190,7 +190,7 @@ class Kept:
         self._workspace.freeze()
         return False
 
-    def took(self, reader: Reader, mark: dict[str, Any] | None) -> None:
+    def took(self, reader: EdgeSpiller, mark: dict[str, Any] | None) -> None:
         """Take note of a block, behind which `mark` leads."""
         if mark is None or time.monotonic() - self._noted < EACH_SECONDS:
             return
@@ -201,7 +201,7 @@ class Kept:
             self._workspace.drop_others(checkpoint.files, (JOURNAL, STORE))
         self._names = set(checkpoint.files)
 
-    def _checkpoint(self, reader: Reader, mark: dict[str, Any]) -> Checkpoint:
+    def _checkpoint(self, reader: EdgeSpiller, mark: dict[str, Any]) -> Checkpoint:
         # What is in work is not finished yet.
         reader.finish()
         records, dealer = reader.records, reader.dealer
@@ -223,7 +223,7 @@ class Kept:
             segments=[list(astuple(segment)) for segment in segments],
         )
 
-    def read(self, source: Source, reader: Reader) -> None:
+    def read(self, source: Source, reader: EdgeSpiller) -> None:
         """Take note that there is no more to read."""
         known = {
             "closed": source.closed,
@@ -232,13 +232,13 @@ class Kept:
         self._journal.add(self._checkpoint(reader, {}).event(known), durable=True)
         self._workspace.freeze()
 
-    def numbered(self, spilled: Spilled) -> None:
+    def numbered(self, spilled: SpilledEdges) -> None:
         """Take note that keys have numbers of nodes."""
         about, names = _about(spilled)
         assert isinstance(spilled.file, KeptScratch)
         self._settled({"numbered": about}, [spilled.file.name, *names])
 
-    def dealt(self, spilled: Spilled, order: Order, dealer: Dealer) -> None:
+    def dealt(self, spilled: SpilledEdges, order: Order, dealer: Partitioner) -> None:
         """Take note that edges lie in buckets, in the order of the rows."""
         about, names = _about(spilled)
         rows = 0
@@ -256,7 +256,7 @@ class Kept:
         self._journal.add({**event, "files": files}, durable=True)
         self._workspace.drop_others(files, (JOURNAL, STORE))
 
-    def spilled(self, source: Source) -> Spilled | None:
+    def spilled(self, source: Source) -> SpilledEdges | None:
         """Give what was read and numbered before, where nodes were."""
         done = self._done
         if done.dealt is not None:
@@ -270,20 +270,20 @@ class Kept:
         space, nodes = self._workspace, about["nodes"]
         dictionary = None
         if about["names"] is not None:
-            names = StoredNames(space, "nodes", *about["names"])
+            names = StringFile(space, "nodes", *about["names"])
             dictionary = Dictionary(nodes, space.file(), None, names, nodes, None)
         elif about["ids"]:
             dictionary = Dictionary(nodes, space.file(), space.file(name="ids"), None, nodes, None)
         if done.dealt is None:
             file = space.file(name=KEYS if KEYS in done.files else EDGES)
-            runs = parts(file, about["edges"], nodes, weighted=self._weighted)
+            runs = split_runs(file, about["edges"], nodes, weighted=self._weighted)
         else:
             file = space.file(name="dealt")
-            dealer = Dealer(file, 1, nodes, weighted=self._weighted)
+            dealer = Partitioner(file, 1, nodes, weighted=self._weighted)
             dealer.restore(done.dealt["dealt"], done.dealt["dealt"]["blocks"])
             runs = list(dealer.runs())
         space.freeze()
-        return Spilled(file, about["edges"], nodes, None, dictionary, runs)
+        return SpilledEdges(file, about["edges"], nodes, None, dictionary, runs)
 
     def ordered(self) -> Order | None:
         """Give the order in which keys were dealt before."""
@@ -295,7 +295,7 @@ class Kept:
         ordered = self._done.dealt["order"]
         return Order(ordered["name"], None, rows if rows.size else None, ordered["reason"])
 
-    def take_tiles(self, writer: GraphWriter, tally: Tally, out_weights: OutWeights | None) -> Taken:
+    def take_tiles(self, writer: GraphWriter, tally: EdgeCounter, out_weights: OutWeights | None) -> Taken:
         """Take over the tiles that were written before."""
         taken = take_tiles(writer, self._done.tiles, tally, out_weights)
         others = [event for event in self._journal.events if "tile" not in event and "whole" not in event]
@@ -323,7 +323,7 @@ class Kept:
         self._journal.close()
 
 
-def _about(spilled: Spilled) -> tuple[dict[str, Any], list[str]]:
+def _about(spilled: SpilledEdges) -> tuple[dict[str, Any], list[str]]:
     """Describe what was read, and name the files with its nodes."""
     dictionary = spilled.dictionary
     names = None if dictionary is None else dictionary.names

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.resume.state import WrittenTile
     from oocpr.ingest.sort.duplicates import OutWeights
-    from oocpr.ingest.sort.rows import Rows, Tally
-    from oocpr.ingest.spill.keys import Run
+    from oocpr.ingest.sort.rows import EdgeCounter, Rows
+    from oocpr.ingest.spill.keys import KeyRun
     from oocpr.store.graph import GraphWriter
 
 
@@ -65,7 +65,7 @@ def _keys(columns, lengths, first, keys):  # type: ignore[no-untyped-def]
 
 
 def take_tiles(
-    writer: GraphWriter, tiles: Sequence[WrittenTile], tally: Tally, out_weights: OutWeights | None
+    writer: GraphWriter, tiles: Sequence[WrittenTile], tally: EdgeCounter, out_weights: OutWeights | None
 ) -> Taken:
     """Take over the tiles of a writer that was interrupted, up to the first that is not what it wrote.
 
@@ -92,7 +92,7 @@ def take_tiles(
         local = _keys(columns, lengths, taken.row, keys)
         last = int(keys[-1]) if keys.size else taken.key
         rows, starts = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
-        tally.rows_of(keys, keys.size, NO_RANKS, rows, starts)
+        tally.to_rows(keys, keys.size, NO_RANKS, rows, starts)
         taken = Taken(
             taken.tiles + 1,
             last,
@@ -115,14 +115,14 @@ def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
     return int(node_ids[key >> 32]) << 32 | int(node_ids[key & 0xFFFFFFFF])
 
 
-def runs_behind(runs: Iterable[Run], key: int | None) -> Iterator[Run]:
+def runs_behind(runs: Iterable[KeyRun], key: int | None) -> Iterator[KeyRun]:
     """Leave out the runs that have no key behind `key`, a key as the runs have them."""
     for run in runs:
         if key is None or run.high > key + 1:
             yield run
 
 
-def rows_behind(pieces: Iterable[Rows], key: int | None, tally: Tally) -> Iterator[Rows]:
+def rows_behind(pieces: Iterable[Rows], key: int | None, tally: EdgeCounter) -> Iterator[Rows]:
     """Leave out the edges up to the one of `key`, and take them from the counts.
 
     Parameters
@@ -140,7 +140,7 @@ def rows_behind(pieces: Iterable[Rows], key: int | None, tally: Tally) -> Iterat
             continue
         place = place_behind(edges, key)
         if place:
-            tally.take_back(part_of(edges, 0, place))
+            tally.uncount(part_of(edges, 0, place))
         if place < edges.columns.size:
             yield part_of(edges, place, edges.columns.size)
             key = None

@@ -15,9 +15,9 @@ import numpy as np
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.sort.pair_sort import sort_pairs
 from oocpr.ingest.sort.rows import sorted_pieces
-from oocpr.ingest.spill.files import Scratch, require_disk
-from oocpr.ingest.spill.keys import WEIGHT_BYTES, Run
-from oocpr.ingest.spill.repartition import partition
+from oocpr.ingest.spill.files import SpillFile, require_disk
+from oocpr.ingest.spill.keys import WEIGHT_BYTES, KeyRun
+from oocpr.ingest.spill.repartition import partition_run
 from oocpr.jit import entry
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _ABOVE = int(np.array(np.inf).view(np.uint64))
 """What the bits of all weights are below."""
 
 
-def weighing(duplicates: str | None, *, weighted: bool) -> str | None:
+def duplicate_policy(duplicates: str | None, *, weighted: bool) -> str | None:
     """Say how links get their weights, one of `DUPLICATES`; None where they have none.
 
     Parameters
@@ -54,8 +54,8 @@ def weighing(duplicates: str | None, *, weighted: bool) -> str | None:
 
     Examples
     --------
-    >>> weighing(None, weighted=True), weighing(None, weighted=False), weighing("count", weighted=False)
-    ('sum', None, 'count')
+    >>> duplicate_policy(None, weighted=True), duplicate_policy("count", weighted=False)
+    ('sum', 'count')
     """
     if duplicates is None:
         duplicates = "sum" if weighted else "merge"
@@ -137,8 +137,8 @@ def _add_out(columns, weights, sums):
 _COMBINED = {"merge": _keep_greatest, "sum": _add_up, "count": _count_up}
 
 
-def weighed_pieces(
-    run: Run, keys: NDArray[np.uint64], beside: NDArray[np.float64], how: str
+def weighted_pieces(
+    run: KeyRun, keys: NDArray[np.uint64], beside: NDArray[np.float64], how: str
 ) -> Iterator[Weighed]:
     """Yield the keys of `run` in ascending order, each once, with their weights, piece by piece.
 
@@ -176,41 +176,41 @@ def weighed_pieces(
             assert weights is not None
             sort_pairs(some, weights.view(np.uint64))
             kept = _COMBINED[how](some, weights)
-            yield some[:kept], finite(weights[:kept]), run.count
+            yield some[:kept], check_finite(weights[:kept]), run.count
     elif run.high - run.low == 1:
         weight = _of_one(run, keys, beside, how)
         keys[0], beside[0] = run.low, weight
-        yield keys[:1], finite(beside[:1]), run.count
+        yield keys[:1], check_finite(beside[:1]), run.count
     else:
-        with Scratch(run.scratch.folder) as scratch:
-            for bucket in partition(run, scratch, keys, beside):
-                yield from weighed_pieces(bucket, keys, beside, how)
+        with SpillFile(run.scratch.folder) as scratch:
+            for bucket in partition_run(run, scratch, keys, beside):
+                yield from weighted_pieces(bucket, keys, beside, how)
 
 
-def _of_one(run: Run, keys: NDArray[np.uint64], beside: NDArray[np.float64], how: str) -> float:
+def _of_one(run: KeyRun, keys: NDArray[np.uint64], beside: NDArray[np.float64], how: str) -> float:
     """Weigh the only link of a run, which comes more often than there is memory for."""
     if how == "merge":
         return max(float(weights.max()) for _, weights in run.records(keys, beside) if weights is not None)
     require_disk(run.scratch.folder, run.count * WEIGHT_BYTES)
     total, done = 0.0, 0
-    with Scratch(run.scratch.folder) as scratch:
+    with SpillFile(run.scratch.folder) as scratch:
         for _, weights in run.records(keys, beside):
             assert weights is not None
             scratch.write(done * WEIGHT_BYTES, weights)
             done += weights.size
         # Their bits, as keys, are in the order of the weights.
-        for bits, count in sorted_pieces(Run.of_words(scratch, 0, done, 0, _ABOVE), keys):
+        for bits, count in sorted_pieces(KeyRun.of_words(scratch, 0, done, 0, _ABOVE), keys):
             times = count if bits.size < count else 1
             total = _added(total, bits.view(np.float64), times)
     return total
 
 
-def finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def check_finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Give weights back; InputError where one of them has grown beyond what float64 holds.
 
     Examples
     --------
-    >>> finite(np.ones(1))
+    >>> check_finite(np.ones(1))
     array([1.])
     """
     if not np.isfinite(weights).all():

@@ -1,7 +1,7 @@
 """Who sorts the buckets of an import and packs its tiles: this process, or others that it calls.
 
 Whoever it is, the store has the same bytes: there is one ascending order of keys and one encoding of a tile.
-Others than this process are of the room `engine`, which has what `Hands` says without importing it.
+Others than this process are of the room `engine`, which has its methods without importing it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from oocpr.plan.import_memory import Needs
 
 
-class Hands(Protocol):
+class SortEncodeService(Protocol):
     """Sorts and packs for an import, which calls both functions from several threads at a time.
 
     A call returns when its work is done. What it raises ends the import.
@@ -59,7 +59,7 @@ class Hands(Protocol):
         """
 
 
-class OwnHands:
+class LocalSortEncode:
     """The threads of this process: NumPy sorts, the compiled coder packs.
 
     Parameters
@@ -71,7 +71,7 @@ class OwnHands:
     --------
     >>> import numpy as np
     >>> keys = np.array([3, 1, 2, 1], np.uint64)
-    >>> OwnHands().sort(keys)
+    >>> LocalSortEncode().sort(keys)
     >>> keys.tolist()
     [1, 1, 2, 3]
     """
@@ -83,11 +83,11 @@ class OwnHands:
         self._own = threading.local()
 
     def sort(self, keys: NDArray[np.uint64]) -> None:
-        """See Hands."""
+        """See SortEncodeService."""
         keys.sort()
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """See Hands."""
+        """See SortEncodeService."""
         # Fresh memory costs more than much of what is done with it here.
         if not hasattr(self._own, "coder"):
             self._own.coder = TileCoder()

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import uint8, uint32, uint64
 
-from oocpr.ingest.spill.files import Scratch
+from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.id_bitmap import Ranks, rank_of
 from oocpr.ingest.spill.intrinsics import add_count
-from oocpr.ingest.spill.repartition import partition
+from oocpr.ingest.spill.repartition import partition_run
 from oocpr.jit import entry
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.keys import Run
+    from oocpr.ingest.spill.keys import KeyRun
 
     Sort = Callable[[NDArray[np.uint64]], None]
 
@@ -35,7 +35,7 @@ _CHUNK = 512
 
 
 def sorted_pieces(
-    run: Run, space: NDArray[np.uint64], sort: Sort = np.ndarray.sort
+    run: KeyRun, space: NDArray[np.uint64], sort: Sort = np.ndarray.sort
 ) -> Iterator[tuple[NDArray[np.uint64], int]]:
     """Yield the keys of `run` in ascending order, piece by piece.
 
@@ -63,19 +63,19 @@ def sorted_pieces(
         space[0] = run.low
         yield space[:1], run.count
     else:
-        with Scratch(run.scratch.folder) as scratch:
-            for bucket in partition(run, scratch, space):
+        with SpillFile(run.scratch.folder) as scratch:
+            for bucket in partition_run(run, scratch, space):
                 yield from sorted_pieces(bucket, space, sort)
 
 
 @entry()
-def drop_repeats(keys):
+def unique_sorted(keys):
     """Keep each of ascending keys once, in place; returns how many are left.
 
     Examples
     --------
     >>> keys = np.array([1, 1, 5], np.uint64)
-    >>> int(drop_repeats(keys)), keys[:2].tolist()
+    >>> int(unique_sorted(keys)), keys[:2].tolist()
     (2, [1, 5])
     """
     if keys.size == 0:
@@ -136,7 +136,7 @@ def _into_rows(keys, ranks, low, high, columns, rows, starts):
 
 
 @entry()
-def _take_back(columns, rows, starts, high):
+def _uncount(columns, rows, starts, high):
     """Take edges from the counts of their columns, modulo 2^32; returns how many are self-loops."""
     loops = uint64(0)
     for row in range(uint64(rows.size)):
@@ -173,7 +173,7 @@ class Rows(NamedTuple):
 NO_RANKS = Ranks(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
 
-class Tally:
+class EdgeCounter:
     """Counts what the store has to know, while it takes sorted keys apart; for any number of threads.
 
     Parameters
@@ -190,9 +190,9 @@ class Tally:
 
     Examples
     --------
-    >>> tally = Tally(2)
+    >>> tally = EdgeCounter(2)
     >>> keys = np.array([1, 1, 1 << 32 | 1], np.uint64)
-    >>> edges = tally.rows_of(keys, 3, NO_RANKS, np.empty(3, np.uint32), np.empty(4, np.uint32))
+    >>> edges = tally.to_rows(keys, 3, NO_RANKS, np.empty(3, np.uint32), np.empty(4, np.uint32))
     >>> edges.columns.tolist(), edges.rows.tolist(), edges.starts.tolist()
     ([1, 1], [0, 1], [0, 1, 2])
     >>> tally.duplicates, tally.self_loops, tally.out_degree().tolist()
@@ -207,7 +207,7 @@ class Tally:
         self._lows: deque[NDArray[np.uint8]] = deque()
         self._lock = threading.Lock()
 
-    def rows_of(
+    def to_rows(
         self,
         keys: NDArray[np.uint64],
         count: int,
@@ -236,9 +236,9 @@ class Tally:
             self.self_loops += int(loops)
         return Rows(keys.view(np.uint32)[:edges], rows[:found], starts[: found + 1], count)
 
-    def take_back(self, edges: Rows) -> None:
+    def uncount(self, edges: Rows) -> None:
         """Count some edges no more, which have been counted twice."""
-        loops = _take_back(edges.columns, edges.rows, edges.starts, self._high)
+        loops = _uncount(edges.columns, edges.rows, edges.starts, self._high)
         with self._lock:
             self.self_loops -= int(loops)
 

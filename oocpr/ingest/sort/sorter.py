@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.sort.duplicates import weighed_pieces
+from oocpr.ingest.sort.duplicates import weighted_pieces
 from oocpr.ingest.sort.rows import sorted_pieces
 
 if TYPE_CHECKING:
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.sort.executor import Hands
-    from oocpr.ingest.sort.rows import Rows, Tally
+    from oocpr.ingest.sort.executor import SortEncodeService
+    from oocpr.ingest.sort.rows import EdgeCounter, Rows
     from oocpr.ingest.spill.id_bitmap import Ranks
-    from oocpr.ingest.spill.keys import Run
+    from oocpr.ingest.spill.keys import KeyRun
 
-    Job = Run | list[Run]
+    Job = KeyRun | list[KeyRun]
 
 
 _LEAST = 3
 """Keys that a piece of work has memory for, at least."""
 
 
-class _Bench:
+class _SortBuffers:
     """Memory for one piece of work, of a number of keys."""
 
     def __init__(self, size: int, *, weighted: bool) -> None:
@@ -62,24 +62,24 @@ class Sorter:
 
     def __init__(
         self,
-        hands: Hands,
+        hands: SortEncodeService,
         pool: Executor | None,
         workers: int,
         space: int,
         ranks: Ranks,
-        tally: Tally,
+        tally: EdgeCounter,
         how: str | None = None,
     ) -> None:
         self._hands = hands
         self._pool = pool
         slots = workers + 1 if pool is not None else 1
         self._size = max(_LEAST, space // slots)
-        self._free = [_Bench(self._size, weighted=how is not None) for _ in range(slots)]
+        self._free = [_SortBuffers(self._size, weighted=how is not None) for _ in range(slots)]
         self._how = how
         self._ranks = ranks
         self._tally = tally
 
-    def pieces(self, runs: Iterable[Run]) -> Iterator[Rows]:
+    def pieces(self, runs: Iterable[KeyRun]) -> Iterator[Rows]:
         """Yield all edges in ascending order and without repeats.
 
         Parameters
@@ -92,7 +92,7 @@ class Sorter:
         Rows
             Overwritten when the next piece is asked for.
         """
-        waiting: deque[tuple[Future[Rows] | None, Job, _Bench]] = deque()
+        waiting: deque[tuple[Future[Rows] | None, Job, _SortBuffers]] = deque()
         jobs = self._jobs(runs)
         more = True
         while more or waiting:
@@ -114,16 +114,16 @@ class Sorter:
             elif isinstance(job, list):
                 yield self._sorted(job, bench)
             elif self._how is not None:
-                for keys, weights, count in weighed_pieces(job, bench.keys, bench.weights, self._how):
+                for keys, weights, count in weighted_pieces(job, bench.keys, bench.weights, self._how):
                     yield self._rows(keys, count, bench)._replace(weights=weights)
             else:
                 for keys, count in sorted_pieces(job, bench.keys, self._hands.sort):
                     yield self._rows(keys, count, bench)
             self._free.append(bench)
 
-    def _jobs(self, runs: Iterable[Run]) -> Iterator[Job]:
+    def _jobs(self, runs: Iterable[KeyRun]) -> Iterator[Job]:
         """Join neighbouring runs as long as they fit in a buffer; one that does not fit comes alone."""
-        held: list[Run] = []
+        held: list[KeyRun] = []
         count = 0
         for run in runs:
             if held and count + run.count > self._size:
@@ -137,7 +137,7 @@ class Sorter:
         if held:
             yield held
 
-    def _sorted(self, runs: list[Run], bench: _Bench) -> Rows:
+    def _sorted(self, runs: list[KeyRun], bench: _SortBuffers) -> Rows:
         """Sort runs that fit in memory together."""
         if self._how is not None:
             return self._weighed(runs, bench, self._how)
@@ -153,15 +153,15 @@ class Sorter:
             self._hands.sort(bench.keys[sorted_to:filled])
         return self._rows(bench.keys[:filled], filled, bench)
 
-    def _weighed(self, runs: list[Run], bench: _Bench, how: str) -> Rows:
+    def _weighed(self, runs: list[KeyRun], bench: _SortBuffers, how: str) -> Rows:
         """Sort runs that fit in memory together, and weigh their links."""
         filled = given = 0
         for run in runs:
             here = slice(filled, filled + run.count)
-            for keys, _, count in weighed_pieces(run, bench.keys[here], bench.weights[here], how):
+            for keys, _, count in weighted_pieces(run, bench.keys[here], bench.weights[here], how):
                 filled += keys.size
                 given += count
         return self._rows(bench.keys[:filled], given, bench)._replace(weights=bench.weights[:filled])
 
-    def _rows(self, keys: NDArray[np.uint64], count: int, bench: _Bench) -> Rows:
-        return self._tally.rows_of(keys, count, self._ranks, bench.rows, bench.starts)
+    def _rows(self, keys: NDArray[np.uint64], count: int, bench: _SortBuffers) -> Rows:
+        return self._tally.to_rows(keys, count, self._ranks, bench.rows, bench.starts)

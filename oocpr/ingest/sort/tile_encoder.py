@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.ingest.sort.executor import Hands
+    from oocpr.ingest.sort.executor import SortEncodeService
     from oocpr.store.graph import GraphWriter
 
 
@@ -62,7 +62,7 @@ class TileEncoder:
 
     def __init__(
         self,
-        hands: Hands,
+        hands: SortEncodeService,
         writer: GraphWriter,
         pool: Executor | None,
         most: int,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
 
-class Crew:
+class BoundedExecutor:
     """Does pieces of work in any order, a bounded number of them at a time.
 
     Parameters
@@ -23,7 +23,7 @@ class Crew:
     Examples
     --------
     >>> done = []
-    >>> crew = Crew(None, 1)
+    >>> crew = BoundedExecutor(None, 1)
     >>> crew.do(done.append, 5)
     >>> crew.finish()
     >>> done

@@ -97,7 +97,7 @@ def require_disk(folder: Path, needed: int, sureness: str = "") -> None:
         )
 
 
-class Scratch:
+class SpillFile:
     """A file without a name: the system frees it when it is closed, however the process ends.
 
     Parameters
@@ -123,7 +123,7 @@ class Scratch:
     --------
     >>> from pathlib import Path
     >>> import numpy as np
-    >>> with Scratch(Path(".")) as scratch:
+    >>> with SpillFile(Path(".")) as scratch:
     ...     scratch.write(8, np.arange(3))
     ...     out = np.empty(2, np.int64)
     ...     scratch.read(16, out)
@@ -241,7 +241,7 @@ class Scratch:
         self.close()
 
 
-class Workspace:
+class SpillDir:
     """The temporary files of an import: whatever ends it, none of them is left open.
 
     Parameters
@@ -252,15 +252,15 @@ class Workspace:
     Examples
     --------
     >>> from pathlib import Path
-    >>> with Workspace(Path(".")) as space:
+    >>> with SpillDir(Path(".")) as space:
     ...     space.file().write(0, np.arange(3))
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files: list[Scratch] = []
+        self._files: list[SpillFile] = []
 
-    def file(self, memory: int = 0, name: str | None = None) -> Scratch:  # noqa: ARG002 - for who keeps files
+    def file(self, memory: int = 0, name: str | None = None) -> SpillFile:  # noqa: ARG002 - for who keeps files
         """Make a file, the first `memory` bytes of it in memory; who is done with it early may close it.
 
         Parameters
@@ -270,7 +270,7 @@ class Workspace:
         name
             What it is called where files are kept for another process; None where it needs none of it.
         """
-        self._files.append(Scratch(self.folder, memory))
+        self._files.append(SpillFile(self.folder, memory))
         return self._files[-1]
 
     def __enter__(self) -> Self:

@@ -96,7 +96,7 @@ def _list(words, ids):
             word &= word - uint64(1)
 
 
-class IdSet:
+class IdBitmap:
     """Which of all 32-bit ids occur.
 
     Attributes
@@ -107,7 +107,7 @@ class IdSet:
     Examples
     --------
     >>> import numpy as np
-    >>> ids = IdSet()
+    >>> ids = IdBitmap()
     >>> ids.reach(100)
     >>> ids.add(np.array([3, 100], np.uint32), np.array([7, 3], np.uint32))
     >>> len(ids), ids.to_numpy()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.files import Scratch
+    from oocpr.ingest.spill.files import SpillFile
 
 KEY_BYTES = 8
 """Bytes of a key in memory, and most bytes of one in a file."""
@@ -76,12 +76,12 @@ def record_bytes(*, weighted: bool) -> int:
     return KEY_BYTES + WEIGHT_BYTES * weighted
 
 
-def words_of(keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> NDArray[np.uint64]:
+def to_words(keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> NDArray[np.uint64]:
     """Join keys and weights, shape (k,) each, to what lies in a file of whole keys.
 
     Examples
     --------
-    >>> words_of(np.array([7, 5], np.uint64), np.zeros(2)).tolist()
+    >>> to_words(np.array([7, 5], np.uint64), np.zeros(2)).tolist()
     [7, 0, 5, 0]
     """
     if weights is None:
@@ -92,7 +92,7 @@ def words_of(keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> N
 
 
 @dataclass(frozen=True)
-class Pieces:
+class KeyExtents:
     """Where keys are in a file, and how they are written there.
 
     Parameters
@@ -114,7 +114,7 @@ class Pieces:
     first_row: int
     weighted: bool = False
 
-    def between(self, start: int, stop: int) -> Pieces:
+    def between(self, start: int, stop: int) -> KeyExtents:
         """Give those of the keys number `start` to `stop` - 1."""
         ends = np.cumsum(self.counts)
         begins = ends - self.counts
@@ -124,9 +124,9 @@ class Pieces:
         chosen = self.chosen(here)
         return replace(chosen, places=chosen.places + skipped * chosen.record_sizes, counts=counts)
 
-    def chosen(self, here: NDArray[np.intp]) -> Pieces:
+    def chosen(self, here: NDArray[np.intp]) -> KeyExtents:
         """Give some of them."""
-        return Pieces(
+        return KeyExtents(
             self.places[here],
             self.counts[here],
             self.widths[here],
@@ -167,7 +167,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Run:
+class KeyRun:
     """Keys in a file, in no order.
 
     Parameters
@@ -182,16 +182,16 @@ class Run:
         Where they are.
     """
 
-    scratch: Scratch
+    scratch: SpillFile
     count: int
     low: int
     high: int
-    pieces: Pieces
+    pieces: KeyExtents
 
     @classmethod
     def of_words(
-        cls, scratch: Scratch, start: int, count: int, low: int, high: int, *, weighted: bool = False
-    ) -> Run:
+        cls, scratch: SpillFile, start: int, count: int, low: int, high: int, *, weighted: bool = False
+    ) -> KeyRun:
         """Describe keys that are written as they are, uint64, from key number `start` of the file on.
 
         A weight may follow each of them.
@@ -199,16 +199,16 @@ class Run:
         Examples
         --------
         >>> from pathlib import Path
-        >>> from oocpr.ingest.spill.files import Scratch
-        >>> with Scratch(Path(".")) as scratch:
+        >>> from oocpr.ingest.spill.files import SpillFile
+        >>> with SpillFile(Path(".")) as scratch:
         ...     scratch.write(0, np.array([7, 5, 9], np.uint64))
-        ...     run = Run.of_words(scratch, 0, 3, 5, 10)
+        ...     run = KeyRun.of_words(scratch, 0, 3, 5, 10)
         ...     [keys.tolist() for keys in run.blocks(np.empty(2, np.uint64))]
         [[7, 5], [9]]
         """
         one = np.ones(1, np.int64)
         width = np.full(1, KEY_BYTES, np.uint8)
-        pieces = Pieces(
+        pieces = KeyExtents(
             start * record_bytes(weighted=weighted) * one, count * one, width, 4 * width, 0, weighted
         )
         return cls(scratch, count, low, high, pieces)
@@ -229,7 +229,9 @@ class Run:
             self._fill(pieces, keys, weights)
             yield keys, weights
 
-    def _fill(self, pieces: Pieces, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> None:
+    def _fill(
+        self, pieces: KeyExtents, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None
+    ) -> None:
         in_memory = pieces.places + pieces.sizes <= self.scratch.kept
         held = pieces.chosen(np.flatnonzero(in_memory))
         count = int(held.counts.sum())
@@ -238,7 +240,9 @@ class Run:
             others = pieces.chosen(np.flatnonzero(~in_memory))
             self._read(others, keys[count:], _part(weights, count, keys.size))
 
-    def _read(self, pieces: Pieces, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> None:
+    def _read(
+        self, pieces: KeyExtents, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None
+    ) -> None:
         """Unpack pieces that are not in memory, or not wholly."""
         step = _READ_BYTES // record_bytes(weighted=pieces.weighted)
         data = np.empty(_READ_BYTES + _PAD, np.uint8)

@@ -19,7 +19,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.ingest.spill.intrinsics import store_word
-from oocpr.ingest.spill.keys import KEY_BYTES, WEIGHT_BYTES, Pieces, Run
+from oocpr.ingest.spill.keys import KEY_BYTES, WEIGHT_BYTES, KeyExtents, KeyRun
 from oocpr.ingest.spill.repartition import bin_shift
 from oocpr.jit import entry
 from oocpr.store.codec.buffers import Space
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.files import Scratch
+    from oocpr.ingest.spill.files import SpillFile
 
 MOST_BUCKETS = 512
 _KEYS_PER_PIECE = 1 << 10
@@ -117,7 +117,7 @@ class _Block(NamedTuple):
     counts: NDArray[np.uint32]
 
 
-class Dealer:
+class Partitioner:
     """Writes edges to a file, block by block, each grouped by bucket.
 
     Parameters
@@ -139,9 +139,9 @@ class Dealer:
     Examples
     --------
     >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import Scratch
-    >>> with Scratch(Path(".")) as scratch:
-    ...     dealer = Dealer(scratch, 4096, None)
+    >>> from oocpr.ingest.spill.files import SpillFile
+    >>> with SpillFile(Path(".")) as scratch:
+    ...     dealer = Partitioner(scratch, 4096, None)
     ...     dealer.plan(np.array([9, 3], np.uint32))
     ...     dealer.add(Edges.of(np.array([1, 2]), np.array([9, 3])))
     ...     dealer.add(Edges.of(np.array([7]), np.array([12])))
@@ -153,7 +153,7 @@ class Dealer:
     """
 
     def __init__(
-        self, scratch: Scratch, block_edges: int, rows: int | None, *, weighted: bool = False
+        self, scratch: SpillFile, block_edges: int, rows: int | None, *, weighted: bool = False
     ) -> None:
         self.count = 0
         self._weighted = weighted
@@ -229,7 +229,7 @@ class Dealer:
             self._largest = max(self._largest, largest_dst)
         self._spaces.append(space)
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[KeyRun]:
         """Yield the buckets that have edges, in ascending order."""
         if not self._blocks:
             return
@@ -242,11 +242,11 @@ class Dealer:
             if counts.any():
                 here = np.flatnonzero(counts)
                 first = int(self._first_rows[bucket])
-                pieces = Pieces(
+                pieces = KeyExtents(
                     at[here], counts[here], widths[here], column_bits[here], first, self._weighted
                 )
                 high = min(end, (int(self._last_rows[bucket]) + 1) << 32)
-                yield Run(self._scratch, int(counts.sum()), first << 32, high, pieces)
+                yield KeyRun(self._scratch, int(counts.sum()), first << 32, high, pieces)
             at = at + counts * (widths + np.int64(self._beside)) + (KEY_BYTES - widths)
 
     def state(self, first: int = 0) -> dict[str, Any]:

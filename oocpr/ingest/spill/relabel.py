@@ -7,29 +7,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.ingest.spill.files import require_disk
-from oocpr.ingest.spill.partitioner import Dealer, Edges
+from oocpr.ingest.spill.partitioner import Edges, Partitioner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.bounded_pool import Crew
-    from oocpr.ingest.spill.files import Scratch
-    from oocpr.ingest.spill.keys import Run
+    from oocpr.ingest.spill.bounded_pool import BoundedExecutor
+    from oocpr.ingest.spill.files import SpillFile
+    from oocpr.ingest.spill.keys import KeyRun
 
     Relabel = Callable[[NDArray[np.uint64]], None]
 
 
-def deal_again(
-    runs: Sequence[Run],
+def repartition(
+    runs: Sequence[KeyRun],
     relabel: Relabel | None,
     rows: int,
-    out: Scratch,
+    out: SpillFile,
     block_edges: int,
-    crew: Crew,
+    crew: BoundedExecutor,
     told: Callable[[int], None],
-) -> Dealer:
+) -> Partitioner:
     """Deal edges to buckets by their new keys.
 
     Parameters
@@ -51,7 +51,7 @@ def deal_again(
 
     Returns
     -------
-    Dealer
+    Partitioner
         Has dealt all of them.
 
     Raises
@@ -72,7 +72,7 @@ def deal_again(
         tails, heads = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
         return Edges.of(tails, heads, None if weights is None else weights.copy())
 
-    dealer = Dealer(out, block_edges, rows, weighted=weighted)
+    dealer = Partitioner(out, block_edges, rows, weighted=weighted)
     samples = [renamed(next(run.blocks(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
     dealer.plan(np.concatenate(samples or [np.empty(0, np.uint32)]))
     done = 0

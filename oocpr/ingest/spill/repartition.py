@@ -13,14 +13,14 @@ import numba
 import numpy as np
 
 from oocpr.ingest.spill.files import require_disk
-from oocpr.ingest.spill.keys import KEY_BYTES, Run, record_bytes
+from oocpr.ingest.spill.keys import KEY_BYTES, KeyRun, record_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.files import Scratch
+    from oocpr.ingest.spill.files import SpillFile
 
 BIN_BITS = 16
 
@@ -72,7 +72,7 @@ def _count_bins(keys, low, shift, counts):  # type: ignore[no-untyped-def]
 
 
 @numba.njit("void(uint64[::1], uint64, uint64, uint32[::1], int64[::1], uint64[::1])", cache=True, nogil=True)
-def _deal(keys, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-def]
+def _partition_keys(keys, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-def]
     """Counting sort of `keys` by bucket into `out`; bucket b is out[ends[b - 1]:ends[b]] afterwards."""
     ends[:] = 0
     for key in keys:
@@ -92,8 +92,8 @@ def _deal(keys, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-de
     cache=True,
     nogil=True,
 )
-def _deal_weighted(keys, weights, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-def]
-    """Deal keys as `_deal` does, each with its weight behind it."""
+def _partition_weighted(keys, weights, low, shift, bucket_of, ends, out):  # type: ignore[no-untyped-def]
+    """Deal keys as `_partition_keys` does, each with its weight behind it."""
     ends[:] = 0
     for key in keys:
         bucket = bucket_of[(key - low) >> shift]
@@ -108,9 +108,9 @@ def _deal_weighted(keys, weights, low, shift, bucket_of, ends, out):  # type: ig
         ends[bucket] += 1
 
 
-def partition(
-    run: Run, out: Scratch, space: NDArray[np.uint64], beside: NDArray[np.float64] | None = None
-) -> list[Run]:
+def partition_run(
+    run: KeyRun, out: SpillFile, space: NDArray[np.uint64], beside: NDArray[np.float64] | None = None
+) -> list[KeyRun]:
     """Deal the keys of `run` to buckets, which lie in `out` one after the other in ascending order.
 
     Parameters
@@ -148,7 +148,7 @@ def partition(
     filled = np.concatenate(([0], np.cumsum(sizes)[:-1]))
     bucket_of = np.repeat(np.arange(len(starts), dtype=np.uint32), np.diff(np.append(starts, counts.size)))
     buckets = [
-        Run.of_words(
+        KeyRun.of_words(
             out,
             int(first),
             int(count),
@@ -166,9 +166,9 @@ def partition(
     low, drop = np.uint64(run.low), np.uint64(shift)
     for keys, weights in run.records(space[:block], beside):
         if weights is None:
-            _deal(keys, low, drop, bucket_of, ends, dealt)
+            _partition_keys(keys, low, drop, bucket_of, ends, dealt)
         else:
-            _deal_weighted(keys, weights.view(np.uint64), low, drop, bucket_of, ends, dealt)
+            _partition_weighted(keys, weights.view(np.uint64), low, drop, bucket_of, ends, dealt)
         here = np.diff(ends, prepend=0)
         for bucket in np.flatnonzero(here):
             end = ends[bucket]
