@@ -28,7 +28,6 @@ if TYPE_CHECKING:
         pagerank,
         plan,
         read_ranks,
-        tune,
         verify,
     )
     from oocpr.result.ranks import Ranks
@@ -49,7 +48,6 @@ __all__ = [
     "pagerank",
     "plan",
     "read_ranks",
-    "tune",
     "verify",
 ]
 
@@ -62,7 +60,6 @@ _HOMES = {
     "pagerank": "oocpr.api",
     "plan": "oocpr.api",
     "read_ranks": "oocpr.api",
-    "tune": "oocpr.api",
     "verify": "oocpr.api",
 }
 

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# What somebody has tuned on this machine is no part of what is tested.
-os.environ["OOCPR_TUNE"] = "off"
-
 # The first call of a compiled function takes seconds, so no profile has a deadline.
 settings.register_profile("laptop", deadline=None, max_examples=25)
 settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, print_blob=True)

@@ -4,7 +4,6 @@ from oocpr.api.arguments import checked
 from oocpr.api.graphs import Graph, as_graph, import_graph, open_graph
 from oocpr.api.growing import append
 from oocpr.api.ranking import pagerank, plan, verify
-from oocpr.api.tuning import tune
 from oocpr.result import files
 
 read_ranks = checked(files.read_ranks)
@@ -18,6 +17,5 @@ __all__ = [
     "pagerank",
     "plan",
     "read_ranks",
-    "tune",
     "verify",
 ]

@@ -142,7 +142,7 @@ _CHECKS: dict[str, Callable[[Any], tuple[str, str] | None]] = {
     **dict.fromkeys(("path", "tmp", "labels", "trace"), _path),
     **dict.fromkeys(("graph", "source", "ranks", "personalization", "start"), _path_or_else),
     "weight": _column,
-    **dict.fromkeys(("undirected", "header", "tune", "predict", "personalized"), _truth),
+    **dict.fromkeys(("undirected", "header", "predict", "personalized"), _truth),
     **dict.fromkeys(("overwrite", "resume"), _truth),
     "progress": _progress,
     "tell": _callable,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -293,17 +292,6 @@ def loaded_bytes(graph: Graph) -> int:
 
 def _kept_bytes(graph: Graph) -> int:
     return sum(whole.nbytes for whole in graph.kept.values())
-
-
-def takes_tuned(asked: bool | None) -> bool:
-    """Tell whether a run on a CUDA device takes shapes that tuning has kept.
-
-    Examples
-    --------
-    >>> takes_tuned(True), takes_tuned(False)
-    (True, False)
-    """
-    return os.environ.get("OOCPR_TUNE") != "off" if asked is None else asked
 
 
 def facts_of(store: GraphStore) -> GraphFacts:

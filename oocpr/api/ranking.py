@@ -17,12 +17,10 @@ from oocpr.api.choices import (
     given_memory,
     plan_run,
     process_bytes,
-    takes_tuned,
 )
 from oocpr.api.graphs import as_graph, opened_graph
 from oocpr.api.loading import Loading, plan_loaded
 from oocpr.api.timing import timed
-from oocpr.api.tuning import check_columns_only, check_tuning, tune_once
 from oocpr.errors import OocprError, UsageError
 from oocpr.progress import silent
 from oocpr.result.ranks import Ranks
@@ -124,7 +122,7 @@ def plan(
     del names
     if not made.fits:
         return made
-    made = timed(planned, made, settings, progress, device=device, threads=threads, kernel=kernel, tune=None)
+    made = timed(planned, made, settings, progress, device=device, threads=threads, kernel=kernel)
     return made.loaded(loading.seconds - loading.compiling)
 
 
@@ -148,7 +146,6 @@ def pagerank(
     client: Any = None,
     device: str = "cpu",
     kernel: str | None = None,
-    tune: bool | None = None,
     io: str = "auto",
     trace: str | os.PathLike[str] | None = None,
     predict: bool = False,
@@ -209,10 +206,6 @@ def pagerank(
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
         ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16. Links
         with weights want ``"balanced"``.
-    tune
-        Whether a CUDA device takes the shape of the kernel that `oocpr.tune` found fastest for such graphs,
-        which changes no bit of the ranks. True finds it first where none is kept; None takes one that is
-        kept, unless the environment says OOCPR_TUNE=off; False takes the default.
     io
         How tiles are read that find no room in `memory`: ``"buffered"``, through the system's page cache,
         from which they come the next time if it holds them still; ``"direct"``, past it, from the disk each
@@ -269,8 +262,6 @@ def pagerank(
     settings = asked_settings(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
     )
-    if tune:
-        check_tuning(device.split(",")[0], kernel, client)
     if predict and client is not None:
         raise UsageError("workers are not measured beforehand.", "Leave the prediction or the client out.")
     if reproducible:
@@ -291,8 +282,6 @@ def pagerank(
     store = opened.store
     # Now, since the files may be gone when the run is over.
     identity, started_from = store.identity, start_identity(start)
-    if tune:
-        check_columns_only(opened)
     free: list[int] = []
     if client is not None and names_workers_devices(device):
         free = [seat.free for seat in device_seats(client)]
@@ -334,13 +323,9 @@ def pagerank(
     else:
         settings, made, planned = plan_for(base=process_bytes(opened, device if client is None else "cpu"))
     _LOG.info("plan of the run:\n%s", made)
-    if tune:
-        tune_once(planned, made, device=device.split(",")[0], kernel=kernel, progress=progress)
     if predict:
         made.validate()
-        made = timed(
-            planned, made, settings, progress, device=device, threads=threads, kernel=kernel, tune=tune
-        )
+        made = timed(planned, made, settings, progress, device=device, threads=threads, kernel=kernel)
     timeline = None if trace is None else Trace()
     with watched(silent) as compilation, store.unchanged():
         solution = solve(
@@ -352,7 +337,6 @@ def pagerank(
             backend=device,
             threads=threads,
             kernel=kernel,
-            tuned=takes_tuned(tune),
             teleport=teleport,
             start=begun,
             kept=opened.kept,

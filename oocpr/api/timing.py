@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from oocpr.api.choices import takes_tuned
-
 if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
@@ -23,7 +21,6 @@ def timed(
     device: str,
     threads: int | None,
     kernel: str | None,
-    tune: bool | None,
 ) -> Plan:
     """Measure, and say in the plan how long its run takes."""
     from oocpr.engine.probe.measure import measure_rates, measure_whole
@@ -41,7 +38,6 @@ def timed(
         backend=device,
         threads=threads,
         kernel=kernel,
-        tuned=takes_tuned(tune),
         progress=progress,
     )
     return made.timed(rates)

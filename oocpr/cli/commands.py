@@ -9,7 +9,7 @@ from oocpr.cli import EXIT_CODES
 from oocpr.cli.graphs import append, generate, import_, info, plan
 from oocpr.cli.options import Session, common_options
 from oocpr.cli.ranks import rank, top, verify
-from oocpr.cli.tuning import tune, warmup
+from oocpr.cli.warmup import warmup
 
 __all__ = ["Session", "cli"]
 
@@ -30,5 +30,5 @@ def cli() -> None:
     """
 
 
-for _command in (import_, append, generate, info, plan, rank, top, verify, tune, warmup):
+for _command in (import_, append, generate, info, plan, rank, top, verify, warmup):
     cli.add_command(_command)

@@ -133,13 +133,6 @@ def _ranks_file(_: click.Context, __: click.Parameter, value: str | None) -> str
     "up to how many 16. Links with weights want balanced.  [default: balanced, the fastest]",
 )
 @click.option(
-    "--tune/--no-tune",
-    default=None,
-    help="Find the fastest shape of the kernel on the CUDA device first, where `oocpr tune` has kept none "
-    "for such graphs; or leave also what is kept alone. No bit of the ranks changes.  "
-    "[default: take what is kept, unless OOCPR_TUNE=off]",
-)
-@click.option(
     "--trace",
     metavar="FILE.json",
     callback=output_file,

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import Backend
-    from oocpr.engine.cuda.papers.products import Cut, Gather
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.tiles.weights import Unit
     from oocpr.engine.trace import Trace
     from oocpr.plan.device_memory import DeviceTiers
-    from oocpr.plan.graph_stats import GraphFacts
     from oocpr.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
@@ -52,8 +50,6 @@ class Job:
         float64, shape (nodes,), sums to 1; None where uniform.
     kernel
         Product of a CUDA device; None for the default.
-    tuned
-        Whether it takes the fastest shape that tuning has kept on the device.
     start
         What the run begins from, float64, shape (nodes,); None for the teleport vector.
     unit
@@ -75,7 +71,6 @@ class Job:
     threads: int | None = None
     teleport: NDArray[np.float64] | None = None
     kernel: str | None = None
-    tuned: bool = False
     start: NDArray[np.float64] | None = None
     unit: Unit | None = None
     trace: Trace | None = None
@@ -104,11 +99,10 @@ class Job:
 
     def make_backend(self, stripe: int) -> Backend:
         """Return what computes a stripe in this process."""
-        facts = self.plan.facts if self.tuned else None
         name = self.backend[stripe] if isinstance(self.backend, tuple) else self.backend
         if isinstance(name, str):
             name = chosen_device(name, self.kernel)
-        return make_backend(name, self.threads, self.kernel, facts, self.tiers(stripe))
+        return make_backend(name, self.threads, self.kernel, self.tiers(stripe))
 
     def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
         """Rows and tiles of one stripe."""
@@ -143,7 +137,6 @@ def make_backend(
     name: str | Backend,
     threads: int | None,
     kernel: str | None = None,
-    tuned_for: GraphFacts | None = None,
     tiers: DeviceTiers | None = None,
 ) -> Backend:
     """Return the backend of a name, or the one that is given.
@@ -156,8 +149,6 @@ def make_backend(
         Of a processor; None for all cores, eight at most.
     kernel
         Product of a CUDA device; None for the default.
-    tuned_for
-        Graph whose kind the product takes the fastest shape kept for; None for the default shape.
     tiers
         What stays where on that device; None where everything is to.
 
@@ -183,7 +174,7 @@ def make_backend(
 
         return ReferenceBackend()
     if is_cuda(name):
-        return _on_device(name, kernel, tuned_for, tiers)
+        return _on_device(name, kernel, tiers)
     raise UsageError(
         f"device {name!r} is not known.",
         f"Use one of {', '.join(BACKENDS)}, cuda:1, several such as cuda:0,cuda:1, or cuda:all.",
@@ -223,32 +214,23 @@ def chosen_device(name: str, kernel: str | None) -> str:
     return "cuda"
 
 
-def _on_device(
-    name: str, kernel: str | None, tuned_for: GraphFacts | None, tiers: DeviceTiers | None
-) -> Backend:
+def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Backend:
     from oocpr.engine.cuda.backend import CudaBackend
     from oocpr.engine.cuda.papers.kernel_names import parse_kernel
-    from oocpr.engine.cuda.tuning_cache import kept_shapes
 
     product, cut = parse_kernel(kernel)
-
-    def given(_: Gather, __: bool) -> Cut | None:
-        return cut
-
-    device = open_device(name)
-    kept = None if cut or tuned_for is None else kept_shapes(device, product, tuned_for)
     # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
     pairs = tiers is not None and tiers.pairs
     rows_in_host = tiers is not None and tiers.rows_in_host
     slices = 1 if tiers is None else tiers.slices
     small = SMALL_EDGES + 1
     return CudaBackend(
-        device,
+        open_device(name),
         product,
         pairs=pairs,
         rows_in_host=rows_in_host,
         islands_from=small,
-        shapes=kept or given,
+        cut=cut,
         limit=tiers.memory if tiers is not None and tiers.promised else None,
         slices=slices,
     )

@@ -42,7 +42,6 @@ def solve(
     backend: str | Backend | tuple[str | Backend, ...] = "cpu",
     threads: int | None = None,
     kernel: str | None = None,
-    tuned: bool = False,
     teleport: NDArray[np.float64] | None = None,
     start: NDArray[np.float64] | None = None,
     kept: dict[str, WholeGraph] | None = None,
@@ -68,8 +67,6 @@ def solve(
         Threads that work on one tile.
     kernel
         Product of a CUDA device; None for the default.
-    tuned
-        Whether it takes the fastest shape that tuning has kept on the device.
     teleport
         float64, shape (nodes,), sums to 1; None for uniform.
     start
@@ -121,9 +118,7 @@ def solve(
     cuts = store.cuts if isinstance(store, JoinedStore) else None
     named = each_backend(backend)
     identity = None if client is None else store.identity
-    job = Job(
-        path, settings, plan, named, threads, teleport, kernel, tuned, start, unit, trace, cuts, identity
-    )
+    job = Job(path, settings, plan, named, threads, teleport, kernel, start, unit, trace, cuts, identity)
     with NothingKept(), closing_joins(store):
         return _solve_tiles(job, store, client, progress)
 

@@ -40,7 +40,7 @@ WRONG = [
     *((name, value) for name in ("reads", "kernel") for value in (5, ["float64"])),
     *(("client", value) for value in ("tcp://host:8786", 5, object())),
     *(("progress", value) for value in (5, "yes", [])),
-    *((name, value) for name in ("tune", "predict") for value in ("yes", 1)),
+    *(("predict", value) for value in ("yes", 1)),
     *(("trace", value) for value in (5, "", "\0", LONG)),
     *((name, "yes") for name in ("undirected", "header")),
     *((name, 5) for name in ("format", "labels", "source_column", "target_column", "duplicates")),
@@ -96,7 +96,7 @@ NO_STORE = (FRAME, None, 5, b"x", [], {}, (np.array([0]), np.array([1])), object
 
 
 @pytest.mark.parametrize("value", [*NO_STORE, "", "\0", LONG], ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize("call", ["plan", "verify", "tune", "append", "open_graph", "read_ranks"])
+@pytest.mark.parametrize("call", ["plan", "verify", "append", "open_graph", "read_ranks"])
 def test_what_is_no_store_is_refused_by_name(graph: oocpr.Graph, call: str, value: Any) -> None:
     more = {"verify": [oocpr.pagerank(graph)], "append": [FRAME, "new.zarr"]}.get(call, [])
     name = "path" if call in ("open_graph", "read_ranks") else "graph"
@@ -133,7 +133,6 @@ def test_other_calls_refuse_by_name(graph: oocpr.Graph) -> None:
         refused(oocpr.verify, "damping", graph, ranks, damping=damping)
     refused(oocpr.verify, "dangling", graph, ranks, dangling="x")
     refused(oocpr.verify, "personalization", graph, ranks, personalization=[5])
-    refused(oocpr.tune, "seconds", graph, seconds="x")
     refused(oocpr.append, "duplicates", graph, FRAME, "new.zarr", duplicates=5)
 
 

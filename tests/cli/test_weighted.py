@@ -74,7 +74,6 @@ def test_what_takes_no_weights_is_refused_before_it_starts(fails: Run, store: Pa
         assert "weighted, which method components" in fails(2, *words, "--method", "components")
     told = fails(2, "rank", store, "--device", "cuda", "--kernel", "binned:6:96")
     assert told == "the graph is weighted, which kernel binned:6:96 does not take."
-    assert "weighted, and only products without weights are tuned" in fails(2, "tune", store)
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "cuda:0,cuda:99"])

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
+import oocpr
+from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.discovery import check_device, is_cuda, named_devices, open_device
+from oocpr.engine.cuda.papers.products import Cut
 from oocpr.engine.job import chosen_device, make_backend
 from oocpr.errors import UsageError
+
+from ..engine.digraphs import random_digraph
+from .shim.host import HostDevice
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class DriverError(RuntimeError):
@@ -87,3 +98,40 @@ def test_kernels_are_for_devices_and_known() -> None:
         make_backend("cpu", 1, "balanced")
     with pytest.raises(UsageError, match=r"abacus.*balanced, csr-scalar"):
         make_backend("cuda", 1, "abacus")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words"),
+    [
+        ("binned:6", "divides no rows"),
+        ("binned:", "divides no rows"),
+        ("binned:96:6", "divides no rows"),
+        ("binned:6:96:100", "divides no rows"),
+        ("binned:6:96:2048", "divides no rows"),
+        ("binned:6:96:0", "divides no rows"),
+        ("binned:-1:6", "divides no rows"),
+        ("binned:٣:96", "divides no rows"),
+        ("balanced:6:96", "is not known"),
+        ("", "is not known"),
+    ],
+)
+def test_kernels_that_cannot_be(kernel: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make_backend("cuda", 1, kernel)
+
+
+def test_bins_that_are_named_are_taken(
+    shim_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = HostDevice(shim_folder)
+    for place in ("oocpr.engine.job.open_device", "oocpr.engine.cuda.discovery.open_device"):
+        monkeypatch.setattr(place, lambda _: host)
+    graph = oocpr.import_graph(random_digraph(300, 2000, seed=3).entries, tmp_path / "graph.zarr")
+    backend = make_backend("cuda", None, "binned:1:20:32")
+    assert isinstance(backend, CudaBackend)
+    assert backend._cut == Cut(1, 20, 32)
+    ranks = [
+        oocpr.pagerank(graph, device="cuda", kernel=kernel, max_passes=2).to_numpy()
+        for kernel in ("binned:1:20:32", "binned")
+    ]
+    assert np.array_equal(*ranks)

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.engine.cuda.device import fetch
-from oocpr.engine.cuda.papers.products import Gather
 from oocpr.engine.cuda.spmv import (
     EVERYTHING,
     FORMATS,
     LANES,
+    MOST_IN_EDGE_ORDER,
+    SCRATCH_BYTES,
     Product,
     SegmentSums,
     Shape,
     shape_for,
 )
 from oocpr.engine.cuda.tile import check_columns, place_tile
-from oocpr.engine.cuda.tuning_candidates import SPACES, Case
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.errors import DamagedError
-from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.layout import GROUP, parse_tile
 from oocpr.store.codec.tile_encoder import encode_tile
 
 from .conftest import HOSTS
@@ -161,15 +161,13 @@ def test_no_schedule_changes_a_bit(device: Device) -> None:
 
 
 @st.composite
-def shapes(draw: st.DrawFn, case: Case) -> Shape:
-    """Any shape that tuning may try, and more edges at a time than it would."""
-    space = SPACES["balanced"]
-    shape = space.start(case)
-    for axis in space.axes(case):
-        shape = replace(shape, **draw(st.sampled_from([{}, *axis])))  # type: ignore[assignment]
-    assume(space.fits(shape, case))
-    assert isinstance(shape, Shape)
-    return shape if shape.hubs else replace(shape, each=draw(st.integers(1, 40)))
+def shapes(draw: st.DrawFn, word: int, shared_bytes: int) -> Shape:
+    """Draw any shape that can be compiled for so many bytes gathered of a node."""
+    teams, resident = draw(st.sampled_from([(2, 8), (2, 16), (4, 5), (8, 2), (8, 4), (14, 1), (7, 2)]))
+    room = shared_bytes - teams * SCRATCH_BYTES
+    hubs = min(draw(st.sampled_from([0, 0, 40 << 10, 80 << 10, 120 << 10])), room) // word // GROUP * GROUP
+    order = draw(st.booleans()) and word <= MOST_IN_EDGE_ORDER
+    return Shape(teams, resident, 1 if hubs else draw(st.integers(1, 40)), order, hubs)
 
 
 @pytest.mark.parametrize(("reads", "pairs"), [("bits16", 1), ("bits16", 2), ("bits8", 2), ("float64", 1)])
@@ -186,8 +184,8 @@ def test_no_shape_changes_a_bit(
     device = HostDevice(shim_folder)
     stored = gathered(reads, seed, pairs)
     usual = run(device, tile, stored, reads)
-    case = Case(Gather(reads, pairs > 1), data.draw(st.booleans()), device.shared_bytes)
-    found = run(device, tile, stored, reads, shape=data.draw(shapes(case)))
+    shape = data.draw(shapes(READS[reads].bytes * pairs, device.shared_bytes))
+    found = run(device, tile, stored, reads, shape=shape)
     # Without pairs there are no proposals.
     for a, b in zip(usual[:pairs], found[:pairs], strict=True):
         assert a.tobytes() == b.tobytes()

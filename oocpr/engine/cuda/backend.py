@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -38,12 +38,9 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.papers.products import Cut
     from oocpr.engine.cuda.papers.products import Product as Baseline
-    from oocpr.engine.cuda.spmv import Shape
     from oocpr.engine.cuda.state import RowState
     from oocpr.engine.cuda.tile import DeviceTile
     from oocpr.engine.tiles.stream import TileBytes
-
-    Shapes = Callable[[Gather, bool], Shape | Cut | None]
 
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
@@ -67,9 +64,8 @@ class CudaBackend:
         Whether what a row has is kept in memory of the host, which kernels reach by the link.
     islands_from
         Edges from which on a tile that stays is swept in islands of neighbouring rows; else as a whole.
-    shapes
-        Shape of the product for what is gathered, and for tiles whose hubs are kept near or not; None for the
-        default.
+    cut
+        How kernel ``binned`` divides rows; None for the default.
     limit
         Most bytes of the device that may be taken until the backend is closed; None for no such limit.
     slices
@@ -87,7 +83,7 @@ class CudaBackend:
         pairs: bool = True,
         rows_in_host: bool = False,
         islands_from: float = inf,
-        shapes: Shapes = lambda *_: None,
+        cut: Cut | None = None,
         limit: int | None = None,
         slices: int = 1,
     ) -> None:
@@ -100,7 +96,7 @@ class CudaBackend:
         self._pairs = pairs
         self._rows_in_host = rows_in_host
         self._islands_from = islands_from
-        self._shapes = shapes
+        self._cut = cut
         self._lock = Lock()
         self._most = 0, 0
         self._vectors: dict[tuple[str, bool, int, bool], Vectors] = {}
@@ -283,7 +279,7 @@ class CudaBackend:
                 product(there, reads.array, spec.nodes, window, self._sums, self._faults)
                 delivered = there
             else:
-                laid = tile.laid = tile.laid or self._lay(tile.matrix, gather, tile.hubs)
+                laid = tile.laid = tile.laid or self._lay(tile.matrix, gather)
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
             if part is not None:
@@ -378,10 +374,8 @@ class CudaBackend:
     ) -> Product:
         key = (gather, checked, local, hubs, weighted)
         if key not in self._products:
-            # Shapes are tuned for links without weights.
-            found = None if local or weighted else self._shapes(gather, hubs)
             near = self._device.shared_bytes if hubs else 0
-            usual = shape_for(gather.reads, paired=gather.paired, shared_bytes=near, weighted=weighted)
+            shape = shape_for(gather.reads, paired=gather.paired, shared_bytes=near, weighted=weighted)
             self._products[key] = Product(
                 self._device,
                 gather.reads,
@@ -390,11 +384,10 @@ class CudaBackend:
                 checked=checked,
                 weighted=weighted,
                 local=local,
-                shape=cast("Shape | None", found) or usual,
+                shape=shape,
             )
         return self._products[key]
 
-    def _lay(self, matrix: Matrix, gather: Gather, hubs: bool) -> Baseline:
-        cut = self._shapes(gather, hubs)
-        options = {} if cut is None else {"cut": cut}
+    def _lay(self, matrix: Matrix, gather: Gather) -> Baseline:
+        options = {} if self._cut is None else {"cut": self._cut}
         return BASELINES[self._kernel].make(self._device, matrix, gather, **options)

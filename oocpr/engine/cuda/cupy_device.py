@@ -17,7 +17,7 @@ from oocpr.errors import DoesNotFitError
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
     from types import ModuleType
 
     from numpy.typing import DTypeLike, NDArray
@@ -84,18 +84,6 @@ class CudaDevice:
         """See Device."""
         name: bytes = self._properties["name"]
         return name.decode()
-
-    @property
-    def identity(self) -> Mapping[str, str]:
-        """See Device."""
-        cuda, properties = self._xp.cuda, self._properties
-        return {
-            "name": self.name,
-            "capability": f"{properties['major']}.{properties['minor']}",
-            "multiprocessors": str(self.multiprocessors),
-            "driver": str(cuda.runtime.driverGetVersion()),
-            "compiler": ".".join(map(str, cuda.nvrtc.getVersion())),
-        }
 
     @property
     def warp(self) -> int:
@@ -257,16 +245,6 @@ class CudaDevice:
                 self._own.stream = self._xp.cuda.Stream(non_blocking=True)
             with self._own.stream:
                 yield
-
-    def seconds(self, work: Callable[[], object]) -> float:
-        """See Device."""
-        event = self._xp.cuda.Event
-        begin, end = event(), event()
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        return float(self._xp.cuda.get_elapsed_time(begin, end)) / 1e3
 
 
 class _Functions:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from types import ModuleType
 
@@ -44,10 +43,6 @@ class Device(Protocol):
     @property
     def name(self) -> str:
         """What the device calls itself."""
-
-    @property
-    def identity(self) -> Mapping[str, str]:
-        """What tells it, and what drives it and compiles for it, from others."""
 
     @property
     def warp(self) -> int:
@@ -139,9 +134,6 @@ class Device(Protocol):
 
     def apart(self) -> AbstractContextManager[object]:
         """Make the device current for this thread, whose work waits for none that other threads launch."""
-
-    def seconds(self, work: Callable[[], object]) -> float:
-        """Time that the device takes for what is launched; waits for it."""
 
     def __enter__(self) -> object:
         """Make the device current for this thread."""

@@ -90,8 +90,9 @@ LANES = Shape(teams=4, resident=5, each=4, edge_order=False)
 """For numbers of more bytes a node."""
 
 HUB_TEAMS = 14
-HUB_BYTES = 80 << 10
-"""Teams and bytes of a block of threads that keeps hubs: more of either leaves less for the cache."""
+NARROW_HUB_BYTES, WIDE_HUB_BYTES = 120 << 10, 80 << 10
+"""Teams and bytes of a block of threads that keeps hubs: more of either leaves less for the cache. On an
+H200, 120 KiB instead of 80 make 16-bit numbers 12 % faster, 32-bit ones 1 %, and 64-bit ones 7 % slower."""
 
 
 def enough_hubs(hub_edges: int, edges: int) -> bool:
@@ -127,13 +128,14 @@ def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: bool
     >>> shape_for("bits16", paired=True).edge_order, shape_for("float64", paired=False).edge_order
     (True, False)
     >>> shape_for("bits16", paired=False, shared_bytes=227 << 10).hubs
-    40960
+    61440
     """
     word = READS[reads].bytes * (1 + paired)
     plain = Shape() if word <= MOST_IN_EDGE_ORDER else LANES
     if weighted:
         plain = replace(plain, resident=min(plain.resident, WEIGHING))
-    hubs = min(HUB_BYTES, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
+    hub_bytes = NARROW_HUB_BYTES if word <= MOST_IN_EDGE_ORDER else WIDE_HUB_BYTES
+    hubs = min(hub_bytes, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
     if hubs <= 0:
         return plain
     return replace(plain, teams=HUB_TEAMS, resident=1, each=1, hubs=hubs)

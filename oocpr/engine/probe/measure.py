@@ -50,7 +50,6 @@ def measure_rates(
     backend: str | Backend | tuple[str | Backend, ...] = "cpu",
     threads: int | None = None,
     kernel: str | None = None,
-    tuned: bool = False,
     progress: Progress = silent,
 ) -> Rates:
     """Measure, on tiles of the graph itself, what the machine does right now.
@@ -59,7 +58,7 @@ def measure_rates(
     ----------
     store, plan, settings
         The run that would be done.
-    backend, threads, kernel, tuned
+    backend, threads, kernel
         As for a run.
     progress
         Told of each tile that is read; see :class:`oocpr.engine.probe.progress.Measuring`.
@@ -74,7 +73,7 @@ def measure_rates(
     DamagedError
         When a tile's bytes are not what was written.
     """
-    job = _job(store, plan, settings, backend, threads, kernel=kernel, tuned=tuned)
+    job = _job(store, plan, settings, backend, threads, kernel=kernel)
     with NothingKept(), closing_joins(store):
         return _measure(job, store, progress)
 
@@ -86,13 +85,11 @@ def _job(
     backend: str | Backend | tuple[str | Backend, ...],
     threads: int | None,
     kernel: str | None = None,
-    *,
-    tuned: bool = False,
 ) -> Job:
     """Describe the run of a plan."""
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     unit = unit_of(store, settings.reads)
-    return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, tuned=tuned, unit=unit)
+    return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, unit=unit)
 
 
 def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:

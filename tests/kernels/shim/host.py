@@ -21,7 +21,6 @@ import numpy as np
 from oocpr.engine.cuda.source import inline, kernel_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
     from numpy.typing import DTypeLike, NDArray
@@ -233,7 +232,6 @@ class HostDevice:
         self.limited = 0
         self.multiprocessors = multiprocessors
         self.name = f"host, warps of {warp}" + (", reverse" if reverse else "")
-        self.identity = {"name": self.name, "capability": "none"}
 
     def load(self, file: str, **parameters: int | str) -> HostKernels:
         """See Device."""
@@ -328,12 +326,6 @@ class HostDevice:
     def apart(self) -> nullcontext[None]:
         """See Device; the host has one order of work."""
         return nullcontext()
-
-    def seconds(self, work: Callable[[], object]) -> float:
-        """See Device; kernels have run when a launch returns."""
-        begun = perf_counter()
-        work()
-        return perf_counter() - begun
 
     def __enter__(self) -> HostDevice:
         return self

@@ -6,7 +6,6 @@ of the nodes that link to it. Where pairs are gathered, the second numbers, prop
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -188,15 +187,7 @@ class Binned(_Base):
         super().__init__(device, matrix, gather)
         self._rows = by_size(self._xp, matrix.offsets)
         self._hold(*self._rows, matrix.columns)
-        self._divide(cut or Cut())
-
-    def divided(self, cut: Cut) -> Binned:
-        """The same rows in other bins; shares its arrays."""
-        other = copy(self)
-        other._divide(cut)
-        return other
-
-    def _divide(self, cut: Cut) -> None:
+        cut = cut or Cut()
         bounds = bounds_of_bins(self._xp, self._rows.sizes, (cut.tiny, cut.small))
         names, lanes = ("tiny_rows", "small_rows", "normal_rows"), (1, 16, 32)
         self._bins = [
