@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
 
-LEAST_MEMORY = 1 << 20
+MIN_MEMORY = 1 << 20
 """A size below it is meant otherwise: no process is as small."""
 
 MOST_THREADS = 1 << 10
 
-LONGEST_NAME = 255
+MAX_NAME_BYTES = 255
 """Bytes of a name that file systems hold."""
 
 
@@ -74,14 +74,14 @@ def _size(value: Any) -> tuple[str, str] | None:
         size = parse_bytes(str(value))
     except UsageError as error:
         return "no size", error.remedy
-    if size < LEAST_MEMORY:
+    if size < MIN_MEMORY:
         return f"{size:,} bytes, too few for any process", "Give a unit, such as 8GiB or 512MB."
     return None
 
 
 def _device_size(value: Any) -> tuple[str, str] | None:
     # A pool may have any number of bytes; text without a unit is a slip of the pen all the same.
-    if type(value) is int and 0 < value < LEAST_MEMORY:
+    if type(value) is int and 0 < value < MIN_MEMORY:
         return None
     return _size(value)
 
@@ -94,7 +94,7 @@ def _path(value: Any) -> tuple[str, str] | None:
     if not isinstance(value, str | os.PathLike):
         return "no path", "Give a path as text or as pathlib.Path."
     parts = os.fsencode(value).split(b"/")
-    if not any(parts) or any(b"\0" in part or len(part) > LONGEST_NAME for part in parts):
+    if not any(parts) or any(b"\0" in part or len(part) > MAX_NAME_BYTES for part in parts):
         return "no path", "Give the name of a file or a folder."
     return None
 

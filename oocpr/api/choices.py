@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from oocpr.api.graphs import Graph
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
@@ -180,13 +180,13 @@ def plan_run(
         )
     asked = given_memory(memory)
     given = min([asked, *(int(limit * WORKER_SHARE) for limit in limits)])
-    facts = facts_of(graph.store)
-    if facts.weighted:
+    stats = stats_of(graph.store)
+    if stats.weighted:
         check_weighted(settings.method, kernel)
     better = None
     if auto:
         method, better = choose_method(
-            facts, memory=given, base=base, personalized=personalized, reproducible=reproducible
+            stats, memory=given, base=base, personalized=personalized, reproducible=reproducible
         )
         settings = replace(settings, method=method, reads=USUAL_READS.get(method, settings.reads))
 
@@ -197,7 +197,7 @@ def plan_run(
             check_devices(devices, stripes, alone=alone)
         plan, store = plan_on_several_devices(
             graph.store,
-            facts,
+            stats,
             settings,
             memory=given,
             base=base,
@@ -214,7 +214,7 @@ def plan_run(
 
         plan, store = plan_on_one_device(
             graph.store,
-            facts,
+            stats,
             settings,
             memory=given,
             base=base,
@@ -227,7 +227,7 @@ def plan_run(
         return settings, _with_io(plan, io, graph.store, alone), store
     make = partial(
         make_plan,
-        facts,
+        stats,
         method=settings.method,
         reads=settings.reads,
         damping=settings.damping,
@@ -259,7 +259,7 @@ def _with_io(plan: Plan, io: str, store: GraphStore, alone: bool) -> Plan:
     if io not in IO:
         raise UsageError(f"io {io!r} is not known.", f"Use one of {', '.join(IO)}.")
     # What workers have of memory beside what Dask gives them is not known here.
-    streamed = plan.passing_bytes if alone else 0
+    streamed = plan.uncached_bytes if alone else 0
     direct = wants_direct(io, streamed, whole_memory() - plan.memory)
     if direct and not store.takes_direct_reads():
         if io == "direct":
@@ -294,23 +294,23 @@ def _kept_bytes(graph: Graph) -> int:
     return sum(whole.nbytes for whole in graph.kept.values())
 
 
-def facts_of(store: GraphStore) -> GraphFacts:
+def stats_of(store: GraphStore) -> GraphStats:
     """What a plan has to know of a stored graph."""
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.memory import weighted_tile_bytes
 
-    facts = store.attributes
-    most = facts.max_tile_bytes
-    return GraphFacts(
-        nodes=facts.nodes,
-        edges=facts.edges,
-        tiles=facts.tiles,
-        tile_edges=facts.tile_edges,
-        column_bytes=facts.encoded_bytes,
-        most_tile_bytes=weighted_tile_bytes(most, facts.max_data_bytes) if facts.weighted else most,
-        most_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
-        local_share=facts.local_edges / max(facts.edges, 1),
-        weighted=facts.weighted,
-        weight_bytes=facts.data_bytes,
-        most_weight_bytes=facts.max_data_bytes,
+    stats = store.attributes
+    most = stats.max_tile_bytes
+    return GraphStats(
+        nodes=stats.nodes,
+        edges=stats.edges,
+        tiles=stats.tiles,
+        tile_edges=stats.tile_edges,
+        column_bytes=stats.encoded_bytes,
+        max_tile_bytes=weighted_tile_bytes(most, stats.max_data_bytes) if stats.weighted else most,
+        max_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
+        local_share=stats.local_edges / max(stats.edges, 1),
+        weighted=stats.weighted,
+        weight_bytes=stats.data_bytes,
+        max_weight_bytes=stats.max_data_bytes,
     )

@@ -11,14 +11,14 @@ from oocpr.units import parse_bytes
 if TYPE_CHECKING:
     from oocpr.api.tile_sizes import Planned
     from oocpr.engine.settings import Settings
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.merge_size import TileSize
     from oocpr.store.graph import GraphStore
 
 
 def plan_on_one_device(
     store: GraphStore,
-    facts: GraphFacts,
+    stats: GraphStats,
     settings: Settings,
     *,
     memory: int,
@@ -35,7 +35,7 @@ def plan_on_one_device(
 
     Parameters
     ----------
-    store, facts
+    store, stats
         The graph.
     settings
         Of the run.
@@ -60,12 +60,12 @@ def plan_on_one_device(
     sizes = store.tile_sizes()
 
     def planned(size: TileSize) -> Planned:
-        tiled = Tiled(facts, store, encoded=stored(facts, sizes))
+        tiled = Tiled(stats, store, encoded=stored(stats, sizes))
         if size.edges is not None:
-            cuts = joined_cuts(facts.tiles, facts.tile_edges, size.edges)
-            tiled = joined_tiles(store, facts, cuts, sizes, size, [(0, device)])
+            cuts = joined_cuts(stats.tiles, stats.tile_edges, size.edges)
+            tiled = joined_tiles(store, stats, cuts, sizes, size, [(0, device)])
         plan = plan_on_device(
-            tiled.facts,
+            tiled.stats,
             tiled.store.tile_rows,
             stays=size.stays,
             method=settings.method,
@@ -86,4 +86,4 @@ def plan_on_one_device(
         )
         return replace(plan, reproducible=reproducible), tiled.store
 
-    return fastest_that_fits(facts, STREAMED_EDGES, planned, cores=usable_cores(), reproducible=reproducible)
+    return fastest_that_fits(stats, STREAMED_EDGES, planned, cores=usable_cores(), reproducible=reproducible)

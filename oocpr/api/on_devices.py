@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from oocpr.api.tile_sizes import Planned
     from oocpr.engine.settings import Settings
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.merge_size import TileSize
     from oocpr.store.graph import GraphStore
 
@@ -69,7 +69,7 @@ def memory_of(devices: tuple[str, ...], device_memory: str | int | None, free: S
 
 def plan_on_several_devices(
     store: GraphStore,
-    facts: GraphFacts,
+    stats: GraphStats,
     settings: Settings,
     *,
     memory: int,
@@ -89,7 +89,7 @@ def plan_on_several_devices(
 
     Parameters
     ----------
-    store, facts, settings, memory, base, personalized, started
+    store, stats, settings, memory, base, personalized, started
         As for `plan_on_one_device`.
     given
         Bytes that may be used of each device.
@@ -103,24 +103,24 @@ def plan_on_several_devices(
     """
     from oocpr.plan.devices_plan import even_cuts, plan_on_devices, stay_weights
     from oocpr.plan.merge_size import SHARED_EDGES
-    from oocpr.plan.partition import weighed_stripes
+    from oocpr.plan.partition import weighted_stripes
     from oocpr.plan.tile_bytes import stored
     from oocpr.system import usable_cores
 
-    given = given[: facts.tiles]
-    staying = weighed_stripes(stay_weights(store.tile_rows, facts.tile_edges), len(given))
+    given = given[: stats.tiles]
+    staying = weighted_stripes(stay_weights(store.tile_rows, stats.tile_edges), len(given))
     sizes = store.tile_sizes()
-    passing = staying if sizes is None else weighed_stripes(sizes, len(given))
+    passing = staying if sizes is None else weighted_stripes(sizes, len(given))
 
     def planned(size: TileSize) -> Planned:
-        tiled = Tiled(facts, store, encoded=stored(facts, sizes))
+        tiled = Tiled(stats, store, encoded=stored(stats, sizes))
         stripes = staying if size.stays else passing
         if size.edges is not None:
             there = [(first, device) for (first, _), device in zip(stripes, devices, strict=False)]
-            cuts, stripes = even_cuts(stripes, facts.tile_edges, size.edges)
-            tiled = joined_tiles(store, facts, cuts, sizes, size, there, len(given))
+            cuts, stripes = even_cuts(stripes, stats.tile_edges, size.edges)
+            tiled = joined_tiles(store, stats, cuts, sizes, size, there, len(given))
         plan = plan_on_devices(
-            tiled.facts,
+            tiled.stats,
             tiled.store.tile_rows,
             stripes,
             given,
@@ -144,7 +144,7 @@ def plan_on_several_devices(
     # How many processors workers have is not known here.
     cores = usable_cores() // len(devices) if devices else 0
     return fastest_that_fits(
-        facts,
+        stats,
         SHARED_EDGES,
         planned,
         cores=cores,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.tiles.merged import Joins
     from oocpr.engine.tiles.source import RankedStore
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.plan import Plan
     from oocpr.plan.tile_bytes import Encoded
     from oocpr.store.graph import GraphStore
@@ -37,7 +37,7 @@ class Tiled(NamedTuple):
 
     Attributes
     ----------
-    facts, store
+    stats, store
         The graph.
     joining
         What making these tiles takes.
@@ -45,14 +45,14 @@ class Tiled(NamedTuple):
         Bytes of each tile; None where that is not known.
     """
 
-    facts: GraphFacts
+    stats: GraphStats
     store: RankedStore
     joining: Joining = NOTHING_JOINED
     encoded: Encoded | None = None
 
 
 def fastest_that_fits(
-    facts: GraphFacts,
+    stats: GraphStats,
     streamed_edges: tuple[int, ...],
     planned: Callable[[TileSize], Planned],
     *,
@@ -67,7 +67,7 @@ def fastest_that_fits(
 
     Parameters
     ----------
-    facts, streamed_edges, cores, joined_there, devices
+    stats, streamed_edges, cores, joined_there, devices
         As for :func:`oocpr.plan.merge_size.tile_sizes`.
     planned
         Plans a run with tiles of a size; returns the graph in them, too.
@@ -82,7 +82,7 @@ def fastest_that_fits(
     """
     if reproducible:
         cores = 0
-    sizes = list(tile_sizes(facts, streamed_edges, cores=cores, joined_there=joined_there, devices=devices))
+    sizes = list(tile_sizes(stats, streamed_edges, cores=cores, joined_there=joined_there, devices=devices))
     if reproducible:
         sizes = [size for size in sizes if (size.stays, size.edges) == (True, sizes[0].edges)]
     found: Planned | None = None
@@ -92,7 +92,7 @@ def fastest_that_fits(
             if size.edges in fitting:
                 continue
             found = plan, _ = planned(size)
-            if plan.fits and (size.edges is None or plan.cached_tiles == plan.facts.tiles):
+            if plan.fits and (size.edges is None or plan.cached_tiles == plan.stats.tiles):
                 fitting[size.edges] = found
                 if stays:
                     break
@@ -104,15 +104,15 @@ def fastest_that_fits(
 
 def _cost(plan: Plan) -> tuple[bool, float]:
     """What a pass of tiles that stream takes, to compare: reads of the store, then what is sent."""
-    facts, devices = plan.facts, plan.devices
+    stats, devices = plan.stats, plan.devices
     staying = sum(tiers.on_device for tiers in devices)
-    sent = pass_bytes(facts.usual_bytes, facts.tiles, staying=staying, devices=len(devices))
-    return plan.cached_tiles < facts.tiles, plan.slices * sent
+    sent = pass_bytes(stats.usual_bytes, stats.tiles, staying=staying, devices=len(devices))
+    return plan.cached_tiles < stats.tiles, plan.slices * sent
 
 
 def joined_tiles(
     store: GraphStore,
-    facts: GraphFacts,
+    stats: GraphStats,
     cuts: tuple[int, ...],
     sizes: NDArray[np.int64] | None,
     size: TileSize,
@@ -123,7 +123,7 @@ def joined_tiles(
 
     Parameters
     ----------
-    store, facts
+    store, stats
         The graph as stored.
     cuts
         First stored tile of each joined one, and the number of tiles.
@@ -138,29 +138,29 @@ def joined_tiles(
     """
     from oocpr.engine.tiles.merged import JoinedStore, StripedJoins
 
-    larger = joined_facts(facts, store.tile_rows, cuts)
+    larger = joined_facts(stats, store.tile_rows, cuts)
     encoded = joined(larger, store.tile_rows[np.asarray(cuts)], sizes, cuts)
-    each = device_joining(facts, larger)
+    each = device_joining(stats, larger)
     if not size.there or not each.device:
-        tiled = JoinedStore(store, facts.tile_edges, cuts)
+        tiled = JoinedStore(store, stats.tile_edges, cuts)
         rows = np.diff(tiled.tile_rows)
-        return Tiled(larger, tiled, joining_on_host(facts, larger, rows, size.at_once, stripes), encoded)
-    parts = {first: _joins(store, facts, device, each.slab, size.at_once) for first, device in devices}
-    tiled = JoinedStore(store, facts.tile_edges, cuts, StripedJoins(parts))
-    return Tiled(larger, tiled, joining_on_devices(facts, larger, size.at_once, stripes), encoded)
+        return Tiled(larger, tiled, joining_on_host(stats, larger, rows, size.at_once, stripes), encoded)
+    parts = {first: _joins(store, stats, device, each.slab, size.at_once) for first, device in devices}
+    tiled = JoinedStore(store, stats.tile_edges, cuts, StripedJoins(parts))
+    return Tiled(larger, tiled, joining_on_devices(stats, larger, size.at_once, stripes), encoded)
 
 
-def _joins(store: GraphStore, facts: GraphFacts, device: str, slab_bytes: int, at_once: int) -> Joins:
+def _joins(store: GraphStore, stats: GraphStats, device: str, slab_bytes: int, at_once: int) -> Joins:
     from oocpr.engine.cuda.discovery import open_device
     from oocpr.engine.cuda.merge import DeviceJoins
 
     return DeviceJoins(
         lambda: open_device(device),
         store.encoded,
-        nodes=facts.nodes,
-        edges=facts.edges,
-        tile_edges=facts.tile_edges,
-        segments=facts.most_tile_rows + 1,
+        nodes=stats.nodes,
+        edges=stats.edges,
+        tile_edges=stats.tile_edges,
+        segments=stats.max_tile_rows + 1,
         slab_bytes=slab_bytes,
         at_once=at_once,
     )

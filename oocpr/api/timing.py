@@ -24,9 +24,9 @@ def timed(
 ) -> Plan:
     """Measure, and say in the plan how long its run takes."""
     from oocpr.engine.probe.measure import measure_rates, measure_whole
-    from oocpr.plan.forecast import MOST_WHOLE_EDGES, Passes
+    from oocpr.plan.forecast import MAX_SCC_EDGES, Passes
 
-    if made.method == "components" and made.facts.edges <= MOST_WHOLE_EDGES:
+    if made.method == "components" and made.stats.edges <= MAX_SCC_EDGES:
         timing, passes = measure_whole(store, settings, threads, progress)
         return replace(made, expected=Passes(passes, passes, passes), forecast=timing)
     # Of larger graphs in memory, one sweep is measured.

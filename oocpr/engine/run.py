@@ -210,7 +210,7 @@ def _iterate(
         # It is told how many are left by how the error has fallen so far.
         errors = [done.bound if settings.stop == "certified" else done.residual for done in history]
         total = passes_from(errors, settings.tol, plan.passes)
-        progress("ranking", state.number, total, "passes", _note(record, plan.facts.edges))
+        progress("ranking", state.number, total, "passes", _note(record, plan.stats.edges))
         if settings.satisfied(residual):
             break
     return state, history

@@ -129,7 +129,7 @@ def open_stream(
             store.nodes,
             on_device=on_device,
             in_host=kept - on_device,
-            edges=plan.facts.tile_edges,
+            edges=plan.stats.tile_edges,
             segments=_most_rows(store, plan.stripes[index]) + 1,
             slots=tiers.slots,
             readers=max(job.readers, tiers.joined_at_once),

@@ -14,19 +14,19 @@ from oocpr.plan.memory import READ_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOST_SLICES = 64
+MAX_PARTITIONS = 64
 """Slices above which a run is refused: all tiles pass once for each, in every pass."""
 
 LINE_NODES = 128
 """Slices begin at multiples of so many nodes, with whole lines of the link and of memory."""
 
 
-def slice_nodes(nodes: int, slices: int) -> int:
+def partition_nodes(nodes: int, slices: int) -> int:
     """Nodes of a slice; the last one may have fewer.
 
     Examples
     --------
-    >>> slice_nodes(1000, 1), slice_nodes(1000, 2), slice_nodes(1000, 3)
+    >>> partition_nodes(1000, 1), partition_nodes(1000, 2), partition_nodes(1000, 3)
     (1000, 512, 384)
     """
     if slices == 1:
@@ -34,35 +34,35 @@ def slice_nodes(nodes: int, slices: int) -> int:
     return min(nodes, -(-nodes // (slices * LINE_NODES)) * LINE_NODES)
 
 
-def slice_bounds(nodes: int, slices: int, number: int) -> tuple[int, int]:
+def partition_bounds(nodes: int, slices: int, number: int) -> tuple[int, int]:
     """First node of a slice and the one past its last.
 
     Examples
     --------
-    >>> [slice_bounds(1000, 3, number) for number in range(3)]
+    >>> [partition_bounds(1000, 3, number) for number in range(3)]
     [(0, 384), (384, 768), (768, 1000)]
     """
-    each = slice_nodes(nodes, slices)
+    each = partition_nodes(nodes, slices)
     return min(nodes, number * each), min(nodes, (number + 1) * each)
 
 
-def slice_counts(nodes: int) -> Iterator[int]:
+def partition_counts(nodes: int) -> Iterator[int]:
     """Numbers of slices that are worth trying, fewest first; each makes slices smaller.
 
     Examples
     --------
-    >>> list(slice_counts(500)), list(slice_counts(2**20))[:3], max(slice_counts(2**20))
+    >>> list(partition_counts(500)), list(partition_counts(2**20))[:3], max(partition_counts(2**20))
     ([1, 2, 4], [1, 2, 3], 64)
     """
     before = nodes + 1
-    for slices in range(1, MOST_SLICES + 1):
-        each = slice_nodes(nodes, slices)
+    for slices in range(1, MAX_PARTITIONS + 1):
+        each = partition_nodes(nodes, slices)
         if each < before:
             yield slices
         before = each
 
 
-def slice_host_bytes(rows: int, tiles: int, reads: str, slices: int) -> tuple[int, int]:
+def partition_host_bytes(rows: int, tiles: int, reads: str, slices: int) -> tuple[int, int]:
     """Bytes of pinned memory for what all nodes pushed, and for what slices before have brought to rows.
 
     The row that the next tile owns is there twice, as in sums of tiles.
@@ -78,7 +78,7 @@ def slice_host_bytes(rows: int, tiles: int, reads: str, slices: int) -> tuple[in
 
     Examples
     --------
-    >>> slice_host_bytes(1000, 10, "bits16", 2), slice_host_bytes(1000, 10, "bits16", 1)
+    >>> partition_host_bytes(1000, 10, "bits16", 2), partition_host_bytes(1000, 10, "bits16", 1)
     ((2000, 8080), (0, 0))
     """
     return (rows * READ_BYTES[reads], 8 * (rows + tiles)) if slices > 1 else (0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.column_partitions import slice_nodes
+from oocpr.plan.column_partitions import partition_nodes
 from oocpr.plan.memory import READ_BYTES
 from oocpr.plan.residency import spread_evenly
 from oocpr.units import format_bytes
@@ -15,17 +15,17 @@ DEVICE_SLOTS = 5
 passes nothing is computed for a time in which several arrive: streams of R-MAT with 1.06 G edges in tiles of
 2**25 had 95 to 96 % of the link with three, 95 to 98 with four and 99.9 with five."""
 
-FEWEST_SLOTS = 3
+MIN_SLOTS = 3
 """The same at least, as long as rows stay on the device."""
 
-FEWEST_IN_TURNS = 2
+MIN_ALTERNATING_SLOTS = 2
 """The same where rows are kept in memory of the host, unless tiles are as small as they are stored: passes of
 R-MAT with 529 M edges took 63 ms with one slot, and 53 with two, three or five."""
 
 STAGED_NUMBERS = 2**22
 """Numbers of another stripe's push that are on their way to where rows gather."""
 
-SMALL_CHANGE = 2**23
+UNCOUNTED_BYTES = 2**23
 """Bytes of what is not counted: sums, flags, and what pieces of memory are rounded up to."""
 
 
@@ -64,7 +64,7 @@ class DeviceNeed:
     @property
     def total(self) -> int:
         """All of it, and the small change."""
-        return self.lasting + self.joining + SMALL_CHANGE
+        return self.lasting + self.joining + UNCOUNTED_BYTES
 
     @property
     def lasting(self) -> int:
@@ -139,7 +139,7 @@ def device_need(
     if slots:
         # A bit and a width an edge and a row, a first column a row.
         scratch += tile_edges // 8 + tile_edges // 32 + 4 * segments + (tile_rows + 1) // 8 * 3 + 2**16
-    numbers = slice_nodes(nodes, slices) * (3 if pairs else 1)
+    numbers = partition_nodes(nodes, slices) * (3 if pairs else 1)
     if rows < nodes:
         # On their way between processes they are there twice.
         numbers = nodes * (2 if pairs else 1) + rows + staged_numbers(nodes, rows)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.plan.column_partitions import slice_counts, slice_host_bytes
+from oocpr.plan.column_partitions import partition_counts, partition_host_bytes
 from oocpr.plan.device_memory import (
     DEVICE_SLOTS,
-    FEWEST_IN_TURNS,
-    FEWEST_SLOTS,
+    MIN_ALTERNATING_SLOTS,
+    MIN_SLOTS,
     DeviceNeed,
     DeviceTiers,
     device_need,
@@ -31,7 +31,7 @@ from oocpr.plan.merge_memory import NOTHING_JOINED, Joining
 from oocpr.plan.passes import streamed_sweeps, sweeps_for
 from oocpr.plan.plan import Plan
 from oocpr.plan.residency import evenly, ring_slots
-from oocpr.plan.resident_tiles import staying_tiles
+from oocpr.plan.resident_tiles import resident_tiles
 from oocpr.plan.tile_bytes import guessed
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.plan.graph_stats import GraphFacts
-    from oocpr.plan.resident_tiles import StayingTiles
+    from oocpr.plan.graph_stats import GraphStats
+    from oocpr.plan.resident_tiles import ResidentTiles
     from oocpr.plan.tile_bytes import Encoded
 
     Needed = Callable[[int, int], DeviceNeed]
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def plan_on_device(
-    facts: GraphFacts,
+    stats: GraphStats,
     tile_rows: NDArray[np.int64],
     *,
     stays: bool,
@@ -69,11 +69,11 @@ def plan_on_device(
     encoded: Encoded | None = None,
     longest: int = 0,
 ) -> Plan:
-    """Decide how a run on a device uses the memory of both, its tiles being those of `facts`.
+    """Decide how a run on a device uses the memory of both, its tiles being those of `stats`.
 
     Parameters
     ----------
-    facts
+    stats
         The graph, in tiles as the run takes them.
     tile_rows
         First row of each tile that the device has, and the one past the last; int64, shape (tiles + 1,). One
@@ -99,24 +99,24 @@ def plan_on_device(
     joining
         What joining stored tiles takes, of the host for all devices.
     encoded
-        Bytes of the device's tiles; None where only the facts tell.
+        Bytes of the device's tiles; None where only the stats tell.
     longest
         Most tiles that another device has.
     """
     tiles, rows = len(tile_rows) - 1, int(tile_rows[-1] - tile_rows[0])
     mixed = method == "mixed"
-    edges = min(facts.tile_edges, facts.edges)
+    edges = min(stats.tile_edges, stats.edges)
     # What others propose doubles what is gathered, which costs nothing while the link is busy.
     pairs = mixed and not stays and not rows_in_host
     remembered = min(mixing, DEVICE_MIXING) if mixed else 0
-    row = {"personalized": personalized, "weighted": facts.weighted, "started": started}
+    row = {"personalized": personalized, "weighted": stats.weighted, "started": started}
 
     def needed(sweeps: int, slots: int, slices: int) -> DeviceNeed:
         return device_need(
-            nodes=facts.nodes,
+            nodes=stats.nodes,
             tile_edges=edges,
             tile_rows=int(np.diff(tile_rows).max()),
-            slot_bytes=facts.most_tile_bytes,
+            slot_bytes=stats.max_tile_bytes,
             slots=slots,
             reads=reads,
             mixing=remembered,
@@ -131,40 +131,40 @@ def plan_on_device(
             **row,
         )
 
-    for slices in slice_counts(facts.nodes) if sliced else (1,):
+    for slices in partition_counts(stats.nodes) if sliced else (1,):
         sweeps, slots = _cut_down(
             partial(needed, slices=slices),
             device_memory,
             # What is swept inside a tile reads proposals, which are not kept from slice to slice.
-            sweeps=_sweeps(facts, stays=stays) if mixed and slices == 1 else 1,
+            sweeps=_sweeps(stats, stays=stays) if mixed and slices == 1 else 1,
             slots=0 if stays else min(DEVICE_SLOTS, tiles),
-            fewest=None if not rows_in_host else FEWEST_IN_TURNS if joining.at_once else 1,
+            fewest=None if not rows_in_host else MIN_ALTERNATING_SLOTS if joining.at_once else 1,
         )
         need = needed(sweeps, slots, slices)
         if need.total <= device_memory:
             break
     proposals = mixed and (sweeps > 1 or pairs)
-    islands = mixed and sweeps > 1 and not facts.weighted and edges > SMALL_EDGES
-    encoded = encoded or guessed(facts, tile_rows)
-    staying = staying_tiles(facts, tile_rows, encoded, islands=islands)
+    islands = mixed and sweeps > 1 and not stats.weighted and edges > SMALL_EDGES
+    encoded = encoded or guessed(stats, tile_rows)
+    staying = resident_tiles(stats, tile_rows, encoded, islands=islands)
     chosen = evenly(tiles, tiles if stays else staying.within(device_memory - need.total))
     on_device = len(chosen)
     need = replace(need, scratch=need.scratch + staying.found_in(chosen))
     # Slots for more tiles than pass are not made, and devices of one process read each other's numbers.
     taken = needed(sweeps, min(slots, tiles - on_device), slices).lasting
-    taken -= staged_numbers(facts.nodes, rows) * READ_BYTES[reads]
+    taken -= staged_numbers(stats.nodes, rows) * READ_BYTES[reads]
     # What a row has beside its ranks in the end, and what these are divided by in the beginning.
     state = history = 0
     if rows_in_host:
         state = row_bytes(rows, proposals=proposals, **row)
         history = history_bytes(rows, remembered)
-    ends = rows * (8 + divisor_bytes(facts.weighted))
+    ends = rows * (8 + divisor_bytes(stats.weighted))
     vectors = ends + rows * (16 if personalized else 0)
     buffers = min(ring_slots(joining.at_once), tiles)
-    pushed, brought = slice_host_bytes(rows, tiles, reads, slices)
+    pushed, brought = partition_host_bytes(rows, tiles, reads, slices)
     host = Need(
         base, vectors + state, history, reads=pushed, scratch=joining.host + brought,
-        ring=buffers * facts.most_tile_bytes,
+        ring=buffers * stats.max_tile_bytes,
     )  # fmt: skip
     others = np.setdiff1d(np.arange(tiles), chosen, assume_unique=True)
     in_host = encoded.room_for(others, memory - host.total)
@@ -179,27 +179,27 @@ def plan_on_device(
         usual_host=usual_host_bytes(
             rows=rows,
             state=vectors - ends + state + history + pushed + brought if rows_in_host else 0,
-            ring=buffers * facts.most_tile_bytes if in_host < len(others) else largest,
+            ring=buffers * stats.max_tile_bytes if in_host < len(others) else largest,
             pinned=int(encoded.usual[pinned].sum()),
             joining=joining.usual_host,
-            weighted=facts.weighted,
+            weighted=stats.weighted,
         ),
         usual=taken + _usual_of_tiles(staying, chosen, joining, longest),
         slices=slices,
     )  # fmt: skip
-    passes = predicted_passes(damping, tol, method, facts.local_share, pairs=pairs)
+    passes = predicted_passes(damping, tol, method, stats.local_share, pairs=pairs)
     return Plan(
-        facts, method, reads, ((0, tiles),), remembered, sweeps, host, memory, on_device + in_host,
+        stats, method, reads, ((0, tiles),), remembered, sweeps, host, memory, on_device + in_host,
         True, passes, proposals, (tiers,),
     )  # fmt: skip
 
 
-def _sweeps(facts: GraphFacts, *, stays: bool) -> int:
+def _sweeps(stats: GraphStats, *, stays: bool) -> int:
     """Products inside a tile a pass, where there is room for what they take."""
     if stays:
-        small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
-        return sweeps_for(facts.local_share, on_device=True, small=small)
-    return streamed_sweeps(facts.usual_bytes / max(1, facts.edges), facts.local_share)
+        small = stats.tiles == 1 and stats.edges <= SMALL_EDGES
+        return sweeps_for(stats.local_share, on_device=True, small=small)
+    return streamed_sweeps(stats.usual_bytes / max(1, stats.edges), stats.local_share)
 
 
 def _cut_down(needed: Needed, memory: int, *, sweeps: int, slots: int, fewest: int | None) -> tuple[int, int]:
@@ -218,7 +218,7 @@ def _cut_down(needed: Needed, memory: int, *, sweeps: int, slots: int, fewest: i
     def short() -> bool:
         return needed(sweeps, slots).total > memory
 
-    while slots > FEWEST_SLOTS and short():
+    while slots > MIN_SLOTS and short():
         slots -= 1
     if fewest is not None and short():
         sweeps = 1
@@ -228,7 +228,7 @@ def _cut_down(needed: Needed, memory: int, *, sweeps: int, slots: int, fewest: i
     return sweeps, slots
 
 
-def _usual_of_tiles(staying: StayingTiles, chosen: NDArray[np.int64], joining: Joining, longest: int) -> int:
+def _usual_of_tiles(staying: ResidentTiles, chosen: NDArray[np.int64], joining: Joining, longest: int) -> int:
     """Bytes that tiles which stay, and joining them, take of the device at their peak, as a rule.
 
     While the last tiles are joined, these are not on the device, and after that what joined them is gone:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.plan import Plan
     from oocpr.plan.tile_bytes import Encoded
 
@@ -88,7 +88,7 @@ def even_cuts(stripes: Stripes, tile_edges: int, joined_edges: int) -> tuple[tup
 
 
 def plan_on_devices(
-    facts: GraphFacts,
+    stats: GraphStats,
     tile_rows: NDArray[np.int64],
     stripes: Stripes,
     device_memory: Sequence[int],
@@ -103,7 +103,7 @@ def plan_on_devices(
 
     Parameters
     ----------
-    facts, tile_rows
+    stats, tile_rows
         The graph, in tiles as the run takes them: what is known of them, and the first row of each and the
         number of nodes, int64, shape (tiles + 1,).
     stripes
@@ -120,7 +120,7 @@ def plan_on_devices(
     def planned(number: int, memory: int) -> Plan:
         given = device_memory[number]
         return plan_on_device(
-            facts,
+            stats,
             parts[number],
             encoded=None if encoded is None else encoded.part(*stripes[number]),
             longest=longest,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Islands(NamedTuple):
+class DiagonalBlocks(NamedTuple):
     """Bytes of the islands of tiles; int64, shape (tiles,).
 
     Attributes
@@ -25,7 +25,7 @@ class Islands(NamedTuple):
     finding: NDArray[np.int64]
 
 
-def islands_of(edges: NDArray[np.int64], rows: NDArray[np.int64], local_share: float) -> Islands:
+def diagonal_blocks(edges: NDArray[np.int64], rows: NDArray[np.int64], local_share: float) -> DiagonalBlocks:
     """Bytes of the islands of tiles.
 
     A link inside an island takes a byte, and each of 32 rows as many as the one of them that has most. On
@@ -41,7 +41,7 @@ def islands_of(edges: NDArray[np.int64], rows: NDArray[np.int64], local_share: f
 
     Examples
     --------
-    >>> islands_of(np.array([1000, 1000]), np.array([100, 200]), 0.5)
-    Islands(kept=array([1500, 2500]), finding=array([4500, 5000]))
+    >>> diagonal_blocks(np.array([1000, 1000]), np.array([100, 200]), 0.5)
+    DiagonalBlocks(kept=array([1500, 2500]), finding=array([4500, 5000]))
     """
-    return Islands((local_share * edges).astype(np.int64) + 10 * rows, 4 * edges + 5 * rows)
+    return DiagonalBlocks((local_share * edges).astype(np.int64) + 10 * rows, 4 * edges + 5 * rows)

@@ -45,16 +45,16 @@ DEVICE_MIXING = 3
 SMALL_EDGES = 2**23
 """Edges up to which a CUDA device sweeps a graph faster than a host can tell it to."""
 
-MOST_WHOLE_EDGES = 2**22
+MAX_SCC_EDGES = 2**22
 """Edges up to which solving components in memory took less time than passes over tiles on crawls, social,
 citation, call and package graphs; random graphs mix so fast that passes are as good from 2**20 on."""
 
 
-MOST_ORDERED_EDGES = 2**31
+MAX_SCC_NUMBERED_EDGES = 2**31
 """Edges that 32 bits can number twice over."""
 
 
-FEWEST_TOLD = 4
+MIN_PASSES_FITTED = 4
 """Passes after which a run tells how many it takes."""
 
 
@@ -90,14 +90,14 @@ class Rates:
     """
 
     store_bytes: float
-    kept: float
-    passing: float
+    resident: float
+    streamed: float
     first: float
     rows: float
     ends: float = math.inf
     loading: float = 0.0
-    sending: float = math.inf
-    turned: float = math.inf
+    uploaded: float = math.inf
+    alternating: float = math.inf
     launched: float = math.inf
 
 
@@ -166,13 +166,13 @@ def forecast(
 
     Examples
     --------
-    >>> rates = Rates(store_bytes=1e9, kept=1e9, passing=5e8, first=2e8, rows=1e8)
+    >>> rates = Rates(store_bytes=1e9, resident=1e9, streamed=5e8, first=2e8, rows=1e8)
     >>> sizes = {"edges": 10**9, "rows": 10**7, "stored_bytes": 2 * 10**9}
     >>> forecast(rates, **sizes, streamed_bytes=0, kept_share=1.0)
     Forecast(first=5.1, each=1.1, ends=0.0, loading=0.0)
     >>> forecast(rates, **sizes, streamed_bytes=10**9, kept_share=0.5).each
     1.6
-    >>> device = Rates(store_bytes=1e9, kept=5e9, passing=4e9, first=2e8, rows=1e8, sending=1e9)
+    >>> device = Rates(store_bytes=1e9, resident=5e9, streamed=4e9, first=2e8, rows=1e8, uploaded=1e9)
     >>> passing = sizes | {"streamed_bytes": 0, "beside": True}
     >>> [forecast(device, **passing, kept_share=share).each for share in (0, 0.75)]
     [1.0, 0.3125]
@@ -185,15 +185,15 @@ def forecast(
     2.1
     """
     moved = edges * (1 - kept_share)
-    stayed = edges * kept_share / rates.kept
-    swept = stayed + moved / rates.passing
-    sent = moved / rates.sending
+    stayed = edges * kept_share / rates.resident
+    swept = stayed + moved / rates.streamed
+    sent = moved / rates.uploaded
     between = rows / rates.rows
     working = max(swept, streamed_bytes / rates.store_bytes, edges / rates.launched)
     if not beside:
         each = working + between
     elif rows_in_host:
-        each = max(sent + moved / rates.turned + stayed, working) + between
+        each = max(sent + moved / rates.alternating + stayed, working) + between
     else:
         each = max(sent, working + between)
     return Forecast(
@@ -292,7 +292,7 @@ def passes_from(bounds: Sequence[float], tol: float, usual: int) -> int:
     done = len(bounds)
     # The later half: the first passes fall faster or slower than all that follow.
     middle = done // 2
-    if done >= FEWEST_TOLD and 0 < bounds[-1] < bounds[middle]:
+    if done >= MIN_PASSES_FITTED and 0 < bounds[-1] < bounds[middle]:
         each = math.log(bounds[middle] / bounds[-1]) / (done - 1 - middle)
         return done + max(0, math.ceil(math.log(bounds[-1] / tol) / each - 1e-9))
     return max(usual, done + 1)

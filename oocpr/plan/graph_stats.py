@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class GraphFacts:
+class GraphStats:
     """What a plan has to know of a graph.
 
     Parameters
@@ -15,13 +15,13 @@ class GraphFacts:
         As stored.
     column_bytes
         Encoded bytes of all tiles, their weights included.
-    most_tile_bytes, most_tile_rows
+    max_tile_bytes, max_tile_rows
         Of the largest tile; see `weighted_tile_bytes`.
     local_share
         Share of edges that stay inside the rows of their tile, in [0, 1].
     weighted
         Whether edges have weights.
-    weight_bytes, most_weight_bytes
+    weight_bytes, max_weight_bytes
         Encoded bytes of the weights of all tiles, and of those of the tile that has most.
     stored_bytes
         The bytes of all tiles as stored, where `column_bytes` are the most that joined ones have; else 0.
@@ -32,12 +32,12 @@ class GraphFacts:
     tiles: int
     tile_edges: int
     column_bytes: int
-    most_tile_bytes: int
-    most_tile_rows: int
+    max_tile_bytes: int
+    max_tile_rows: int
     local_share: float
     weighted: bool = False
     weight_bytes: int = 0
-    most_weight_bytes: int = 0
+    max_weight_bytes: int = 0
     stored_bytes: int = 0
 
     @property

@@ -24,7 +24,7 @@ WRITING = 48 * 2**20
 """Texts that are sorted at once, rows that are made a row group, its encoded and compressed bytes, and what
 allocators keep of all this."""
 
-LEFT_OVER = 2**23
+ALLOCATOR_SLACK = 2**23
 """Small arrays and what the allocator keeps back, as a rule."""
 
 
@@ -39,12 +39,12 @@ def weighted_tile_bytes(columns: int, weights: int) -> int:
     return PAGE + -(-columns // PAGE) * PAGE + weights
 
 
-def most_column_bytes(tile: int, weights: int) -> int:
+def max_column_bytes(tile: int, weights: int) -> int:
     """Most bytes of the columns of a tile that `weighted_tile_bytes` allows for.
 
     Examples
     --------
-    >>> most_column_bytes(8242, 50)
+    >>> max_column_bytes(8242, 50)
     4096
     """
     return tile - PAGE - weights
@@ -91,8 +91,8 @@ def run_need(
     base: int,
     nodes: int,
     tile_edges: int,
-    most_tile_rows: int,
-    most_tile_bytes: int,
+    max_tile_rows: int,
+    max_tile_bytes: int,
     ring_slots: int,
     reads: str,
     proposals: bool,
@@ -105,17 +105,17 @@ def run_need(
 
     Examples
     --------
-    >>> need = run_need(base=0, nodes=1000, tile_edges=64, most_tile_rows=10, most_tile_bytes=100,
+    >>> need = run_need(base=0, nodes=1000, tile_edges=64, max_tile_rows=10, max_tile_bytes=100,
     ...                 ring_slots=4, reads="bits16", proposals=True, mixing=5, personalized=False)
     >>> need.vectors, need.history, need.reads, need.ring
     (24000, 40000, 6000, 400)
-    >>> weighted = run_need(base=0, nodes=1000, tile_edges=64, most_tile_rows=10, most_tile_bytes=200,
+    >>> weighted = run_need(base=0, nodes=1000, tile_edges=64, max_tile_rows=10, max_tile_bytes=200,
     ...                     ring_slots=4, reads="bits16", proposals=True, mixing=5, personalized=False,
     ...                     weighted=True)
     >>> weighted.vectors, weighted.ring, weighted.scratch - need.scratch == 64 * 20 + 3 * PADDING
     (28000, 800, True)
     """
-    rows = most_tile_rows + 1
+    rows = max_tile_rows + 1
     scratch = tile_edges * 4 + rows * _sum_bytes(proposals) + min(rows, tile_edges) * 12
     if sweeps > 1:
         scratch += tile_edges * 8 + rows * 40 + PADDING
@@ -125,7 +125,7 @@ def run_need(
         history=nodes * 8 * mixing,
         reads=nodes * READ_BYTES[reads] * (3 if proposals else 2),
         scratch=scratch + (tile_edges * WEIGHED_EDGE + 3 * PADDING if weighted else 0),
-        ring=ring_slots * most_tile_bytes,
+        ring=ring_slots * max_tile_bytes,
     )
 
 
@@ -134,7 +134,7 @@ def _sum_bytes(proposals: bool) -> int:
     return 20 if proposals else 8
 
 
-def whole_need(*, base: int, nodes: int, edges: int, most_tile_bytes: int, personalized: bool) -> Need:
+def scc_need(*, base: int, nodes: int, edges: int, max_tile_bytes: int, personalized: bool) -> Need:
     """Bytes of a run on a graph that is kept in memory whole.
 
     Of each edge the column is kept twice, as decoded and in the order in which rows are solved; at the peak,
@@ -144,7 +144,7 @@ def whole_need(*, base: int, nodes: int, edges: int, most_tile_bytes: int, perso
 
     Examples
     --------
-    >>> need = whole_need(base=0, nodes=1000, edges=10_000, most_tile_bytes=100, personalized=False)
+    >>> need = scc_need(base=0, nodes=1000, edges=10_000, max_tile_bytes=100, personalized=False)
     >>> need.vectors, need.reads, need.scratch - PADDING
     (20000, 4000, 312000)
     """
@@ -154,11 +154,11 @@ def whole_need(*, base: int, nodes: int, edges: int, most_tile_bytes: int, perso
         history=0,
         reads=nodes * 4,
         scratch=edges * 16 + nodes * 152 + PADDING,
-        ring=most_tile_bytes,
+        ring=max_tile_bytes,
     )
 
 
-def usual_whole_bytes(need: Need, *, nodes: int, edges: int) -> int:
+def usual_scc_bytes(need: Need, *, nodes: int, edges: int) -> int:
     """Bytes that a run on a graph in memory comes to hold, where `need` is what it may at most.
 
     Of crawls and call graphs, 8 an edge and 80 a row were found beside the vectors: what is being found and
@@ -166,11 +166,11 @@ def usual_whole_bytes(need: Need, *, nodes: int, edges: int) -> int:
 
     Examples
     --------
-    >>> need = whole_need(base=10**8, nodes=1000, edges=10_000, most_tile_bytes=100, personalized=False)
-    >>> usual_whole_bytes(need, nodes=1000, edges=10_000)
+    >>> need = scc_need(base=10**8, nodes=1000, edges=10_000, max_tile_bytes=100, personalized=False)
+    >>> usual_scc_bytes(need, nodes=1000, edges=10_000)
     108572708
     """
-    return need.base + need.vectors + need.reads + need.ring + edges * 8 + nodes * 80 + LEFT_OVER
+    return need.base + need.vectors + need.reads + need.ring + edges * 8 + nodes * 80 + ALLOCATOR_SLACK
 
 
 def decoded_bytes(nodes: int, edges: int, tiles: int, inside: bool, weighted: bool = False) -> int:
@@ -197,7 +197,7 @@ def usual_bytes(
     edges: int,
     tiles: int,
     tile_edges: int,
-    most_tile_rows: int,
+    max_tile_rows: int,
     column_bytes: int,
     local_share: float,
     cached_tiles: int,
@@ -213,8 +213,8 @@ def usual_bytes(
 
     Parameters
     ----------
-    need, nodes, edges, tiles, tile_edges, most_tile_rows, column_bytes, local_share
-        Of the run, and of its graph; see `GraphFacts`.
+    need, nodes, edges, tiles, tile_edges, max_tile_rows, column_bytes, local_share
+        Of the run, and of its graph; see `GraphStats`.
     cached_tiles, decoded
         Tiles that stay, and whether they are decoded.
     proposals, sweeps
@@ -224,16 +224,16 @@ def usual_bytes(
 
     Examples
     --------
-    >>> need = run_need(base=10**8, nodes=10**6, tile_edges=10**6, most_tile_rows=10**5, ring_slots=4,
-    ...                 most_tile_bytes=2 * 10**6, reads="bits16", proposals=True, mixing=5,
+    >>> need = run_need(base=10**8, nodes=10**6, tile_edges=10**6, max_tile_rows=10**5, ring_slots=4,
+    ...                 max_tile_bytes=2 * 10**6, reads="bits16", proposals=True, mixing=5,
     ...                 personalized=False)
-    >>> usual_bytes(need, nodes=10**6, edges=10**7, tiles=10, tile_edges=10**6, most_tile_rows=10**5,
+    >>> usual_bytes(need, nodes=10**6, edges=10**7, tiles=10, tile_edges=10**6, max_tile_rows=10**5,
     ...             column_bytes=2 * 10**7, local_share=0.1, cached_tiles=0, decoded=False, proposals=True,
     ...             sweeps=2)
     198388680
     """
     inside = 8 * local_share if sweeps > 1 else 0
-    rows = most_tile_rows + 1
+    rows = max_tile_rows + 1
     scratch = rows * _sum_bytes(proposals) + min(rows, tile_edges) * 12 + (0 if decoded else tile_edges * 4)
     if sweeps > 1:
         scratch += rows * 40 + (0 if decoded else int(tile_edges * inside))
@@ -242,7 +242,7 @@ def usual_bytes(
     else:
         kept = column_bytes * cached_tiles / tiles
     ring = need.ring if cached_tiles < tiles else 0
-    return need.base + need.vectors + need.history + need.reads + scratch + int(kept) + ring + LEFT_OVER
+    return need.base + need.vectors + need.history + need.reads + scratch + int(kept) + ring + ALLOCATOR_SLACK
 
 
 def writing_bytes(*, base: int, nodes: int, ordered: bool, texts: int = 0) -> int:

@@ -14,7 +14,7 @@ from oocpr.store.direct_io import PAGE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
 
 JOINING_BUFFERS = 8
 """Stored tiles that are read at a time while a device joins them."""
@@ -57,7 +57,7 @@ NOTHING_JOINED = Joining()
 
 
 def joining_on_host(
-    facts: GraphFacts, joined: GraphFacts, rows: NDArray[np.int64], at_once: int, devices: int
+    stats: GraphStats, joined: GraphStats, rows: NDArray[np.int64], at_once: int, devices: int
 ) -> Joining:
     """See Joining; by the processor, in the threads that read.
 
@@ -66,7 +66,7 @@ def joining_on_host(
 
     Parameters
     ----------
-    facts, joined
+    stats, joined
         Of the graph as stored, and as `joined_facts` made them.
     rows
         int64, shape (joined.tiles,): rows of the joined tiles.
@@ -75,17 +75,17 @@ def joining_on_host(
     devices
         How many there are.
     """
-    if joined.tiles == facts.tiles:
+    if joined.tiles == stats.tiles:
         return NOTHING_JOINED
     largest = (np.sort(rows)[::-1][: devices * at_once] + 1).tolist()
-    edges, stored = joined.tile_edges, min(facts.tile_edges, facts.edges)
+    edges, stored = joined.tile_edges, min(stats.tile_edges, stats.edges)
     most = sum(_room_bytes(edges, of, min(edges, of), min(stored, of)) for of in largest)
     filled = [_filled(edges, of) for of in largest]
     usual = sum(
         _room_bytes(edges, of, some, some * stored // edges) for of, some in zip(largest, filled, strict=True)
     )
     # A stored tile as it is read.
-    apart = len(largest) * (unweighted(facts).most_tile_bytes + PAGE + weight_joining_bytes(facts, joined))
+    apart = len(largest) * (unweighted(stats).max_tile_bytes + PAGE + weight_joining_bytes(stats, joined))
     # Memory that has grown has an eighth to spare, which as a rule nobody writes to.
     return Joining(host=most + most // 8 + apart, usual_host=usual + apart, at_once=at_once)
 
@@ -120,7 +120,7 @@ def _room_bytes(edges: int, segments: int, filled: int, of_stored: int) -> int:
     return values + widths + 12 * of_stored + ROUNDING
 
 
-def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devices: int) -> Joining:
+def joining_on_devices(stats: GraphStats, joined: GraphStats, at_once: int, devices: int) -> Joining:
     """See Joining; by CUDA devices.
 
     Of the host, what is packed and half as much to grow, and lengths of rows on their way, 28 bytes a row on
@@ -128,39 +128,39 @@ def joining_on_devices(facts: GraphFacts, joined: GraphFacts, at_once: int, devi
 
     Parameters
     ----------
-    facts, joined
+    stats, joined
         Of the graph as stored, and as `joined_facts` made them.
     at_once
         Joined tiles that each makes at a time.
     devices
         How many there are.
     """
-    each = device_joining(facts, joined)
+    each = device_joining(stats, joined)
     if not each.device:
         return NOTHING_JOINED
     # A device of several has one of the tiles at least.
     at_once = min(at_once, joined.tiles - devices + 1)
-    columns = unweighted(facts)
-    packed = columns.column_bytes * joined.tile_edges // facts.edges
-    usual = (JOINING_BUFFERS + 1) * columns.most_tile_bytes + packed * 3 // 2
-    weights = devices * at_once * weight_joining_bytes(facts, joined)
+    columns = unweighted(stats)
+    packed = columns.column_bytes * joined.tile_edges // stats.edges
+    usual = (JOINING_BUFFERS + 1) * columns.max_tile_bytes + packed * 3 // 2
+    weights = devices * at_once * weight_joining_bytes(stats, joined)
     return Joining(
         host=devices * at_once * each.host + weights,
         device=at_once * each.device,
-        usual_host=devices * at_once * usual + 28 * joined.most_tile_rows + weights,
+        usual_host=devices * at_once * usual + 28 * joined.max_tile_rows + weights,
         at_once=at_once,
     )
 
 
-def weight_joining_bytes(facts: GraphFacts, joined: GraphFacts) -> int:
+def weight_joining_bytes(stats: GraphStats, joined: GraphStats) -> int:
     """Bytes that a thread takes to join weights: those of a tile decoded, and those of a stored one as read.
 
     Parameters
     ----------
-    facts, joined
+    stats, joined
         Of the graph as stored, and as `joined_facts` made them.
     """
-    return 8 * joined.tile_edges + facts.most_weight_bytes if facts.weighted else 0
+    return 8 * joined.tile_edges + stats.max_weight_bytes if stats.weighted else 0
 
 
 @dataclass(frozen=True)
@@ -188,32 +188,32 @@ class DeviceJoining:
         return self.slab + self.arriving
 
 
-def device_joining(facts: GraphFacts, joined: GraphFacts) -> DeviceJoining:
+def device_joining(stats: GraphStats, joined: GraphStats) -> DeviceJoining:
     """See DeviceJoining.
 
     Parameters
     ----------
-    facts, joined
+    stats, joined
         Of the graph as stored, and as `joined_facts` made them.
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
-    >>> device_joining(facts, facts).device
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stats = GraphStats(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
+    >>> device_joining(stats, stats).device
     0
     """
-    if joined.tiles == facts.tiles:
+    if joined.tiles == stats.tiles:
         return DeviceJoining(0, 0, 0)
     # Weights are joined elsewhere.
-    facts, joined = unweighted(facts), unweighted(joined)
-    edges, rows = joined.tile_edges, joined.most_tile_rows + 1
+    stats, joined = unweighted(stats), unweighted(joined)
+    edges, rows = joined.tile_edges, joined.max_tile_rows + 1
     filled = min(edges, rows)
     values = 4 * (3 * edges + 2 * filled + rows)
-    packed = joined.most_tile_bytes
+    packed = joined.max_tile_bytes
     return DeviceJoining(
         # A width for 32 values, sizes and places of 1024.
         slab=values + values // 64 + packed + 2**18,
-        arriving=facts.most_tile_bytes + facts.tile_edges // 4 + 5 * min(facts.tile_edges, rows) + 2**19,
-        host=(JOINING_BUFFERS + 1) * facts.most_tile_bytes + packed * 3 // 2 + 32 * rows,
+        arriving=stats.max_tile_bytes + stats.tile_edges // 4 + 5 * min(stats.tile_edges, rows) + 2**19,
+        host=(JOINING_BUFFERS + 1) * stats.max_tile_bytes + packed * 3 // 2 + 32 * rows,
     )

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from oocpr.plan.memory import most_column_bytes, weighted_tile_bytes
-from oocpr.store.codec.mantissa_segments import most_bytes as most_weight_bytes
+from oocpr.plan.memory import max_column_bytes, weighted_tile_bytes
+from oocpr.store.codec.mantissa_segments import most_bytes as max_weight_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
 
 JOINED_EDGES = (2**28, 2**26)
 """Edges of joined tiles, the first size for which there is memory: on an H200 the product of R-MAT of 263 M
@@ -78,7 +78,7 @@ class TileSize(NamedTuple):
 
 
 def tile_sizes(
-    facts: GraphFacts,
+    stats: GraphStats,
     streamed_edges: tuple[int, ...],
     *,
     cores: int,
@@ -89,7 +89,7 @@ def tile_sizes(
 
     Parameters
     ----------
-    facts
+    stats
         Of the graph as stored: tiles that are as large as joined ones are not joined.
     streamed_edges
         Edges of joined tiles that stream, the largest first.
@@ -102,24 +102,24 @@ def tile_sizes(
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> facts = GraphFacts(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
-    >>> sizes = list(tile_sizes(facts, (2**25, 2**23), cores=4))
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stats = GraphStats(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
+    >>> sizes = list(tile_sizes(stats, (2**25, 2**23), cores=4))
     >>> sizes[0]
     TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2, there=True, sliced=False)
     >>> sizes[-1]
     TileSize(edges=None, stays=False, rows_in_host=True, at_once=0, there=False, sliced=True)
     >>> [(size.at_once, size.there) for size in sizes[:4]]
     [(2, True), (1, True), (4, False), (2, False)]
-    >>> [size.stays for size in tile_sizes(replace(facts, tile_edges=2**28), (2**25, 2**23), cores=4)]
+    >>> [size.stays for size in tile_sizes(replace(stats, tile_edges=2**28), (2**25, 2**23), cores=4)]
     [True, False, False, False]
     """
     # Rows leave the device last, and what they gather only where it is the only one.
     ways = [(True, False, False), (False, False, False), (False, True, False), (False, True, True)]
     for stays, rows_in_host, sliced in ways if devices == 1 else ways[:3]:
         wanted = JOINED_EDGES if stays else streamed_edges
-        joined = [edges for edges in wanted if _are_joined(facts, edges)]
-        made = [(at_once, False, edges) for at_once, edges in _by_many(facts, cores, devices) if stays]
+        joined = [edges for edges in wanted if _are_joined(stats, edges)]
+        made = [(at_once, False, edges) for at_once, edges in _by_many(stats, cores, devices) if stays]
         for edges in joined:
             for at_once, there in MAKERS if stays else STREAMED_MAKERS:
                 if joined_there if there else at_once <= max(2, cores):
@@ -130,16 +130,16 @@ def tile_sizes(
             yield TileSize(None, stays, rows_in_host, sliced=sliced)
 
 
-def _by_many(facts: GraphFacts, cores: int, devices: int) -> Iterator[tuple[int, int]]:
+def _by_many(stats: GraphStats, cores: int, devices: int) -> Iterator[tuple[int, int]]:
     """Tiles that processors make at a time, and their edges, where there are enough of both."""
     for at_once, edges in product(HOST_MAKERS, HOST_JOINED_EDGES):
-        tiles = -(-facts.edges // (devices * edges))
-        if at_once <= cores and tiles >= 2 * at_once and _are_joined(facts, edges):
+        tiles = -(-stats.edges // (devices * edges))
+        if at_once <= cores and tiles >= 2 * at_once and _are_joined(stats, edges):
             yield at_once, edges
 
 
-def _are_joined(facts: GraphFacts, edges: int) -> bool:
-    return facts.tiles > 1 and edges >= 2 * facts.tile_edges
+def _are_joined(stats: GraphStats, edges: int) -> bool:
+    return stats.tiles > 1 and edges >= 2 * stats.tile_edges
 
 
 def pass_bytes(column_bytes: int, tiles: int, *, staying: int, devices: int = 1) -> float:
@@ -195,7 +195,7 @@ def most_bytes(edges: int, rows: int) -> int:
     return 4 * edges + edges // 16 + 4 * min(edges, rows) + rows // 16 + 9 * 1024
 
 
-def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[int, ...]) -> GraphFacts:
+def joined_facts(stats: GraphStats, tile_rows: NDArray[np.int64], cuts: tuple[int, ...]) -> GraphStats:
     """What a plan has to know of a graph whose tiles are joined.
 
     Its weights are taken to need the parts in all tiles that they need in the stored one where they need
@@ -203,7 +203,7 @@ def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[in
 
     Parameters
     ----------
-    facts
+    stats
         Of the graph as stored.
     tile_rows
         First row of each stored tile, and the number of nodes.
@@ -212,49 +212,49 @@ def joined_facts(facts: GraphFacts, tile_rows: NDArray[np.int64], cuts: tuple[in
     """
     most = max(last - first for first, last in pairwise(cuts))
     if most == 1:
-        return facts
+        return stats
     rows = int(np.diff(tile_rows[np.asarray(cuts)]).max())
-    edges = min(facts.tile_edges * most, facts.edges)
+    edges = min(stats.tile_edges * most, stats.edges)
     joined = replace(
-        facts,
+        stats,
         tiles=len(cuts) - 1,
         tile_edges=edges,
-        most_tile_bytes=most_bytes(edges, rows + 1),
-        most_tile_rows=rows,
+        max_tile_bytes=most_bytes(edges, rows + 1),
+        max_tile_rows=rows,
     )
-    if not facts.weighted:
+    if not stats.weighted:
         return joined
-    columns, weights = joined.most_tile_bytes, most_weight_bytes(edges)
-    weight_bytes = -(-facts.most_weight_bytes * facts.edges // facts.tile_edges)
+    columns, weights = joined.max_tile_bytes, max_weight_bytes(edges)
+    weight_bytes = -(-stats.max_weight_bytes * stats.edges // stats.tile_edges)
     return replace(
         joined,
-        column_bytes=unweighted(facts).column_bytes + weight_bytes,
-        most_tile_bytes=weighted_tile_bytes(columns, weights),
+        column_bytes=unweighted(stats).column_bytes + weight_bytes,
+        max_tile_bytes=weighted_tile_bytes(columns, weights),
         weight_bytes=weight_bytes,
-        most_weight_bytes=weights,
-        stored_bytes=facts.column_bytes,
+        max_weight_bytes=weights,
+        stored_bytes=stats.column_bytes,
     )
 
 
-def unweighted(facts: GraphFacts) -> GraphFacts:
+def unweighted(stats: GraphStats) -> GraphStats:
     """What a plan has to know of the same tiles without their weights.
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> facts = GraphFacts(1000, 10**5, 4, 2**15, 300_000, 94_208, 300, 0.5, True, 200_000, 65_552)
-    >>> found = unweighted(facts)
-    >>> found.column_bytes, found.most_tile_bytes, found.weighted
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stats = GraphStats(1000, 10**5, 4, 2**15, 300_000, 94_208, 300, 0.5, True, 200_000, 65_552)
+    >>> found = unweighted(stats)
+    >>> found.column_bytes, found.max_tile_bytes, found.weighted
     (100000, 24560, False)
     """
-    if not facts.weighted:
-        return facts
+    if not stats.weighted:
+        return stats
     return replace(
-        facts,
-        column_bytes=facts.column_bytes - facts.weight_bytes,
-        most_tile_bytes=most_column_bytes(facts.most_tile_bytes, facts.most_weight_bytes),
+        stats,
+        column_bytes=stats.column_bytes - stats.weight_bytes,
+        max_tile_bytes=max_column_bytes(stats.max_tile_bytes, stats.max_weight_bytes),
         weighted=False,
         weight_bytes=0,
-        most_weight_bytes=0,
+        max_weight_bytes=0,
         stored_bytes=0,
     )

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 EDGES_PER_STRIPE = 2**25
 """A graph gets a stripe for so many edges, so that every worker of a cluster finds one."""
 
-MOST_STRIPES = 64
+MAX_STRIPES = 64
 
-LEAST_TILES = 4
+MIN_STRIPE_TILES = 4
 """A stripe of fewer tiles proposes little: later tiles use what earlier ones of the stripe proposed."""
 
 
@@ -29,7 +29,7 @@ def default_stripes(edges: int, tiles: int) -> int:
     >>> default_stripes(10**6, 16), default_stripes(10**9, 1000), default_stripes(10**11, 10**5)
     (1, 29, 64)
     """
-    return max(1, min(edges // EDGES_PER_STRIPE, MOST_STRIPES, tiles // LEAST_TILES))
+    return max(1, min(edges // EDGES_PER_STRIPE, MAX_STRIPES, tiles // MIN_STRIPE_TILES))
 
 
 def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
@@ -54,7 +54,7 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairwise(cuts))
 
 
-def weighed_stripes(sizes: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:
+def weighted_stripes(sizes: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:
     """First tile of each stripe and the one past its last, of sizes as even as can be.
 
     Parameters
@@ -66,7 +66,7 @@ def weighed_stripes(sizes: NDArray[np.int64], stripes: int) -> tuple[tuple[int, 
 
     Examples
     --------
-    >>> weighed_stripes(np.array([1, 1, 1, 1, 2, 2]), 2), weighed_stripes(np.array([9, 1, 1]), 3)
+    >>> weighted_stripes(np.array([1, 1, 1, 1, 2, 2]), 2), weighted_stripes(np.array([9, 1, 1]), 3)
     (((0, 4), (4, 6)), ((0, 1), (1, 2), (2, 3)))
     """
     tiles = len(sizes)

@@ -9,24 +9,24 @@ from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.forecast import (
     COMPONENT_SWEEPS,
     DEVICE_MIXING,
-    MOST_ORDERED_EDGES,
-    MOST_WHOLE_EDGES,
+    MAX_SCC_EDGES,
+    MAX_SCC_NUMBERED_EDGES,
     SMALL_EDGES,
     Forecast,
     forecast,
     predicted_passes,
 )
-from oocpr.plan.memory import Need, decoded_bytes, run_need, usual_bytes, usual_whole_bytes, whole_need
+from oocpr.plan.memory import Need, decoded_bytes, run_need, scc_need, usual_bytes, usual_scc_bytes
 from oocpr.plan.partition import default_stripes, stripe_tiles
 from oocpr.plan.passes import sweeps_for
-from oocpr.plan.render import as_json, as_text
+from oocpr.plan.render import render, to_json
 from oocpr.plan.residency import RING_SLOTS, kept_tiles, spread_evenly
 from oocpr.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.forecast import Passes, Rates
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Plan:
         What more memory allows; None if it changes no bit of the ranks.
     """
 
-    facts: GraphFacts
+    stats: GraphStats
     method: str
     reads: str
     stripes: tuple[tuple[int, int], ...]
@@ -126,15 +126,15 @@ class Plan:
 
     def timed(self, rates: Rates) -> Plan:
         """Return the plan with the time that it takes by what was measured."""
-        facts = self.facts
+        stats = self.stats
         staying = sum(tiers.on_device for tiers in self.devices) if self.devices else self.cached_tiles
         made = forecast(
             rates,
-            edges=facts.edges,
-            rows=facts.nodes,
+            edges=stats.edges,
+            rows=stats.nodes,
             stored_bytes=self.first_bytes,
             streamed_bytes=self.streamed_bytes,
-            kept_share=staying / facts.tiles,
+            kept_share=staying / stats.tiles,
             beside=bool(self.devices),
             rows_in_host=self.rows_in_host,
         )
@@ -173,28 +173,28 @@ class Plan:
     @property
     def cache_bytes(self) -> int:
         """Most bytes that cached tiles take."""
-        facts = self.facts
+        stats = self.stats
         if self.method == "components":
             # Counted with the scratch of the run.
             return 0
         if self.devices:
             return sum(tiers.pinned_bytes for tiers in self.devices)
-        return _decoded(facts, self.sweeps) if self.decoded else self.cached_tiles * facts.most_tile_bytes
+        return _decoded(stats, self.sweeps) if self.decoded else self.cached_tiles * stats.max_tile_bytes
 
     @property
-    def passing_bytes(self) -> int:
+    def uncached_bytes(self) -> int:
         """Encoded bytes of the tiles that are read from the store again and again."""
-        return self.facts.usual_bytes * (self.facts.tiles - self.cached_tiles) // self.facts.tiles
+        return self.stats.usual_bytes * (self.stats.tiles - self.cached_tiles) // self.stats.tiles
 
     @property
     def streamed_bytes(self) -> int:
         """Encoded bytes read from the store in every pass after the first."""
-        return self.slices * self.passing_bytes
+        return self.slices * self.uncached_bytes
 
     @property
     def first_bytes(self) -> int:
         """Encoded bytes read in the first pass: all tiles, and for each slice after the first some again."""
-        return self.facts.usual_bytes + (self.slices - 1) * self.passing_bytes
+        return self.stats.usual_bytes + (self.slices - 1) * self.uncached_bytes
 
     @property
     def bytes_read(self) -> int:
@@ -204,25 +204,25 @@ class Plan:
     @property
     def peak_memory(self) -> int:
         """Bytes that the process should come to hold; `need` and the cache are what it may at most."""
-        facts = self.facts
+        stats = self.stats
         if self.method == "components":
-            return usual_whole_bytes(self.need, nodes=facts.nodes, edges=facts.edges)
+            return usual_scc_bytes(self.need, nodes=stats.nodes, edges=stats.edges)
         if self.devices:
             return self.need.base + sum(tiers.usual_host for tiers in self.devices)
         return usual_bytes(
             self.need,
-            nodes=facts.nodes,
-            edges=facts.edges,
-            tiles=facts.tiles,
-            tile_edges=min(facts.tile_edges, facts.edges),
-            most_tile_rows=facts.most_tile_rows,
-            column_bytes=facts.column_bytes,
-            local_share=facts.local_share,
+            nodes=stats.nodes,
+            edges=stats.edges,
+            tiles=stats.tiles,
+            tile_edges=min(stats.tile_edges, stats.edges),
+            max_tile_rows=stats.max_tile_rows,
+            column_bytes=stats.column_bytes,
+            local_share=stats.local_share,
             cached_tiles=self.cached_tiles,
             decoded=self.decoded,
             proposals=self.proposals,
             sweeps=self.sweeps,
-            weight_bytes=_weight_bytes(facts),
+            weight_bytes=_weight_bytes(stats),
         )
 
     @property
@@ -233,12 +233,12 @@ class Plan:
     @property
     def gathers(self) -> float:
         """Edges gathered a pass, tile-local sweeps included, in units of the graph's edges."""
-        return 1 + (self.sweeps - 1) * self.facts.local_share
+        return 1 + (self.sweeps - 1) * self.stats.local_share
 
     def resident(self, stripe: int) -> frozenset[int]:
         """Tiles of a stripe that stay in memory."""
         first, last = self.stripes[stripe]
-        kept = self.cached_tiles * last // self.facts.tiles - self.cached_tiles * first // self.facts.tiles
+        kept = self.cached_tiles * last // self.stats.tiles - self.cached_tiles * first // self.stats.tiles
         return spread_evenly(first, last, kept)
 
     def validate(self) -> None:
@@ -266,15 +266,15 @@ class Plan:
 
     def to_json(self) -> dict[str, object]:
         """Plan as a JSON object: tiers with bytes, passes, predicted_seconds, fits."""
-        return as_json(self)
+        return to_json(self)
 
     def __str__(self) -> str:
         """Return the plan as a person reads it."""
-        return as_text(self)
+        return render(self)
 
 
 def make_plan(
-    facts: GraphFacts,
+    stats: GraphStats,
     *,
     method: str,
     reads: str,
@@ -295,7 +295,7 @@ def make_plan(
 
     Parameters
     ----------
-    facts
+    stats
         The graph.
     method, reads, damping, tol, mixing
         As in the run's settings.
@@ -316,14 +316,14 @@ def make_plan(
         fit.
     """
     if method == "components":
-        whole = _whole_plan(facts, damping, tol, memory, base, personalized)
+        whole = _scc_plan(stats, damping, tol, memory, base, personalized)
         return replace(whole, reproducible=reproducible)
     if stripes is None:
-        stripes = default_stripes(facts.edges, facts.tiles)
-    cuts = stripe_tiles(facts.tiles, stripes)
+        stripes = default_stripes(stats.edges, stats.tiles)
+    cuts = stripe_tiles(stats.tiles, stripes)
     mixed = method == "mixed"
-    small = facts.tiles == 1 and facts.edges <= SMALL_EDGES
-    usual = sweeps_for(facts.local_share, stripes, on_device=on_device, small=small)
+    small = stats.tiles == 1 and stats.edges <= SMALL_EDGES
+    usual = sweeps_for(stats.local_share, stripes, on_device=on_device, small=small)
     chosen = (sweeps or usual) if mixed else 1
     # Where few links stay inside tiles, reading what others propose saved R-MAT one pass in ten, and made
     # each a third longer.
@@ -332,17 +332,17 @@ def make_plan(
     def need(remembered: int) -> Need:
         return run_need(
             base=base,
-            nodes=facts.nodes,
-            tile_edges=min(facts.tile_edges, facts.edges),
-            most_tile_rows=facts.most_tile_rows,
-            most_tile_bytes=facts.most_tile_bytes,
-            ring_slots=min(RING_SLOTS, facts.tiles),
+            nodes=stats.nodes,
+            tile_edges=min(stats.tile_edges, stats.edges),
+            max_tile_rows=stats.max_tile_rows,
+            max_tile_bytes=stats.max_tile_bytes,
+            ring_slots=min(RING_SLOTS, stats.tiles),
             reads=reads,
             proposals=proposals,
             mixing=remembered,
             personalized=personalized,
             sweeps=chosen,
-            weighted=facts.weighted,
+            weighted=stats.weighted,
         )
 
     wanted = (min(mixing, DEVICE_MIXING) if on_device else mixing) if mixed else 0
@@ -351,83 +351,83 @@ def make_plan(
         remembered -= 1
     needed = need(remembered)
     left = memory - needed.total
-    decoded = _decoded(facts, chosen) <= left
-    cached = facts.tiles if decoded else kept_tiles(facts.tiles, facts.most_tile_bytes, left)
+    decoded = _decoded(stats, chosen) <= left
+    cached = stats.tiles if decoded else kept_tiles(stats.tiles, stats.max_tile_bytes, left)
 
     def passes(remembered: int) -> Passes:
         # What neither proposes nor remembers is pushed as it is.
         like = "residual" if mixed and not proposals and not remembered else method
         mixing = remembered if remembered < wanted else None
-        return predicted_passes(damping, tol, like, facts.local_share, mixing=mixing)
+        return predicted_passes(damping, tol, like, stats.local_share, mixing=mixing)
 
     better = None
     if remembered < wanted:
         better = Alternative(need(wanted).total, method, wanted, passes(wanted).usual)
     return Plan(
-        facts, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes(remembered),
+        stats, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes(remembered),
         proposals, reproducible=reproducible, better=better,
     )  # fmt: skip
 
 
 def choose_method(
-    facts: GraphFacts, *, memory: int, base: int, personalized: bool, reproducible: bool = False
+    stats: GraphStats, *, memory: int, base: int, personalized: bool, reproducible: bool = False
 ) -> tuple[str, Alternative | None]:
     """Method of a run for which nobody names one, and what more memory would make of it.
 
     Parameters
     ----------
-    facts, memory, base, personalized, reproducible
+    stats, memory, base, personalized, reproducible
         As for `make_plan`.
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> small = GraphFacts(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> small = GraphStats(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
     >>> choose_method(small, memory=2**30, base=0, personalized=False)
     ('components', None)
     >>> choose_method(small, memory=2**25, base=0, personalized=False)
     ('mixed', Alternative(memory=44142256, method='components', mixing=0, passes=2))
     """
-    if facts.weighted or facts.edges > MOST_WHOLE_EDGES:
+    if stats.weighted or stats.edges > MAX_SCC_EDGES:
         return "mixed", None
-    whole = _whole_plan(facts, 0.85, 1e-10, memory, base, personalized)
+    whole = _scc_plan(stats, 0.85, 1e-10, memory, base, personalized)
     if whole.fits or reproducible:
         return "components", None
     return "mixed", Alternative(whole.need.total, "components", 0, whole.passes)
 
 
-def _weight_bytes(facts: GraphFacts) -> int:
+def _weight_bytes(stats: GraphStats) -> int:
     """Bytes of a decoded weight: two segments have no more of the fraction than a float, as a rule."""
-    if not facts.weighted:
+    if not stats.weighted:
         return 0
-    return 4 if facts.weight_bytes <= 4 * facts.edges else 8
+    return 4 if stats.weight_bytes <= 4 * stats.edges else 8
 
 
-def _decoded(facts: GraphFacts, sweeps: int) -> int:
-    return decoded_bytes(facts.nodes, facts.edges, facts.tiles, sweeps > 1, facts.weighted)
+def _decoded(stats: GraphStats, sweeps: int) -> int:
+    return decoded_bytes(stats.nodes, stats.edges, stats.tiles, sweeps > 1, stats.weighted)
 
 
-def _whole_plan(
-    facts: GraphFacts,
+def _scc_plan(
+    stats: GraphStats,
     damping: float,
     tol: float,
     memory: int,
     base: int,
     personalized: bool,
 ) -> Plan:
-    if facts.edges > MOST_ORDERED_EDGES:
+    if stats.edges > MAX_SCC_NUMBERED_EDGES:
         raise UsageError(
-            f"method components takes up to {format_count(MOST_ORDERED_EDGES)} edges; "
-            f"the graph has {format_count(facts.edges)}.",
+            f"method components takes up to {format_count(MAX_SCC_NUMBERED_EDGES)} edges; "
+            f"the graph has {format_count(stats.edges)}.",
             "Use method mixed.",
         )
-    need = whole_need(
+    need = scc_need(
         base=base,
-        nodes=facts.nodes,
-        edges=facts.edges,
-        most_tile_bytes=facts.most_tile_bytes,
+        nodes=stats.nodes,
+        edges=stats.edges,
+        max_tile_bytes=stats.max_tile_bytes,
         personalized=personalized,
     )
     passes = predicted_passes(damping, tol, "components")
-    stripes = ((0, facts.tiles),)
-    return Plan(facts, "components", "float32", stripes, 0, 1, need, memory, facts.tiles, True, passes)
+    stripes = ((0, stats.tiles),)
+    return Plan(stats, "components", "float32", stripes, 0, 1, need, memory, stats.tiles, True, passes)

@@ -14,7 +14,7 @@ WORTH_SAYING = 0.05
 """Seconds of loading that a person is told of."""
 
 
-def as_json(plan: Plan) -> dict[str, object]:
+def to_json(plan: Plan) -> dict[str, object]:
     """Plan as a JSON object: tiers with bytes, passes, predicted_seconds, fits."""
     return {
         "tiers": {
@@ -28,20 +28,20 @@ def as_json(plan: Plan) -> dict[str, object]:
             "store": plan.streamed_bytes,
             **_device_json(plan),
         },
-        "weighted": plan.facts.weighted,
+        "weighted": plan.stats.weighted,
         "memory": plan.memory,
         "needed": plan.need.total,
         "fits": plan.fits,
         "method": plan.method,
         "reads": plan.reads,
         "stripes": len(plan.stripes),
-        "tiles": plan.facts.tiles,
+        "tiles": plan.stats.tiles,
         "cached_tiles": plan.cached_tiles,
         "decoded": plan.decoded,
         "mixing": plan.mixing,
         "sweeps": plan.sweeps,
         "passes": plan.passes,
-        "passes_per_byte": plan.gathers * plan.facts.edges / max(1, plan.facts.usual_bytes),
+        "passes_per_byte": plan.gathers * plan.stats.edges / max(1, plan.stats.usual_bytes),
         "direct": plan.direct,
         "passes_range": [plan.expected.fewest, plan.expected.most],
         "predicted_seconds": plan.seconds,
@@ -58,15 +58,15 @@ def as_json(plan: Plan) -> dict[str, object]:
     }
 
 
-def as_text(plan: Plan) -> str:
+def render(plan: Plan) -> str:
     """Return the plan as a person reads it."""
-    facts, need = plan.facts, plan.need
-    tiles = f"{facts.tiles} of {format_count(facts.tile_edges)} edges in {len(plan.stripes)} stripe(s)"
+    stats, need = plan.stats, plan.need
+    tiles = f"{stats.tiles} of {format_count(stats.tile_edges)} edges in {len(plan.stripes)} stripe(s)"
     method = f"{plan.method}, reads {plan.reads}"
     if plan.method == "mixed":
         method += f", mixing {plan.mixing}, sweeps a tile {plan.sweeps}"
-    graph = f"{format_count(facts.nodes)} nodes, {format_count(facts.edges)} edges"
-    graph += ", weighted" * facts.weighted
+    graph = f"{format_count(stats.nodes)} nodes, {format_count(stats.edges)} edges"
+    graph += ", weighted" * stats.weighted
     cache = f"{plan.cached_tiles} tiles{', decoded' * plan.decoded}, {format_bytes(plan.cache_bytes)}"
     rows = [
         ("graph", graph),
@@ -81,7 +81,7 @@ def as_text(plan: Plan) -> str:
         ("tile cache", "the whole graph, with the scratch" if plan.method == "components" else cache),
         *_device_rows(plan),
         ("from the store", f"{format_bytes(plan.streamed_bytes)} a pass{', directly' * plan.direct}"),
-        ("products a byte", f"{plan.gathers * facts.edges / max(1, facts.usual_bytes):.2f} edges"),
+        ("products a byte", f"{plan.gathers * stats.edges / max(1, stats.usual_bytes):.2f} edges"),
         ("should hold", f"about {format_bytes(plan.peak_memory)}"),
         ("passes", _passes_told(plan)),
         *_times_told(plan),

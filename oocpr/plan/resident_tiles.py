@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.plan.diagonal_blocks import islands_of
+from oocpr.plan.diagonal_blocks import diagonal_blocks
 from oocpr.plan.residency import evenly
 from oocpr.plan.tile_bytes import guessed, tile_edges
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.tile_bytes import Encoded
 
 ROUNDED = 10 * 512
@@ -35,7 +35,7 @@ TOGETHER = 256
 
 
 @dataclass(frozen=True)
-class StayingTiles:
+class ResidentTiles:
     """Bytes of a device that each tile takes as long as it stays; int64, shape (tiles,).
 
     Parameters
@@ -56,7 +56,7 @@ class StayingTiles:
 
     def usual_in(self, chosen: NDArray[np.int64]) -> int:
         """Bytes that the tiles chosen, which come one after the other, take at their peak as a rule."""
-        # Islands of a tile are found before the next one comes.
+        # DiagonalBlocks of a tile are found before the next one comes.
         return int((self.usual[chosen].cumsum() + self.finding[chosen]).max(initial=0))
 
     def within(self, room: int) -> int:
@@ -85,37 +85,37 @@ class StayingTiles:
             yield from kept.tolist()
 
 
-def staying_tiles(
-    facts: GraphFacts, tile_rows: NDArray[np.int64], encoded: Encoded | None = None, *, islands: bool
-) -> StayingTiles:
+def resident_tiles(
+    stats: GraphStats, tile_rows: NDArray[np.int64], encoded: Encoded | None = None, *, islands: bool
+) -> ResidentTiles:
     """Bytes of a device that each tile takes as long as it stays: encoded, and where its segments lie.
 
     Parameters
     ----------
-    facts
+    stats
         The graph.
     tile_rows
         First row of each tile, and the one past the last; int64, shape (tiles + 1,).
     encoded
-        Bytes of each; None where only the facts tell.
+        Bytes of each; None where only the stats tell.
     islands
         Whether tiles are swept in islands of neighbouring rows.
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> facts = GraphFacts(2000, 2800, 2, 1600, 56_000, 90_000, 1900, 0.5)
-    >>> staying = staying_tiles(facts, np.array([0, 100, 2000]), islands=False)
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stats = GraphStats(2000, 2800, 2, 1600, 56_000, 90_000, 1900, 0.5)
+    >>> staying = resident_tiles(stats, np.array([0, 100, 2000]), islands=False)
     >>> staying.most, staying.usual
     (array([ 95824, 100668]), array([35264, 32108]))
     """
     rows = np.diff(tile_rows)
-    edges = tile_edges(facts, tile_rows)
-    encoded = encoded or guessed(facts, tile_rows)
-    kept, finding = islands_of(edges, rows, facts.local_share)
+    edges = tile_edges(stats, tile_rows)
+    encoded = encoded or guessed(stats, tile_rows)
+    kept, finding = diagonal_blocks(edges, rows, stats.local_share)
     lie = _where_segments_lie(edges, rows) + (kept if islands else 0)
     most, usual = encoded.most + ROUNDED, encoded.usual + ROUNDED // 2
-    return StayingTiles(most + lie, usual + lie, finding if islands else np.zeros_like(rows))
+    return ResidentTiles(most + lie, usual + lie, finding if islands else np.zeros_like(rows))
 
 
 def _where_segments_lie(edges: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,9 +11,9 @@ from oocpr.plan.memory import weighted_tile_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
 
-SPARE = 1.25
+SLACK_FACTOR = 1.25
 """Encoded bytes of a tile over the mean, at most, what its rows take apart."""
 
 JOINED_SPARE = 1.125
@@ -50,38 +50,38 @@ class Encoded(NamedTuple):
         return int(np.searchsorted(largest.cumsum(), room, side="right"))
 
 
-def stored(facts: GraphFacts, sizes: NDArray[np.int64] | None) -> Encoded | None:
+def stored(stats: GraphStats, sizes: NDArray[np.int64] | None) -> Encoded | None:
     """Bytes of tiles as they are stored; None where that is not known.
 
     Parameters
     ----------
-    facts
+    stats
         The graph.
     sizes
         Bytes of each tile with its weights; int64, shape (tiles,).
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> stored(GraphFacts(300, 1000, 2, 500, 2000, 90_000, 100, 0.5), np.array([1100, 900]))
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stored(GraphStats(300, 1000, 2, 500, 2000, 90_000, 100, 0.5), np.array([1100, 900]))
     Encoded(most=array([1100,  900]), usual=array([1100,  900]))
     """
     if sizes is None:
         return None
-    if facts.weighted:
+    if stats.weighted:
         # Weights begin on pages of their own, wherever columns end.
-        sizes = np.minimum(sizes + weighted_tile_bytes(1, 0), facts.most_tile_bytes)
+        sizes = np.minimum(sizes + weighted_tile_bytes(1, 0), stats.max_tile_bytes)
     return Encoded(sizes, sizes)
 
 
 def joined(
-    facts: GraphFacts, tile_rows: NDArray[np.int64], sizes: NDArray[np.int64] | None, cuts: tuple[int, ...]
+    stats: GraphStats, tile_rows: NDArray[np.int64], sizes: NDArray[np.int64] | None, cuts: tuple[int, ...]
 ) -> Encoded | None:
     """Bytes of tiles that are made of stored ones; None where that is not known.
 
     Parameters
     ----------
-    facts, tile_rows
+    stats, tile_rows
         The graph in joined tiles, as for `guessed`.
     sizes
         Bytes of each stored tile with its weights; int64, shape (tiles,).
@@ -90,28 +90,28 @@ def joined(
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> facts = GraphFacts(300, 1000, 1, 1000, 2000, 90_000, 300, 0.5)
-    >>> joined(facts, np.array([0, 300]), np.array([1100, 900]), (0, 2))
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stats = GraphStats(300, 1000, 1, 1000, 2000, 90_000, 300, 0.5)
+    >>> joined(stats, np.array([0, 300]), np.array([1100, 900]), (0, 2))
     Encoded(most=array([67786]), usual=array([2000]))
     """
     if sizes is None:
         return None
     sums = np.add.reduceat(sizes, np.asarray(cuts[:-1]))
-    if facts.weighted:
+    if stats.weighted:
         # A weight that needs more bytes than others gives all of its tile as many.
-        most = guessed(facts, tile_rows).most
+        most = guessed(stats, tile_rows).most
     else:
-        most = np.minimum(facts.most_tile_bytes, (JOINED_SPARE * sums).astype(np.int64) + 2**16)
+        most = np.minimum(stats.max_tile_bytes, (JOINED_SPARE * sums).astype(np.int64) + 2**16)
     return Encoded(most, np.minimum(most, sums))
 
 
-def guessed(facts: GraphFacts, tile_rows: NDArray[np.int64]) -> Encoded:
+def guessed(stats: GraphStats, tile_rows: NDArray[np.int64]) -> Encoded:
     """Bytes of tiles of which no more is known than what all take together.
 
     Parameters
     ----------
-    facts
+    stats
         The graph.
     tile_rows
         First row of each tile, and the one past the last; int64, shape (tiles + 1,). One of several devices
@@ -119,38 +119,38 @@ def guessed(facts: GraphFacts, tile_rows: NDArray[np.int64]) -> Encoded:
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> facts = GraphFacts(300, 1000, 10, 100, 2000, 90_000, 100, 0.5)
-    >>> guessed(facts, np.array([0, 16, 300]))
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stats = GraphStats(300, 1000, 10, 100, 2000, 90_000, 100, 0.5)
+    >>> guessed(stats, np.array([0, 16, 300]))
     Encoded(most=array([65787, 65803]), usual=array([200, 200]))
     """
-    mean = facts.column_bytes * facts.tile_edges / max(1, facts.edges)
-    most = int(SPARE * mean) + 2**16 + np.diff(tile_rows) // 16
-    usual = (tile_edges(facts, tile_rows) * (facts.usual_bytes / max(1, facts.edges))).astype(np.int64)
-    most = np.minimum(facts.most_tile_bytes, most)
+    mean = stats.column_bytes * stats.tile_edges / max(1, stats.edges)
+    most = int(SLACK_FACTOR * mean) + 2**16 + np.diff(tile_rows) // 16
+    usual = (tile_edges(stats, tile_rows) * (stats.usual_bytes / max(1, stats.edges))).astype(np.int64)
+    most = np.minimum(stats.max_tile_bytes, most)
     return Encoded(most, np.minimum(most, usual))
 
 
-def tile_edges(facts: GraphFacts, tile_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def tile_edges(stats: GraphStats, tile_rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Edges of each tile: all have as many but the last, or about as many where stored ones were joined.
 
     Parameters
     ----------
-    facts, tile_rows
+    stats, tile_rows
         As for `guessed`.
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> facts = GraphFacts(300, 950, 10, 100, 2000, 90_000, 100, 0.5)
-    >>> tile_edges(facts, np.array([200, 250, 300]))
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stats = GraphStats(300, 950, 10, 100, 2000, 90_000, 100, 0.5)
+    >>> tile_edges(stats, np.array([200, 250, 300]))
     array([100,  50])
     """
     tiles = len(tile_rows) - 1
-    behind = facts.edges - (facts.tiles - 1) * facts.tile_edges
-    edges = np.full(tiles, min(facts.tile_edges, facts.edges))
-    if not 0 < behind <= facts.tile_edges:
-        edges[:] = -(-facts.edges // facts.tiles)
-    elif tile_rows[-1] == facts.nodes:
+    behind = stats.edges - (stats.tiles - 1) * stats.tile_edges
+    edges = np.full(tiles, min(stats.tile_edges, stats.edges))
+    if not 0 < behind <= stats.tile_edges:
+        edges[:] = -(-stats.edges // stats.tiles)
+    elif tile_rows[-1] == stats.nodes:
         edges[-1] = behind
     return edges

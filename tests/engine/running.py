@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.engine import method, stripe_tasks
 from oocpr.engine.cuda.device import fetch
 from oocpr.engine.gather_vector import forget
@@ -88,7 +88,7 @@ def plan_of(
     """Plan a run that keeps all tiles, decoded or packed, or a third of them packed, or none: see KEPT."""
     decide = partial(
         make_plan,
-        facts_of(store),
+        stats_of(store),
         sweeps=sweeps,
         base=0,
         stripes=stripes,
@@ -97,7 +97,7 @@ def plan_of(
     plan = decide(memory=PLENTY)
     if kept != "decoded":
         tiles = {"packed": store.tiles, "some": store.tiles // 3, "none": 0}[kept]
-        plan = decide(memory=plan.need.total + tiles * plan.facts.most_tile_bytes)
+        plan = decide(memory=plan.need.total + tiles * plan.stats.max_tile_bytes)
         assert plan.cached_tiles == tiles
     assert plan.decoded == (kept == "decoded")
     return plan
@@ -108,7 +108,7 @@ def plan_streamed(
 ) -> Plan:
     """Plan a run on one CUDA device through which stored tiles pass, as far as they have no room there."""
     return plan_on_device(
-        facts_of(store),
+        stats_of(store),
         store.tile_rows,
         stays=False,
         memory=memory,
@@ -123,8 +123,8 @@ def check_forecast(store: GraphStore, plan: Plan, settings: Settings, backend: A
     """What is measured of a run on one CUDA device tells kinds of tiles that there are none of, and times."""
     (tiers,) = plan.devices
     rates = measure_rates(store, plan, settings, backend=backend)
-    assert math.isinf(rates.kept) == (tiers.on_device == 0)
-    assert math.isinf(rates.passing) == (tiers.on_device == store.tiles)
+    assert math.isinf(rates.resident) == (tiers.on_device == 0)
+    assert math.isinf(rates.streamed) == (tiers.on_device == store.tiles)
     timing = plan.timed(rates).forecast
     assert timing is not None
     assert 0 < timing.each < 60
@@ -232,7 +232,7 @@ def rank_whole(
     """Rank a graph by its components, in memory."""
     settings = Settings(method="components", reads="float32", **chosen)
     plan = make_plan(
-        facts_of(store),
+        stats_of(store),
         method="components",
         reads="float32",
         damping=settings.damping,

@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import asked_settings, facts_of
+from oocpr.api.choices import asked_settings, stats_of
 from oocpr.api.on_devices import plan_on_several_devices
 from oocpr.engine.executors import dask as engine_cluster
 from oocpr.engine.executors.dask_devices import RESOURCE, Seat, Seen, deal_devices, device_seats
@@ -67,7 +67,7 @@ def client() -> Iterator[Client]:
 def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
     plan, joined = plan_on_several_devices(
         store,
-        facts_of(store),
+        stats_of(store),
         SETTINGS,
         memory=2**33,
         base=0,
@@ -76,7 +76,7 @@ def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
         promised=False,
         personalized=False,
     )
-    assert plan.facts.tiles == 2 < store.tiles
+    assert plan.stats.tiles == 2 < store.tiles
     return plan, joined
 
 

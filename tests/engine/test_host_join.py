@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.engine.tiles.host_merge import HostJoins
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.errors import DamagedError
@@ -180,9 +180,9 @@ def most_taken(joining: Joining, threads: int) -> int:
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_joining_takes_no_more_than_is_promised_and_what_is_usual(kind: str, threads: int) -> None:
     with Stored(GRAPHS[kind], TILE_EDGES) as store:
-        facts, joining = facts_of(store), Joining(store, 5 * TILE_EDGES)
-        larger = joined_facts(facts, store.tile_rows, joining.cuts)
-        planned = joining_on_host(facts, larger, np.diff(joining.rows), threads, 1)
+        stats, joining = stats_of(store), Joining(store, 5 * TILE_EDGES)
+        larger = joined_facts(stats, store.tile_rows, joining.cuts)
+        planned = joining_on_host(stats, larger, np.diff(joining.rows), threads, 1)
         taken = most_taken(joining, threads)
     assert taken < planned.host + SMALL
     assert 0.6 * planned.host < planned.usual_host < planned.host
@@ -193,10 +193,10 @@ def test_weights_are_joined_beside_rooms(tmp_path: Path) -> None:
     bare = WeightedGraph.of(GRAPHS["as many rows as links"])
     weight = weights_of(np.random.default_rng(6), len(bare.src), "reals")
     store = WeightedGraph(bare.nodes, bare.src, bare.dst, weight).write(tmp_path / "g.zarr", TILE_EDGES)
-    facts, threads = facts_of(store), 2
+    stats, threads = stats_of(store), 2
     larger = JoinedStore(store, TILE_EDGES, joined_cuts(store.tiles, TILE_EDGES, 5 * TILE_EDGES))
     planned = joining_on_host(
-        facts, joined_facts(facts, store.tile_rows, larger.cuts), np.diff(larger.tile_rows), threads, 1
+        stats, joined_facts(stats, store.tile_rows, larger.cuts), np.diff(larger.tile_rows), threads, 1
     )
     assert larger.weights is not None
     outs = [[np.empty(tiles.max_bytes, np.uint8) for tiles in (larger.encoded, larger.weights)] for _ in "12"]

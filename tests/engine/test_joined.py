@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import asked_settings, facts_of, plan_run
+from oocpr.api.choices import asked_settings, plan_run, stats_of
 from oocpr.api.graphs import Graph
 from oocpr.engine.run import solve
 from oocpr.engine.scc.graph import load_whole
@@ -90,7 +90,7 @@ SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certifie
 
 def test_a_device_gets_joined_tiles_in_one_stripe(opened):
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **HOW)
-    assert (plan.facts.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
+    assert (plan.stats.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
     # The device would join them.
     here = joined(opened.store, 10**6)
     assert here.tile_rows.tolist() == store.tile_rows.tolist()
@@ -101,11 +101,11 @@ def test_a_device_gets_joined_tiles_in_one_stripe(opened):
 
 def test_tiles_that_do_not_stay_are_not_joined(opened):
     large = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1]
-    facts = facts_of(opened.store)
-    each = device_joining(facts, large.facts).host
+    stats = stats_of(opened.store)
+    each = device_joining(stats, large.stats).host
     # With less than joining takes in any way, the stored tiles still fit.
-    rows = np.diff(opened.store.tile_rows[[0, facts.tiles]])
-    least = min(each, joining_on_host(facts, large.facts, rows, 2, 1).host)
+    rows = np.diff(opened.store.tile_rows[[0, stats.tiles]])
+    least = min(each, joining_on_host(stats, large.stats, rows, 2, 1).host)
     tight = HOW | {"memory": large.need.total - large.device.joined_at_once * each + least - 1}
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
     assert plan.fits
@@ -119,11 +119,11 @@ def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
     # Without room to join its one tile there the processor does; without room for it, nobody.
     given = most.need.total + most.kept_bytes - 1
     plan = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)[1]
-    assert plan.facts.tiles == 1
+    assert plan.stats.tiles == 1
     assert plan.device.need.joining == 0 < most.need.joining
     given -= most.need.joining
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
-    assert plan.facts.tiles == opened.store.tiles
+    assert plan.stats.tiles == opened.store.tiles
     assert plan.device.need.total + plan.device.kept_bytes <= given
     assert len(plan.stripes) == 1
     assert store is opened.store
@@ -135,12 +135,12 @@ SEVERAL = {"device": "cuda:0,cuda:1,cuda:2", "device_memory": "8GiB"}
 def test_several_devices_get_a_stripe_of_joined_tiles_each(opened):
     _, plan, store = plan_run(opened, SETTINGS, **SEVERAL, **HOW)
     assert plan.stripes == ((0, 1), (1, 2), (2, 3))
-    assert len(plan.devices) == len(store.tile_rows) - 1 == plan.facts.tiles == 3
+    assert len(plan.devices) == len(store.tile_rows) - 1 == plan.stats.tiles == 3
     tiles = opened.store.tiles
     first_rows = [int(opened.store.tile_rows[tiles * k // 3]) for k in range(3)]
     assert store.tile_rows[:3].tolist() == first_rows
     # The devices would join them.
-    here = JoinedStore(opened.store, facts_of(opened.store).tile_edges, store.cuts)
+    here = JoinedStore(opened.store, stats_of(opened.store).tile_edges, store.cuts)
     run = solve(here, plan, SETTINGS, path=opened.store.path)
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
 
@@ -170,7 +170,7 @@ def test_several_devices_do_not_go_with_other_stripes_or_a_cluster(opened):
 @pytest.mark.parametrize(("device", "alone"), [("cpu", True), ("cuda", False)])
 def test_a_processor_and_a_cluster_get_the_stored_tiles(opened, device, alone):
     _, plan, store = plan_run(opened, SETTINGS, device=device, alone=alone, **HOW)
-    assert plan.facts.tiles == opened.store.tiles > 10
+    assert plan.stats.tiles == opened.store.tiles > 10
     assert store is opened.store
 
 
@@ -216,11 +216,11 @@ def test_joined_weights_lie_behind_joined_columns_within_what_is_promised(tmp_pa
     store = graph.write(tmp_path / "graph.zarr", 1000)
     if direct and not store.takes_direct_reads():
         pytest.skip("the file system of temporary files takes no direct reads")
-    facts, larger = facts_of(store), joined(store, 4000)
-    planned = joined_facts(facts, store.tile_rows, larger.cuts)
+    stats, larger = stats_of(store), joined(store, 4000)
+    planned = joined_facts(stats, store.tile_rows, larger.cuts)
     tiles = tiles_of(larger)
-    assert tiles.max_bytes == planned.most_tile_bytes
-    assert larger.encoded.max_bytes <= unweighted(planned).most_tile_bytes < larger.encoded.max_bytes + PAGE
+    assert tiles.max_bytes == planned.max_tile_bytes
+    assert larger.encoded.max_bytes <= unweighted(planned).max_tile_bytes < larger.encoded.max_bytes + PAGE
     encoded = [np.frombuffer(tile, np.uint8) for tile in read_all(tiles, planned.tiles, direct=direct)]
     columns, weights = zip(*map(part, encoded), strict=True)
     assert np.concatenate([decode_tile(tile)[0] for tile in columns]).tolist() == graph.src.tolist()
@@ -238,7 +238,7 @@ def test_weights_that_are_alike_are_predicted_to_the_byte(tmp_path):
     graph = weighted("reals")
     store = graph.write(tmp_path / "graph.zarr", 1024)
     larger = joined(store, 4096)
-    planned = joined_facts(facts_of(store), store.tile_rows, larger.cuts)
+    planned = joined_facts(stats_of(store), store.tile_rows, larger.cuts)
     come = sum(map(len, read_all(larger.weights, planned.tiles)))
     # A header of 16 bytes a stored tile is left out.
     assert 0 <= planned.weight_bytes - come <= 32 * store.tiles
@@ -246,8 +246,8 @@ def test_weights_that_are_alike_are_predicted_to_the_byte(tmp_path):
 
 def test_weights_are_joined_in_the_memory_that_is_planned(tmp_path):
     store = weighted("reals").write(tmp_path / "graph.zarr", 1000)
-    larger, facts = joined(store, 10_000), facts_of(store)
-    planned = weight_joining_bytes(facts, joined_facts(facts, store.tile_rows, larger.cuts))
+    larger, stats = joined(store, 10_000), stats_of(store)
+    planned = weight_joining_bytes(stats, joined_facts(stats, store.tile_rows, larger.cuts))
     buffer = np.empty(larger.weights.max_bytes, np.uint8)
     larger.weights.read_into(0, buffer)
     tracemalloc.start()
@@ -274,7 +274,7 @@ def test_ranks_of_joined_weights_are_exact(tmp_path, how, stripes):
     graph = weighted("counts")
     opened = Graph(graph.write(tmp_path / "graph.zarr", 1000))
     _, plan, store = plan_run(opened, SETTINGS, **how, **HOW)
-    assert (len(plan.stripes), plan.facts.tiles) == (stripes, stripes)
+    assert (len(plan.stripes), plan.stats.tiles) == (stripes, stripes)
     here = JoinedStore(opened.store, 1000, store.cuts)
     run = solve(here, plan, SETTINGS, path=opened.store.path)
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound <= 1e-10

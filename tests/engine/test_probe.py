@@ -29,8 +29,8 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
     settings = Settings(method=method)
     plan = plan_of(store, settings, stripes=2, kept=kept)
     rates = measure_rates(store, plan, settings, threads=1)
-    assert math.isinf(rates.kept) == (kept == "none")
-    assert math.isinf(rates.passing) == (kept in ("decoded", "packed"))
+    assert math.isinf(rates.resident) == (kept == "none")
+    assert math.isinf(rates.streamed) == (kept in ("decoded", "packed"))
     timing = plan.timed(rates).forecast
     for seconds in (timing.first, timing.each, timing.ends):
         # A minute for 12,000 edges would be none of a computer.
@@ -97,9 +97,9 @@ def test_a_plan_is_run_with_or_without_its_forecast(stored):
 def test_bytes_and_tiles_of_the_sample_are_those_of_the_store(stored):
     store = stored(GRAPH, 700)
     plan = plan_of(store, Settings())
-    tiles = plan.facts.tiles
+    tiles = plan.stats.tiles
     assert spread(tiles, tiles) == list(range(tiles))
-    assert sum(edges_of(plan.facts, tile) for tile in range(tiles)) == plan.facts.edges
+    assert sum(edges_of(plan.stats, tile) for tile in range(tiles)) == plan.stats.edges
     assert len(set(spread(1000, SAMPLED))) == SAMPLED
 
 
@@ -110,7 +110,7 @@ def test_bytes_predicted_are_the_bytes_read(stored):
         plan = plan_of(store, settings, kept=kept)
         done = solve(store, plan, settings, threads=1)
         found = [record.bytes_read for record in done.history]
-        assert found[0] == plan.facts.column_bytes
+        assert found[0] == plan.stats.column_bytes
         assert set(found[1:]) == {plan.streamed_bytes}
 
 

@@ -16,7 +16,7 @@ from oocpr.engine.probe.sampling import Place
 from oocpr.engine.probe.streamed_time import _in_order
 from oocpr.engine.probe.times import Kind, Times
 from oocpr.plan.device_memory import DeviceNeed, DeviceTiers
-from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.graph_stats import GraphStats
 
 
 def second_by_second(brought: list[int], taken: list[int], threads: int, buffers: int) -> list[int]:
@@ -95,12 +95,12 @@ def test_what_some_tiles_take_is_told_of_all(
 ):
     monkeypatch.setattr(sampling, "DEVICE_EDGES", 4000)
     rows = np.array([1, 2, 2, 3, 5, 8, 6, 9, 20, 40, 700, 90])
-    facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
+    stats = GraphStats(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     need = DeviceNeed(0, 0, 0, 0, 0)
     tiers = DeviceTiers(
         0, need, on_device, 12 - on_device, 0, 0, slots, False, False, rows_in_host, slices=slices
     )
-    place = Place(facts, np.concatenate([[0], rows.cumsum()]), range(12), on_device, tiers)
+    place = Place(stats, np.concatenate([[0], rows.cumsum()]), range(12), on_device, tiers)
     sampled = place.of_passing().tiles
     assert len(set(sampled)) == 4
     assert sampled == sorted(sampled)
@@ -181,8 +181,8 @@ def test_a_processor_takes_rows_longer_than_those_that_are_measured_have(
     monkeypatch.setattr(sampling, "SAMPLED", 4)
     monkeypatch.setattr(sampling, "SAMPLED_EDGES", 4000)
     rows = np.array([1, 700, 2, 3, 5, 8, 6, 9, 20, 40, 90, 2])
-    facts = GraphFacts(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
-    place = Place(facts, np.concatenate([[0], rows.cumsum()]), range(12), staying)
+    stats = GraphStats(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
+    place = Place(stats, np.concatenate([[0], rows.cumsum()]), range(12), staying)
     # A machine that reads an edge in a time beside what computing a tile takes.
     takes = 2.0 + 0.5 * rows
 

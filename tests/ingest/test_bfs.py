@@ -25,7 +25,7 @@ class Keys:
             yield self.keys[start : start + self.block]
 
 
-def facts_of(pairs, nodes):
+def stats_of(pairs, nodes):
     in_degree = np.bincount([v for _, v in pairs], minlength=nodes).astype(np.uint32)
     return in_degree, len({node for pair in pairs for node in pair})
 
@@ -36,7 +36,7 @@ def plain_search(pairs, nodes, classes, most):
     for u, v in pairs:
         near[u].add(v)
         near[v].add(u)
-    in_degree, linked = facts_of(pairs, nodes)
+    in_degree, linked = stats_of(pairs, nodes)
     order, level, wanted = [], [], 1
     for _ in range(most):
         if not level:
@@ -61,7 +61,7 @@ def test_nodes_come_as_a_search_with_lists_meets_them(pairs, block, classes, mos
         patch.setattr(bfs, "_CLASSES", classes)
         patch.setattr(bfs, "MOST_PASSES", most)
         keys = Keys(pairs, block)
-        found = by_search(keys, *facts_of(pairs, NODES))
+        found = by_search(keys, *stats_of(pairs, NODES))
     expected = plain_search(pairs, NODES, classes, most)
     assert keys.passes <= most
     assert (list(range(NODES)) if found is None else found.nodes.tolist()) == expected
@@ -73,7 +73,7 @@ def test_a_path_that_was_shuffled_is_found_again():
     rng = np.random.default_rng(2)
     names = rng.permutation(100)
     pairs = [(int(names[k]), int(names[k + 1])) for k in range(99)] + [(int(names[5]), int(names[0]))]
-    found = by_search(Keys(pairs, 1000), *facts_of(pairs, 100))
+    found = by_search(Keys(pairs, 1000), *stats_of(pairs, 100))
     places = found.rows[names].astype(int)
     # From one end, the other end being two links away over the last of them.
     assert np.abs(np.diff(places)).max() <= 3
@@ -83,6 +83,6 @@ def test_a_random_graph_is_searched_in_few_passes():
     [block] = Rmat(14).blocks(1 << 30)
     pairs = list(zip(block.src.tolist(), block.dst.tolist(), strict=True))
     keys = Keys(pairs, 1 << 20)
-    found = by_search(keys, *facts_of(pairs, 1 << 14))
+    found = by_search(keys, *stats_of(pairs, 1 << 14))
     assert keys.passes <= 6
     assert np.array_equal(np.sort(found.nodes), np.arange(1 << 14))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.plan.devices_plan import plan_on_devices
 from oocpr.plan.partition import stripe_tiles
 
@@ -40,7 +40,7 @@ def plan_for(
 
     def planned(given: list[int], memory: int) -> Plan:
         return plan_on_devices(
-            facts_of(store),
+            stats_of(store),
             store.tile_rows,
             stripes or stripe_tiles(store.tiles, devices),
             given,

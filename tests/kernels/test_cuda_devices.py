@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.api.on_devices import plan_on_several_devices
 from oocpr.engine import gather_vector
 from oocpr.engine.cuda import discovery
@@ -85,10 +85,10 @@ def test_devices_that_join_their_tiles_have_the_bits_of_the_processor(
         runs = []
         for names in ((), tuple(by_name)):
             plan, tiled = plan_on_several_devices(
-                store, facts_of(store), chosen, memory=PLENTY, base=0, given=[PLENTY] * len(devices),
+                store, stats_of(store), chosen, memory=PLENTY, base=0, given=[PLENTY] * len(devices),
                 devices=names, promised=False, personalized=False,
             )  # fmt: skip
-            assert plan.facts.tiles == len(devices) < store.tiles
+            assert plan.stats.tiles == len(devices) < store.tiles
             backends = tuple(CudaBackend(device, pairs=False) for device in devices)
             runs.append(solve(tiled, plan, chosen, backend=backends))
     assert sorted(opened) == sorted(by_name)

@@ -21,7 +21,7 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.weights import unit_of
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import UsageError
-from oocpr.plan.column_partitions import slice_counts, slice_nodes
+from oocpr.plan.column_partitions import partition_counts, partition_nodes
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, check_forecast, plan_streamed
@@ -79,7 +79,7 @@ def sums_of(tile: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> np.ndarr
     return np.diff(np.concatenate([[0.0], values[columns].cumsum()])[np.concatenate([[0], ends])])
 
 
-SLICES = st.sampled_from(list(slice_counts(NODES))[1:])
+SLICES = st.sampled_from(list(partition_counts(NODES))[1:])
 
 
 @settings(max_examples=25)
@@ -112,7 +112,7 @@ def sliced_plan(store: GraphStore, chosen: Settings, slices: int, **tiers: int) 
     planned = partial(plan_streamed, store, chosen, rows_in_host=True, sliced=slices > 1)
     least = planned(device_memory=0).device
     assert least is not None
-    more = slice_nodes(store.nodes, slices) - slice_nodes(store.nodes, least.slices)
+    more = partition_nodes(store.nodes, slices) - partition_nodes(store.nodes, least.slices)
     plan = planned(device_memory=least.need.total + more * READS[chosen.reads].bytes)
     assert plan.fits
     assert plan.device is not None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda import transport
 from oocpr.engine.cuda.backend import CudaBackend
@@ -25,7 +25,7 @@ from oocpr.engine.tiles.host_merge import HostJoins
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
-from oocpr.plan.device_memory import DEVICE_SLOTS, FEWEST_SLOTS
+from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
 from oocpr.plan.device_plan import plan_on_device
 from oocpr.plan.merge_memory import joining_on_host
 from oocpr.plan.merge_size import joined_facts
@@ -299,7 +299,7 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         least = streaming_plan(store, chosen, 0, 0)
         assert least.device is not None
         assert least.fits
-        assert least.device.slots == DEVICE_SLOTS == FEWEST_SLOTS + 2
+        assert least.device.slots == DEVICE_SLOTS == MIN_SLOTS + 2
         given = least.device.need.total - 2 * store.encoded.max_bytes - 1
         short = plan_streamed(store, chosen, device_memory=given)
         assert not short.fits
@@ -334,12 +334,12 @@ class Meeting(HostJoins):
 def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: int) -> None:
     chosen = Settings(method="residual")
     with Stored(random_digraph(1500, 9000, seed=4), 300) as store:
-        facts = facts_of(store)
+        stats = stats_of(store)
         # As many rounds of threads as there are.
         cuts = tuple(np.linspace(0, store.tiles, 2 * at_once + 1).astype(int).tolist())
-        larger = joined_facts(facts, store.tile_rows, cuts)
-        joined = JoinedStore(store, facts.tile_edges, cuts, Meeting(store, at_once))
-        joining = joining_on_host(facts, larger, np.diff(joined.tile_rows), at_once, 1)
+        larger = joined_facts(stats, store.tile_rows, cuts)
+        joined = JoinedStore(store, stats.tile_edges, cuts, Meeting(store, at_once))
+        joining = joining_on_host(stats, larger, np.diff(joined.tile_rows), at_once, 1)
         plan = plan_on_device(
             larger,
             joined.tile_rows,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import fetch
 from oocpr.engine.cuda.spmv import EVERYTHING, Product, SegmentSums
@@ -150,12 +150,12 @@ def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path:
     graph = random_weighted(300, 2500, 9)
     store = graph.write(tmp_path / "g.zarr", 150)
     cuts = joined_cuts(store.tiles, 150, 600)
-    facts = joined_facts(facts_of(store), store.tile_rows, cuts)
+    stats = joined_facts(stats_of(store), store.tile_rows, cuts)
     chosen = Settings()
 
     def planned(device_memory: int) -> Plan:
         return plan_on_device(
-            facts,
+            stats,
             store.tile_rows[np.asarray(cuts)],
             stays=stays,
             memory=PLENTY,
@@ -169,8 +169,8 @@ def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path:
     if not stays:
         plan = planned(plan.device.need.total)
         assert plan.device is not None
-    assert (plan.device.on_device, plan.device.in_host) == (facts.tiles, 0)[:: 1 if stays else -1]
-    assert plan.facts.tiles < store.tiles
+    assert (plan.device.on_device, plan.device.in_host) == (stats.tiles, 0)[:: 1 if stays else -1]
+    assert plan.stats.tiles < store.tiles
     run = solve(JoinedStore(store, 150, cuts), plan, chosen, backend=CudaBackend(device))
     assert run.converged
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound + 1e-14

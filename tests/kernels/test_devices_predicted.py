@@ -94,13 +94,13 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(
         }[staying]
         plan = plan_for(store, chosen, len(devices), on_each, pinned=pinned)
         rates = measure_rates(store, plan, chosen, backend=backends_of(devices))
-    assert math.isinf(rates.sending) == (staying == "all")
+    assert math.isinf(rates.uploaded) == (staying == "all")
     if staying == "different":
         # Only what the slowest device has.
-        assert math.isinf(rates.kept) != math.isinf(rates.passing)
+        assert math.isinf(rates.resident) != math.isinf(rates.streamed)
     else:
-        assert math.isinf(rates.kept) == (staying == "none")
-        assert math.isinf(rates.passing) == (staying == "all")
+        assert math.isinf(rates.resident) == (staying == "none")
+        assert math.isinf(rates.streamed) == (staying == "all")
     timing = plan.timed(rates).forecast
     assert timing is not None
     for seconds in (timing.first, timing.each, timing.ends):
@@ -146,7 +146,7 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
     with Stored(UNEVEN, 300) as store:
         plan = plan_for(store, chosen, 1, staying, pinned=True)
         plan = replace(plan, devices=(replace(plan.devices[0], rows_in_host=rows_in_host),))
-        device = PacedDevice(shim_folder, byte=link / plan.facts.column_bytes)
+        device = PacedDevice(shim_folder, byte=link / plan.stats.column_bytes)
         paces = {"edge": 0.1 / store.edges, "row": 0.1 / store.nodes, "pushed": 0.1 / store.nodes}
         paces["far"] = rows_in_host
         rates = measure_rates(store, plan, chosen, backend=PacedBackend(device, **paces))
@@ -155,7 +155,7 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
     assert timing is not None
     took = median(record.seconds for record in done.history[1:])
     # Some of the tiles are measured; where kernels use the link too, rounds of them.
-    assert rates.sending == pytest.approx(store.edges / link, rel=0.1 if rows_in_host else 0.05)
+    assert rates.uploaded == pytest.approx(store.edges / link, rel=0.1 if rows_in_host else 0.05)
     if not staying:
         assert timing.each == pytest.approx(expected, rel=0.1)
     assert timing.each == pytest.approx(took, rel=0.1)
@@ -201,7 +201,7 @@ def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest
         measured, told[:], joined[:] = list(told), [], []
         oocpr.pagerank(graph, device=",".join(named), predict=True, progress=progress)
     each = [last - first for first, last in plan.stripes]
-    assert plan.facts.tiles < store.tiles
+    assert plan.stats.tiles < store.tiles
     stages = [stage for _, stage, *_ in told]
     ranking = len(stages) - len(measured)
     assert ranking > 0
@@ -234,7 +234,7 @@ def test_nothing_is_joined_any_more_when_ranks_come(
     noting(Sample, "finishing")
     with Stored(GRAPH, 300) as store:
         plan = oocpr.plan(oocpr.open_graph(store.path), device=",".join(named))
-    assert plan.facts.tiles < store.tiles
+    assert plan.stats.tiles < store.tiles
     assert seen == ["close", "finishing", "close"]
 
 

@@ -55,7 +55,7 @@ def machine(
     for place in ("oocpr.engine.job", "oocpr.engine.cuda.discovery"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     # Small change would hide all that a run on a small graph takes, and measuring longer shows no more.
-    monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "SMALL_CHANGE", 2**14)
+    monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
     # Part of it: what is sent to try the link between two devices.
     monkeypatch.setattr("oocpr.engine.cuda.peer_copies.TRIED", 2**8)
     monkeypatch.setattr(trial, "SECONDS", 0)
@@ -124,9 +124,9 @@ def _least_budgets(
         plan = planned(path, settings, device, given, **how)
         if plan.fits:
             tiers = plan.devices[0]
-            staying = "all" if tiers.on_device == plan.facts.tiles else min(tiers.on_device, 2)
+            staying = "all" if tiers.on_device == plan.stats.tiles else min(tiers.on_device, 2)
             sliced, rows = min(tiers.slices, 2), tiers.rows_in_host
-            way = (plan.facts.tiles, sliced, rows, tiers.slots, staying, tiers.need.joining)
+            way = (plan.stats.tiles, sliced, rows, tiers.slots, staying, tiers.need.joining)
             found.setdefault(way, max(each.most for each in plan.devices))
         given += given // 50
     return list(found.values())

@@ -18,7 +18,7 @@ from .tiles import placed
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.diagonal_blocks import Islands
+    from oocpr.engine.cuda.diagonal_blocks import DiagonalBlocks
 
 FIRST, BEHIND = 40, 300
 """Nodes before the tile's rows and behind them."""
@@ -50,7 +50,7 @@ def inside(tile: tuple[np.ndarray, np.ndarray], owned: int) -> np.ndarray:
     return links
 
 
-def listed(islands: Islands, owned: int) -> np.ndarray:
+def listed(islands: DiagonalBlocks, owned: int) -> np.ndarray:
     """The same as the islands have it."""
     before, order, selves, words = (
         fetch(array) for array in (islands.before, islands.order, islands.selves, islands.links)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.engine.cuda.arena import Slab
 from oocpr.engine.cuda.merge import DeviceJoins
 from oocpr.engine.tiles.host_merge import HostJoins
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def on(device: Device, store: GraphStore, edges: int) -> DeviceJoins:
-    facts = facts_of(store)
+    stats = stats_of(store)
     cuts = joined_cuts(store.tiles, store.attributes.tile_edges, edges)
     return DeviceJoins(
         lambda: device,
@@ -41,7 +41,7 @@ def on(device: Device, store: GraphStore, edges: int) -> DeviceJoins:
         edges=store.edges,
         tile_edges=store.attributes.tile_edges,
         segments=int(np.diff(store.tile_rows).max()) + 1,
-        slab_bytes=device_joining(facts, joined_facts(facts, store.tile_rows, cuts)).slab,
+        slab_bytes=device_joining(stats, joined_facts(stats, store.tile_rows, cuts)).slab,
     )
 
 

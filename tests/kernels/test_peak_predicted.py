@@ -36,7 +36,7 @@ def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     for place in ("oocpr.engine.job", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
-    monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "SMALL_CHANGE", 2**14)
+    monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
     sizes = import_module("oocpr.plan.merge_size")
     monkeypatch.setattr(sizes, "JOINED_EDGES", (2**18, 2**16))
     monkeypatch.setattr(sizes, "STREAMED_EDGES", (2**15, 2**14))
@@ -72,9 +72,9 @@ def way_of(plan: Plan, stored: int) -> Way:
     """How a run uses the device of which it takes most."""
     tiers = max(plan.devices, key=lambda tiers: tiers.usual)
     staying = [tiers.on_device for tiers in plan.devices]
-    of_all = "all" if sum(staying) == plan.facts.tiles else "some" if all(staying) else "none"
+    of_all = "all" if sum(staying) == plan.stats.tiles else "some" if all(staying) else "none"
     joined = "by the device" if tiers.need.joining else "by the host"
-    joined = joined if plan.facts.tiles < stored else "not"
+    joined = joined if plan.stats.tiles < stored else "not"
     return Way(of_all, tiers.rows_in_host, joined, tiers.slices > 1)
 
 

@@ -17,8 +17,8 @@ from oocpr.errors import DoesNotFitError
 from oocpr.plan.device_memory import STAGED_NUMBERS
 from oocpr.plan.device_plan import plan_on_device
 from oocpr.plan.devices_plan import ROW_EDGES, even_cuts, plan_on_devices, stay_weights
-from oocpr.plan.graph_stats import GraphFacts
-from oocpr.plan.partition import stripe_tiles, weighed_stripes
+from oocpr.plan.graph_stats import GraphStats
+from oocpr.plan.partition import stripe_tiles, weighted_stripes
 
 from ..engine.running import asked
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from oocpr.plan.plan import Plan
 
 TILES = 16
-FACTS = GraphFacts(
+FACTS = GraphStats(
     nodes=10**6,
     edges=TILES * 2**20,
     tiles=TILES,
     tile_edges=2**20,
     column_bytes=TILES * 2 * 10**6,
-    most_tile_bytes=2_100_000,
-    most_tile_rows=70_000,
+    max_tile_bytes=2_100_000,
+    max_tile_rows=70_000,
     local_share=0.25,
 )
 ROWS = np.linspace(0, FACTS.nodes, TILES + 1).astype(np.int64)
@@ -50,7 +50,7 @@ def plan(given: list[int], memory: int = PLENTY, **how: Any) -> Plan:
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=60), st.integers(1, 9))
 def test_stripes_of_tiles_of_all_sizes_are_as_large_as_can_be(sizes, stripes):
     assume(stripes <= len(sizes))
-    cuts = weighed_stripes(np.array(sizes), stripes)
+    cuts = weighted_stripes(np.array(sizes), stripes)
     assert (len(cuts), cuts[0][0], cuts[-1][1]) == (stripes, 0, len(sizes))
     assert all(first < last for first, last in cuts)
     assert all(one[1] == other[0] for one, other in pairwise(cuts))
@@ -117,7 +117,7 @@ def test_a_device_that_is_too_small_is_refused_with_what_it_would_take():
     need = plan([PLENTY, PLENTY]).devices[1].need.total
     assert plan([PLENTY, need]).fits
     # Two slots could be given up.
-    short = plan([PLENTY, need - 2 * FACTS.most_tile_bytes - 1])
+    short = plan([PLENTY, need - 2 * FACTS.max_tile_bytes - 1])
     assert not short.fits
     with pytest.raises(DoesNotFitError, match="of the device"):
         short.validate()
@@ -155,6 +155,6 @@ def test_stripes_that_stay_have_as_much_to_do_as_each_other(rows, stripes):
     # Of two tiles of as many edges, the one of more rows takes longer.
     assert (np.argsort(weights, kind="stable") == np.argsort(rows, kind="stable")).all()
     assert weights.sum() == len(rows) * 2**20 + ROW_EDGES * tile_rows[-1]
-    cuts = weighed_stripes(weights, stripes)
+    cuts = weighted_stripes(weights, stripes)
     loads = [weights[first:last].sum() for first, last in cuts]
     assert max(loads) - weights.sum() / stripes <= weights.max()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.weighted_tiles import tiles_of
 from oocpr.plan.merge_size import joined_cuts, joined_facts
@@ -45,7 +45,7 @@ def weighted(tmp_path: Path) -> GraphStore:
 
 def test_stored_tiles_have_the_bytes_that_are_counted() -> None:
     with Stored(random_digraph(900, 30_000, seed=2), TILE_EDGES) as store:
-        counted = stored(facts_of(store), store.tile_sizes())
+        counted = stored(stats_of(store), store.tile_sizes())
         assert counted is not None
         assert counted.most.tolist() == counted.usual.tolist()
         # And four of a checksum.
@@ -53,7 +53,7 @@ def test_stored_tiles_have_the_bytes_that_are_counted() -> None:
 
 
 def test_weighted_tiles_have_no_more_bytes_than_are_counted(weighted: GraphStore) -> None:
-    counted = stored(facts_of(weighted), weighted.tile_sizes())
+    counted = stored(stats_of(weighted), weighted.tile_sizes())
     assert counted is not None
     over = counted.most - read_bytes(weighted)
     assert over.min() >= 0
@@ -62,8 +62,8 @@ def test_weighted_tiles_have_no_more_bytes_than_are_counted(weighted: GraphStore
 
 @pytest.mark.parametrize("each", [2, 5, 8])
 def test_joined_weights_have_no_more_bytes_than_are_counted(weighted: GraphStore, each: int) -> None:
-    facts, cuts = facts_of(weighted), joined_cuts(weighted.tiles, TILE_EDGES, each * TILE_EDGES)
-    larger, rows = joined_facts(facts, weighted.tile_rows, cuts), weighted.tile_rows[list(cuts)]
+    stats, cuts = stats_of(weighted), joined_cuts(weighted.tiles, TILE_EDGES, each * TILE_EDGES)
+    larger, rows = joined_facts(stats, weighted.tile_rows, cuts), weighted.tile_rows[list(cuts)]
     counted = joined(larger, rows, weighted.tile_sizes(), cuts)
     assert counted is not None
     found = np.array(read_bytes(JoinedStore(weighted, TILE_EDGES, cuts)))
@@ -74,9 +74,9 @@ def test_joined_weights_have_no_more_bytes_than_are_counted(weighted: GraphStore
 @given(st.integers(0, 2**32 - 1), st.sampled_from([60, 900, 100_000]), st.integers(2, 9))
 def test_joined_tiles_have_no_more_bytes_than_are_counted(seed: int, nodes: int, each: int) -> None:
     with Stored(random_digraph(nodes, 40_000, seed=seed), TILE_EDGES) as store:
-        facts = facts_of(store)
+        stats = stats_of(store)
         cuts = joined_cuts(store.tiles, TILE_EDGES, each * TILE_EDGES)
-        larger = joined_facts(facts, store.tile_rows, cuts)
+        larger = joined_facts(stats, store.tile_rows, cuts)
         counted = joined(larger, store.tile_rows[list(cuts)], store.tile_sizes(), cuts)
         assert counted is not None
         found = np.array(read_bytes(JoinedStore(store, TILE_EDGES, cuts)))
@@ -87,13 +87,13 @@ def test_joined_tiles_have_no_more_bytes_than_are_counted(seed: int, nodes: int,
 
 
 def test_what_is_not_known_is_guessed_from_all(weighted: GraphStore) -> None:
-    facts = facts_of(weighted)
-    assert stored(facts, None) is None
-    assert joined(facts, weighted.tile_rows, None, (0, 1)) is None
-    by_guess, known = guessed(facts, weighted.tile_rows), stored(facts, weighted.tile_sizes())
+    stats = stats_of(weighted)
+    assert stored(stats, None) is None
+    assert joined(stats, weighted.tile_rows, None, (0, 1)) is None
+    by_guess, known = guessed(stats, weighted.tile_rows), stored(stats, weighted.tile_sizes())
     assert known is not None
     assert (known.most <= by_guess.most).all()
-    assert by_guess.usual.sum() == pytest.approx(facts.column_bytes, rel=0.01)
+    assert by_guess.usual.sum() == pytest.approx(stats.column_bytes, rel=0.01)
 
 
 @given(st.lists(st.integers(1, 100), min_size=1, max_size=30), st.integers(-5, 3000))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oocpr.plan.memory import PADDING, SHARED, decoded_bytes, run_need
 
-GRAPH = {"nodes": 1000, "tile_edges": 64, "most_tile_rows": 9, "most_tile_bytes": 100, "ring_slots": 4}
+GRAPH = {"nodes": 1000, "tile_edges": 64, "max_tile_rows": 9, "max_tile_bytes": 100, "ring_slots": 4}
 
 
 def test_the_default_method_by_pencil():
@@ -31,7 +31,7 @@ def test_plain_residual_by_pencil():
 
 
 def test_rows_without_links_take_their_sums_only():
-    rows = {**GRAPH, "most_tile_rows": 999}
+    rows = {**GRAPH, "max_tile_rows": 999}
     need = run_need(base=0, **rows, reads="bits16", proposals=True, mixing=0, personalized=False)
     assert need.scratch == 64 * 4 + 1000 * 20 + 64 * 12
 

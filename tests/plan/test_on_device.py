@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
 from oocpr.plan.device_plan import plan_on_device
-from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.merge_memory import NOTHING_JOINED, Joining, joining_on_devices, joining_on_host
 from oocpr.plan.merge_size import (
@@ -25,7 +25,7 @@ from oocpr.plan.merge_size import (
     tile_sizes,
     unweighted,
 )
-from oocpr.plan.resident_tiles import staying_tiles
+from oocpr.plan.resident_tiles import resident_tiles
 from oocpr.store.direct_io import PAGE
 
 from ..engine.running import asked
@@ -36,37 +36,37 @@ if TYPE_CHECKING:
     from oocpr.plan.plan import Plan
 
 # R-MAT of scale 26 in order of degree: half of the rows, all in the last tile, have no edges.
-LARGE = GraphFacts(
+LARGE = GraphStats(
     nodes=2**26,
     edges=1_050_000_000,
     tiles=501,
     tile_edges=2**21,
     column_bytes=2_000_000_000,
-    most_tile_bytes=2**23 + 2**24,
-    most_tile_rows=35_000_000,
+    max_tile_bytes=2**23 + 2**24,
+    max_tile_rows=35_000_000,
     local_share=0.06,
 )
 GIB = 2**30
 
 
-def rows_of(facts: GraphFacts) -> NDArray[np.int64]:
+def rows_of(stats: GraphStats) -> NDArray[np.int64]:
     """First rows of tiles that have as many as each other, but the last one, which has most."""
-    before = facts.nodes if facts.tiles == 1 else facts.nodes - facts.most_tile_rows
-    return np.append(np.linspace(0, before, facts.tiles).astype(np.int64), facts.nodes)
+    before = stats.nodes if stats.tiles == 1 else stats.nodes - stats.max_tile_rows
+    return np.append(np.linspace(0, before, stats.tiles).astype(np.int64), stats.nodes)
 
 
 def planned(
     device_memory: int,
     *,
     rows_in_host: bool,
-    facts: GraphFacts = LARGE,
+    stats: GraphStats = LARGE,
     reads: str = "bits16",
     joining: Joining = NOTHING_JOINED,
     tile_rows: NDArray[np.int64] | None = None,
 ) -> Plan:
     return plan_on_device(
-        facts,
-        rows_of(facts) if tile_rows is None else tile_rows,
+        stats,
+        rows_of(stats) if tile_rows is None else tile_rows,
         stays=False,
         memory=64 * GIB,
         base=0,
@@ -81,11 +81,11 @@ def planned(
 def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
     tiles: int, bits: int, more: int
 ) -> None:
-    facts = replace(LARGE, tiles=tiles, tile_edges=2**bits + more)
-    sizes = list(tile_sizes(facts, STREAMED_EDGES, cores=16))
+    stats = replace(LARGE, tiles=tiles, tile_edges=2**bits + more)
+    sizes = list(tile_sizes(stats, STREAMED_EDGES, cores=16))
 
     def joins(edges: int) -> bool:
-        return len(joined_cuts(tiles, facts.tile_edges, edges)) - 1 < tiles
+        return len(joined_cuts(tiles, stats.tile_edges, edges)) - 1 < tiles
 
     assert len(set(sizes)) == len(sizes)
     # All of them together have enough for 16 processors.
@@ -97,7 +97,7 @@ def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
     staying = [] if all(map(joins, JOINED_EDGES)) else [(True, False, False)]
     assert stored == [*staying, (False, False, False), (False, True, False), (False, True, True)]
     # What rows gather is in slices on one device only.
-    assert not any(size.sliced for size in tile_sizes(facts, STREAMED_EDGES, cores=32, devices=2))
+    assert not any(size.sliced for size in tile_sizes(stats, STREAMED_EDGES, cores=32, devices=2))
 
 
 @given(st.integers(1, 64), st.booleans())
@@ -119,9 +119,9 @@ def test_no_more_processors_join_tiles_than_there_are(cores: int, joined_there: 
 
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(2**20, 2**35))
 def test_processors_make_what_stays_where_each_makes_two(cores: int, devices: int, edges: int) -> None:
-    facts = replace(LARGE, edges=edges, tiles=-(-edges // 2**20), tile_edges=2**20)
-    first = next(tile_sizes(facts, STREAMED_EDGES, cores=cores, devices=devices))
-    if facts.tiles == 1:
+    stats = replace(LARGE, edges=edges, tiles=-(-edges // 2**20), tile_edges=2**20)
+    first = next(tile_sizes(stats, STREAMED_EDGES, cores=cores, devices=devices))
+    if stats.tiles == 1:
         assert first.edges is None
     elif cores < 8 or edges <= 15 * 2**25 * devices:
         assert first.there
@@ -161,7 +161,7 @@ def test_rows_in_memory_of_the_host_leave_what_they_gather() -> None:
 
 def test_sweeps_and_slots_are_given_up_before_the_run_is() -> None:
     crawl = replace(LARGE, local_share=0.8, column_bytes=700_000_000)
-    much, little = (planned(memory, rows_in_host=True, facts=crawl) for memory in (GIB, GIB // 2))
+    much, little = (planned(memory, rows_in_host=True, stats=crawl) for memory in (GIB, GIB // 2))
     assert much.sweeps == 3
     assert little.fits
     assert little.sweeps == 1
@@ -186,7 +186,7 @@ def test_sweeps_and_slots_are_given_up_before_the_run_is() -> None:
 def test_a_plan_that_fits_has_room_for_what_it_keeps(
     memory: int, rows_in_host: bool, reads: str, tiles: int
 ) -> None:
-    plan = planned(memory, rows_in_host=rows_in_host, facts=replace(LARGE, tiles=tiles), reads=reads)
+    plan = planned(memory, rows_in_host=rows_in_host, stats=replace(LARGE, tiles=tiles), reads=reads)
     tiers = plan.device
     assert tiers is not None
     # What the process comes to hold as a rule is no more than what it may.
@@ -218,12 +218,12 @@ def test_one_tile_of_many_rows_does_not_count_for_all() -> None:
 def test_what_joined_the_last_tiles_is_there_before_them(
     tiles: int, at_once: int, rooms: int, longest: int
 ) -> None:
-    facts = replace(LARGE, tiles=tiles, tile_edges=-(-LARGE.edges // tiles), most_tile_bytes=2**33)
-    tile_rows = np.linspace(0, facts.nodes, tiles + 1).astype(np.int64)
+    stats = replace(LARGE, tiles=tiles, tile_edges=-(-LARGE.edges // tiles), max_tile_bytes=2**33)
+    tile_rows = np.linspace(0, stats.nodes, tiles + 1).astype(np.int64)
 
     def usual(joining: Joining) -> int:
         made = plan_on_device(
-            facts,
+            stats,
             tile_rows,
             stays=True,
             memory=64 * GIB,
@@ -239,7 +239,7 @@ def test_what_joined_the_last_tiles_is_there_before_them(
 
     bare = usual(NOTHING_JOINED)
     made = usual(Joining(device=at_once * rooms, at_once=at_once))
-    each = staying_tiles(facts, tile_rows, islands=False).usual
+    each = resident_tiles(stats, tile_rows, islands=False).usual
     # One after the other in rounds of so many, of which the last one is not there yet.
     rounds = [list(range(first, min(first + at_once, tiles))) for first in range(0, tiles, at_once)]
     waits = len(range(0, longest, at_once)) > len(rounds)
@@ -252,31 +252,31 @@ WEIGHTS = LARGE.edges * 4
 WEIGHTED = replace(
     LARGE,
     column_bytes=LARGE.column_bytes + WEIGHTS,
-    most_tile_bytes=weighted_tile_bytes(LARGE.most_tile_bytes, 2**23 + 16),
+    max_tile_bytes=weighted_tile_bytes(LARGE.max_tile_bytes, 2**23 + 16),
     weighted=True,
     weight_bytes=WEIGHTS,
-    most_weight_bytes=2**23 + 16,
+    max_weight_bytes=2**23 + 16,
 )
 
 
 def test_weights_take_their_bytes_on_the_device_the_link_and_the_host() -> None:
-    bare, made = (planned(64 * GIB, rows_in_host=False, facts=facts) for facts in (LARGE, WEIGHTED))
+    bare, made = (planned(64 * GIB, rows_in_host=False, stats=stats) for stats in (LARGE, WEIGHTED))
     assert bare.device is not None
     assert made.device is not None
     # Of a row what leaves it, 8 bytes instead of 4; of a tile that passes all that it has.
     assert made.device.need.vectors - bare.device.need.vectors == 4 * LARGE.nodes
     assert made.need.vectors - bare.need.vectors == 4 * LARGE.nodes
-    assert made.device.need.ring == made.device.slots * WEIGHTED.most_tile_bytes
+    assert made.device.need.ring == made.device.slots * WEIGHTED.max_tile_bytes
     assert made.device.kept_bytes - bare.device.kept_bytes >= WEIGHTS
     assert made.bytes_read - bare.bytes_read == WEIGHTS
     # Tiles of 6 bytes a link leave time for more sweeps than those of 2.
-    crawls = (replace(facts, local_share=0.8) for facts in (LARGE, WEIGHTED))
-    one, other = (planned(3 * GIB, rows_in_host=False, facts=facts).sweeps for facts in crawls)
+    crawls = (replace(stats, local_share=0.8) for stats in (LARGE, WEIGHTED))
+    one, other = (planned(3 * GIB, rows_in_host=False, stats=stats).sweeps for stats in crawls)
     assert one < other
 
 
 def test_rows_of_weighted_graphs_in_memory_of_the_host_take_it_there() -> None:
-    here, there = (planned(64 * GIB, rows_in_host=rows, facts=WEIGHTED) for rows in (False, True))
+    here, there = (planned(64 * GIB, rows_in_host=rows, stats=WEIGHTED) for rows in (False, True))
     assert there.device is not None
     assert (there.device.need.vectors, there.device.need.history) == (0, 0)
     assert there.proposals
@@ -285,9 +285,9 @@ def test_rows_of_weighted_graphs_in_memory_of_the_host_take_it_there() -> None:
     assert there.peak_memory <= there.need.total + there.cache_bytes
 
 
-def joined_four(facts: GraphFacts) -> GraphFacts:
-    tile_rows = np.linspace(0, facts.nodes, facts.tiles + 1).astype(np.int64)
-    return joined_facts(facts, tile_rows, (*range(0, facts.tiles, 4), facts.tiles))
+def joined_four(stats: GraphStats) -> GraphStats:
+    tile_rows = np.linspace(0, stats.nodes, stats.tiles + 1).astype(np.int64)
+    return joined_facts(stats, tile_rows, (*range(0, stats.tiles, 4), stats.tiles))
 
 
 def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
@@ -296,8 +296,8 @@ def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
     # Four stored tiles need no other parts of weights than one.
     assert joined.weight_bytes == pytest.approx(WEIGHTS, rel=1e-5)
     columns = joined_four(LARGE)
-    whole_pages = -(-columns.most_tile_bytes // PAGE) * PAGE
-    assert unweighted(joined) == replace(columns, most_tile_bytes=whole_pages)
+    whole_pages = -(-columns.max_tile_bytes // PAGE) * PAGE
+    assert unweighted(joined) == replace(columns, max_tile_bytes=whole_pages)
     bare = joining_on_devices(LARGE, unweighted(joined), 2, 3)
     made = joining_on_devices(WEIGHTED, joined, 2, 3)
     assert made.device == bare.device
@@ -313,7 +313,7 @@ def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
 def test_rooms_together_have_the_rows_of_the_largest_tiles(
     rows: list[int], at_once: int, devices: int
 ) -> None:
-    joined = replace(joined_four(LARGE), tiles=len(rows), most_tile_rows=max(rows))
+    joined = replace(joined_four(LARGE), tiles=len(rows), max_tile_rows=max(rows))
 
     def taken(rows: list[int], at_once: int, devices: int = 1) -> Joining:
         return joining_on_host(LARGE, joined, np.array(rows, np.int64), at_once, devices)

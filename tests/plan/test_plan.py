@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import power_passes
 from oocpr.errors import DoesNotFitError, UsageError
-from oocpr.plan.forecast import DEVICE_MIXING, FEWEST_TOLD, Rates, passes_from, predicted_passes
-from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.forecast import DEVICE_MIXING, MIN_PASSES_FITTED, Rates, passes_from, predicted_passes
+from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.memory import SHARED, decoded_bytes
 from oocpr.plan.partition import default_stripes, stripe_tiles
 from oocpr.plan.passes import sweeps_for
@@ -22,23 +22,23 @@ from oocpr.plan.plan import Plan, choose_method, make_plan
 from oocpr.plan.residency import RING_SLOTS
 from oocpr.units import format_bytes, parse_bytes
 
-FACTS = GraphFacts(
+FACTS = GraphStats(
     nodes=10**6,
     edges=16 * 10**6,
     tiles=16,
     tile_edges=10**6,
     column_bytes=32 * 10**6,
-    most_tile_bytes=2_100_000,
-    most_tile_rows=70_000,
+    max_tile_bytes=2_100_000,
+    max_tile_rows=70_000,
     local_share=0.25,
 )
 BASE = 10**8
-RATES = Rates(store_bytes=1e12, kept=1e8, passing=5e7, first=2e7, rows=1e7, ends=1e6, loading=0.25)
+RATES = Rates(store_bytes=1e12, resident=1e8, streamed=5e7, first=2e7, rows=1e7, ends=1e6, loading=0.25)
 
 
-def plan(memory: int, facts: GraphFacts = FACTS, **how: Any) -> Plan:
+def plan(memory: int, stats: GraphStats = FACTS, **how: Any) -> Plan:
     given = {"method": "mixed", "reads": "bits16", "damping": 0.85, "tol": 1e-10, "mixing": 5, "sweeps": None}
-    return make_plan(facts, memory=memory, base=BASE, **(given | how))
+    return make_plan(stats, memory=memory, base=BASE, **(given | how))
 
 
 ENOUGH = plan(2**40)
@@ -46,33 +46,33 @@ LEAST = plan(0).need.total
 
 
 @st.composite
-def graphs(draw: st.DrawFn, most_tiles: int = 10**8) -> GraphFacts:
+def graphs(draw: st.DrawFn, most_tiles: int = 10**8) -> GraphStats:
     nodes, edges = draw(st.integers(1, 10**9)), draw(st.integers(0, min(10**11, most_tiles * 2**22)))
     tile_edges = draw(st.integers(max(1024, -(-edges // most_tiles)), 2**22))
     tiles = max(1, -(-edges // tile_edges))
     column_bytes = draw(st.integers(edges // 4, 4 * edges + 10**6))
     most = draw(st.integers(-(-column_bytes // tiles), column_bytes))
     rows = draw(st.integers(-(-nodes // tiles), nodes))
-    return GraphFacts(nodes, edges, tiles, tile_edges, column_bytes, most, rows, draw(st.floats(0, 1)))
+    return GraphStats(nodes, edges, tiles, tile_edges, column_bytes, most, rows, draw(st.floats(0, 1)))
 
 
 @given(graphs(), st.integers(0, 10**13), st.sampled_from(["mixed", "residual", "power"]), st.booleans())
-def test_a_plan_that_fits_stays_within_its_memory(facts, memory, method, personalized):
-    made = plan(memory, facts, method=method, personalized=personalized)
+def test_a_plan_that_fits_stays_within_its_memory(stats, memory, method, personalized):
+    made = plan(memory, stats, method=method, personalized=personalized)
     assert made.fits == (made.need.total <= memory)
     if made.fits:
         assert made.need.total + made.cache_bytes <= memory
     else:
         assert made.cached_tiles == 0
         assert made.mixing == 0
-    assert 0 <= made.cached_tiles <= facts.tiles
+    assert 0 <= made.cached_tiles <= stats.tiles
     if made.decoded:
-        assert made.cached_tiles == facts.tiles
+        assert made.cached_tiles == stats.tiles
 
 
 @given(graphs(), st.integers(0, 10**13), st.integers(0, 10**13))
-def test_more_memory_never_gives_less(facts, one, other):
-    less, more = (plan(memory, facts) for memory in sorted((one, other)))
+def test_more_memory_never_gives_less(stats, one, other):
+    less, more = (plan(memory, stats) for memory in sorted((one, other)))
     assert less.fits <= more.fits
     assert less.mixing <= more.mixing
     # What more history takes may be what tiles had before.
@@ -95,9 +95,9 @@ def test_history_shrinks_before_a_run_is_refused():
 def test_history_comes_before_cached_tiles():
     full = ENOUGH.need.total
     for kept in range(17):
-        at = plan(full + kept * FACTS.most_tile_bytes)
+        at = plan(full + kept * FACTS.max_tile_bytes)
         assert (at.mixing, at.cached_tiles, at.decoded) == (5, kept, False)
-        assert at.cache_bytes == kept * FACTS.most_tile_bytes
+        assert at.cache_bytes == kept * FACTS.max_tile_bytes
         assert at.streamed_bytes == FACTS.column_bytes * (16 - kept) // 16
 
 
@@ -127,21 +127,21 @@ def test_too_little_memory_is_refused_with_both_numbers_and_a_way_out():
 
 
 @given(graphs())
-def test_the_memory_that_a_refusal_names_is_enough(facts):
-    short = plan(2**20, facts)
+def test_the_memory_that_a_refusal_names_is_enough(stats):
+    short = plan(2**20, stats)
     with pytest.raises(DoesNotFitError) as caught:
         short.validate()
     named = parse_bytes(caught.value.remedy.split()[1])
-    plan(named, facts).validate()
+    plan(named, stats).validate()
     assert named - short.need.total < 2**20
 
 
 @given(graphs(most_tiles=10**4), st.integers(1, 64), st.integers(0, 10**13))
-def test_stripes_share_out_all_tiles_and_the_cached_ones(facts, stripes, memory):
-    stripes = min(stripes, facts.tiles)
-    made = plan(memory, facts, stripes=stripes)
+def test_stripes_share_out_all_tiles_and_the_cached_ones(stats, stripes, memory):
+    stripes = min(stripes, stats.tiles)
+    made = plan(memory, stats, stripes=stripes)
     assert made.stripes[0][0] == 0
-    assert made.stripes[-1][1] == facts.tiles
+    assert made.stripes[-1][1] == stats.tiles
     assert all(a[1] == b[0] for a, b in zip(made.stripes[:-1], made.stripes[1:], strict=True))
     sizes = [last - first for first, last in made.stripes]
     assert min(sizes) >= 1
@@ -153,14 +153,14 @@ def test_stripes_share_out_all_tiles_and_the_cached_ones(facts, stripes, memory)
     assert sum(map(len, kept)) == made.cached_tiles
     # Evenly: no stripe has much more of its tiles in memory than another.
     for tiles, size in zip(kept, sizes, strict=True):
-        assert abs(len(tiles) - made.cached_tiles * size / facts.tiles) < 1
+        assert abs(len(tiles) - made.cached_tiles * size / stats.tiles) < 1
 
 
 @given(st.integers(1, 200), st.integers(0, 200))
 def test_cached_tiles_lie_evenly_in_a_stripe(tiles, kept):
     assume(kept <= tiles)
-    facts = replace(FACTS, tiles=tiles)
-    made = replace(plan(2**40, facts, stripes=1), cached_tiles=kept)
+    stats = replace(FACTS, tiles=tiles)
+    made = replace(plan(2**40, stats, stripes=1), cached_tiles=kept)
     chosen = sorted(made.resident(0))
     gaps = [b - a for a, b in itertools.pairwise(chosen)]
     assert len(chosen) == kept
@@ -199,7 +199,7 @@ def test_the_json_has_the_keys_that_programs_read():
     assert all(isinstance(size, int) and size >= 0 for size in tiers.values())
     in_memory = sum(size for tier, size in tiers.items() if tier not in ("store", "tile_cache"))
     assert in_memory + SHARED == told["needed"] == made.need.total
-    assert tiers["ring"] == RING_SLOTS * FACTS.most_tile_bytes
+    assert tiers["ring"] == RING_SLOTS * FACTS.max_tile_bytes
     assert tiers["store"] == FACTS.column_bytes
     assert told["fits"] is True
     assert told["passes"] == made.passes > 0
@@ -216,7 +216,7 @@ def test_kept_tiles_passing_ones_and_rows_take_their_own_time():
     # 16 M edges in 16 tiles.
     tiles, rows = 16e6 / 1e8, 1e6 / 1e7
     passing = 16e6 / 5e7
-    half = ENOUGH.need.total + 8 * FACTS.most_tile_bytes
+    half = ENOUGH.need.total + 8 * FACTS.max_tile_bytes
     for memory, swept in ((2**40, tiles), (ENOUGH.need.total, passing), (half, (tiles + passing) / 2)):
         timing = plan(memory).timed(RATES).forecast
         assert timing.each == pytest.approx(swept + rows)
@@ -232,15 +232,15 @@ def test_kept_tiles_passing_ones_and_rows_take_their_own_time():
 def test_a_slow_store_decides_how_long_passes_take_that_read_it():
     # 32 MB, half of them in every pass.
     slow = replace(RATES, store_bytes=1e6)
-    half = plan(ENOUGH.need.total + 8 * FACTS.most_tile_bytes).timed(slow).forecast
+    half = plan(ENOUGH.need.total + 8 * FACTS.max_tile_bytes).timed(slow).forecast
     assert half.each == pytest.approx(16 + 0.1)
     assert half.first == pytest.approx(32 + 0.1)
     assert plan(2**40).timed(slow).forecast.each == pytest.approx(0.16 + 0.1)
 
 
 @given(graphs(), st.integers(0, 10**13), st.sampled_from(["mixed", "residual"]), st.booleans())
-def test_a_run_should_hold_no_more_than_it_may(facts, memory, method, personalized):
-    made = plan(memory, facts, method=method, personalized=personalized)
+def test_a_run_should_hold_no_more_than_it_may(stats, memory, method, personalized):
+    made = plan(memory, stats, method=method, personalized=personalized)
     assert made.need.base < made.peak_memory <= made.need.total + made.cache_bytes
 
 
@@ -261,7 +261,7 @@ def test_passes_lie_in_their_range_and_the_damping_alone_is_the_worst(damping, t
 def test_an_error_that_falls_evenly_tells_how_many_passes_are_left(factor, done, usual):
     bounds = [factor**k for k in range(1, done + 1)]
     tol = factor**60.5
-    assert passes_from(bounds, tol, usual) == (61 if done >= FEWEST_TOLD else max(usual, done + 1))
+    assert passes_from(bounds, tol, usual) == (61 if done >= MIN_PASSES_FITTED else max(usual, done + 1))
 
 
 def test_a_person_reads_what_a_program_reads():
@@ -279,7 +279,7 @@ def test_a_person_reads_what_a_program_reads():
 
 
 def test_a_graph_without_edges_can_be_planned():
-    empty = GraphFacts(5, 0, 1, 1024, 236, 236, 5, 0.0)
+    empty = GraphStats(5, 0, 1, 1024, 236, 236, 5, 0.0)
     made = plan(2**30, empty)
     made.validate()
     assert made.stripes == ((0, 1),)
@@ -288,8 +288,8 @@ def test_a_graph_without_edges_can_be_planned():
 
 
 @given(graphs(), st.integers(0, 8))
-def test_rows_propose_where_tiles_are_swept_inside_and_a_device_remembers_less(facts, mixing):
-    there, here = (plan(2**60, facts, mixing=mixing, on_device=on_device) for on_device in (True, False))
+def test_rows_propose_where_tiles_are_swept_inside_and_a_device_remembers_less(stats, mixing):
+    there, here = (plan(2**60, stats, mixing=mixing, on_device=on_device) for on_device in (True, False))
     assert there.mixing == min(mixing, DEVICE_MIXING)
     assert there.proposals == (there.sweeps > 1)
     assert here.proposals == (here.sweeps > 1)
@@ -297,9 +297,9 @@ def test_rows_propose_where_tiles_are_swept_inside_and_a_device_remembers_less(f
 
 
 @given(graphs(), st.integers(0, 10**13), st.booleans())
-def test_a_reproducible_plan_is_the_same_for_any_memory_that_holds_it(facts, memory, personalized):
-    ample = plan(2**60, facts, personalized=personalized)
-    made = plan(memory, facts, personalized=personalized, reproducible=True)
+def test_a_reproducible_plan_is_the_same_for_any_memory_that_holds_it(stats, memory, personalized):
+    ample = plan(2**60, stats, personalized=personalized)
+    made = plan(memory, stats, personalized=personalized, reproducible=True)
     assert (made.stripes, made.mixing, made.sweeps, made.proposals, made.method, made.reads) == (
         ample.stripes, ample.mixing, ample.sweeps, ample.proposals, ample.method, ample.reads,
     )  # fmt: skip
@@ -309,16 +309,16 @@ def test_a_reproducible_plan_is_the_same_for_any_memory_that_holds_it(facts, mem
 
 
 @given(graphs(), st.integers(0, 10**13))
-def test_a_plan_names_the_memory_from_which_on_nothing_gets_better(facts, memory):
-    made = plan(memory, facts)
-    ample = plan(2**60, facts)
+def test_a_plan_names_the_memory_from_which_on_nothing_gets_better(stats, memory):
+    made = plan(memory, stats)
+    ample = plan(2**60, stats)
     if made.better is None:
         assert made.mixing == ample.mixing
         return
     assert made.mixing < made.better.mixing == ample.mixing
     assert made.passes >= made.better.passes == ample.passes
-    assert plan(made.better.memory, facts).better is None
-    assert plan(made.better.memory - 1, facts).better is not None
+    assert plan(made.better.memory, stats).better is None
+    assert plan(made.better.memory - 1, stats).better is not None
 
 
 def test_the_table_says_what_depends_on_memory():

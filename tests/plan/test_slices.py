@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.column_partitions import LINE_NODES, MOST_SLICES, slice_bounds, slice_counts, slice_nodes
+from oocpr.plan.column_partitions import (
+    LINE_NODES,
+    MAX_PARTITIONS,
+    partition_bounds,
+    partition_counts,
+    partition_nodes,
+)
 from oocpr.plan.device_plan import plan_on_device
 from oocpr.plan.forecast import Rates
 from oocpr.plan.merge_memory import NOTHING_JOINED, Joining
@@ -22,22 +28,22 @@ from ..engine.running import asked
 from .test_on_device import GIB, LARGE, WEIGHTED, rows_of
 
 if TYPE_CHECKING:
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.plan import Plan
 
 
 def planned(
     device_memory: int,
     *,
-    facts: GraphFacts = LARGE,
+    stats: GraphStats = LARGE,
     sliced: bool = True,
     memory: int = 64 * GIB,
     joining: Joining = NOTHING_JOINED,
     **chosen: str,
 ) -> Plan:
     return plan_on_device(
-        facts,
-        rows_of(facts),
+        stats,
+        rows_of(stats),
         stays=False,
         memory=memory,
         base=0,
@@ -49,30 +55,30 @@ def planned(
     )
 
 
-@given(st.integers(0, 2**34), st.integers(1, MOST_SLICES))
+@given(st.integers(0, 2**34), st.integers(1, MAX_PARTITIONS))
 def test_slices_are_all_nodes_once(nodes: int, slices: int) -> None:
-    bounds = [slice_bounds(nodes, slices, number) for number in range(slices)]
+    bounds = [partition_bounds(nodes, slices, number) for number in range(slices)]
     assert bounds[0][0] == 0
     assert bounds[-1][1] == nodes
     assert all(before[1] == after[0] for before, after in pairwise(bounds))
-    assert max(past - first for first, past in bounds) == slice_nodes(nodes, slices)
+    assert max(past - first for first, past in bounds) == partition_nodes(nodes, slices)
     assert all(first % LINE_NODES == 0 or first == nodes for first, _ in bounds)
 
 
 @given(st.integers(1, 2**34))
 def test_none_of_the_slices_that_are_tried_is_empty(nodes: int) -> None:
-    counts = list(slice_counts(nodes))
+    counts = list(partition_counts(nodes))
     assert counts == sorted(set(counts))
     for slices in counts:
-        assert slice_bounds(nodes, slices, slices - 1)[0] < nodes
+        assert partition_bounds(nodes, slices, slices - 1)[0] < nodes
     # Those that are not tried have slices no smaller than fewer have.
-    for slices in set(range(1, MOST_SLICES + 1)) - set(counts):
-        assert slice_nodes(nodes, slices) == slice_nodes(nodes, max(c for c in counts if c < slices))
+    for slices in set(range(1, MAX_PARTITIONS + 1)) - set(counts):
+        assert partition_nodes(nodes, slices) == partition_nodes(nodes, max(c for c in counts if c < slices))
 
 
-def least(facts: GraphFacts = LARGE) -> int:
+def least(stats: GraphStats = LARGE) -> int:
     """Bytes of a device without which rows do not gather from all nodes."""
-    short = planned(1, facts=facts, sliced=False).device
+    short = planned(1, stats=stats, sliced=False).device
     assert short is not None
     return short.need.total
 
@@ -85,11 +91,11 @@ def test_as_few_slices_are_taken_as_there_is_room_for() -> None:
         assert plan.fits
         assert plan.slices == slices
         assert plan.device is not None
-        assert plan.device.need.reads == 2 * slice_nodes(LARGE.nodes, slices)
+        assert plan.device.need.reads == 2 * partition_nodes(LARGE.nodes, slices)
     # What half of the numbers leave of the 64 MiB is for two slots more, of 24 MiB each, and for tiles.
     halved = planned(plenty - 1).device
     assert halved is not None
-    assert (halved.slots, LARGE.most_tile_bytes) == (3, 24 * 2**20)
+    assert (halved.slots, LARGE.max_tile_bytes) == (3, 24 * 2**20)
 
 
 def test_what_fits_without_slices_is_planned_without_them() -> None:
@@ -109,10 +115,10 @@ def test_what_fits_without_slices_is_planned_without_them() -> None:
 def test_a_plan_with_slices_fits_or_is_refused(
     memory: int, host: int, reads: str, method: str, weighted: bool, nodes: int, joins: bool
 ) -> None:
-    facts = replace(WEIGHTED if weighted else LARGE, nodes=nodes, most_tile_rows=nodes // 8)
+    stats = replace(WEIGHTED if weighted else LARGE, nodes=nodes, max_tile_rows=nodes // 8)
     joining = Joining(device=2**24, at_once=2) if joins else NOTHING_JOINED
     how = {"reads": reads, "method": method}
-    plan = planned(memory, facts=facts, memory=host, joining=joining, **how)
+    plan = planned(memory, stats=stats, memory=host, joining=joining, **how)
     tiers = plan.device
     assert tiers is not None
     assert plan.fits == (tiers.most <= memory and plan.need.total <= host)
@@ -123,10 +129,10 @@ def test_a_plan_with_slices_fits_or_is_refused(
         assert not tiers.pairs
         assert (plan.sweeps, plan.proposals) == (1, False)
         # One slice less would have been too few, whatever was given up for that.
-        fewer = max(count for count in slice_counts(nodes) if count < tiers.slices)
-        freed = (slice_nodes(nodes, fewer) - slice_nodes(nodes, tiers.slices)) * tiers.need.reads
-        slots = (tiers.slots - (2 if joins else 1)) * facts.most_tile_bytes
-        assert tiers.need.total + freed // slice_nodes(nodes, tiers.slices) - slots > memory
+        fewer = max(count for count in partition_counts(nodes) if count < tiers.slices)
+        freed = (partition_nodes(nodes, fewer) - partition_nodes(nodes, tiers.slices)) * tiers.need.reads
+        slots = (tiers.slots - (2 if joins else 1)) * stats.max_tile_bytes
+        assert tiers.need.total + freed // partition_nodes(nodes, tiers.slices) - slots > memory
     if not plan.fits:
         with pytest.raises(DoesNotFitError):
             plan.validate()
@@ -134,21 +140,21 @@ def test_a_plan_with_slices_fits_or_is_refused(
 
 @given(st.sampled_from(["bits8", "bits16"]), st.integers(2**22, 2**31))
 def test_a_refusal_tells_what_is_enough(reads: str, nodes: int) -> None:
-    facts = replace(LARGE, nodes=nodes, most_tile_rows=nodes // 8)
-    refused = planned(2**20, facts=facts, reads=reads, memory=2**40)
+    stats = replace(LARGE, nodes=nodes, max_tile_rows=nodes // 8)
+    refused = planned(2**20, stats=stats, reads=reads, memory=2**40)
     assume(not refused.fits)
     with pytest.raises(DoesNotFitError, match="of the device") as raised:
         refused.validate()
     told = raised.value.remedy.split()[1]
-    assert planned(parse_bytes(told), facts=facts, reads=reads, memory=2**40).fits
-    assert not planned(parse_bytes(told) - 2**20, facts=facts, reads=reads, memory=2**40).fits
+    assert planned(parse_bytes(told), stats=stats, reads=reads, memory=2**40).fits
+    assert not planned(parse_bytes(told) - 2**20, stats=stats, reads=reads, memory=2**40).fits
 
 
 @pytest.mark.parametrize("reads", ["bits8", "bits16"])
 def test_the_host_has_what_is_pushed_and_what_slices_bring(reads: str) -> None:
     one, some = (planned(least() - missing, reads=reads) for missing in (0, 2**27))
     assert (one.slices == 1) == (reads == "bits16" or one.fits)
-    one = planned(8 * GIB, reads=reads, sliced=False, facts=replace(LARGE, local_share=0.0))
+    one = planned(8 * GIB, reads=reads, sliced=False, stats=replace(LARGE, local_share=0.0))
     assert some.slices > 1
     pushed = LARGE.nodes * (1 if reads == "bits8" else 2)
     brought = 8 * (LARGE.nodes + LARGE.tiles)
@@ -166,11 +172,11 @@ def test_tiles_pass_once_for_each_slice() -> None:
     assert plan.slices == 3
     passing = LARGE.column_bytes * (LARGE.tiles - plan.cached_tiles) // LARGE.tiles
     assert 0 < plan.cached_tiles < LARGE.tiles
-    assert plan.passing_bytes == passing
+    assert plan.uncached_bytes == passing
     assert plan.streamed_bytes == 3 * passing
     assert plan.bytes_read == LARGE.column_bytes + (3 * plan.passes - 1) * passing
     # Reading is what takes time here; what is swept is measured with all slices.
-    rates = Rates(store_bytes=1e8, kept=1e12, passing=1e12, first=1e12, rows=1e12)
+    rates = Rates(store_bytes=1e8, resident=1e12, streamed=1e12, first=1e12, rows=1e12)
     timing = plan.timed(rates).forecast
     assert timing is not None
     assert timing.each == pytest.approx(3 * passing / 1e8, rel=1e-2)

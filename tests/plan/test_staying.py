@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.residency import evenly, spread_evenly
-from oocpr.plan.resident_tiles import GROUPS, StayingTiles, staying_tiles
+from oocpr.plan.resident_tiles import GROUPS, ResidentTiles, resident_tiles
 
-FACTS = GraphFacts(
+FACTS = GraphStats(
     nodes=10**7,
     edges=100 * 2**20,
     tiles=100,
     tile_edges=2**20,
     column_bytes=200 * 2**20,
-    most_tile_bytes=6 * 2**20,
-    most_tile_rows=5 * 10**6,
+    max_tile_bytes=6 * 2**20,
+    max_tile_rows=5 * 10**6,
     local_share=0.25,
 )
 ROWS = np.append(np.linspace(0, 5 * 10**6, 100).astype(np.int64), 10**7)
@@ -37,8 +37,8 @@ def largest_that_fits(most: list[int], finding: list[int], room: int) -> int:
     return found
 
 
-def staying(most: list[int], finding: list[int]) -> StayingTiles:
-    return StayingTiles(np.array(most), np.array(most), np.array(finding))
+def staying(most: list[int], finding: list[int]) -> ResidentTiles:
+    return ResidentTiles(np.array(most), np.array(most), np.array(finding))
 
 
 @given(st.integers(1, 300), st.data())
@@ -71,34 +71,34 @@ def test_as_many_of_many_tiles_stay_as_fit(kind):
     taken = np.array([most[of].sum() for of in chosen])
     nothing = np.zeros_like(most)
     for room in (int(share * most.sum()) for share in (0, 0.001, 0.3, 0.9, 0.999, 1)):
-        assert StayingTiles(most, most, nothing).within(room) == np.flatnonzero(taken <= room)[-1]
+        assert ResidentTiles(most, most, nothing).within(room) == np.flatnonzero(taken <= room)[-1]
 
 
 def test_a_tile_takes_what_its_own_rows_take():
-    found = staying_tiles(FACTS, ROWS, islands=False)
+    found = resident_tiles(FACTS, ROWS, islands=False)
     few, many = ROWS[1], ROWS[-1] - ROWS[-2]
     # Where segments lie: a bit an edge and a word a block, a column a row and two words a group of 32.
     for tile, rows in ((0, few), (-1, many)):
         lie = 2**20 // 8 + 4 * 1025 + 4 * min(rows + 1, 2**20) + 8 * -(-(rows + 1) // 32)
         assert 0 <= found.usual[tile] - lie - 2 * 2**20 < 2**13
-        assert 1.25 * 2 * 2**20 <= found.most[tile] - lie <= FACTS.most_tile_bytes + 2**13
+        assert 1.25 * 2 * 2**20 <= found.most[tile] - lie <= FACTS.max_tile_bytes + 2**13
     assert (found.finding == 0).all()
     assert (found.usual <= found.most).all()
     # Of the tiles of one device of several, none is smaller for being the first or the last.
-    part = staying_tiles(FACTS, ROWS[10:20], islands=False)
+    part = resident_tiles(FACTS, ROWS[10:20], islands=False)
     assert part.most.tolist() == found.most[10:19].tolist()
     assert part.usual.tolist() == found.usual[10:19].tolist()
 
 
 def test_a_last_tile_of_few_edges_takes_few_bytes_as_a_rule():
-    whole = staying_tiles(FACTS, ROWS, islands=False)
-    short = staying_tiles(replace(FACTS, edges=FACTS.edges - 2**20 + 1000), ROWS, islands=False)
+    whole = resident_tiles(FACTS, ROWS, islands=False)
+    short = resident_tiles(replace(FACTS, edges=FACTS.edges - 2**20 + 1000), ROWS, islands=False)
     assert whole.usual[-1] - short.usual[-1] > 2 * 2**20
     assert abs(whole.usual[0] - short.usual[0]) < 2**15
 
 
 def test_islands_are_kept_and_found_by_the_rows_of_each_tile():
-    bare, swept = (staying_tiles(FACTS, ROWS, islands=islands) for islands in (False, True))
+    bare, swept = (resident_tiles(FACTS, ROWS, islands=islands) for islands in (False, True))
     rows = np.diff(ROWS)
     assert (swept.most - bare.most == FACTS.local_share * 2**20 + 10 * rows).all()
     assert (swept.usual - bare.usual == swept.most - bare.most).all()

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from machine import describe
 
-from oocpr.api.choices import facts_of
+from oocpr.api.choices import stats_of
 from oocpr.engine import method, stripe_tasks
 from oocpr.engine.gather_vector import exchange, forget
 from oocpr.engine.job import Job
@@ -77,7 +77,7 @@ def rmat_graph(cache: Path, scale: int) -> GraphStore:
 def plan_of(store: GraphStore, settings: Settings, stripes: int) -> Plan:
     """Plan with all tiles in memory."""
     return make_plan(
-        facts_of(store),
+        stats_of(store),
         method=settings.method,
         reads=settings.reads,
         damping=settings.damping,

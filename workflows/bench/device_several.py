@@ -37,9 +37,9 @@ from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.plan.devices_plan import even_cuts, plan_on_devices, stay_weights
-from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.merge_size import JOINED_EDGES, SHARED_EDGES
-from oocpr.plan.partition import weighed_stripes
+from oocpr.plan.partition import weighted_stripes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,27 +122,27 @@ class Made:
     def taken(self, devices: int, joined: int, threads: int, *, stays: bool) -> Taken:
         """Give it in the tiles that so many devices take: stored ones of each stripe, joined."""
         weights = stay_weights(self.rows, STORED_EDGES) if stays else self.sizes
-        cuts, stripes = even_cuts(weighed_stripes(weights, devices), STORED_EDGES, joined)
+        cuts, stripes = even_cuts(weighted_stripes(weights, devices), STORED_EDGES, joined)
         begins = STORED_EDGES * np.array(cuts[:-1], np.int64)
         coded, tile_rows = tiles_cut_at(self.graph, begins, threads)
-        facts = GraphFacts(
+        stats = GraphStats(
             nodes=self.graph.nodes,
             edges=self.graph.edges,
             tiles=len(coded),
             tile_edges=STORED_EDGES * int(np.diff(cuts).max()),
             column_bytes=sum(map(len, coded)),
-            most_tile_bytes=max(map(len, coded)),
-            most_tile_rows=int(np.diff(tile_rows).max()),
+            max_tile_bytes=max(map(len, coded)),
+            max_tile_rows=int(np.diff(tile_rows).max()),
             local_share=self.share,
         )
-        return Taken(InMemory(tile_rows, Coded(coded), self.degree), facts, stripes)
+        return Taken(InMemory(tile_rows, Coded(coded), self.degree), stats, stripes)
 
 
 class Taken(NamedTuple):
     """A graph in the tiles that devices take, and the stripe of each."""
 
     store: InMemory
-    facts: GraphFacts
+    stats: GraphStats
     stripes: tuple[tuple[int, int], ...]
 
 
@@ -159,7 +159,7 @@ def planned(taken: Taken, settings: Settings, *, stays: bool) -> Plan:
 
     def plan(given: list[int]) -> Plan:
         return plan_on_devices(
-            taken.facts,
+            taken.stats,
             taken.store.tile_rows,
             taken.stripes,
             given,
@@ -178,7 +178,7 @@ def planned(taken: Taken, settings: Settings, *, stays: bool) -> Plan:
     return most if stays else plan([tiers.need.total for tiers in most.devices])
 
 
-def figures(solution: Solution, facts: GraphFacts, streamed: int, link: float) -> dict[str, Any]:
+def figures(solution: Solution, stats: GraphStats, streamed: int, link: float) -> dict[str, Any]:
     """What a run says of itself; passes are those after the first, which pins the tiles."""
     seconds = [record.seconds for record in solution.history[1:]]
     each = float(np.median(seconds))
@@ -187,7 +187,7 @@ def figures(solution: Solution, facts: GraphFacts, streamed: int, link: float) -
         "ms a pass": 1e3 * each,
         "best ms a pass": 1e3 * min(seconds),
         "seconds after the first pass": sum(seconds),
-        "GTEPS": facts.edges / each / 1e9,
+        "GTEPS": stats.edges / each / 1e9,
         "bound": solution.error_bound,
         "GB of a device": solution.peak_device_memory / 1e9,
     }
@@ -255,13 +255,13 @@ def measure_runs(
     stays: bool,
 ) -> None:
     """Runs on all devices and on the first, with the same stripes."""
-    settings, store, facts = Settings(), taken.store, taken.facts
+    settings, store, stats = Settings(), taken.store, taken.stats
     plan = planned(taken, settings, stays=stays)
     where = "tiles on the devices" if stays else "streamed"
-    streamed = 0 if stays else facts.column_bytes
-    bench.note(name, f"{where}: tiles, B/edge", [facts.tiles, facts.column_bytes / facts.edges])
+    streamed = 0 if stays else stats.column_bytes
+    bench.note(name, f"{where}: tiles, B/edge", [stats.tiles, stats.column_bytes / stats.edges])
     sizes = [
-        sum(map(len, store.encoded.tiles[first:last])) * len(names) / facts.column_bytes
+        sum(map(len, store.encoded.tiles[first:last])) * len(names) / stats.column_bytes
         for first, last in taken.stripes
     ]
     bench.note(name, f"{where}: bytes of the largest stripe over their mean", max(sizes))
@@ -270,12 +270,12 @@ def measure_runs(
     every = ",".join(names)
     several = [rank(backend=every) for _ in range(RUNS)]
     for turn, solution in enumerate(several):
-        cell = figures(solution, facts, streamed, links.get("all", float("nan")))
+        cell = figures(solution, stats, streamed, links.get("all", float("nan")))
         bench.note(name, f"{where}, {len(names)} devices, run {turn}", cell)
     middle = sorted(several, key=lambda run: run.seconds)[RUNS // 2]
     bench.note(name, f"{where}: predicted/found", predicted(store, plan, settings, every, middle))
     one = rank(backend=names[0])
-    bench.note(name, f"{where}, one device", figures(one, facts, streamed, links.get("first", float("nan"))))
+    bench.note(name, f"{where}, one device", figures(one, stats, streamed, links.get("first", float("nan"))))
     same = [bool((one.ranks == other.ranks).all()) for other in several]
     bench.note(name, f"{where}: same bits as one device", same)
     passes = [float(np.median([record.seconds for record in run.history[1:]])) for run in (one, middle)]

@@ -37,7 +37,7 @@ from oocpr.engine.trace import COPY, Trace
 from oocpr.plan.device_memory import DEVICE_SLOTS
 from oocpr.plan.device_plan import plan_on_device
 from oocpr.plan.forecast import DEVICE_MIXING
-from oocpr.plan.graph_stats import GraphFacts
+from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.merge_size import STREAMED_EDGES
 from oocpr.plan.passes import streamed_sweeps
 from oocpr.store.codec.tile_encoder import encode_tile
@@ -186,13 +186,13 @@ def predicted(there: Streamed, share: float, settings: Settings, found: list[flo
     """What a plan that measures tells of a pass and of the passes, over what was found."""
     sizes = [len(tile) for tile in there.source.tiles]
     rows = int(np.diff(there.tile_rows).max())
-    facts = GraphFacts(
+    stats = GraphStats(
         there.nodes, there.edges, len(sizes), there.tile_edges, there.bytes, max(sizes), rows, share
     )
 
     def planned(given: int) -> Plan:
         return plan_on_device(
-            facts, there.tile_rows, stays=False, method=settings.method, reads=settings.reads,
+            stats, there.tile_rows, stays=False, method=settings.method, reads=settings.reads,
             damping=settings.damping, tol=settings.tol, mixing=settings.mixing, memory=PLENTY, base=0,
             device_memory=given, personalized=False,
         )  # fmt: skip

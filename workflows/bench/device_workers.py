@@ -134,8 +134,8 @@ def compare(notes: Notes, graph: Graph, names: list[str], memory: str, threads: 
         notes.note(f"{where}: plan", str(plan).splitlines())
         given = plan.devices[0].memory if plan.devices[0].promised else None
         rank = partial(oocpr.pagerank, graph, memory=memory, device_memory=given)
-        staying = sum(tiers.on_device for tiers in plan.devices) / plan.facts.tiles
-        tell = partial(figures, streamed=plan.facts.column_bytes * (1 - staying))
+        staying = sum(tiers.on_device for tiers in plan.devices) / plan.stats.tiles
+        tell = partial(figures, streamed=plan.stats.column_bytes * (1 - staying))
         ranks: dict[str, Ranks] = {}
         for way, device in (("one device", names[0]), ("one process", ",".join(names))):
             ranks[way] = rank(device=device, predict=True)

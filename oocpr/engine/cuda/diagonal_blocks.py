@@ -27,7 +27,7 @@ SLICES = THREADS // SLICE
 
 
 @dataclass(frozen=True)
-class Islands:
+class DiagonalBlocks:
     """The islands of a tile; arrays of the device.
 
     Attributes
@@ -56,7 +56,7 @@ class Islands:
         return sum(int(a.nbytes) for a in (self.before, self.order, self.selves, self.links))
 
 
-def find_islands(device: Device, tile: DeviceTile, owned: int, first: int, nodes: int) -> Islands:
+def find_islands(device: Device, tile: DeviceTile, owned: int, first: int, nodes: int) -> DiagonalBlocks:
     """Find the links inside islands; waits for the device once.
 
     Parameters
@@ -72,7 +72,7 @@ def find_islands(device: Device, tile: DeviceTile, owned: int, first: int, nodes
 
     Returns
     -------
-    Islands
+    DiagonalBlocks
     """
     xp = device.xp
     kernels = device.load("islands.cu")
@@ -93,7 +93,7 @@ def find_islands(device: Device, tile: DeviceTile, owned: int, first: int, nodes
         kernels.get_function("measure_islands")((count,), (THREADS,), (*rows, words))
     before = xp.zeros_like(words)
     before[1:] = xp.cumsum(words[:-1], dtype=np.uint32)
-    islands = Islands(
+    islands = DiagonalBlocks(
         count,
         before,
         xp.empty(THREADS * count, np.uint8),
@@ -108,7 +108,7 @@ def find_islands(device: Device, tile: DeviceTile, owned: int, first: int, nodes
 
 def sweep_islands(
     device: Device,
-    islands: Islands,
+    islands: DiagonalBlocks,
     start: Any,
     state: RowState,
     rows: TileRows,

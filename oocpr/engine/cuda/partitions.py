@@ -9,7 +9,7 @@ import numpy as np
 from oocpr.engine.cuda.papers.products import PADDING
 from oocpr.engine.cuda.state import DeviceReads
 from oocpr.engine.cuda.vectors import THREADS, load_pushes
-from oocpr.plan.column_partitions import slice_bounds, slice_nodes
+from oocpr.plan.column_partitions import partition_bounds, partition_nodes
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
@@ -37,7 +37,7 @@ class SlicedReads(DeviceReads):
     """
 
     def __init__(self, device: Device, nodes: int, reads: str, slices: int) -> None:
-        super().__init__(device, slice_nodes(nodes, slices), reads, paired=False)
+        super().__init__(device, partition_nodes(nodes, slices), reads, paired=False)
         self._nodes, self._slices = nodes, slices
         self._number = 0
         self._pushed: Any = None
@@ -45,7 +45,7 @@ class SlicedReads(DeviceReads):
     @property
     def window(self) -> Window:
         """First node of the slice and the one past its last."""
-        return slice_bounds(self._nodes, self._slices, self._number)
+        return partition_bounds(self._nodes, self._slices, self._number)
 
     @property
     def turn(self) -> np.int32:

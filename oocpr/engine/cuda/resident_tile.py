@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.diagonal_blocks import Islands
+    from oocpr.engine.cuda.diagonal_blocks import DiagonalBlocks
     from oocpr.engine.cuda.papers.products import Product as Baseline
     from oocpr.engine.cuda.tile import DeviceTile
 
@@ -51,7 +51,7 @@ class CudaTile:
     hubs: bool = False
     matrix: Matrix | None = None
     laid: Baseline | None = None
-    islands: Islands | None = None
+    islands: DiagonalBlocks | None = None
 
 
 class Preparing:

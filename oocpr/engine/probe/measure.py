@@ -203,10 +203,10 @@ def _measured(
     edges = sum(place.edges for place in places)
     return Rates(
         store_bytes=store_bytes,
-        kept=rate_of(edges - moved, slowest.kept),
-        passing=rate_of(moved, slowest.passing),
-        sending=rate_of(moved, sending.sent),
-        turned=rate_of(moved, sending.turned),
+        resident=rate_of(edges - moved, slowest.kept),
+        streamed=rate_of(moved, slowest.passing),
+        uploaded=rate_of(moved, sending.sent),
+        alternating=rate_of(moved, sending.turned),
         # One thread launches for all devices, or several have Python in turns.
         launched=rate_of(edges, sum(share.launched for share in shares)),
         first=rate_of(edges, max(share.first for share in shares)),

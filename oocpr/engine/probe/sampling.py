@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.plan.device_memory import DeviceTiers
-    from oocpr.plan.graph_stats import GraphFacts
+    from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.plan import Plan
 
 SAMPLED = 8
@@ -40,19 +40,19 @@ def spread(tiles: int, most: int) -> list[int]:
     return [(2 * k + 1) * tiles // (2 * count) for k in range(count)]
 
 
-def edges_of(facts: GraphFacts, tile: int) -> float:
+def edges_of(stats: GraphStats, tile: int) -> float:
     """Edges of a tile: all have as many but the last, or about as many where stored ones were joined.
 
     Examples
     --------
-    >>> from oocpr.plan.graph_stats import GraphFacts
-    >>> facts = GraphFacts(100, 2500, 3, 1000, 5000, 2000, 40, 0.5)
-    >>> [edges_of(facts, tile) for tile in range(3)]
+    >>> from oocpr.plan.graph_stats import GraphStats
+    >>> stats = GraphStats(100, 2500, 3, 1000, 5000, 2000, 40, 0.5)
+    >>> [edges_of(stats, tile) for tile in range(3)]
     [1000, 1000, 500]
     """
-    if (facts.tiles - 1) * facts.tile_edges < facts.edges <= facts.tiles * facts.tile_edges:
-        return min(facts.tile_edges, facts.edges - tile * facts.tile_edges)
-    return facts.edges / facts.tiles
+    if (stats.tiles - 1) * stats.tile_edges < stats.edges <= stats.tiles * stats.tile_edges:
+        return min(stats.tile_edges, stats.edges - tile * stats.tile_edges)
+    return stats.edges / stats.tiles
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Place:
 
     Parameters
     ----------
-    facts
+    stats
         The graph.
     tile_rows
         First row of each of its tiles, and the number of nodes; int64, shape (tiles + 1,).
@@ -102,7 +102,7 @@ class Place:
         What stays where on its device; None for a processor.
     """
 
-    facts: GraphFacts
+    stats: GraphStats
     tile_rows: NDArray[np.int64]
     tiles: range
     staying: int
@@ -111,7 +111,7 @@ class Place:
     @property
     def edges(self) -> float:
         """Edges of all its tiles."""
-        return sum(edges_of(self.facts, tile) for tile in self.tiles)
+        return sum(edges_of(self.stats, tile) for tile in self.tiles)
 
     @property
     def passing_edges(self) -> float:
@@ -164,7 +164,7 @@ class Place:
 
     def _sampled(self) -> int:
         """Tiles of a kind that are measured, if there are as many."""
-        edges, device = self.facts.tile_edges, self.device
+        edges, device = self.stats.tile_edges, self.device
         if device is None:
             return max(SAMPLED, SAMPLED_EDGES // edges)
         # Twice as many as are made at a time: how fast they come shows from the second half on.
@@ -177,10 +177,10 @@ class Place:
 
 def places_of(plan: Plan, tile_rows: NDArray[np.int64]) -> list[Place]:
     """What each backend of a run computes: one all, or each device a stripe."""
-    facts = plan.facts
+    stats = plan.stats
     if not plan.devices:
-        return [Place(facts, tile_rows, range(facts.tiles), plan.cached_tiles)]
+        return [Place(stats, tile_rows, range(stats.tiles), plan.cached_tiles)]
     return [
-        Place(facts, tile_rows, range(*stripe), tiers.on_device, tiers)
+        Place(stats, tile_rows, range(*stripe), tiers.on_device, tiers)
         for stripe, tiers in zip(plan.stripes, plan.devices, strict=True)
     ]

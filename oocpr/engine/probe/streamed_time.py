@@ -29,7 +29,7 @@ class Told:
 
     def __init__(self, place: Place) -> None:
         self._first = place.tiles.start
-        self.edges = np.array([edges_of(place.facts, tile) for tile in place.tiles], np.float64)
+        self.edges = np.array([edges_of(place.stats, tile) for tile in place.tiles], np.float64)
         self._rows = np.array([place.rows_of(tile) for tile in place.tiles], np.float64)
         self.stays = np.zeros(len(place.tiles), bool)
         self.stays[self.at(place.staying_tiles)] = True

@@ -104,7 +104,7 @@ class Sample:
         self._job, self._nodes, self._team = job, store.nodes, team
         self._measuring = measuring
         cuts = job.plan.stripes
-        if not job.plan.devices and len(picked[0].tiles) < job.plan.facts.tiles:
+        if not job.plan.devices and len(picked[0].tiles) < job.plan.stats.tiles:
             cuts = tuple((tile, tile + 1) for tile in picked[0].tiles)
         parts = replace(job, plan=replace(job.plan, stripes=cuts))
         specs = [parts.spec(store, k) for k in range(len(cuts))]

@@ -61,7 +61,7 @@ class Share:
         self.specs = specs
         ends = [spec.last_tile for spec in specs]
         self._part = {tile: bisect_right(ends, tile) for tile in picked.tiles}
-        self.edges = sum(edges_of(job.plan.facts, tile) for tile in picked.tiles)
+        self.edges = sum(edges_of(job.plan.stats, tile) for tile in picked.tiles)
         self.states: list[Any] = []
         self.reads: Any = None
         self._stream: Tiles | None = None
@@ -116,9 +116,9 @@ class Share:
 
     def pace(self) -> Pace:
         """How fast the tiles passed; nothing of tiles that stay."""
-        rows, facts = self._store.tile_rows, self._job.plan.facts
+        rows, stats = self._store.tile_rows, self._job.plan.stats
         tiles = {
-            tile: (edges_of(facts, tile), float(rows[tile + 1] - rows[tile])) for tile in self._picked.tiles
+            tile: (edges_of(stats, tile), float(rows[tile + 1] - rows[tile])) for tile in self._picked.tiles
         }
         return pace_of(self._trace.spans, tiles, self._job.plan.slices)
 

@@ -12,7 +12,7 @@ import numpy as np
 from oocpr.engine.tiles.host_merge import HostJoins
 from oocpr.plan.merge_size import most_bytes
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
-from oocpr.store.codec.mantissa_segments import most_bytes as most_weight_bytes
+from oocpr.store.codec.mantissa_segments import most_bytes as max_weight_bytes
 from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class JoinedWeights:
         self._weights = weights
         self._edges, self._tile_edges = edges, tile_edges
         self._cuts = cuts
-        self.max_bytes = most_weight_bytes(_most_edges(edges, tile_edges, cuts))
+        self.max_bytes = max_weight_bytes(_most_edges(edges, tile_edges, cuts))
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read and check the weights of the stored tiles, and write them as one; returns the number of bytes.
