@@ -1,4 +1,4 @@
-// What slices of the nodes bring to the segments of a tile, one after the other; see oocpr/plan/column_partitions.py.
+// What slices of the nodes bring to the segments of a tile, one after the other; see oocpr/plan/partition.py.
 #include "common.cuh"
 
 // Which slice has just been gathered; as in oocpr/engine/cuda/partitions.py.

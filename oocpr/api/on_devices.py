@@ -101,7 +101,7 @@ def plan_on_several_devices(
     reproducible
         Whether the graph, the settings and the number of devices alone decide on tiles and sweeps.
     """
-    from oocpr.plan.devices_plan import even_cuts, plan_on_devices, stay_weights
+    from oocpr.plan.device_plan import even_cuts, plan_on_devices, stay_weights
     from oocpr.plan.merge_size import SHARED_EDGES
     from oocpr.plan.partition import weighted_stripes
     from oocpr.plan.tile_bytes import stored

@@ -8,7 +8,7 @@ starts and plans with the rest.
 from __future__ import annotations
 
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.import_memory import Needs
+from oocpr.plan.memory import Needs
 from oocpr.units import format_bytes
 
 SORTED_BYTES = 16

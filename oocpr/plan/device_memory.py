@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.column_partitions import partition_nodes
 from oocpr.plan.memory import READ_BYTES
+from oocpr.plan.partition import partition_nodes
 from oocpr.plan.residency import spread_evenly
 from oocpr.units import format_bytes
 
@@ -120,7 +120,7 @@ def device_need(
     started
         Whether the run begins from another vector than the teleport vector.
     slices
-        Parts in which what rows gather is there; see :mod:`oocpr.plan.column_partitions`.
+        Parts in which what rows gather is there; see :mod:`oocpr.plan.partition`.
 
     Examples
     --------
@@ -272,7 +272,7 @@ class DeviceTiers:
         Tiles that are read at a time because each is made of several; 0 for tiles as they are stored.
     slices
         Parts in which what rows gather is on the device, one after the other; see
-        :mod:`oocpr.plan.column_partitions`.
+        :mod:`oocpr.plan.partition`.
     """
 
     memory: int

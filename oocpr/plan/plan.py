@@ -15,10 +15,10 @@ from oocpr.plan.forecast import (
     Forecast,
     forecast,
     predicted_passes,
+    sweeps_for,
 )
 from oocpr.plan.memory import Need, decoded_bytes, run_need, scc_need, usual_bytes, usual_scc_bytes
 from oocpr.plan.partition import default_stripes, stripe_tiles
-from oocpr.plan.passes import sweeps_for
 from oocpr.plan.render import render, to_json
 from oocpr.plan.residency import RING_SLOTS, kept_tiles, spread_evenly
 from oocpr.units import format_bytes, format_count

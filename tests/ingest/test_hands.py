@@ -17,7 +17,7 @@ from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.ingest.sort.sorter import Sorter
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.keys import KeyRun
-from oocpr.plan.import_memory import Needs
+from oocpr.plan.memory import Needs
 from oocpr.store.codec import reference
 from oocpr.store.graph import open_store
 

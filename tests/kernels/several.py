@@ -6,7 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from oocpr.api.choices import stats_of
-from oocpr.plan.devices_plan import plan_on_devices
+from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.partition import stripe_tiles
 
 from ..engine.running import asked

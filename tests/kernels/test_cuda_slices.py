@@ -21,7 +21,7 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.weights import unit_of
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import UsageError
-from oocpr.plan.column_partitions import partition_counts, partition_nodes
+from oocpr.plan.partition import partition_counts, partition_nodes
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, check_forecast, plan_streamed

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device_memory import STAGED_NUMBERS
-from oocpr.plan.device_plan import plan_on_device
-from oocpr.plan.devices_plan import ROW_EDGES, even_cuts, plan_on_devices, stay_weights
+from oocpr.plan.device_plan import ROW_EDGES, even_cuts, plan_on_device, plan_on_devices, stay_weights
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.partition import stripe_tiles, weighted_stripes
 

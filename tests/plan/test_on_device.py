@@ -25,7 +25,7 @@ from oocpr.plan.merge_size import (
     tile_sizes,
     unweighted,
 )
-from oocpr.plan.resident_tiles import resident_tiles
+from oocpr.plan.residency import resident_tiles
 from oocpr.store.direct_io import PAGE
 
 from ..engine.running import asked

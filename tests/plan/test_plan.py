@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import power_passes
 from oocpr.errors import DoesNotFitError, UsageError
-from oocpr.plan.forecast import DEVICE_MIXING, MIN_PASSES_FITTED, Rates, passes_from, predicted_passes
+from oocpr.plan.forecast import (
+    DEVICE_MIXING,
+    MIN_PASSES_FITTED,
+    Rates,
+    passes_from,
+    predicted_passes,
+    sweeps_for,
+)
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.memory import SHARED, decoded_bytes
 from oocpr.plan.partition import default_stripes, stripe_tiles
-from oocpr.plan.passes import sweeps_for
 from oocpr.plan.plan import Plan, choose_method, make_plan
 from oocpr.plan.residency import RING_SLOTS
 from oocpr.units import format_bytes, parse_bytes

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.column_partitions import (
+from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.forecast import Rates
+from oocpr.plan.merge_memory import NOTHING_JOINED, Joining
+from oocpr.plan.partition import (
     LINE_NODES,
     MAX_PARTITIONS,
     partition_bounds,
     partition_counts,
     partition_nodes,
 )
-from oocpr.plan.device_plan import plan_on_device
-from oocpr.plan.forecast import Rates
-from oocpr.plan.merge_memory import NOTHING_JOINED, Joining
 from oocpr.units import parse_bytes
 
 from ..engine.running import asked

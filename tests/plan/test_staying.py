@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.plan.graph_stats import GraphStats
-from oocpr.plan.residency import evenly, spread_evenly
-from oocpr.plan.resident_tiles import GROUPS, ResidentTiles, resident_tiles
+from oocpr.plan.residency import GROUPS, ResidentTiles, evenly, resident_tiles, spread_evenly
 
 FACTS = GraphStats(
     nodes=10**7,

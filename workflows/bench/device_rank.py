@@ -35,9 +35,8 @@ from oocpr.engine.job import make_backend
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.tiles.stream import PassTraffic
-from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES
+from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
 from oocpr.plan.merge_size import JOINED_EDGES
-from oocpr.plan.passes import sweeps_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -36,7 +36,7 @@ from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
-from oocpr.plan.devices_plan import even_cuts, plan_on_devices, stay_weights
+from oocpr.plan.device_plan import even_cuts, plan_on_devices, stay_weights
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.merge_size import JOINED_EDGES, SHARED_EDGES
 from oocpr.plan.partition import weighted_stripes

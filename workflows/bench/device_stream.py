@@ -36,10 +36,9 @@ from oocpr.engine.stripe import Stripe
 from oocpr.engine.trace import COPY, Trace
 from oocpr.plan.device_memory import DEVICE_SLOTS
 from oocpr.plan.device_plan import plan_on_device
-from oocpr.plan.forecast import DEVICE_MIXING
+from oocpr.plan.forecast import DEVICE_MIXING, streamed_sweeps
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.merge_size import STREAMED_EDGES
-from oocpr.plan.passes import streamed_sweeps
 from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:

@@ -287,7 +287,7 @@ class CudaBackend:
                 if not part.last:
                     return swept
             local = self._local if inside else None
-            # DiagonalBlocks know which rows are linked, not by how much.
+            # Diagonal blocks know which rows are linked, not by how much.
             enough = tile.checked and there.edges >= self._islands_from
             islands = local is not None and enough and there.weights is None
             room = (None, None) if local is None else (local.start, None if islands else local.sends)

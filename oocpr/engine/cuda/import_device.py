@@ -9,7 +9,7 @@ import numpy as np
 
 from oocpr.engine.cuda.device import fetch, send
 from oocpr.engine.cuda.tile_encoder import TileEncoder
-from oocpr.plan.import_memory import Needs
+from oocpr.plan.memory import Needs
 from oocpr.system import usable_cores
 
 if TYPE_CHECKING:

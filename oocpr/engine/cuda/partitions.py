@@ -1,4 +1,4 @@
-"""What rows gather slice by slice, for the lack of room; see kernels/slices.cu, plan/column_partitions.py."""
+"""What rows gather slice by slice, for the lack of room; see kernels/slices.cu, plan/partition.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from oocpr.engine.cuda.papers.products import PADDING
 from oocpr.engine.cuda.state import DeviceReads
 from oocpr.engine.cuda.vectors import THREADS, load_pushes
-from oocpr.plan.column_partitions import partition_bounds, partition_nodes
+from oocpr.plan.partition import partition_bounds, partition_nodes
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device

@@ -19,7 +19,7 @@ import numpy as np
 from oocpr.engine.executors.dask_client import RETURN, check_workers
 from oocpr.engine.executors.dask_preflight import check_versions
 from oocpr.errors import LostError, UsageError
-from oocpr.plan.import_memory import Needs
+from oocpr.plan.memory import Needs
 from oocpr.store.codec.tile_encoder import TileCoder
 
 if TYPE_CHECKING:

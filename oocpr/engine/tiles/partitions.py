@@ -1,4 +1,4 @@
-"""Tiles of a pass, taken once for each slice of what rows gather; see :mod:`oocpr.plan.column_partitions`."""
+"""Tiles of a pass, taken once for each slice of what rows gather; see :mod:`oocpr.plan.partition`."""
 
 from __future__ import annotations
 

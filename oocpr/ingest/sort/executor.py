@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.plan.import_memory import Needs
+    from oocpr.plan.memory import Needs
 
 
 class SortEncodeService(Protocol):
