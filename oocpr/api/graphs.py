@@ -208,7 +208,7 @@ def import_graph(
     from oocpr.api.hands import import_hands
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
-    from oocpr.sources.io.locations import check_apart
+    from oocpr.sources.locations import check_apart
     from oocpr.store.graph import open_store
 
     progress = heard(progress)

@@ -254,7 +254,7 @@ def pagerank(
     from oocpr.result.report import report_of
     from oocpr.result.start import start_identity, start_vector
     from oocpr.result.teleport import teleport_vector
-    from oocpr.sources.io.locations import check_apart
+    from oocpr.sources.locations import check_apart
     from oocpr.store.atomic import check_writable
 
     progress = heard(progress)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.sources.block import Strings
-from oocpr.sources.memory.id_columns import arrow_array, arrow_numbers, arrow_strings
+from oocpr.sources.block import Strings, arrow_array, arrow_numbers, arrow_strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ import numpy as np
 from oocpr.errors import InputError, OocprError, UsageError
 from oocpr.result.names import index_of, rows_named
 from oocpr.result.node_weights import node_weights
-from oocpr.sources.text.dialect import BLANKS, is_comment
-from oocpr.sources.text.line_reader import LONGEST_LINE
+from oocpr.sources.detection import BLANKS, is_comment
+from oocpr.sources.lines import LONGEST_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

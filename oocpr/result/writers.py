@@ -14,7 +14,7 @@ from oocpr.plan.memory import writing_bytes
 from oocpr.result.columns import ROWS, aligned, permuted, text_of, to_arrow
 from oocpr.result.names import RowNames
 from oocpr.result.topk import rank_order
-from oocpr.sources.memory.id_columns import arrow_array
+from oocpr.sources.block import arrow_array
 from oocpr.store.atomic import replacing
 from oocpr.system import resident_after_trim
 

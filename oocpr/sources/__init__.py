@@ -108,21 +108,21 @@ def _in_memory(
     if columns != (None, None):
         raise UsageError(f"A {type(spec).__name__} has no names of columns.", "Leave the columns out.")
     if hasattr(spec, "tocoo") and hasattr(spec, "shape"):
-        from oocpr.sources.memory.arrays import SparseMatrix
+        from oocpr.sources.formats.sparse_matrix import SparseMatrix
 
         return SparseMatrix(spec, labels, weight=weight)
     if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
-        from oocpr.sources.memory.networkx_graph import NetworkGraph
+        from oocpr.sources.formats.networkx_graph import NetworkGraph
 
         return NetworkGraph(spec, labels, weight=weight)
     if weight is not None and hasattr(spec, "__len__"):
         raise no_weights("Arrays of the ends of links")
     if isinstance(spec, tuple | list) and len(spec) == 2:
-        from oocpr.sources.memory.arrays import EdgeArrays
+        from oocpr.sources.formats.arrays import EdgeArrays
 
         return EdgeArrays(spec[0], spec[1], labels)
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
-        from oocpr.sources.memory.arrays import EdgeArray
+        from oocpr.sources.formats.arrays import EdgeArray
 
         return EdgeArray(spec, labels)
     raise UsageError(

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from oocpr.errors import InputError
 from oocpr.sources.block import EdgeBlock
-from oocpr.sources.io.compression import ByteStream, unpacked_name
-from oocpr.sources.io.locations import place_of, stamp
-from oocpr.sources.text.line_reader import BLOCK_BYTES, LineReader
+from oocpr.sources.compression import ByteStream, unpacked_name
+from oocpr.sources.lines import BLOCK_BYTES, LineReader
+from oocpr.sources.locations import place_of, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from oocpr.sources.block import Block, Labels, NameBlock
-    from oocpr.sources.io.locations import AnyPath, Place
+    from oocpr.sources.locations import AnyPath, Place
 
     AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
     Reserve = Callable[[int, str], None]
@@ -109,7 +109,7 @@ class BaseSource:
         """Take the labels from their file, and the number of nodes with them."""
         if self._labels_path is None:
             return
-        from oocpr.sources.text.labels import FileLabels
+        from oocpr.sources.names import FileLabels
 
         self.labels = FileLabels(self._labels_path)
         if self.nodes is not None and self.nodes != len(self.labels):

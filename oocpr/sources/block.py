@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from oocpr.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 MAX_NODES = 2**32 - 1
@@ -158,3 +162,121 @@ class ResumableSource(Source, Protocol):
     def skip_to(self, mark: dict[str, Any]) -> None:
         """Let ``blocks`` begin behind a mark that a source of the same identity gave."""
         ...
+
+
+_LARGEST = 2**63 - 1
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
+
+def two_ends(shape: tuple[int, ...], title: str) -> bool:
+    """Tell whether an array of links has its ends as rows, shape (2, m), rather than as columns, (m, 2).
+
+    Raises
+    ------
+    InputError
+        Another shape, or (2, 2), which could be either.
+
+    Examples
+    --------
+    >>> two_ends((2, 9), "the array"), two_ends((9, 2), "the array")
+    (True, False)
+    """
+    if len(shape) != 2 or 2 not in shape:
+        raise InputError(
+            f"{title} has the shape {shape}.", "Give an array of shape (2, links) or (links, 2)."
+        )
+    if shape == (2, 2):
+        raise InputError(
+            f"{title} has the shape (2, 2), which could be read in two ways.",
+            "Give two arrays of one dimension: from and to.",
+        )
+    return shape[0] == 2
+
+
+def id_block(
+    src: NDArray[Any],
+    dst: NDArray[Any],
+    nodes: int | None,
+    title: str,
+    first: int,
+    weight: NDArray[np.float64] | None = None,
+) -> EdgeBlock:
+    """Make a block of two columns of ids.
+
+    Parameters
+    ----------
+    src, dst
+        Integers of any width, shape (k,).
+    nodes
+        Ids go from 0 to `nodes` - 1; None where they may be any of 64 bits with a sign.
+    title
+        What holds the columns, for messages.
+    first
+        Number of the first edge there, counted from 0.
+    weight
+        As for `EdgeBlock`.
+
+    Returns
+    -------
+    EdgeBlock
+        Of uint32 where all ids fit, else of int64.
+
+    Raises
+    ------
+    InputError
+        Where an id cannot be; names its place.
+
+    Examples
+    --------
+    >>> id_block(np.array([1, 2]), np.array([3, 4], np.uint64), None, "the arrays", 0).dst.dtype
+    dtype('uint32')
+    >>> id_block(np.array([-1, 2]), np.array([3, 4]), None, "the arrays", 0).dst.dtype
+    dtype('int64')
+    """
+    low, high = (0, nodes - 1) if nodes is not None else (-_LARGEST - 1, _LARGEST)
+    least = min(0 if ids.dtype.kind == "u" else int(ids.min(initial=0)) for ids in (src, dst))
+    most = max(int(src.max(initial=0)), int(dst.max(initial=0)))
+    if least < low or most > high:
+        for ids in (src, dst):
+            wrong = np.flatnonzero((ids < low) | (ids > high))
+            if wrong.size:
+                raise InputError(
+                    f"{title}: the id {ids[wrong[0]]} at place {first + int(wrong[0]):,} cannot be.",
+                    f"Give each node an id from {low:,} to {high:,}.",
+                )
+    kind: type[np.uint32 | np.int64] = np.uint32 if least >= 0 and most < MAX_NODES else np.int64
+    return EdgeBlock(src.astype(kind, copy=False), dst.astype(kind, copy=False), weight)
+
+
+def arrow_array(numbers: NDArray[Any]) -> pa.Array:
+    """Make a column of Arrow of numbers, without a copy.
+
+    Examples
+    --------
+    >>> arrow_array(np.array([2, 3], np.uint32)).to_pylist()
+    [2, 3]
+    """
+    import pyarrow as pa
+
+    # Arrow's own way from NumPy loads pandas.
+    data = pa.py_buffer(np.ascontiguousarray(numbers))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, data])
+
+
+def arrow_numbers(column: Any) -> np.ndarray[Any, Any]:
+    """Take a column of numbers without gaps as an array, without a copy."""
+    # Arrow's own way to NumPy loads pandas.
+    width = np.dtype(_FLOATS.get(str(column.type), str(column.type)))
+    if not len(column):
+        return np.empty(0, width)
+    return np.frombuffer(column.buffers()[1], width, len(column), width.itemsize * column.offset)
+
+
+def arrow_strings(column: Any) -> Strings:
+    """Take a column of large strings without gaps as names, without a copy."""
+    if not len(column):
+        return Strings.of(np.empty(0, np.uint8), np.empty(0, np.uint32))
+    _, offsets, text = column.buffers()
+    bounds = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
+    data = np.empty(0, np.uint8) if text is None else np.frombuffer(text, np.uint8)
+    return Strings(data, bounds[:-1], bounds[1:])

@@ -11,17 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.io.compression import ByteStream, unpacked_name
-from oocpr.sources.io.locations import LocalFile, StandardInput, place_of, places_of
-from oocpr.sources.text.dialect import are_words, is_comment, is_header, names_ends, separator_of
-from oocpr.sources.unsupported_formats import refuse_unsupported
+from oocpr.sources.compression import ByteStream, unpacked_name
+from oocpr.sources.detection import (
+    are_words,
+    is_comment,
+    is_header,
+    names_ends,
+    refuse_unsupported,
+    separator_of,
+)
+from oocpr.sources.locations import LocalFile, StandardInput, place_of, places_of
 from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from oocpr.sources.block import Source
-    from oocpr.sources.io.locations import Place
+    from oocpr.sources.locations import Place
 
 _HEAD_BYTES = 1 << 16
 _PACKED_HEAD_BYTES = 1 << 20
@@ -123,20 +129,20 @@ FORMATS = {
     ),
     "matrixmarket": Format(
         "Matrix Market coordinates (.mtx), ids from 1",
-        "formats.matrix_market:MatrixMarketFile",
+        "formats.sparse_matrix:MatrixMarketFile",
         labels_beside=True,
         weights=True,
     ),
     "npz": Format(
         "SciPy sparse matrix of save_npz (.npz)",
-        "formats.npz:NpzFile",
+        "formats.sparse_matrix:NpzFile",
         labels_beside=True,
         streamed=False,
         weights=True,
     ),
     "npy": Format(
         "NumPy arrays (.npy): two of one dimension, from and to, or one or more of shape (2, m) or (m, 2)",
-        "formats.npy:NpyFiles",
+        "formats.arrays:NpyFiles",
         labels_beside=True,
         many=True,
         streamed=False,
@@ -157,13 +163,13 @@ FORMATS = {
         labels_beside=True,
         streamed=False,
     ),
-    "gr0": Format("lines `n id label`, then lines `e from to`", "formats.gr0:Gr0File", own_labels=True),
+    "gr0": Format("lines `n id label`, then lines `e from to`", "formats.edge_list:Gr0File", own_labels=True),
     "hollins": Format(
-        "`nodes edges`, then `id label`, then `from to`", "formats.hollins:HollinsFile", own_labels=True
+        "`nodes edges`, then `id label`, then `from to`", "formats.edge_list:HollinsFile", own_labels=True
     ),
     "names": Format(
         "two names a line, separated by a tab (.tsv)",
-        "formats.named_edge_list:NamesFile",
+        "formats.edge_list:NamesFile",
         many=True,
         weights=True,
         header=True,
@@ -347,7 +353,7 @@ def open_files(
         raise UsageError(f"Files of the format {name} have no header line.", "Leave the header out.")
     labels_place = None if labels is None else place_of(labels)
     if chosen.labels_beside and labels is None and len(places) == 1:
-        from oocpr.sources.text.labels import find_labels
+        from oocpr.sources.names import find_labels
 
         labels_place = find_labels(places[0])
     return chosen.open(places, labels_place, columns, weight, header)

@@ -79,7 +79,7 @@ class Undirected(BaseSource):
 
     Examples
     --------
-    >>> from oocpr.sources.memory.arrays import EdgeArrays
+    >>> from oocpr.sources.formats.arrays import EdgeArrays
     >>> source = Undirected(EdgeArrays([0, 1], [1, 2]))
     >>> sum(len(block.src) for block in source.blocks(10))
     4

@@ -11,7 +11,7 @@ import zstandard
 
 from oocpr.errors import InputError
 from oocpr.sources import open_source
-from oocpr.sources.io.compression import ByteStream
+from oocpr.sources.compression import ByteStream
 
 TEXT = "".join(f"{k * 7919 % 10007} {k * 104729 % 10007}\n" for k in range(20_000)).encode()
 PACK = {

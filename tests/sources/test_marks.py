@@ -24,7 +24,7 @@ from oocpr.errors import InputError
 from oocpr.sources import open_source
 from oocpr.sources.base import FileSource
 from oocpr.sources.block import EdgeBlock, NodeBlock, ResumableSource, Strings
-from oocpr.sources.io.locations import Front
+from oocpr.sources.locations import Front
 from oocpr.sources.rmat import Rmat
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def test_reading_goes_on_behind_any_mark(
 
 @pytest.mark.parametrize("kind", ["text", "names"])
 def test_what_was_read_is_not_read_again(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oocpr.sources.formats.named_edge_list._MOST_BYTES", 64)
+    monkeypatch.setattr("oocpr.sources.formats.edge_list._MOST_BYTES", 64)
     opened = opener(kind, tmp_path)
     source = opened()
     *_, (_, mark) = marked(source, 5)

@@ -18,7 +18,7 @@ import oocpr
 from oocpr import remote
 from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
 from oocpr.sources import open_source
-from oocpr.sources.io.locations import Front, RemoteFile, stamp
+from oocpr.sources.locations import Front, RemoteFile, stamp
 
 from .reading import read
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocpr.errors import InputError
 from oocpr.sources.block import MAX_NODES
-from oocpr.sources.text.line_reader import EdgeLines, LineReader
+from oocpr.sources.lines import EdgeLines, LineReader
 
 
 class Trickle:

@@ -8,9 +8,8 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource, FileSource
-from oocpr.sources.block import NameBlock, NodeBlock, Strings
-from oocpr.sources.memory.id_columns import arrow_numbers, arrow_strings, id_block
-from oocpr.sources.text.name_scanner import listed_names
+from oocpr.sources.block import NameBlock, NodeBlock, Strings, arrow_numbers, arrow_strings, id_block
+from oocpr.sources.names import listed_names
 from oocpr.sources.weights import REMEDY, weights_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block
-    from oocpr.sources.io.locations import AnyPath
+    from oocpr.sources.locations import AnyPath
 
 SOURCES = ("src", "source", "from", "tail", "u")
 TARGETS = ("dst", "target", "to", "head", "v")

@@ -16,11 +16,10 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.jit import entry
+from oocpr.sources.block import arrow_array, arrow_numbers, arrow_strings
+from oocpr.sources.detection import BLANKS, is_comment, is_header, rows_of, separator_of
 from oocpr.sources.formats.arrow import TableFiles, chosen_columns
-from oocpr.sources.memory.id_columns import arrow_array, arrow_numbers, arrow_strings
-from oocpr.sources.text.dialect import BLANKS, is_comment, is_header, rows_of, separator_of
-from oocpr.sources.text.floats import parsed
-from oocpr.sources.text.line_reader import LONGEST_LINE
+from oocpr.sources.lines import LONGEST_LINE, parsed
 from oocpr.sources.weights import REMEDY, first_wrong
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block
-    from oocpr.sources.io.locations import AnyPath
-    from oocpr.sources.text.line_reader import LineReader
+    from oocpr.sources.lines import LineReader
+    from oocpr.sources.locations import AnyPath
 
 SHOWN_BYTES = 1 << 18
 """What a file's first rows are: they say what separates columns and, of the first file, what nodes are."""

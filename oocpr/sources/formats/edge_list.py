@@ -1,17 +1,91 @@
-"""SNAP text and its relatives: one edge a line, as two node ids apart by tabs or spaces."""
+"""Files whose links may have weights: in a column, or as the values of a matrix."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from oocpr.sources.formats.weighted import ColumnsFile
-from oocpr.sources.text.dialect import are_words
-from oocpr.sources.text.line_reader import EdgeLines
+from oocpr.errors import InputError
+from oocpr.sources.base import FileSource
+from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
+from oocpr.sources.compression import ByteStream
+from oocpr.sources.detection import are_words, is_comment, names_ends
+from oocpr.sources.lines import BLOCK_BYTES, EdgeLines, LineReader, whole_numbers
+from oocpr.sources.names import listed_names, names_of
+from oocpr.sources.weights import column_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from oocpr.sources.block import EdgeBlock
+    from oocpr.sources.block import Block, EdgeBlock
+    from oocpr.sources.locations import AnyPath
+
+
+class ColumnsFile(FileSource):
+    """Lines of columns.
+
+    Parameters
+    ----------
+    path, labels
+        As for `FileSource`.
+    weight
+        Number of the column of weights, counted from 1; None for links without.
+    header
+        Whether the first line of each file, comments aside, names the columns; None to tell by the line.
+
+    Raises
+    ------
+    UsageError
+        A column that can have no weights.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        *,
+        weight: str | int | None = None,
+        header: bool | None = None,
+    ) -> None:
+        super().__init__(path, labels)
+        self._weight = 0 if weight is None else column_number(weight)
+        self._header = header
+        self.weighted = weight is not None
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the files, when they were changed, the column of weights, and whether there is a header."""
+        known = self._with_weight(super().identity(), self._weight or None)
+        return known if known is None or self._header is None else {**known, "header": self._header}
+
+    def _edge_lines(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, ByteStream, LineReader]]:
+        """Open the files from the mark on, one after the other, behind their headers; with their numbers."""
+        begun = self._begun or {"file": 0, "byte": 0, "told": []}
+        self._tell(begun["told"])
+        for number, stream, lines in self._lines(block_bytes):
+            header = self._pass_header(lines) if number > begun["file"] or not begun["byte"] else None
+            if header is not None and not self._told:
+                self._tell(
+                    [f"{header!r} in {stream.title} is taken as a header; with header=False it is an edge."]
+                )
+            yield number, stream, lines
+
+    def _pass_header(self, lines: LineReader) -> str | None:
+        """Pass over the line that names the columns, if there is one, and over comments before it."""
+        if self._header is False:
+            return None
+        while (line := lines.peek("replace")) is not None:
+            if line.strip(" \t\r") and not self._is_comment(line):
+                break
+            lines.drop()
+        if line is None or not (self._header or self._is_header(line)):
+            return None
+        lines.drop()
+        return line.strip()
+
+    def _is_comment(self, line: str) -> bool:
+        raise NotImplementedError
+
+    def _is_header(self, line: str) -> bool:
+        raise NotImplementedError
 
 
 class TextFile(ColumnsFile):
@@ -67,3 +141,208 @@ class TextFile(ColumnsFile):
     def _is_header(self, line: str) -> bool:
         fields = line.split()
         return len(fields) > 1 and are_words(fields[:2])
+
+
+_BYTES_PER_EDGE = 32
+_LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 25
+
+
+class NamesFile(ColumnsFile):
+    r"""A graph whose nodes are named, not numbered.
+
+    The labels file, where there is one, gives the nodes in their order, and every name must be in it; without
+    one nodes are numbered as their names first occur.
+
+    Parameters
+    ----------
+    path
+        The file, packed or not, or several.
+    labels
+        A file with one name a line (blank lines and comments are skipped), or None.
+    weight
+        Number of the column with weights, counted from 1, other columns being skipped; None where there are
+        none, and no more than two columns.
+    header
+        Whether the first line names the columns; None to tell by the line: words such as `source` and
+        `target` do.
+
+    Raises
+    ------
+    InputError
+        While blocks are read: a line without two names, or with a weight that cannot be.
+    UsageError
+        A column that can have no weights.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "links.tsv")
+    ...     _ = path.write_text("# who links to whom\nBéla\tAda\n")
+    ...     [block] = NamesFile(path).blocks(10)
+    ...     block.src.text.tobytes()[block.src.starts[0] : block.src.ends[0]].decode()
+    'Béla'
+    """
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        begun = self._begun
+        if self._labels_path is not None:
+            self.closed = str(self._labels_path)
+            for names in () if begun is not None else listed_names(self._labels_path, 2 * max_edges):
+                yield NodeBlock(names)
+        size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
+        passed = 0 if begun is None else int(begun["links"])
+        for number, stream, lines in self._edge_lines(size):
+            # Names come out of larger pieces of text, and a mark says how many of a piece are done.
+            piece, done = lines.offset, 0
+            found = names_of(lines, 2 * max_edges, pairs=True, skip=True, weight=self._weight)
+            for names, weights in found:
+                if lines.offset > piece:
+                    passed = max(0, passed - done)
+                    piece, done = lines.offset, 0
+                fresh = 2 * max(0, passed - done)
+                done += names.starts.size // 2
+                if done <= passed:
+                    continue
+                passed = 0
+                self._advance(stream)
+                rest = Strings(names.text, names.starts[fresh:], names.ends[fresh:])
+                src, dst = (Strings(rest.text, rest.starts[k::2], rest.ends[k::2]) for k in (0, 1))
+                place = {"file": number, "byte": piece, "line": lines.line}
+                self.mark = {**place, "links": done, "told": self._told}
+                yield NameBlock(src, dst, None if weights is None else weights[fresh // 2 :])
+            passed = 0
+
+    def place(self, edge: int) -> str:
+        """Say on which line the edge stands that came as number `edge`, counted from 0."""
+        if not all(place.again for place in self.places):
+            return f"{self.title}, link {edge + 1:,}"
+        for stream in self._streams():
+            lines = LineReader(stream)
+            self._pass_header(lines)
+            while (line := lines.peek()) is not None:
+                if line.strip(" \t\r") and not is_comment(line):
+                    if edge == 0:
+                        return f"{stream.title}, line {lines.line}"
+                    edge -= 1
+                lines.drop()
+        return self.title
+
+    def _is_comment(self, line: str) -> bool:
+        return is_comment(line)
+
+    def _is_header(self, line: str) -> bool:
+        return names_ends(line.split("\t")[:2])
+
+
+class Gr0File(FileSource):
+    r"""A graph whose nodes come with labels, mostly addresses of pages.
+
+    Parameters
+    ----------
+    path
+        The file, packed or not.
+
+    Raises
+    ------
+    InputError
+        While blocks are read: a line of another shape, node ids out of order, an edge of an unknown node.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "pages.gr0")
+    ...     _ = path.write_text("n 0 a.org\nn 1 b.org\ne 1 0\n")
+    ...     source = Gr0File(path)
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.labels
+    ([([1], [0])], ['a.org', 'b.org'])
+    """
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        labels: list[str] = []
+        with ByteStream(self.places[0]) as stream:
+            lines = LineReader(stream)
+            while (line := lines.peek()) is not None and not line.startswith("e"):
+                words = line.split(maxsplit=2)
+                if words and not line.startswith("#"):
+                    if len(words) != 3 or words[:2] != ["n", str(len(labels))]:
+                        raise lines.error(
+                            f"{line[:60]!r} is not the line of node {len(labels)}.",
+                            f"Write it as: n {len(labels)} LABEL; nodes come first, ordered by id.",
+                        )
+                    labels.append(words[2].rstrip())
+                    self._reserve_labels(len(labels))
+                lines.drop()
+            self.nodes, self.labels = len(labels), labels
+            for block in self._unread(lines.edges(max_edges, EdgeLines(nodes=len(labels), lead="e"))):
+                self.position = stream.position
+                yield block
+
+
+class HollinsFile(FileSource):
+    r"""A graph that states its sizes and comes with labels, mostly addresses of pages.
+
+    Parameters
+    ----------
+    path
+        The file, packed or not.
+
+    Raises
+    ------
+    InputError
+        While blocks are read: a line of another shape, node ids out of order, another number of edges than
+        stated.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "pages.dat")
+    ...     _ = path.write_text("2 1\n1 a.org\n2 b.org\n2 1\n")
+    ...     source = HollinsFile(path)
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.labels
+    ([([1], [0])], ['a.org', 'b.org'])
+    """
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        with ByteStream(self.places[0]) as stream:
+            lines = LineReader(stream)
+            self.nodes, stated = self._sizes(lines)
+            self.labels = self._nodes(lines, self.nodes)
+            for block in self._unread(lines.edges(max_edges, EdgeLines(first=1, nodes=self.nodes))):
+                self.position = stream.position
+                yield block
+        if lines.entries != stated:
+            raise InputError(
+                f"{self.title} states {stated:,} edges and holds {lines.entries:,}.",
+                "Fetch the file again, or correct its first line.",
+            )
+
+    @staticmethod
+    def _sizes(lines: LineReader) -> tuple[int, int]:
+        sizes = whole_numbers(lines.peek() or "", 2)
+        if not sizes:
+            raise lines.error(
+                "the numbers of nodes and edges are missing.",
+                "Give them as two whole numbers in the first line.",
+            )
+        nodes, edges = sizes
+        if nodes > MAX_NODES:
+            raise lines.error(f"{nodes:,} nodes are too many.", f"A graph has at most {MAX_NODES:,} nodes.")
+        lines.drop()
+        return nodes, edges
+
+    def _nodes(self, lines: LineReader, nodes: int) -> list[str]:
+        labels = []
+        for node in range(1, nodes + 1):
+            words = (lines.peek() or "").split(maxsplit=1)
+            if len(words) != 2 or words[0] != str(node):
+                raise lines.error(
+                    f"not the line of node {node:,} of {nodes:,}.",
+                    f"Write it as: {node} LABEL; nodes come in the order of their ids.",
+                )
+            labels.append(words[1].rstrip())
+            self._reserve_labels(node)
+            lines.drop()
+        return labels

@@ -1,4 +1,4 @@
-"""NumPy's own files: two arrays of one dimension, or arrays with two rows or two columns."""
+"""Arrays of node ids, in memory or in files of NumPy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from oocpr.errors import InputError
-from oocpr.sources.base import FileSource
-from oocpr.sources.memory.id_columns import id_block, two_ends
+from oocpr.sources.base import BaseSource, FileSource
+from oocpr.sources.block import id_block, two_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,97 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import EdgeBlock
-    from oocpr.sources.io.locations import Place
+    from oocpr.sources.locations import AnyPath, Place
+
+
+class EdgeArrays(BaseSource):
+    """Two arrays of node ids: edge k runs from ``src[k]`` to ``dst[k]``.
+
+    Without labels the ids that occur are the nodes, and may be any of 64 bits with a sign.
+
+    Parameters
+    ----------
+    src, dst
+        Integers of any width, shape (m,). Arrays of Dask, Zarr and the like are asked for slices.
+    labels
+        A file whose line i (from 0) labels node i, or None.
+
+    Raises
+    ------
+    InputError
+        No integers, two shapes, or (while reading) an id that cannot be.
+
+    Examples
+    --------
+    >>> [(block.src.tolist(), block.dst.tolist()) for block in EdgeArrays([4, 5], [5, 4]).blocks(10)]
+    [([4, 5], [5, 4])]
+    """
+
+    def __init__(self, src: Any, dst: Any, labels: AnyPath | None = None) -> None:
+        super().__init__("arrays", "the pair of arrays", labels)
+        self._src, self._dst = _sliceable(src), _sliceable(dst)
+        if len(self._src.shape) != 1 or self._src.shape != self._dst.shape:
+            raise InputError(
+                f"The arrays have the shapes {self._src.shape} and {self._dst.shape}.",
+                "Give two arrays of one dimension and the same length.",
+            )
+        _whole_numbers(self._src, self._dst)
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        self._read_labels()
+        for start in range(0, self._src.shape[0], max_edges):
+            piece = slice(start, start + max_edges)
+            src, dst = np.asarray(self._src[piece]), np.asarray(self._dst[piece])
+            yield id_block(src, dst, self.nodes, self.title, start)
+
+
+class EdgeArray(BaseSource):
+    """One array of node ids with both ends of each edge, as rows or as columns.
+
+    Parameters
+    ----------
+    ends
+        Integers of any width, shape (2, m) or (m, 2).
+    labels
+        A file whose line i (from 0) labels node i, or None.
+
+    Raises
+    ------
+    InputError
+        No integers, another shape, or (while reading) an id that cannot be.
+
+    Examples
+    --------
+    >>> ends = np.array([[4, 5], [5, 4], [4, 4]])
+    >>> [(block.src.tolist(), block.dst.tolist()) for block in EdgeArray(ends).blocks(10)]
+    [([4, 5, 4], [5, 4, 4])]
+    """
+
+    def __init__(self, ends: Any, labels: AnyPath | None = None) -> None:
+        super().__init__("array", "the array", labels)
+        self._by_rows = two_ends(tuple(ends.shape), self.title)
+        self._ends = ends
+        _whole_numbers(ends)
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        self._read_labels()
+        for start in range(0, max(self._ends.shape), max_edges):
+            piece = slice(start, start + max_edges)
+            src, dst = np.asarray(self._ends[:, piece] if self._by_rows else self._ends[piece].T)
+            yield id_block(src, dst, self.nodes, self.title, start)
+
+
+def _sliceable(ids: Any) -> Any:
+    return ids if hasattr(ids, "shape") and hasattr(ids, "dtype") else np.asarray(ids)
+
+
+def _whole_numbers(*arrays: Any) -> None:
+    for ids in arrays:
+        if np.dtype(ids.dtype).kind not in "iu":
+            raise InputError(
+                f"The arrays hold {ids.dtype}, no integers.", "Give the ids of nodes as integers."
+            )
+
 
 _MAX_HEADER_BYTES = 10_000
 """What NumPy itself reads at most, since it has Python's parser read it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from oocpr.errors import InputError
-from oocpr.sources.io.locations import Front, place_of
+from oocpr.sources.locations import Front, place_of
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from oocpr.sources.io.locations import Place
+    from oocpr.sources.locations import Place
 
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd", ".bz2": b"BZh"}
 _READ_BYTES = 1 << 16

@@ -10,8 +10,7 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource
-from oocpr.sources.block import NameBlock, NodeBlock, Strings
-from oocpr.sources.memory.id_columns import id_block
+from oocpr.sources.block import NameBlock, NodeBlock, Strings, id_block
 from oocpr.sources.weights import REMEDY, weights_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block
-    from oocpr.sources.io.locations import AnyPath
+    from oocpr.sources.locations import AnyPath
 
 _LARGEST = 2**63
 _LACKING = object()

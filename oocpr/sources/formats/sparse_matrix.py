@@ -1,0 +1,582 @@
+"""Edges out of the arrays of a sparse matrix, wherever these arrays are."""
+
+from __future__ import annotations
+
+import errno
+import math
+import struct
+import zipfile
+import zlib
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+
+import numpy as np
+
+from oocpr.errors import InputError, UsageError
+from oocpr.sources.base import BaseSource, FileSource
+from oocpr.sources.block import MAX_NODES, EdgeBlock
+from oocpr.sources.compression import ByteStream
+from oocpr.sources.formats.arrays import read_header
+from oocpr.sources.lines import EdgeLines, LineReader, whole_numbers
+from oocpr.sources.undirected import both_ways
+from oocpr.sources.weights import UNREAD, VALUES, check_values, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.sources.locations import AnyPath
+
+
+_MAX_STARTS = 1 << 16
+"""Row starts that are in memory at once."""
+
+
+class Slices(Protocol):
+    """Array-like that is asked for slices, each beginning where the last one ended."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the sizes of its dimensions."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the type of its elements."""
+        ...
+
+    def __getitem__(self, place: slice, /) -> NDArray[Any]:
+        """Return the elements of the slice."""
+        ...
+
+
+@dataclass(frozen=True)
+class MatrixParts:
+    """The arrays of a sparse matrix, as somebody else says that they are.
+
+    Parameters
+    ----------
+    layout
+        ``"csr"``, ``"csc"`` or ``"coo"``.
+    nodes, entries
+        Rows (and columns), and stored entries.
+    major
+        Of a compressed layout ``indptr``, shape (nodes + 1,); otherwise the rows, shape (entries,).
+    minor
+        Of a compressed layout ``indices``, otherwise the columns; shape (entries,).
+    values
+        Shape (entries,).
+    """
+
+    layout: str
+    nodes: int
+    entries: int
+    major: Slices
+    minor: Slices
+    values: Slices
+
+    def check(self, title: str) -> None:
+        """Raise InputError unless there is a row, a column and a value for each entry, of fitting types."""
+        compressed = self.layout != "coo"
+        for name, array, count, kinds in (
+            ("row starts" if compressed else "rows", self.major, self.nodes + 1, "iu"),
+            ("columns", self.minor, self.entries, "iu"),
+            ("values", self.values, self.entries, "biufc"),
+        ):
+            length = count if compressed else self.entries
+            if tuple(array.shape) != (length,):
+                raise InputError(
+                    f"{title} has {name} of the shape {tuple(array.shape)}, where {length:,} are needed.",
+                    "Build the matrix again.",
+                )
+            if array.dtype.kind not in kinds:
+                raise InputError(
+                    f"{title} has {name} of the type {array.dtype}.",
+                    "Give rows and columns as integers, and values as numbers.",
+                )
+
+
+def square(shape: tuple[int, ...], title: str) -> int:
+    """Nodes of a matrix of this shape; InputError where it is not the matrix of a graph."""
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise InputError(f"{title} has the shape {shape}.", "Give a square matrix, one row a node.")
+    if shape[0] > MAX_NODES:
+        raise InputError(f"{title} has {shape[0]:,} nodes.", f"A graph has at most {MAX_NODES:,} nodes.")
+    return shape[0]
+
+
+def matrix_blocks(
+    parts: MatrixParts, max_edges: int, title: str, notices: list[str], *, weighted: bool = False
+) -> Iterator[EdgeBlock]:
+    """Yield the entries as edges row -> column, in blocks of at most `max_edges`.
+
+    Parameters
+    ----------
+    parts
+        The matrix.
+    max_edges
+        Edges of a block.
+    title
+        What the matrix is called in messages.
+    notices
+        Receives what a person should know.
+    weighted
+        Whether values are weights; else entries that are stored but zero are no edges.
+
+    Raises
+    ------
+    InputError
+        Arrays of other lengths or types, row starts that fall, a row or column that is not in the matrix, or
+        a value that is no weight.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> parts = MatrixParts("csr", 3, 2, np.array([0, 1, 1, 2]), np.array([2, 0]), np.array([1.0, 1.0]))
+    >>> [(block.src.tolist(), block.dst.tolist()) for block in matrix_blocks(parts, 9, "the matrix", [])]
+    [([0, 2], [2, 0])]
+    """
+    parts.check(title)
+    owners = None if parts.layout == "coo" else _Owners(parts, title)
+    zeros, unread = 0, False
+    for start in range(0, parts.entries, max_edges):
+        stop = min(parts.entries, start + max_edges)
+        major = parts.major[start:stop] if owners is None else owners.of(start, stop)
+        minor, values = parts.minor[start:stop], parts.values[start:stop]
+        for ids in (major, minor):
+            wrong = np.flatnonzero((ids < 0) | (ids >= parts.nodes))
+            if len(wrong):
+                raise InputError(
+                    f"{title}: entry {start + wrong[0]:,} is in row or column {ids[wrong[0]]:,}.",
+                    f"Rows and columns go from 0 to {parts.nodes - 1:,}: build the matrix again.",
+                )
+        weights = weights_of(values, title, "entry", start) if weighted else None
+        keep = np.arange(len(values)) if weighted else np.flatnonzero(values)
+        zeros += len(values) - len(keep)
+        unread = unread or (not weighted and bool((values[keep] != 1).any()))
+        if len(keep) < len(values):
+            major, minor = major[keep], minor[keep]
+        if parts.layout == "csc":
+            major, minor = minor, major
+        if len(keep):
+            yield EdgeBlock(major.astype(np.uint32), minor.astype(np.uint32), weights)
+    if owners is not None:
+        owners.finish()
+    if unread:
+        notices.append(UNREAD)
+    if zeros:
+        notices.append(f"{zeros:,} entries are stored as zero and were left out.")
+
+
+class _Owners:
+    """Rows of the entries of a compressed layout, out of its row starts, which are read once.
+
+    Parameters
+    ----------
+    parts
+        The matrix.
+    title
+        What it is called in messages.
+    """
+
+    def __init__(self, parts: MatrixParts, title: str) -> None:
+        self._parts = parts
+        self._title = title
+        self._first = 0  # the row of the first start in memory
+        self._starts = parts.major[0:1].astype(np.int64)
+        if self._starts[0] != 0:
+            raise self._wrong()
+
+    def of(self, start: int, stop: int) -> NDArray[np.uint32]:
+        """Give the row of each of the entries `start` .. `stop` - 1; entries are asked for in order."""
+        pieces = []
+        while True:
+            first = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
+            last = int(np.searchsorted(self._starts, stop, side="left"))
+            bounds = np.clip(self._starts[first : last + 1], start, stop)
+            rows = np.arange(self._first + first, self._first + first + len(bounds) - 1, dtype=np.uint32)
+            pieces.append(np.repeat(rows, np.diff(bounds)))
+            if self._starts[-1] >= stop:
+                return np.concatenate(pieces)
+            self._read()
+
+    def finish(self) -> None:
+        """Read the starts of the rows behind the last entry."""
+        while self._first + len(self._starts) <= self._parts.nodes:
+            self._read()
+        if self._starts[-1] != self._parts.entries:
+            raise self._wrong()
+
+    def _read(self) -> None:
+        """Go on to the next starts; the last one before them stays."""
+        read = self._first + len(self._starts)
+        more = self._parts.major[read : min(read + _MAX_STARTS, self._parts.nodes + 1)]
+        # Of unsigned integers beyond 2^63 this makes negative ones, which fall.
+        starts = np.concatenate([self._starts[-1:], more.astype(np.int64)])
+        if not len(more) or (starts[1:] < starts[:-1]).any() or starts[-1] > self._parts.entries:
+            raise self._wrong()
+        self._first, self._starts = read - 1, starts
+
+    def _wrong(self) -> InputError:
+        return InputError(
+            f"{self._title} has row starts that do not fit its entries.", "Build the matrix again."
+        )
+
+
+_LAYOUTS = {"csr": ("indptr", "indices"), "csc": ("indptr", "indices"), "coo": ("row", "col")}
+
+
+_PIECE_BYTES = 1 << 20
+_MAX_FACT_BYTES = 1 << 10
+"""Most that the layout and the shape of a matrix may take."""
+
+
+class _Archive:
+    """A file of which one piece is read at a time, so that no archive's directory takes all memory.
+
+    Parameters
+    ----------
+    file
+        Opened for reading.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        if size > _PIECE_BYTES:
+            raise zipfile.BadZipFile(f"its directory has {size:,} bytes")
+        return self._file.read(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class _ArrayStream:
+    """An array inside an archive, read from front to end by slices.
+
+    Parameters
+    ----------
+    archive
+        The archive.
+    name
+        What the array is called there.
+    opened
+        Closes what is opened.
+    """
+
+    def __init__(self, archive: zipfile.ZipFile, name: str, opened: ExitStack) -> None:
+        about = archive.getinfo(f"{name}.npy")
+        # Others, which save_npz does not write, are unpacked without a limit on the bytes that come out.
+        if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{about.filename} is compressed by method {about.compress_type} of ZIP")
+        self._member = opened.enter_context(archive.open(about))
+        header = read_header(self._member)
+        self.shape, _, self.dtype, _ = header
+        if self.dtype.hasobject:
+            raise ValueError(f"{about.filename} holds Python objects")
+        self._count = math.prod(self.shape)
+        if header.end != about.file_size or not self.dtype.itemsize:
+            raise ValueError(f"{about.filename} has {about.file_size:,} bytes for an array of {header.end:,}")
+
+    def __getitem__(self, place: slice) -> NDArray[Any]:
+        values = np.empty(max(0, min(self._count, place.stop) - place.start), self.dtype)
+        view = values.view(np.uint8).data
+        done = 0
+        while done < len(view):
+            got = self._member.readinto(view[done : done + _PIECE_BYTES])  # type: ignore[attr-defined]
+            if not got:
+                raise EOFError
+            done += got
+        return values
+
+    def facts(self) -> NDArray[Any]:
+        """Give the whole array, which has to be a small one of at most one dimension."""
+        if len(self.shape) > 1 or self._count * self.dtype.itemsize > _MAX_FACT_BYTES:
+            raise ValueError(f"an array of the shape {self.shape} cannot tell what the matrix is")
+        return self[0 : self._count]
+
+
+class SparseMatrix(BaseSource):
+    """A SciPy sparse matrix or array: an entry (i, j) that is not zero is the edge i -> j.
+
+    Parameters
+    ----------
+    matrix
+        Square, of any SciPy sparse format; CSR, CSC and COO are read in place, others are converted. Entries
+        that are stored but zero are no edges.
+    labels
+        A file with one label a row, or None.
+    weight
+        ``"values"`` where these are weights, those that are zero among them; else None.
+
+    Raises
+    ------
+    InputError
+        Not square, or more than 2^32 - 1 rows; arrays that contradict each other; while blocks are read, rows
+        or columns that the matrix does not have, or a value that is no weight.
+    UsageError
+        Weights that are called otherwise.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> source = SparseMatrix(csr_array([[0, 1], [0, 0]]))
+    >>> [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.nodes
+    ([([0], [1])], 2)
+    """
+
+    def __init__(
+        self, matrix: Any, labels: AnyPath | None = None, *, weight: str | int | None = None
+    ) -> None:
+        super().__init__("matrix", "the matrix", labels)
+        check_values(weight, self.title)
+        self.weighted = weight is not None
+        self.nodes = square(matrix.shape, self.title)
+        self._matrix = matrix if matrix.format in ("csr", "csc", "coo") else self._converted(matrix)
+
+    def _converted(self, matrix: Any) -> Any:
+        """Take a matrix of another format as COO, by compiled code of SciPy."""
+        try:
+            if hasattr(matrix, "check_format"):
+                matrix.check_format(full_check=True)
+            return matrix.tocoo()
+        except (ValueError, IndexError, TypeError) as error:
+            raise InputError(
+                f"{self.title} contradicts itself: {' '.join(str(error).split())[:200]}.",
+                "Build the matrix again.",
+            ) from error
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        self._read_labels()
+        matrix = self._matrix
+        if matrix.format == "coo":
+            entries, arrays = len(matrix.row), (matrix.row, matrix.col, matrix.data)
+        else:
+            # There may be room for more entries behind the last one.
+            entries = max(0, int(matrix.indptr[-1])) if len(matrix.indptr) else 0
+            arrays = (matrix.indptr, matrix.indices[:entries], matrix.data[:entries])
+        parts = MatrixParts(matrix.format, matrix.shape[0], entries, *map(np.asarray, arrays))
+        yield from matrix_blocks(parts, max_edges, self.title, self.notices, weighted=self.weighted)
+
+
+class MatrixFile(FileSource):
+    """A matrix.
+
+    Parameters
+    ----------
+    path, labels
+        As for `FileSource`.
+    weight
+        ``"values"`` to take the stored values as weights; None for links without.
+
+    Raises
+    ------
+    UsageError
+        Weights that a matrix does not have.
+    """
+
+    def __init__(
+        self,
+        path: AnyPath | Sequence[AnyPath],
+        labels: AnyPath | None = None,
+        *,
+        weight: str | int | None = None,
+    ) -> None:
+        super().__init__(path, labels)
+        check_values(weight, self.title)
+        self.weighted = weight is not None
+
+    def identity(self) -> dict[str, Any] | None:
+        """Tell the file, when it was changed, and whether values are weights."""
+        return self._with_weight(super().identity(), VALUES if self.weighted else None)
+
+
+class NpzFile(MatrixFile):
+    """A SciPy sparse matrix on disk: an entry (i, j) that is not zero is the edge i -> j.
+
+    Parameters
+    ----------
+    path
+        A file of ``scipy.sparse.save_npz`` in CSR, CSC or COO. Entries that are stored but zero are no edges.
+    labels
+        A file with one label a row, or None.
+    weight
+        ``"values"`` where these are weights, those that are zero among them; else None.
+
+    Raises
+    ------
+    InputError
+        While blocks are read: not such a file, damaged or cut, another layout, not square, or a value that is
+        no weight.
+    UsageError
+        Weights that are called otherwise.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from scipy.sparse import csr_array, save_npz
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "graph.npz")
+    ...     save_npz(path, csr_array([[0, 1], [0, 0]]))
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in NpzFile(path).blocks(10)]
+    [([0], [1])]
+    """
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        with ExitStack() as opened:
+            file = opened.enter_context(self.places[0].open())
+            try:
+                archive = opened.enter_context(zipfile.ZipFile(cast("BinaryIO", _Archive(file))))
+                parts = self._parts(archive, opened)
+                self._read_labels()
+                blocks = matrix_blocks(parts, max_edges, self.title, self.notices, weighted=self.weighted)
+                for block in self._unread(blocks):
+                    yield block
+                    done = 0 if self.mark is None else int(self.mark["edges"])
+                    self.position = (self.size or 0) * done // max(1, parts.entries)
+            except (
+                zipfile.BadZipFile, EOFError, zlib.error, struct.error, KeyError, ValueError, OverflowError,
+                RuntimeError, OSError,
+            ) as error:  # fmt: skip
+                # Damaged archives have places before the file, which the system calls invalid.
+                if isinstance(error, InputError) or getattr(error, "errno", None) not in (None, errno.EINVAL):
+                    raise
+                raise InputError(
+                    f"{self.title} is no whole matrix of scipy.sparse.save_npz: "
+                    f"{' '.join(str(error).split())[:200] or 'it ends in the middle'}.",
+                    "Fetch the file again, or save the matrix again.",
+                ) from error
+
+    def _parts(self, archive: zipfile.ZipFile, opened: ExitStack) -> MatrixParts:
+        def stream(name: str) -> _ArrayStream:
+            return _ArrayStream(archive, name, opened)
+
+        name = stream("format").facts().item()
+        layout = name.decode() if isinstance(name, bytes) else str(name)
+        if layout not in _LAYOUTS:
+            raise InputError(
+                f"{self.title} holds a matrix in the layout {layout[:40]!r}.",
+                "Save it as CSR: save_npz(path, A.tocsr()).",
+            )
+        if "_is_array.npy" in archive.namelist():  # SciPy refuses the file where this is damaged
+            stream("_is_array").facts()
+        sizes = stream("shape").facts()
+        if sizes.dtype.kind not in "iu":
+            raise ValueError(f"its shape is of the type {sizes.dtype}")
+        self.nodes = square(tuple(sizes.tolist()), self.title)
+        major, minor = (stream(name) for name in _LAYOUTS[layout])
+        entries = minor.shape[0] if minor.shape else 1
+        return MatrixParts(layout, self.nodes, entries, major, minor, stream("data"))
+
+
+_FIELDS = ("pattern", "real", "integer")
+_VALUE_COLUMN = 3
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric")
+
+
+class MatrixMarketFile(MatrixFile):
+    r"""A square sparse matrix; of a symmetric one both halves become edges.
+
+    Parameters
+    ----------
+    path
+        The file, packed or not.
+    labels
+        A file with one label a row, or None.
+    weight
+        ``"values"`` where these are weights, else None.
+
+    Raises
+    ------
+    InputError
+        While blocks are read: no coordinate matrix of a known kind, not square, another number of entries
+        than stated, or a line that cannot be read.
+    UsageError
+        Weights that are called otherwise; while blocks are read, those of a matrix without values.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "edges.mtx")
+    ...     _ = path.write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 3\n3 2\n")
+    ...     source = MatrixMarketFile(path)
+    ...     [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.nodes
+    ([([0, 2], [2, 1])], 3)
+    """
+
+    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+        with ByteStream(self.places[0]) as stream:
+            lines = LineReader(stream)
+            field, symmetry = self._kind(lines)
+            self.nodes, stated = self._sizes(lines)
+            self._read_labels()
+            form = EdgeLines(
+                first=1,
+                nodes=self.nodes,
+                valued=field != "pattern" and not self.weighted,
+                weight=_VALUE_COLUMN if self.weighted else 0,
+            )
+            for block in self._unread(lines.edges(max_edges, form)):
+                self.position = stream.position
+                both = [block] if symmetry == "general" else list(both_ways([block]))
+                yield from self._together(both, self.mark)
+        if lines.entries != stated:
+            raise InputError(
+                f"{self.title} states {stated:,} entries and holds {lines.entries:,}.",
+                "Fetch the file again, or correct the numbers behind its comments.",
+            )
+        if form.valued:
+            self.notices.append(UNREAD)
+        if lines.zeros:
+            self.notices.append(f"{lines.zeros:,} entries are stored as zero and were left out.")
+
+    def _kind(self, lines: LineReader) -> tuple[str, str]:
+        words = (lines.peek() or "").lower().split()
+        if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+            raise lines.error(
+                "no Matrix Market header.",
+                "The first line must be: %%MatrixMarket matrix coordinate pattern general",
+            )
+        layout, field, symmetry = words[2:]
+        if layout != "coordinate":
+            raise lines.error(f"the layout is {layout!r}.", "Write the matrix as coordinates.")
+        if field not in _FIELDS:
+            raise lines.error(f"the values are {field!r}.", f"Write them as one of: {', '.join(_FIELDS)}.")
+        if symmetry not in _SYMMETRIES:
+            raise lines.error(
+                f"the symmetry is {symmetry!r}.", f"Write it as one of: {', '.join(_SYMMETRIES)}."
+            )
+        if self.weighted and field == "pattern":
+            raise UsageError(f"{self.title} is a pattern without values.", "Leave the weight out.")
+        if self.weighted and symmetry == "skew-symmetric":
+            raise lines.error(
+                "one half of a skew-symmetric matrix is negative.", "Give a matrix whose values are weights."
+            )
+        lines.drop()
+        return field, symmetry
+
+    @staticmethod
+    def _sizes(lines: LineReader) -> tuple[int, int]:
+        """Rows and entries."""
+        while (line := lines.peek()) is not None and (not line.strip() or line.lstrip().startswith("%")):
+            lines.drop()
+        sizes = whole_numbers(line or "", 3)
+        if not sizes:
+            raise lines.error(
+                "the numbers of rows, columns and entries are missing.",
+                "Give them as three whole numbers behind the comments.",
+            )
+        rows, columns, entries = sizes
+        if rows != columns:
+            raise lines.error(
+                f"{rows:,} rows and {columns:,} columns are no graph.",
+                "Give a square matrix, one row a node.",
+            )
+        if rows > MAX_NODES:
+            raise lines.error(f"{rows:,} nodes are too many.", f"A graph has at most {MAX_NODES:,} nodes.")
+        lines.drop()
+        return rows, entries

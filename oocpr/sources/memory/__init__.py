@@ -1,1 +1,0 @@
-"""Graphs that are in memory already."""
