@@ -143,7 +143,6 @@ def import_graph(
     overwrite: bool = False,
     resume: bool = False,
     client: Any = None,
-    device: str = "cpu",
     progress: Listener = None,
     tell: Callable[[str], None] | None = None,
     **options: Unpack[ImportOptions],
@@ -174,9 +173,6 @@ def import_graph(
     client
         A ``distributed.Client`` whose workers sort the edges and encode the tiles, to the same bytes; None to
         work in this process. `memory` is that of this process.
-    device
-        ``"cuda"``, or ``"cuda:1"`` for the second one, to sort the edges and encode the tiles on a CUDA
-        device, to the same bytes.
     progress
         True to see on standard error how far it is, or a function that is told, see
         `oocpr.progress.Progress`; None for silence.
@@ -212,7 +208,7 @@ def import_graph(
     from oocpr.store.graph import open_store
 
     progress = heard(progress)
-    hands = import_hands(client, device)
+    hands = import_hands(client)
     budget = parse_bytes(memory)
     duplicates = options.pop("duplicates", None)
     sources = source if isinstance(source, list | tuple) else [source]

@@ -31,7 +31,6 @@ def append(
     tmp: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     client: Any = None,
-    device: str = "cpu",
     progress: Listener = None,
     **options: Unpack[ImportOptions],
 ) -> Graph:
@@ -49,7 +48,7 @@ def append(
         node has its place among the ids, or behind all names.
     path
         The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
-    memory, tmp, overwrite, client, device, progress
+    memory, tmp, overwrite, client, progress
         As for `import_graph`.
     **options
         How the source is read, see `oocpr.api.arguments.ImportOptions`, without labels; ``duplicates`` is
@@ -102,7 +101,7 @@ def append(
             overwrite=overwrite,
             duplicates=duplicates,
             progress=progress,
-            hands=import_hands(client, device),
+            hands=import_hands(client),
         )
     tiles = old.store.tiles
     kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."

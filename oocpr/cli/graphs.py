@@ -96,7 +96,6 @@ def build_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "(right for URLs), as a breadth-first search meets them (right for graphs that were shuffled), "
             "or the best of these, as a sample of the links tells.",
         ),
-        _DEVICE,
         _TMP,
         _OVERWRITE,
         click.option(
@@ -140,13 +139,6 @@ _TMP = click.option(
     metavar="DIR",
     help="Where to sort, with room for 4 to 24 bytes an edge, 8 or 16 more with a weight.  "
     "[default: beside G.zarr]",
-)
-_DEVICE = click.option(
-    "--device",
-    default="cpu",
-    show_default=True,
-    metavar="cpu|cuda[:N]",
-    help="Where to sort and pack; the store has the same bytes.",
 )
 _OVERWRITE = click.option(
     "--overwrite", is_flag=True, help="Replace an existing store once the new one is whole."
@@ -207,7 +199,7 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
 )
 @click.argument("graph", metavar="G.zarr")
 @click.argument("source", metavar="SOURCE...", nargs=-1, required=True)
-@options(_OUTPUT, _MEMORY, _DEVICE, _TMP, _OVERWRITE)
+@options(_OUTPUT, _MEMORY, _TMP, _OVERWRITE)
 @edge_options
 @cluster_options
 @click.pass_obj
