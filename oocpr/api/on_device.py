@@ -63,7 +63,7 @@ def plan_on_one_device(
         tiled = Tiled(stats, store, encoded=stored(stats, sizes))
         if size.edges is not None:
             cuts = joined_cuts(stats.tiles, stats.tile_edges, size.edges)
-            tiled = joined_tiles(store, stats, cuts, sizes, size, [(0, device)])
+            tiled = joined_tiles(store, stats, cuts, sizes, size)
         plan = plan_on_device(
             tiled.stats,
             tiled.store.tile_rows,

@@ -94,8 +94,7 @@ def plan_on_several_devices(
     given
         Bytes that may be used of each device.
     devices
-        Their names, where they are of this process; empty where they are of workers, which join tiles by
-        themselves.
+        Their names, where they are of this process; empty where they are of workers.
     promised
         Whether these are the caller's word.
     reproducible
@@ -116,9 +115,8 @@ def plan_on_several_devices(
         tiled = Tiled(stats, store, encoded=stored(stats, sizes))
         stripes = staying if size.stays else passing
         if size.edges is not None:
-            there = [(first, device) for (first, _), device in zip(stripes, devices, strict=False)]
             cuts, stripes = even_cuts(stripes, stats.tile_edges, size.edges)
-            tiled = joined_tiles(store, stats, cuts, sizes, size, there, len(given))
+            tiled = joined_tiles(store, stats, cuts, sizes, size, len(given))
         plan = plan_on_devices(
             tiled.stats,
             tiled.store.tile_rows,
@@ -148,7 +146,6 @@ def plan_on_several_devices(
         SHARED_EDGES,
         planned,
         cores=cores,
-        joined_there=bool(devices),
         devices=len(given),
         reproducible=reproducible,
     )

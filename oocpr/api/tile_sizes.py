@@ -10,19 +10,16 @@ import numpy as np
 from oocpr.plan.merge_memory import (
     NOTHING_JOINED,
     Joining,
-    device_joining,
-    joining_on_devices,
     joining_on_host,
 )
 from oocpr.plan.merge_size import TileSize, joined_facts, pass_bytes, tile_sizes
 from oocpr.plan.tile_bytes import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.tiles.merged import Joins
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.plan import Plan
@@ -57,7 +54,6 @@ def fastest_that_fits(
     planned: Callable[[TileSize], Planned],
     *,
     cores: int,
-    joined_there: bool = True,
     devices: int = 1,
     reproducible: bool = False,
 ) -> Planned:
@@ -67,7 +63,7 @@ def fastest_that_fits(
 
     Parameters
     ----------
-    stats, streamed_edges, cores, joined_there, devices
+    stats, streamed_edges, cores, devices
         As for :func:`oocpr.plan.merge_size.tile_sizes`.
     planned
         Plans a run with tiles of a size; returns the graph in them, too.
@@ -82,7 +78,7 @@ def fastest_that_fits(
     """
     if reproducible:
         cores = 0
-    sizes = list(tile_sizes(stats, streamed_edges, cores=cores, joined_there=joined_there, devices=devices))
+    sizes = list(tile_sizes(stats, streamed_edges, cores=cores, devices=devices))
     if reproducible:
         sizes = [size for size in sizes if (size.stays, size.edges) == (True, sizes[0].edges)]
     found: Planned | None = None
@@ -116,7 +112,6 @@ def joined_tiles(
     cuts: tuple[int, ...],
     sizes: NDArray[np.int64] | None,
     size: TileSize,
-    devices: Sequence[tuple[int, str]],
     stripes: int = 1,
 ) -> Tiled:
     """Join stored tiles.
@@ -130,37 +125,14 @@ def joined_tiles(
     sizes
         Bytes of each stored tile; int64, shape (tiles,), None where that is not known.
     size
-        Which joined tiles, and who makes them.
-    devices
-        First stored tile, and name, of each device that joins.
+        Which joined tiles, and how many are made at a time.
     stripes
         How many are read side by side.
     """
-    from oocpr.engine.tiles.merged import JoinedStore, StripedJoins
+    from oocpr.engine.tiles.merged import JoinedStore
 
     larger = joined_facts(stats, store.tile_rows, cuts)
     encoded = joined(larger, store.tile_rows[np.asarray(cuts)], sizes, cuts)
-    each = device_joining(stats, larger)
-    if not size.there or not each.device:
-        tiled = JoinedStore(store, stats.tile_edges, cuts)
-        rows = np.diff(tiled.tile_rows)
-        return Tiled(larger, tiled, joining_on_host(stats, larger, rows, size.at_once, stripes), encoded)
-    parts = {first: _joins(store, stats, device, each.slab, size.at_once) for first, device in devices}
-    tiled = JoinedStore(store, stats.tile_edges, cuts, StripedJoins(parts))
-    return Tiled(larger, tiled, joining_on_devices(stats, larger, size.at_once, stripes), encoded)
-
-
-def _joins(store: GraphStore, stats: GraphStats, device: str, slab_bytes: int, at_once: int) -> Joins:
-    from oocpr.engine.cuda.discovery import open_device
-    from oocpr.engine.cuda.merge import DeviceJoins
-
-    return DeviceJoins(
-        lambda: open_device(device),
-        store.encoded,
-        nodes=stats.nodes,
-        edges=stats.edges,
-        tile_edges=stats.tile_edges,
-        segments=stats.max_tile_rows + 1,
-        slab_bytes=slab_bytes,
-        at_once=at_once,
-    )
+    tiled = JoinedStore(store, stats.tile_edges, cuts)
+    rows = np.diff(tiled.tile_rows)
+    return Tiled(larger, tiled, joining_on_host(stats, larger, rows, size.at_once, stripes), encoded)

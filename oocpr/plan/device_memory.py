@@ -50,8 +50,6 @@ class DeviceNeed:
         does what finding its islands takes. And of all rows, a few sums of each 1024 and of each tile.
     ring
         Slots through which tiles pass that do not stay.
-    joining
-        What joining stored tiles there takes, while tiles are read for the first time.
     """
 
     vectors: int
@@ -59,12 +57,11 @@ class DeviceNeed:
     reads: int
     scratch: int
     ring: int
-    joining: int = 0
 
     @property
     def total(self) -> int:
         """All of it, and the small change."""
-        return self.lasting + self.joining + UNCOUNTED_BYTES
+        return self.lasting + UNCOUNTED_BYTES
 
     @property
     def lasting(self) -> int:
@@ -88,7 +85,6 @@ def device_need(
     tiles: int = 1,
     rows: int | None = None,
     rows_in_host: bool = False,
-    joining: int = 0,
     weighted: bool = False,
     started: bool = False,
     slices: int = 1,
@@ -113,8 +109,6 @@ def device_need(
         Of its stripe; None for all rows.
     rows_in_host
         Whether rows are kept in memory of the host.
-    joining
-        Bytes that joining tiles takes.
     weighted
         Whether links have weights.
     started
@@ -153,7 +147,6 @@ def device_need(
         reads=numbers * READ_BYTES[reads],
         scratch=scratch,
         ring=slots * slot_bytes,
-        joining=joining,
     )
 
 
@@ -305,7 +298,7 @@ class DeviceTiers:
         need = self.need
         return {
             "device_vectors": need.vectors + need.history + need.reads,
-            "device_scratch": need.scratch + need.joining,
+            "device_scratch": need.scratch,
             "device_ring": need.ring,
             "device_tiles": self.kept_bytes,
         }
@@ -321,7 +314,7 @@ class DeviceTiers:
         return [
             ("device vectors", f"{format_bytes(vectors)}{', the rest in host memory' * self.rows_in_host}"),
             *parts,
-            ("device scratch", format_bytes(need.scratch + need.ring + need.joining)),
+            ("device scratch", format_bytes(need.scratch + need.ring)),
             ("device tiles", f"{self.on_device} of {tiles}, {format_bytes(self.kept_bytes)}"),
             ("device most, given", f"{format_bytes(self.most)} / {format_bytes(self.memory)}"),
             ("device should hold", f"about {format_bytes(self.usual)}"),
@@ -353,7 +346,7 @@ class DeviceTiers:
         """
         if not self.fits:
             need = self.need
-            tiles = need.scratch + need.ring + need.joining
+            tiles = need.scratch + need.ring
             least = f"{-(-need.total // 2**20)}MiB"
             raise DoesNotFitError(
                 f"the run needs {format_bytes(need.total)} of the device (vectors "

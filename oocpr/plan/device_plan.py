@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.plan.graph_stats import GraphStats
-    from oocpr.plan.residency import ResidentTiles
     from oocpr.plan.tile_bytes import Encoded
 
     Needed = Callable[[int, int], DeviceNeed]
@@ -66,7 +65,6 @@ def plan_on_device(
     sliced: bool = False,
     joining: Joining = NOTHING_JOINED,
     encoded: Encoded | None = None,
-    longest: int = 0,
 ) -> Plan:
     """Decide how a run on a device uses the memory of both, its tiles being those of `stats`.
 
@@ -99,8 +97,6 @@ def plan_on_device(
         What joining stored tiles takes, of the host for all devices.
     encoded
         Bytes of the device's tiles; None where only the stats tell.
-    longest
-        Most tiles that another device has.
     """
     tiles, rows = len(tile_rows) - 1, int(tile_rows[-1] - tile_rows[0])
     mixed = method == "mixed"
@@ -125,7 +121,6 @@ def plan_on_device(
             tiles=tiles,
             rows=rows,
             rows_in_host=rows_in_host,
-            joining=joining.device,
             slices=slices,
             **row,
         )
@@ -183,7 +178,7 @@ def plan_on_device(
             joining=joining.usual_host,
             weighted=stats.weighted,
         ),
-        usual=taken + _usual_of_tiles(staying, chosen, joining, longest),
+        usual=taken + staying.usual_in(chosen),
         slices=slices,
     )  # fmt: skip
     passes = predicted_passes(damping, tol, method, stats.local_share, pairs=pairs)
@@ -225,20 +220,6 @@ def _cut_down(needed: Needed, memory: int, *, sweeps: int, slots: int, fewest: i
         while slots > fewest and short():
             slots -= 1
     return sweeps, slots
-
-
-def _usual_of_tiles(staying: ResidentTiles, chosen: NDArray[np.int64], joining: Joining, longest: int) -> int:
-    """Bytes that tiles which stay, and joining them, take of the device at their peak, as a rule.
-
-    While the last tiles are joined, these are not on the device, and after that what joined them is gone:
-    from all devices at a time, so that one which has few tiles has them and what has joined them.
-    """
-    tiles, at_once = len(staying.usual), max(1, joining.at_once)
-    rounds = -(-tiles // at_once)
-    before = chosen[chosen < (rounds - 1) * at_once] if rounds >= -(-longest // at_once) else chosen
-    rooms = joining.device // at_once * min(at_once, tiles)
-    stages = ((before, rooms), (chosen, 0))
-    return max(staying.usual_in(of) + more for of, more in stages)
 
 
 Stripes = tuple[tuple[int, int], ...]
@@ -331,7 +312,6 @@ def plan_on_devices(
     """
     joining = joining.share(len(stripes))
     parts = [tile_rows[first : last + 1] for first, last in stripes]
-    longest = max(last - first for first, last in stripes)
 
     def planned(number: int, memory: int) -> Plan:
         given = device_memory[number]
@@ -339,7 +319,6 @@ def plan_on_devices(
             stats,
             parts[number],
             encoded=None if encoded is None else encoded.part(*stripes[number]),
-            longest=longest,
             memory=memory,
             base=base,
             joining=joining,

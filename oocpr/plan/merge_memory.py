@@ -1,9 +1,8 @@
-"""What joining tiles takes, by processors or by devices; checkable with a pencil."""
+"""What joining tiles takes of the host; checkable with a pencil."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
 
     from oocpr.plan.graph_stats import GraphStats
 
-JOINING_BUFFERS = 8
-"""Stored tiles that are read at a time while a device joins them."""
-
 ROUNDING = 2048
 """Bytes that fill up the last group, or block, of each array in which a thread joins tiles."""
 
@@ -28,16 +24,13 @@ class Joining(NamedTuple):
 
     Attributes
     ----------
-    host, device
-        Most bytes of the host, and of each device.
-    usual_host
-        Those of the host that it takes as a rule.
+    host, usual_host
+        Most bytes of the host, and those that it takes as a rule.
     at_once
         Tiles that are made at a time for each device.
     """
 
     host: int = 0
-    device: int = 0
     usual_host: int = 0
     at_once: int = 0
 
@@ -46,8 +39,8 @@ class Joining(NamedTuple):
 
         Examples
         --------
-        >>> Joining(host=600, device=100, usual_host=400, at_once=2).share(2)
-        Joining(host=300, device=100, usual_host=200, at_once=2)
+        >>> Joining(host=600, usual_host=400, at_once=2).share(2)
+        Joining(host=300, usual_host=200, at_once=2)
         """
         return self._replace(host=self.host // devices, usual_host=self.usual_host // devices)
 
@@ -120,38 +113,6 @@ def _room_bytes(edges: int, segments: int, filled: int, of_stored: int) -> int:
     return values + widths + 12 * of_stored + ROUNDING
 
 
-def joining_on_devices(stats: GraphStats, joined: GraphStats, at_once: int, devices: int) -> Joining:
-    """See Joining; by CUDA devices.
-
-    Of the host, what is packed and half as much to grow, and lengths of rows on their way, 28 bytes a row on
-    R-MAT. Weights are joined by the processor.
-
-    Parameters
-    ----------
-    stats, joined
-        Of the graph as stored, and as `joined_facts` made them.
-    at_once
-        Joined tiles that each makes at a time.
-    devices
-        How many there are.
-    """
-    each = device_joining(stats, joined)
-    if not each.device:
-        return NOTHING_JOINED
-    # A device of several has one of the tiles at least.
-    at_once = min(at_once, joined.tiles - devices + 1)
-    columns = unweighted(stats)
-    packed = columns.column_bytes * joined.tile_edges // stats.edges
-    usual = (JOINING_BUFFERS + 1) * columns.max_tile_bytes + packed * 3 // 2
-    weights = devices * at_once * weight_joining_bytes(stats, joined)
-    return Joining(
-        host=devices * at_once * each.host + weights,
-        device=at_once * each.device,
-        usual_host=devices * at_once * usual + 28 * joined.max_tile_rows + weights,
-        at_once=at_once,
-    )
-
-
 def weight_joining_bytes(stats: GraphStats, joined: GraphStats) -> int:
     """Bytes that a thread takes to join weights: those of a tile decoded, and those of a stored one as read.
 
@@ -161,59 +122,3 @@ def weight_joining_bytes(stats: GraphStats, joined: GraphStats) -> int:
         Of the graph as stored, and as `joined_facts` made them.
     """
     return 8 * joined.tile_edges + stats.max_weight_bytes if stats.weighted else 0
-
-
-@dataclass(frozen=True)
-class DeviceJoining:
-    """Most bytes that joining tiles on a device takes beside what a run counts, for each made at a time.
-
-    Parameters
-    ----------
-    slab
-        Of the device: the columns as decoded and, with their gaps, as they are packed; first columns and
-        lengths of rows; and what is packed.
-    arriving
-        Of the device: a stored tile as it arrives, and where its segments lie.
-    host
-        Of the host: buffers for stored tiles and for what is packed, lengths of rows.
-    """
-
-    slab: int
-    arriving: int
-    host: int
-
-    @property
-    def device(self) -> int:
-        """All of the device."""
-        return self.slab + self.arriving
-
-
-def device_joining(stats: GraphStats, joined: GraphStats) -> DeviceJoining:
-    """See DeviceJoining.
-
-    Parameters
-    ----------
-    stats, joined
-        Of the graph as stored, and as `joined_facts` made them.
-
-    Examples
-    --------
-    >>> from oocpr.plan.graph_stats import GraphStats
-    >>> stats = GraphStats(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
-    >>> device_joining(stats, stats).device
-    0
-    """
-    if joined.tiles == stats.tiles:
-        return DeviceJoining(0, 0, 0)
-    # Weights are joined elsewhere.
-    stats, joined = unweighted(stats), unweighted(joined)
-    edges, rows = joined.tile_edges, joined.max_tile_rows + 1
-    filled = min(edges, rows)
-    values = 4 * (3 * edges + 2 * filled + rows)
-    packed = joined.max_tile_bytes
-    return DeviceJoining(
-        # A width for 32 values, sizes and places of 1024.
-        slab=values + values // 64 + packed + 2**18,
-        arriving=stats.max_tile_bytes + stats.tile_edges // 4 + 5 * min(stats.tile_edges, rows) + 2**19,
-        host=(JOINING_BUFFERS + 1) * stats.max_tile_bytes + packed * 3 // 2 + 32 * rows,
-    )

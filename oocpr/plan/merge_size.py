@@ -23,20 +23,14 @@ JOINED_EDGES = (2**28, 2**26)
 edges took 1.18 ms in one tile and 1.30 in tiles of the second size; a run took 37 ms in 16, 112 in 256."""
 
 
-Maker = tuple[int, bool]
-"""Joined tiles that are made at a time for each device, and whether it makes them or processors do."""
-
-MAKERS: tuple[Maker, ...] = ((2, True), (1, True), (8, False), (4, False), (2, False))
-"""Who makes joined tiles that stay on their device, the first for whom there is room and who are there: the
-host has a part in each of a device, and each processor makes one of its own."""
+MAKERS = (8, 4, 2)
+"""Joined tiles that are made at a time for each device, the first number for which there are room and
+processors; any machine makes two."""
 
 HOST_MAKERS, HOST_JOINED_EDGES = (16, 8), (2**26, 2**25)
-"""Before them, processors where there are as many, and edges of such tiles: the first size of which each
-makes two. On an H200 with 16 of them R-MAT of 1.06 G edges came in 1.6 s in tiles of 2**25 edges, in 2.3 s
-with 8 at a time in tiles of 2**26, in 3.4 s where the device made 4 tiles; a pass 9.3 ms rather than 8.0."""
-
-STREAMED_MAKERS: tuple[Maker, ...] = ((8, False), (2, True), (4, False), (1, True), (2, False))
-"""The same of smaller ones that stream."""
+"""Before them, for tiles that stay, processors if there are as many, and edges of such tiles: the first size
+of which each makes two. Beside an H200, 16 of them made tiles of 2**25 edges of R-MAT with 1.06 G in 1.6 s,
+8 at a time tiles of 2**26 in 2.3 s; a pass took 9.3 ms rather than the 8.0 of 4 tiles."""
 
 STREAMED_EDGES = (2**25, 2**23, 2**21)
 """The same where tiles stream through a device: the link wants several megabytes at once."""
@@ -63,8 +57,6 @@ class TileSize(NamedTuple):
         Whether rows are kept in memory of the host.
     at_once
         Joined tiles that are made at a time for each device; 0 where none are.
-    there
-        Whether devices make them.
     sliced
         Whether what rows gather may be on the device in slices, as well.
     """
@@ -73,7 +65,6 @@ class TileSize(NamedTuple):
     stays: bool
     rows_in_host: bool
     at_once: int = 0
-    there: bool = False
     sliced: bool = False
 
 
@@ -82,7 +73,6 @@ def tile_sizes(
     streamed_edges: tuple[int, ...],
     *,
     cores: int,
-    joined_there: bool = True,
     devices: int = 1,
 ) -> Iterator[TileSize]:
     """List the sizes in which a graph may be taken, the fastest first; for those that stream see pass_bytes.
@@ -95,8 +85,6 @@ def tile_sizes(
         Edges of joined tiles that stream, the largest first.
     cores
         Processors that may join tiles for each device.
-    joined_there
-        Whether devices may join tiles.
     devices
         How many have parts of the graph.
 
@@ -106,11 +94,11 @@ def tile_sizes(
     >>> stats = GraphStats(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
     >>> sizes = list(tile_sizes(stats, (2**25, 2**23), cores=4))
     >>> sizes[0]
-    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=2, there=True, sliced=False)
+    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=4, sliced=False)
     >>> sizes[-1]
-    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0, there=False, sliced=True)
-    >>> [(size.at_once, size.there) for size in sizes[:4]]
-    [(2, True), (1, True), (4, False), (2, False)]
+    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0, sliced=True)
+    >>> [size.at_once for size in sizes[:4]]
+    [4, 2, 4, 2]
     >>> [size.stays for size in tile_sizes(replace(stats, tile_edges=2**28), (2**25, 2**23), cores=4)]
     [True, False, False, False]
     """
@@ -119,13 +107,11 @@ def tile_sizes(
     for stays, rows_in_host, sliced in ways if devices == 1 else ways[:3]:
         wanted = JOINED_EDGES if stays else streamed_edges
         joined = [edges for edges in wanted if _are_joined(stats, edges)]
-        made = [(at_once, False, edges) for at_once, edges in _by_many(stats, cores, devices) if stays]
+        made = list(_by_many(stats, cores, devices)) if stays else []
         for edges in joined:
-            for at_once, there in MAKERS if stays else STREAMED_MAKERS:
-                if joined_there if there else at_once <= max(2, cores):
-                    made.append((at_once, there, edges))
-        for at_once, there, edges in dict.fromkeys(made):
-            yield TileSize(edges, stays, rows_in_host, at_once, there, sliced)
+            made += [(at_once, edges) for at_once in MAKERS if at_once <= max(2, cores)]
+        for at_once, edges in dict.fromkeys(made):
+            yield TileSize(edges, stays, rows_in_host, at_once, sliced)
         if not stays or len(joined) < len(wanted):
             yield TileSize(None, stays, rows_in_host, sliced=sliced)
 

@@ -21,7 +21,7 @@ from oocpr.engine.scc.graph import load_whole
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.weighted_tiles import part, tiles_of
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.merge_memory import device_joining, joining_on_host, weight_joining_bytes
+from oocpr.plan.merge_memory import joining_on_host, weight_joining_bytes
 from oocpr.plan.merge_size import joined_cuts, joined_facts, most_bytes, unweighted
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tile_decoder import decode_tile
@@ -91,10 +91,7 @@ SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certifie
 def test_a_device_gets_joined_tiles_in_one_stripe(opened):
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **HOW)
     assert (plan.stats.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
-    # The device would join them.
-    here = joined(opened.store, 10**6)
-    assert here.tile_rows.tolist() == store.tile_rows.tolist()
-    run = solve(here, plan, SETTINGS, path=opened.store.path)
+    run = solve(store, plan, SETTINGS, path=opened.store.path)
     assert run.converged
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
 
@@ -102,11 +99,10 @@ def test_a_device_gets_joined_tiles_in_one_stripe(opened):
 def test_tiles_that_do_not_stay_are_not_joined(opened):
     large = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1]
     stats = stats_of(opened.store)
-    each = device_joining(stats, large.stats).host
-    # With less than joining takes in any way, the stored tiles still fit.
     rows = np.diff(opened.store.tile_rows[[0, stats.tiles]])
-    least = min(each, joining_on_host(stats, large.stats, rows, 2, 1).host)
-    tight = HOW | {"memory": large.need.total - large.device.joined_at_once * each + least - 1}
+    assert joining_on_host(stats, large.stats, rows, 2, 1).host > 0
+    # With less than joining takes, the stored tiles still fit.
+    tight = HOW | {"memory": large.need.total - 1}
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
     assert plan.fits
     assert store is opened.store
@@ -115,13 +111,7 @@ def test_tiles_that_do_not_stay_are_not_joined(opened):
 
 def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
     most = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1].device
-    assert most.joined_at_once == 1
-    # Without room to join its one tile there the processor does; without room for it, nobody.
     given = most.need.total + most.kept_bytes - 1
-    plan = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)[1]
-    assert plan.stats.tiles == 1
-    assert plan.device.need.joining == 0 < most.need.joining
-    given -= most.need.joining
     _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
     assert plan.stats.tiles == opened.store.tiles
     assert plan.device.need.total + plan.device.kept_bytes <= given
@@ -139,15 +129,13 @@ def test_several_devices_get_a_stripe_of_joined_tiles_each(opened):
     tiles = opened.store.tiles
     first_rows = [int(opened.store.tile_rows[tiles * k // 3]) for k in range(3)]
     assert store.tile_rows[:3].tolist() == first_rows
-    # The devices would join them.
-    here = JoinedStore(opened.store, stats_of(opened.store).tile_edges, store.cuts)
-    run = solve(here, plan, SETTINGS, path=opened.store.path)
+    run = solve(store, plan, SETTINGS, path=opened.store.path)
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
 
 
 def test_several_devices_with_little_memory_take_the_stored_tiles(opened):
     most = plan_run(opened, SETTINGS, **SEVERAL, **HOW)[1].devices
-    given = min(tiers.need.total - tiers.need.joining for tiers in most)
+    given = min(tiers.need.total for tiers in most)
     _, plan, store = plan_run(opened, SETTINGS, **SEVERAL | {"device_memory": given}, **HOW)
     assert store is opened.store
     assert plan.stripes[-1][1] == opened.store.tiles

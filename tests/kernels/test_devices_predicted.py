@@ -16,12 +16,12 @@ import pytest
 import oocpr
 from oocpr.engine import gather_vector
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.merge import DeviceJoins
 from oocpr.engine.cuda.transport import CudaTileStream
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.probe.trial import Sample
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
+from oocpr.engine.tiles.host_merge import HostJoins
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.partition import stripe_tiles
@@ -183,9 +183,9 @@ def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:
 def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     joined: list[range] = []
     told: list[tuple[int, str, int, int | None, str]] = []
-    join = DeviceJoins.join
+    join = HostJoins.join
 
-    def joining(joins: DeviceJoins, stored: range, *how: Any, **more: Any) -> int:
+    def joining(joins: HostJoins, stored: range, *how: Any, **more: Any) -> int:
         size = join(joins, stored, *how, **more)
         joined.append(stored)
         return size
@@ -194,7 +194,7 @@ def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest
         assert unit == ("passes" if stage == "ranking" else "tiles")
         told.append((len(joined), stage, done, total, note))
 
-    monkeypatch.setattr(DeviceJoins, "join", joining)
+    monkeypatch.setattr(HostJoins, "join", joining)
     with Stored(GRAPH, 300) as store:
         graph = oocpr.open_graph(store.path)
         plan = oocpr.plan(graph, device=",".join(named), progress=progress)

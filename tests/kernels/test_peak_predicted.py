@@ -64,7 +64,7 @@ class Way(NamedTuple):
 
     staying: str
     rows_in_host: bool = False
-    joined: str = "by the host"
+    joined: bool = True
     sliced: bool = False
 
 
@@ -73,23 +73,20 @@ def way_of(plan: Plan, stored: int) -> Way:
     tiers = max(plan.devices, key=lambda tiers: tiers.usual)
     staying = [tiers.on_device for tiers in plan.devices]
     of_all = "all" if sum(staying) == plan.stats.tiles else "some" if all(staying) else "none"
-    joined = "by the device" if tiers.need.joining else "by the host"
-    joined = joined if plan.stats.tiles < stored else "not"
-    return Way(of_all, tiers.rows_in_host, joined, tiers.slices > 1)
+    return Way(of_all, tiers.rows_in_host, plan.stats.tiles < stored, tiers.slices > 1)
 
 
 @pytest.mark.parametrize(
     ("graph", "device", "way"),
     [
-        ("rmat", "cuda", Way("all", joined="by the device")),
         ("rmat", "cuda", Way("all")),
         ("rmat", "cuda", Way("some")),
         ("rmat", "cuda", Way("some", rows_in_host=True)),
-        ("rmat", "cuda", Way("some", rows_in_host=True, joined="not")),
+        ("rmat", "cuda", Way("some", rows_in_host=True, joined=False)),
         ("near", "cuda", Way("all")),
         ("near", "cuda", Way("some")),
         ("weighted", "cuda", Way("all")),
-        ("weighted", "cuda", Way("some", joined="not")),
+        ("weighted", "cuda", Way("some", joined=False)),
         ("rmat", "cuda:0,cuda:1", Way("all")),
         ("rmat", "cuda:0,cuda:1", Way("some", rows_in_host=True)),
         ("weighted", "cuda:0,cuda:1", Way("some")),

@@ -14,7 +14,7 @@ from oocpr.engine.settings import Settings
 from oocpr.plan.device_plan import plan_on_device
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.memory import weighted_tile_bytes
-from oocpr.plan.merge_memory import NOTHING_JOINED, Joining, joining_on_devices, joining_on_host
+from oocpr.plan.merge_memory import NOTHING_JOINED, Joining, joining_on_host
 from oocpr.plan.merge_size import (
     HOST_JOINED_EDGES,
     JOINED_EDGES,
@@ -25,7 +25,6 @@ from oocpr.plan.merge_size import (
     tile_sizes,
     unweighted,
 )
-from oocpr.plan.residency import resident_tiles
 from oocpr.store.direct_io import PAGE
 
 from ..engine.running import asked
@@ -100,19 +99,13 @@ def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
     assert not any(size.sliced for size in tile_sizes(stats, STREAMED_EDGES, cores=32, devices=2))
 
 
-@given(st.integers(1, 64), st.booleans())
-def test_no_more_processors_join_tiles_than_there_are(cores: int, joined_there: bool) -> None:
-    sizes = [
-        size
-        for size in tile_sizes(LARGE, STREAMED_EDGES, cores=cores, joined_there=joined_there)
-        if size.edges is not None
-    ]
-    here = {size.at_once for size in sizes if not size.there}
-    assert max(here) == max(n for n in (2, 4, 8, 16) if n <= max(2, cores))
-    assert {size.at_once for size in sizes if size.there} == ({1, 2} if joined_there else set())
+@given(st.integers(1, 64))
+def test_no_more_processors_join_tiles_than_there_are(cores: int) -> None:
+    sizes = [size for size in tile_sizes(LARGE, STREAMED_EDGES, cores=cores) if size.edges is not None]
+    assert max(size.at_once for size in sizes) == max(n for n in (2, 4, 8, 16) if n <= max(2, cores))
     # Each size of tiles may be made by two threads of the host, which any machine has, or is for many only.
     for size in sizes:
-        few = size._replace(at_once=2, there=False)
+        few = size._replace(at_once=2)
         assert few in sizes or (size.stays and size.at_once >= 8)
     assert cores < 8 or sizes[0].at_once == (16 if cores >= 16 else 8)
 
@@ -124,9 +117,8 @@ def test_processors_make_what_stays_where_each_makes_two(cores: int, devices: in
     if stats.tiles == 1:
         assert first.edges is None
     elif cores < 8 or edges <= 15 * 2**25 * devices:
-        assert first.there
+        assert first.edges == JOINED_EDGES[0]
     else:
-        assert not first.there
         assert first.edges is not None
         assert first.at_once <= cores
         assert edges > (2 * first.at_once - 1) * first.edges * devices
@@ -212,41 +204,6 @@ def test_one_tile_of_many_rows_does_not_count_for_all() -> None:
     assert planned(tiers.most, rows_in_host=False).device == replace(tiers, memory=tiers.most)
 
 
-@given(
-    tiles=st.integers(1, 12), at_once=st.integers(1, 4), rooms=st.integers(0, GIB), longest=st.integers(0, 12)
-)
-def test_what_joined_the_last_tiles_is_there_before_them(
-    tiles: int, at_once: int, rooms: int, longest: int
-) -> None:
-    stats = replace(LARGE, tiles=tiles, tile_edges=-(-LARGE.edges // tiles), max_tile_bytes=2**33)
-    tile_rows = np.linspace(0, stats.nodes, tiles + 1).astype(np.int64)
-
-    def usual(joining: Joining) -> int:
-        made = plan_on_device(
-            stats,
-            tile_rows,
-            stays=True,
-            memory=64 * GIB,
-            base=0,
-            device_memory=64 * GIB,
-            joining=joining,
-            longest=longest,
-            **asked(Settings()),
-        )
-        assert made.device is not None
-        assert made.device.usual <= made.device.most
-        return made.device.usual
-
-    bare = usual(NOTHING_JOINED)
-    made = usual(Joining(device=at_once * rooms, at_once=at_once))
-    each = resident_tiles(stats, tile_rows, islands=False).usual
-    # One after the other in rounds of so many, of which the last one is not there yet.
-    rounds = [list(range(first, min(first + at_once, tiles))) for first in range(0, tiles, at_once)]
-    waits = len(range(0, longest, at_once)) > len(rounds)
-    missing = 0 if waits else sum(int(each[tile]) for tile in rounds[-1])
-    assert made == max(bare, bare - missing + len(rounds[0]) * rooms)
-
-
 # The same links with weights of 32 bits each, in tiles of as many links.
 WEIGHTS = LARGE.edges * 4
 WEIGHTED = replace(
@@ -298,12 +255,8 @@ def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
     columns = joined_four(LARGE)
     whole_pages = -(-columns.max_tile_bytes // PAGE) * PAGE
     assert unweighted(joined) == replace(columns, max_tile_bytes=whole_pages)
-    bare = joining_on_devices(LARGE, unweighted(joined), 2, 3)
-    made = joining_on_devices(WEIGHTED, joined, 2, 3)
-    assert made.device == bare.device
+    # Rooms of columns are kept meanwhile.
     decoded, read = 8 * 2**23, 2**23 + 16
-    assert made.host - bare.host == made.usual_host - bare.usual_host == 6 * (decoded + read)
-    # By the processor, rooms of columns are kept meanwhile.
     rows = np.full(joined.tiles, 1000)
     bare, made = (joining_on_host(*of, rows, 2, 3) for of in ((LARGE, columns), (WEIGHTED, joined)))
     assert made.host - bare.host == made.usual_host - bare.usual_host == 6 * (decoded + read)

@@ -116,7 +116,7 @@ def test_a_plan_with_slices_fits_or_is_refused(
     memory: int, host: int, reads: str, method: str, weighted: bool, nodes: int, joins: bool
 ) -> None:
     stats = replace(WEIGHTED if weighted else LARGE, nodes=nodes, max_tile_rows=nodes // 8)
-    joining = Joining(device=2**24, at_once=2) if joins else NOTHING_JOINED
+    joining = Joining(at_once=2) if joins else NOTHING_JOINED
     how = {"reads": reads, "method": method}
     plan = planned(memory, stats=stats, memory=host, joining=joining, **how)
     tiers = plan.device

@@ -20,15 +20,13 @@ from oocpr.store.direct_io import aligned
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from oocpr.engine.tiles.stream import TileBytes
 
 
 class HostJoins:
-    """Joins tiles on the processor; see :class:`oocpr.engine.tiles.merged.Joins`.
+    """Makes one tile of several, on the processor; any number of threads may ask.
 
     There are as many rooms as threads that have joined at a time.
 
@@ -50,7 +48,24 @@ class HostJoins:
     def join(
         self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
     ) -> int:
-        """See Joins."""
+        """Read and check stored tiles, and write them as one; returns its number of bytes.
+
+        Parameters
+        ----------
+        stored
+            Their numbers.
+        rows
+            First owned row of each, and of the next one.
+        out
+            Receives the bytes that :func:`oocpr.store.codec.tile_encoder.encode_tile` makes of their edges.
+        direct
+            Whether stored tiles are read past the system's page cache.
+
+        Raises
+        ------
+        DamagedError
+            When bytes are not what was written.
+        """
         try:
             room = self._rooms.pop()
         except IndexError:
@@ -61,7 +76,7 @@ class HostJoins:
             self._rooms.append(room)
 
     def close(self) -> None:
-        """See Joins."""
+        """Free what joining takes, while no tile is joined; another tile takes it again."""
         self._rooms.clear()
 
     def _join(
@@ -119,29 +134,3 @@ def check_segments(tile: int, found: int, belong: int) -> None:
     """
     if found != belong:
         raise DamagedError(f"tile {tile} has {found} segments where {belong} belong.", REMEDY)
-
-
-def join_lengths(
-    stored: range, rows: NDArray[np.int64], parts: Iterable[NDArray[np.uint32]]
-) -> NDArray[np.uint32]:
-    """Lengths of the segments of a joined tile.
-
-    Parameters
-    ----------
-    stored, rows
-        As for :meth:`oocpr.engine.tiles.merged.Joins.join`.
-    parts
-        Lengths of the segments of each stored tile, in their order.
-
-    Raises
-    ------
-    DamagedError
-        When a tile has another number of segments than its rows.
-    """
-    begin = int(rows[0])
-    lengths = np.zeros(int(rows[-1]) - begin + 1, np.uint32)
-    for tile, part, (first, end) in zip(stored, parts, pairwise(rows.tolist()), strict=True):
-        check_segments(tile, len(part), end - first + 1)
-        # The last number is of the row after those that the tile owns, which the next tile goes on with.
-        lengths[first - begin : end - begin + 1] += part
-    return lengths

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from contextlib import closing, nullcontext
 from itertools import pairwise
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from oocpr.store.codec.mantissa_segments import most_bytes as max_weight_bytes
 from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
@@ -24,40 +22,6 @@ if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.tiles.stream import TileBytes
     from oocpr.store.graph import GraphStore
-
-
-class Joins(Protocol):
-    """Makes one tile of several."""
-
-    def join(
-        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
-    ) -> int:
-        """Read and check stored tiles, and write them as one.
-
-        Parameters
-        ----------
-        stored
-            Their numbers.
-        rows
-            First owned row of each, and of the next one.
-        out
-            Receives the bytes that :func:`oocpr.store.codec.tile_encoder.encode_tile` makes of their links.
-        direct
-            Whether stored tiles are read past the system's page cache.
-
-        Returns
-        -------
-        int
-            How many bytes there are.
-
-        Raises
-        ------
-        DamagedError
-            When bytes are not what was written.
-        """
-
-    def close(self) -> None:
-        """Free what joining takes; another tile takes it again."""
 
 
 class JoinedStore:
@@ -72,7 +36,7 @@ class JoinedStore:
     cuts
         First stored tile of each joined one, and the number of tiles.
     joins
-        Makes the joined tiles; None for the processor. Weights are joined by the processor.
+        Makes the joined tiles; None for new ones.
 
     Attributes
     ----------
@@ -81,7 +45,7 @@ class JoinedStore:
     """
 
     def __init__(
-        self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins | None = None
+        self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: HostJoins | None = None
     ) -> None:
         self._store = store
         self.cuts = cuts
@@ -108,7 +72,7 @@ class JoinedStore:
         return self._store.out_weight(lo, hi)
 
     def close(self) -> None:
-        """Free what joining takes; see Joins."""
+        """Free what joining takes; see HostJoins."""
         self.encoded.close()
 
 
@@ -126,7 +90,7 @@ def free_joins(store: RankedStore) -> None:
 class JoinedTiles:
     """Encoded tiles, each made of several when it is read; see `JoinedStore`."""
 
-    def __init__(self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: Joins) -> None:
+    def __init__(self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: HostJoins) -> None:
         self._tiles = store.encoded
         self._rows = store.tile_rows
         self._cuts = cuts
@@ -206,29 +170,3 @@ class JoinedWeights:
 def _most_edges(edges: int, tile_edges: int, cuts: tuple[int, ...]) -> int:
     """Most edges of a joined tile."""
     return min(edges, tile_edges * max(last - first for first, last in pairwise(cuts)))
-
-
-class StripedJoins:
-    """Joins tiles where those of their stripe are joined.
-
-    Parameters
-    ----------
-    parts
-        First stored tile of each stripe, ascending, and what joins its tiles.
-    """
-
-    def __init__(self, parts: Mapping[int, Joins]) -> None:
-        self._firsts, self._parts = list(parts), list(parts.values())
-
-    def join(
-        self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
-    ) -> int:
-        """See Joins."""
-        return self._parts[bisect_right(self._firsts, stored.start) - 1].join(
-            stored, rows, out, direct=direct
-        )
-
-    def close(self) -> None:
-        """See Joins."""
-        for part in self._parts:
-            part.close()

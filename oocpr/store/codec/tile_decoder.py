@@ -303,27 +303,6 @@ def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.
     return columns, lengths
 
 
-def decode_lengths(tile: PackedTile) -> NDArray[np.uint32]:
-    """Decode the lengths of a tile's segments, and nothing else of it.
-
-    Parameters
-    ----------
-    tile
-        As parse_tile returned it.
-
-    Returns
-    -------
-    ndarray
-        uint32, shape (segments,).
-
-    Raises
-    ------
-    DamagedError
-        If the lengths contradict the header or the directory.
-    """
-    return _lengths(tile)[0]
-
-
 def _lengths(tile: PackedTile) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
     """Lengths, first edges and first columns of the segments."""
     positions = np.empty(tile.nonempty + 1, np.uint32)
