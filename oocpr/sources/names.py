@@ -11,7 +11,7 @@ import numpy as np
 from oocpr.errors import InputError
 from oocpr.sources.block import Strings
 from oocpr.sources.compression import PACKINGS, ByteStream, unpacked_name
-from oocpr.sources.lines import LineReader, parsed
+from oocpr.sources.lines import LineReader, parse_weights
 from oocpr.sources.locations import place_of
 from oocpr.sources.weights import REMEDY
 
@@ -200,7 +200,7 @@ def _weights(
         shown = repr(piece[begin : min(stop, begin + 40)].decode(errors="replace"))
         return lines.error(f"the weight {shown} in column {column} is {why}.", REMEDY)
 
-    return parsed(np.frombuffer(piece, np.uint8), begins, stops, refuse)
+    return parse_weights(np.frombuffer(piece, np.uint8), begins, stops, refuse)
 
 
 _CHUNK = 1 << 16

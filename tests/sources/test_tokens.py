@@ -194,7 +194,7 @@ def test_texts_are_whole_lines_with_their_numbers(lines, block_bytes, step):
     text = "".join(line + "\n" for line in lines)
     reader = LineReader(Trickle(text.encode(), step), block_bytes)
     first, found = 1, ""
-    for piece in reader.texts():
+    for piece in map(bytes.decode, reader.pieces()):
         assert reader.line == first
         assert piece.endswith("\n")
         first += piece.count("\n")

@@ -19,7 +19,7 @@ from oocpr.jit import entry
 from oocpr.sources.block import arrow_array, arrow_numbers, arrow_strings
 from oocpr.sources.detection import BLANKS, is_comment, is_header, rows_of, separator_of
 from oocpr.sources.formats.arrow import TableFiles, chosen_columns
-from oocpr.sources.lines import LONGEST_LINE, parsed
+from oocpr.sources.lines import LONGEST_LINE, parse_weights
 from oocpr.sources.weights import REMEDY, first_wrong
 
 if TYPE_CHECKING:
@@ -430,7 +430,7 @@ class CsvFiles(TextTable):
                 )
                 return self._wrong_weight(piece, line, row, shown, why)
 
-            weights = parsed(text, begins.astype(np.uint32), stops.astype(np.uint32), refuse)
+            weights = parse_weights(text, begins.astype(np.uint32), stops.astype(np.uint32), refuse)
         return self._batch(ends, weights)
 
     def _rows(self, piece: bytes) -> Iterator[tuple[int, Any]]:
