@@ -18,6 +18,6 @@ def import_hands(client: Any) -> SortEncodeService | None:
     """
     if client is None:
         return None
-    from oocpr.engine.executors.dask_import import ClusterHands
+    from oocpr.engine.executors.dask_import import DaskSortEncodeService
 
-    return ClusterHands(client)
+    return DaskSortEncodeService(client)

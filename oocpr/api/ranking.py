@@ -245,7 +245,7 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
-    from oocpr.engine.executors.dask_devices import device_seats, names_workers_devices
+    from oocpr.engine.executors.dask_devices import assign_workers, names_workers_devices
     from oocpr.engine.job import chosen_device
     from oocpr.engine.run import solve
     from oocpr.engine.trace import Trace
@@ -284,7 +284,7 @@ def pagerank(
     identity, started_from = store.identity, start_identity(start)
     free: list[int] = []
     if client is not None and names_workers_devices(device):
-        free = [seat.free for seat in device_seats(client)]
+        free = [seat.free for seat in assign_workers(client)]
     limits: list[int] = []
     present = 0
     if client is not None:

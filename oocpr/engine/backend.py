@@ -1,7 +1,7 @@
 """What every backend can do to one stripe, and the numbers that pass in and out.
 
 A stripe is a run of tiles; its rows keep their state on the backend's memory. A pass calls `publish` once,
-then `sweep_tile` for each tile in order, then `sums`. Everything global (dangling mass, mixing weights, when
+then `sweep_tile` for each tile in order, then `sums`. Everything global (dangling mass, mixing, when
 to stop) is decided outside, from the few numbers these calls return. What `sweep_tile` returns is the
 backend's own, so that a device need not be waited for between two tiles.
 """
@@ -68,7 +68,7 @@ class PublishStep:
         that vector is given.
     restart
         Forget ranks and residual and push their sum: textbook power iteration.
-    weights
+    mixing_coefficients
         (slot, theta) of each remembered pass to subtract.
     carry
         What the stripe before still owed this stripe's first row in the last pass.
@@ -80,14 +80,14 @@ class PublishStep:
 
     start: bool
     restart: bool
-    weights: tuple[tuple[int, float], ...]
+    mixing_coefficients: tuple[tuple[int, float], ...]
     carry: float
     carry_slot: int
     scale: float
 
 
 @dataclass(frozen=True)
-class Pushed:
+class PushSums:
     """Sums over a stripe's rows after publishing, in row order.
 
     Parameters
@@ -217,7 +217,7 @@ class Backend(Protocol):
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> Any:
         """What rows gather, for all nodes: last push, and beside it this pass's proposal."""
 
-    def publish(self, state: Any, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
+    def publish(self, state: Any, step: PublishStep) -> tuple[Any, Callable[[], PushSums]]:
         """Make the next push; returns the stored narrow numbers of the stripe's rows, and what tells sums.
 
         A device is still at it when this returns; who asks for the sums waits until all is there.
@@ -236,6 +236,19 @@ class Backend(Protocol):
         decode
             Whether the columns may be kept decoded: the tile stays, and there is memory. Its bytes may be
             others once it has been swept.
+        """
+
+    def prepare_weighted(
+        self,
+        encoded: NDArray[np.uint8],
+        weights: NDArray[np.uint8],
+        factor: float,
+        nodes: int,
+        decode: bool,
+    ) -> Any:
+        """Do what `prepare` does for a tile with weights, whose segments come beside it.
+
+        Weights are multiplied by `factor`, a power of two.
         """
 
     def sweep_tile(
@@ -281,31 +294,6 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class Weighs(Protocol):
-    """A backend that takes weighted graphs."""
-
-    def prepare_weighted(
-        self,
-        encoded: NDArray[np.uint8],
-        weights: NDArray[np.uint8],
-        factor: float,
-        nodes: int,
-        decode: bool,
-    ) -> Any:
-        """Do what `prepare` does for a tile with weights.
-
-        Parameters
-        ----------
-        encoded, nodes, decode
-            As for `prepare`.
-        weights
-            The segments of the weights of its links.
-        factor
-            Power of two by which they are multiplied.
-        """
-
-
-@runtime_checkable
 class Streams(Protocol):
     """A backend with a memory of its own, through which tiles pass."""
 
@@ -317,17 +305,13 @@ class Streams(Protocol):
         """Free all of it and let others take what the run was limited to; nothing is computed any more."""
 
     @property
-    def cores(self) -> frozenset[int]:
-        """Processors of the host that are near it; empty where that is not known."""
-
-    @property
     def slices(self) -> int:
         """Parts in which what rows gather is there, one after the other; tiles are swept once for each.
 
         Only for the last of them is `sweep_tile` what it is elsewhere; before, it keeps what a part brings.
         """
 
-    def take_slice(self, reads: Any, number: int, *, bring: bool) -> None:
+    def select_partition(self, reads: Any, number: int, *, bring: bool) -> None:
         """Have rows gather from another of these parts.
 
         Parameters

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backend import Pushed, StripeSpec
+    from oocpr.engine.backend import PushSums, StripeSpec
     from oocpr.engine.job import Job
     from oocpr.engine.tiles.source import RankedStore
 
@@ -120,7 +120,7 @@ def key_of(job: Job) -> int:
 def check_balance(
     origin: str,
     balances: Sequence[Balance],
-    pushed: Sequence[Pushed],
+    pushed: Sequence[PushSums],
     carries: Sequence[float],
     nodes: int,
 ) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backend import Backend
 
 
-class Exchange:
+class GatherVector:
     """The array that rows gather from, and the pass whose pushes it holds.
 
     Stripes write their proposals in it while they sweep, each to its own rows and read by itself alone;
@@ -36,15 +36,17 @@ class Exchange:
             self._holds = number
 
 
-_exchanges: dict[tuple[str, int], Exchange] = {}
+_exchanges: dict[tuple[str, int], GatherVector] = {}
 _lock = Lock()
 
 
-def exchange(token: str, place: int, backend: Backend, nodes: int, reads: str, proposals: bool) -> Exchange:
+def exchange(
+    token: str, place: int, backend: Backend, nodes: int, reads: str, proposals: bool
+) -> GatherVector:
     """Return what a run exchanges on backend number `place` of this process, made when first asked for."""
     with _lock:
         if (token, place) not in _exchanges:
-            _exchanges[token, place] = Exchange(backend, nodes, reads, proposals)
+            _exchanges[token, place] = GatherVector(backend, nodes, reads, proposals)
         return _exchanges[token, place]
 
 

@@ -21,15 +21,12 @@ if TYPE_CHECKING:
     from oocpr.engine.backend import Backend
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
-    from oocpr.engine.tiles.weights import Unit
+    from oocpr.engine.tiles.weights import WeightScale
     from oocpr.engine.trace import Trace
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.plan import Plan
 
 _LOG = logging.getLogger(__name__)
-
-BACKENDS = ("cpu", "reference", "auto", "cuda")
-"""Names of backends; ``cuda:`` and a number is another one, ``auto`` a CUDA device where there is one."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,8 @@ class Job:
     settings, plan
         What to do and how.
     backend
-        One of BACKENDS; or, within this process, a backend itself. Of several, one for each stripe.
+        A name that `make_backend` takes; or, within this process, a backend itself. Of several, one for each
+        stripe.
     threads
         Threads that work on one tile; None for all cores of the process, eight at most.
     teleport
@@ -52,7 +50,7 @@ class Job:
         Product of a CUDA device; None for the default.
     start
         What the run begins from, float64, shape (nodes,); None for the teleport vector.
-    unit
+    weight_scale
         What weights are multiplied by; None where the graph is not weighted.
     trace
         Receives when each tile was read, sent and computed, within this process; None for nothing.
@@ -72,7 +70,7 @@ class Job:
     teleport: NDArray[np.float64] | None = None
     kernel: str | None = None
     start: NDArray[np.float64] | None = None
-    unit: Unit | None = None
+    weight_scale: WeightScale | None = None
     trace: Trace | None = None
     cuts: tuple[int, ...] | None = None
     identity: str | None = None
@@ -144,7 +142,8 @@ def make_backend(
     Parameters
     ----------
     name
-        One of BACKENDS, or ``cuda:`` and the number of a device.
+        ``cpu``, ``reference``, ``cuda``, ``cuda:`` and the number of a device, or ``auto``: a CUDA device if
+        there is one.
     threads
         Of a processor; None for all cores, eight at most.
     kernel
@@ -177,7 +176,7 @@ def make_backend(
         return _on_device(name, kernel, tiers)
     raise UsageError(
         f"device {name!r} is not known.",
-        f"Use one of {', '.join(BACKENDS)}, cuda:1, several such as cuda:0,cuda:1, or cuda:all.",
+        "Use one of cpu, reference, auto, cuda, cuda:1, several such as cuda:0,cuda:1, or cuda:all.",
     )
 
 

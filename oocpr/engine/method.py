@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backend import Pushed
+    from oocpr.engine.backend import PushSums
     from oocpr.engine.degree_check import Balance
     from oocpr.engine.settings import Settings
 
@@ -95,7 +95,7 @@ class State:
         Relative L1 residual after each pass.
     memory
         See Memory.
-    weights
+    mixing_coefficients
         (slot, theta) to subtract in the next push.
     carries
         What each stripe's first row is still owed.
@@ -110,7 +110,7 @@ class State:
     number: int
     residuals: tuple[float, ...]
     memory: Memory
-    weights: tuple[tuple[int, float], ...]
+    mixing_coefficients: tuple[tuple[int, float], ...]
     carries: tuple[float, ...]
     slot: int
     scale: float
@@ -137,7 +137,7 @@ def start_again(settings: Settings, before: State, after: State) -> State:
     if settings.method == "power" or not (before.starting and rounded):
         return after
     scale = power_of_two(reads.unit_rounding * before.scale)
-    return replace(after, weights=(), scale=scale, starting=True)
+    return replace(after, mixing_coefficients=(), scale=scale, starting=True)
 
 
 def publish_step(settings: Settings, state: State, stripe: int) -> PublishStep:
@@ -145,7 +145,7 @@ def publish_step(settings: Settings, state: State, stripe: int) -> PublishStep:
     return PublishStep(
         start=state.starting,
         restart=settings.method == "power",
-        weights=state.weights,
+        mixing_coefficients=state.mixing_coefficients,
         carry=state.carries[stripe],
         carry_slot=state.slot,
         scale=state.scale,
@@ -165,7 +165,7 @@ def next_slot(state: State) -> int:
     return free[0] if free else state.memory.live[0]
 
 
-def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[Pushed]) -> SweepStep:
+def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[PushSums]) -> SweepStep:
     """How the next pass treats each tile, from what all stripes pushed (in stripe order)."""
     c = settings.damping
     dangling = math.fsum(part.dangling for part in pushed)
@@ -185,7 +185,7 @@ def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[Pu
     )
 
 
-def end_pass(state: State, step: SweepStep, pushed: Sequence[Pushed], sums: Sequence[StripeSums]) -> State:
+def end_pass(state: State, step: SweepStep, pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> State:
     """State after a pass, from what all stripes report (in stripe order).
 
     Raises
@@ -204,18 +204,18 @@ def end_pass(state: State, step: SweepStep, pushed: Sequence[Pushed], sums: Sequ
     if slots and len(residuals) > slots and residual >= residuals[-1 - slots]:
         memory = replace(memory, live=())
     projections = np.array(_fold(part.with_residual for part in mended))
-    weights = _weights(memory, projections)
+    mixing = _mixing_coefficients(memory, projections)
     peaks = np.max([part.peaks for part in mended], axis=0)
-    theta = dict(weights)
+    theta = dict(mixing)
     peak = float(peaks[0]) + math.fsum(
         abs(theta.get(slot, 0.0)) * float(high) for slot, high in zip(step.live, peaks[1:], strict=True)
     )
     # A stripe measured its first row before it got what the stripes before owed it.
     peak += max(abs(carry) for carry in carries)
-    return State(state.number + 1, residuals, memory, weights, carries, step.slot, power_of_two(peak))
+    return State(state.number + 1, residuals, memory, mixing, carries, step.slot, power_of_two(peak))
 
 
-def _check_sums(pushed: Sequence[Pushed], sums: Sequence[StripeSums]) -> None:
+def _check_sums(pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> None:
     numbers = [*(part.total for part in pushed), *(part.norm for part in sums)]
     if not all(map(math.isfinite, numbers)) or math.fsum(part.total for part in pushed) == 0:
         raise DamagedError("The ranks do not stay finite: the store contradicts itself.", REMEDY)
@@ -276,7 +276,7 @@ def _remember(memory: Memory, step: SweepStep, sums: Sequence[StripeSums]) -> Me
     return Memory(step.live, gram)
 
 
-def _weights(memory: Memory, projections: NDArray[np.float64]) -> tuple[tuple[int, float], ...]:
+def _mixing_coefficients(memory: Memory, projections: NDArray[np.float64]) -> tuple[tuple[int, float], ...]:
     """Least squares over the live slots through their scalar products."""
     if not memory.live:
         return ()

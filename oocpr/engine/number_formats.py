@@ -33,7 +33,7 @@ _MEAN = 0.25 / math.log(2)
 
 
 @dataclass(frozen=True)
-class Reads:
+class NumberFormat:
     """One format of the numbers that rows gather.
 
     Parameters
@@ -60,10 +60,10 @@ class Reads:
 READS = {
     reads.name: reads
     for reads in (
-        Reads("float64", "float64", 2.0**-53, _MEAN * 2.0**-53),
-        Reads("float32", "float32", 2.0**-24, _MEAN * 2.0**-24),
-        Reads("bits16", "uint16", 2.0**-8, _MEAN * 2.0**-8),
-        Reads("bits8", "uint8", (_STEP - 1) / (_STEP + 1), 0.5 * (_STEP - 1) / (_STEP + 1)),
+        NumberFormat("float64", "float64", 2.0**-53, _MEAN * 2.0**-53),
+        NumberFormat("float32", "float32", 2.0**-24, _MEAN * 2.0**-24),
+        NumberFormat("bits16", "uint16", 2.0**-8, _MEAN * 2.0**-8),
+        NumberFormat("bits8", "uint8", (_STEP - 1) / (_STEP + 1), 0.5 * (_STEP - 1) / (_STEP + 1)),
     )
 }
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
 from oocpr.engine.executors.dask_preflight import check_versions
-from oocpr.engine.executors.local import Crew, DevicesCrew, LocalCrew
+from oocpr.engine.executors.local import Executor, LocalExecutor, MultiDeviceExecutor
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.release_frames import NothingKept
+from oocpr.engine.process import release_frames
 from oocpr.engine.solution import PassRecord, Solution, as_distribution
 from oocpr.engine.tiles.merged import JoinedStore, closing_joins
-from oocpr.engine.tiles.weights import check_weighted, unit_of
+from oocpr.engine.tiles.weights import check_weighted, weight_scale_of
 from oocpr.errors import UsageError
 from oocpr.plan.forecast import passes_from
 from oocpr.progress import silent
@@ -109,17 +109,17 @@ def solve(
     if store.weights is not None:
         check_weighted(settings.method, kernel)
     if settings.method == "components":
-        with NothingKept():
+        with release_frames():
             return _solve_whole(
                 store, settings, path, client, backend, threads, teleport, start, kept, progress
             )
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    unit = unit_of(store, settings.reads)
+    scale = weight_scale_of(store, settings.reads)
     cuts = store.cuts if isinstance(store, JoinedStore) else None
     named = each_backend(backend)
     identity = None if client is None else store.identity
-    job = Job(path, settings, plan, named, threads, teleport, kernel, start, unit, trace, cuts, identity)
-    with NothingKept(), closing_joins(store):
+    job = Job(path, settings, plan, named, threads, teleport, kernel, start, scale, trace, cuts, identity)
+    with release_frames(), closing_joins(store):
         return _solve_tiles(job, store, client, progress)
 
 
@@ -179,16 +179,18 @@ def _solve_whole(
     return run.rank(begun, 0 if known else graph.bytes_read, progress)
 
 
-def _crew(job: Job, store: RankedStore, client: Any) -> Crew:
+def _crew(job: Job, store: RankedStore, client: Any) -> Executor:
     if client is None:
-        return DevicesCrew(job, store) if isinstance(job.backend, tuple) else LocalCrew(job, store)
-    from oocpr.engine.executors.dask import ClusterCrew
+        return (
+            MultiDeviceExecutor(job, store) if isinstance(job.backend, tuple) else LocalExecutor(job, store)
+        )
+    from oocpr.engine.executors.dask import DaskExecutor
 
-    return ClusterCrew(job, store.nodes, client)
+    return DaskExecutor(job, store.nodes, client)
 
 
 def _iterate(
-    job: Job, store: RankedStore, crew: Crew, progress: Progress
+    job: Job, store: RankedStore, crew: Executor, progress: Progress
 ) -> tuple[method.State, list[PassRecord]]:
     settings, plan = job.settings, job.plan
     state = method.begin(settings, len(plan.stripes), _largest_push(job, store))
@@ -220,7 +222,7 @@ def _largest_push(job: Job, store: RankedStore) -> float:
     """Largest first push per out-link; an upper bound is enough."""
     begun = job.teleport if job.start is None else job.start
     most = 1 / store.nodes if begun is None else float(begun.max())
-    return most if job.unit is None else most / job.unit.least
+    return most if job.weight_scale is None else most / job.weight_scale.least
 
 
 def _note(record: PassRecord, edges: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from oocpr.engine.degree_check import Balance, Claims
 from oocpr.engine.method import StripeSums
-from oocpr.engine.tiles.partitions import each_slice, traffic_of
+from oocpr.engine.tiles.partitions import each_partition, traffic_of
 from oocpr.engine.trace import COMPUTE
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backend import Backend, PublishStep, Pushed, StripeSpec, SweepStep, TileSums
+    from oocpr.engine.backend import Backend, PublishStep, PushSums, StripeSpec, SweepStep, TileSums
     from oocpr.engine.tiles.stream import PassTraffic, Tiles
     from oocpr.engine.trace import Trace
 
@@ -57,7 +57,7 @@ class Stripe:
     pushed: Any = None
     claims: Claims | None = None
 
-    def publish(self, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
+    def publish(self, step: PublishStep) -> tuple[Any, Callable[[], PushSums]]:
         """Make the stripe's next push; see Backend."""
         return self.backend.publish(self.state, step)
 
@@ -76,7 +76,7 @@ class Stripe:
             with span:
                 swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
 
-        for _ in each_slice(self.backend, reads):
+        for _ in each_partition(self.backend, reads):
             # What the last slice leaves tells the sums.
             swept.clear()
             runs.append(self.stream.run(compute))

@@ -25,8 +25,8 @@ from oocpr.engine.executors.dask_preflight import open_on_worker
 from oocpr.engine.gather_vector import exchange
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.source import tiles_of
 from oocpr.engine.tiles.stream import TileStream
-from oocpr.engine.tiles.weighted_tiles import tiles_of
 from oocpr.engine.tiles.weights import per_link, prepare_tile
 from oocpr.plan.residency import RING_SLOTS, ring_slots
 from oocpr.progress import silent
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backend import Backend, Pushed, SweepStep
+    from oocpr.engine.backend import Backend, PushSums, SweepStep
     from oocpr.engine.job import Job
     from oocpr.engine.method import State, StripeSums
     from oocpr.engine.settings import Settings
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Published:
+class StripePush:
     """A stripe's push on its way to the others.
 
     Parameters
@@ -57,16 +57,16 @@ class Published:
     stored
         Narrow numbers of its rows; None where only the sums are reported.
     sums
-        See Pushed.
+        See PushSums.
     """
 
     row_begin: int
     stored: Any
-    sums: Pushed
+    sums: PushSums
 
 
 @dataclass(frozen=True)
-class Swept:
+class StripeReport:
     """What a stripe reports after a pass."""
 
     sums: StripeSums
@@ -86,7 +86,7 @@ def open_stripe(job: Job, store: RankedStore | None, index: int) -> Stripe:
         settings.reads,
         spec.proposals,
     ).backend
-    degree = per_link(store, job.unit, spec)
+    degree = per_link(store, job.weight_scale, spec)
     claims = claims_of(store, spec, degree, key_of(job))
     rows = slice(spec.row_begin, spec.row_end)
     teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
@@ -136,14 +136,14 @@ def open_stream(
             buffers=ring_slots(tiers.joined_at_once),
             trace=trace,
             direct=plan.direct,
-            factor=None if job.unit is None else job.unit.factor,
+            factor=None if job.weight_scale is None else job.weight_scale.factor,
         )
 
     def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
         decoded = stays and plan.decoded
         # Of a tile that stays decoded no bytes are needed once it has been swept, which follows at once.
         own = encoded.copy() if stays and not decoded else encoded
-        return prepare_tile(backend, own, job.unit, store.nodes, decoded)
+        return prepare_tile(backend, own, job.weight_scale, store.nodes, decoded)
 
     return TileStream(
         tiles_of(store), tiles, kept, RING_SLOTS, job.readers, prepare, trace=trace, direct=plan.direct
@@ -163,35 +163,35 @@ def _trace(job: Job, index: int) -> Trace | None:
     return job.trace.part(f"device {index}")
 
 
-def publish(job: Job, stripe: Stripe, state: State, index: int) -> Published:
+def publish(job: Job, stripe: Stripe, state: State, index: int) -> StripePush:
     """Make a stripe's next push."""
     return begin_publish(job, stripe, state, index)()
 
 
-def begin_publish(job: Job, stripe: Stripe, state: State, index: int) -> Callable[[], Published]:
+def begin_publish(job: Job, stripe: Stripe, state: State, index: int) -> Callable[[], StripePush]:
     """Have a device begin to make a stripe's next push; returns what waits for it."""
     stored, sums = stripe.publish(method.publish_step(job.settings, state, index))
     return partial(_published, stripe.spec.row_begin, stored, sums)
 
 
-def _published(row_begin: int, stored: Any, sums: Callable[[], Pushed]) -> Published:
-    return Published(row_begin, stored, sums())
+def _published(row_begin: int, stored: Any, sums: Callable[[], PushSums]) -> StripePush:
+    return StripePush(row_begin, stored, sums())
 
 
-def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> Published:
+def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> StripePush:
     """Make a stripe's next push and bring it where other processes can be sent it."""
     published = publish(job, stripe, state, index)
     return replace(published, stored=fetch(published.stored))
 
 
-def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[Published]) -> Swept:
+def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[StripePush]) -> StripeReport:
     """Sweep a stripe's tiles once."""
     return begin_sweep(job, stripe, state, published)()
 
 
 def begin_sweep(
-    job: Job, stripe: Stripe, state: State, published: Sequence[Published]
-) -> Callable[[], Swept]:
+    job: Job, stripe: Stripe, state: State, published: Sequence[StripePush]
+) -> Callable[[], StripeReport]:
     """Have a device begin to sweep a stripe's tiles; returns what waits for it."""
     pieces = ((part.row_begin, part.stored) for part in published)
     return _begin_sweep_with(job, stripe, state, published, pieces)
@@ -201,9 +201,9 @@ def sweep_with(
     job: Job,
     stripe: Stripe,
     state: State,
-    published: Sequence[Published],
+    published: Sequence[StripePush],
     pieces: Iterable[tuple[int, Any]],
-) -> Swept:
+) -> StripeReport:
     """Sweep a stripe's tiles once, the pushes of all coming as (first row, stored numbers)."""
     return _begin_sweep_with(job, stripe, state, published, pieces)()
 
@@ -212,9 +212,9 @@ def _begin_sweep_with(
     job: Job,
     stripe: Stripe,
     state: State,
-    published: Sequence[Published],
+    published: Sequence[StripePush],
     pieces: Iterable[tuple[int, Any]],
-) -> Callable[[], Swept]:
+) -> Callable[[], StripeReport]:
     spec, settings = stripe.spec, job.settings
     shared = exchange(job.token, stripe.place, stripe.backend, spec.nodes, settings.reads, spec.proposals)
     shared.load(state.number + 1, pieces)
@@ -223,12 +223,12 @@ def _begin_sweep_with(
     return partial(_swept, report)
 
 
-def _swept(report: Callable[[], tuple[StripeSums, PassTraffic]]) -> Swept:
-    return Swept(*report())
+def _swept(report: Callable[[], tuple[StripeSums, PassTraffic]]) -> StripeReport:
+    return StripeReport(*report())
 
 
 def reduce(
-    job: Job, state: State, published: Sequence[Published], swept: Sequence[Swept], nodes: int
+    job: Job, state: State, published: Sequence[StripePush], swept: Sequence[StripeReport], nodes: int
 ) -> State:
     """Add up what the stripes report, in their order, and decide the next push.
 
@@ -268,6 +268,6 @@ def rank_whole(
     return WholeRun(graph, settings, threads, teleport, start).rank(begun, graph.bytes_read, silent)
 
 
-def _step(job: Job, state: State, nodes: int, published: Sequence[Published]) -> SweepStep:
+def _step(job: Job, state: State, nodes: int, published: Sequence[StripePush]) -> SweepStep:
     step = method.sweep_step(job.settings, state, nodes, [part.sums for part in published])
     return step if state.number else replace(step, key=key_of(job))

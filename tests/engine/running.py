@@ -190,7 +190,7 @@ class Passed:
 def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
     """Do `count` passes with the functions that a run is made of, and look at all rows after each."""
     stripes = [stripe_tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
-    factor, least = (1.0, 1.0) if job.unit is None else job.unit
+    factor, least = (1.0, 1.0) if job.weight_scale is None else job.weight_scale
     degree = store.out_weight(0, store.nodes) * factor
     degree[degree == 0] = 1
     uniform = job.teleport is None and job.start is None

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from oocpr.api.choices import asked_settings, stats_of
 from oocpr.api.on_devices import plan_on_several_devices
 from oocpr.engine.executors import dask as engine_cluster
-from oocpr.engine.executors.dask_devices import RESOURCE, Seat, Seen, deal_devices, device_seats
+from oocpr.engine.executors.dask_devices import (
+    RESOURCE,
+    DeviceAssignment,
+    VisibleDevice,
+    assign_gpus,
+    assign_workers,
+)
 from oocpr.engine.run import solve
 from oocpr.errors import LostError, UsageError
 
@@ -34,10 +40,10 @@ SETTINGS = asked_settings("mixed", None)
 @given(st.dictionaries(st.text(max_size=3), st.lists(st.sampled_from("abcde"), unique=True), max_size=6))
 def test_no_device_has_two_workers_and_no_worker_two_devices(visible):
     seen = {
-        worker: [Seen(f"cuda:{k}", device) for k, device in enumerate(devices)]
+        worker: [VisibleDevice(f"cuda:{k}", device) for k, device in enumerate(devices)]
         for worker, devices in visible.items()
     }
-    seats = deal_devices(seen, dict.fromkeys(visible, 1))
+    seats = assign_gpus(seen, dict.fromkeys(visible, 1))
     workers = [seat.worker for seat in seats]
     assert workers == sorted(set(workers))
     names = [visible[seat.worker][int(seat.device[5:])] for seat in seats]
@@ -48,9 +54,12 @@ def test_no_device_has_two_workers_and_no_worker_two_devices(visible):
 
 
 def test_who_sees_one_device_gets_it_before_who_may_choose():
-    both = [Seen("cuda:0", "a"), Seen("cuda:1", "b")]
-    seats = deal_devices({"1": both, "2": both[:1]}, {"2": 1})
-    assert seats == [Seat("1", "cuda:1"), Seat("2", "cuda:0", resources={RESOURCE: 1})]
+    both = [VisibleDevice("cuda:0", "a"), VisibleDevice("cuda:1", "b")]
+    seats = assign_gpus({"1": both, "2": both[:1]}, {"2": 1})
+    assert seats == [
+        DeviceAssignment("1", "cuda:1"),
+        DeviceAssignment("2", "cuda:0", resources={RESOURCE: 1}),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +93,14 @@ def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, clien
     store = stored(GRAPH, 700)
     plan, joined = planned(store)
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    seats = [Seat(worker, "cpu", 1, {RESOURCE: 1}) for worker in workers]
-    monkeypatch.setattr(engine_cluster, "device_seats", lambda _: seats)
+    seats = [DeviceAssignment(worker, "cpu", 1, {RESOURCE: 1}) for worker in workers]
+    monkeypatch.setattr(engine_cluster, "assign_workers", lambda _: seats)
     run = solve(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda:all", threads=1)
     alone = solve(joined, plan, SETTINGS, backend=("cpu", "cpu"), threads=1)
     assert np.array_equal(run.ranks, alone.ranks)
     assert [x.residual for x in run.history] == [x.residual for x in alone.history]
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound
-    monkeypatch.setattr(engine_cluster, "device_seats", lambda _: seats[:1])
+    monkeypatch.setattr(engine_cluster, "assign_workers", lambda _: seats[:1])
     with pytest.raises(LostError, match="planned for 2 workers with devices and 1 are left"):
         solve(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda")
 
@@ -99,4 +108,4 @@ def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, clien
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
 def test_workers_without_devices_are_refused(client):
     with pytest.raises(UsageError, match="no worker of the Dask client has a CUDA device"):
-        device_seats(client)
+        assign_workers(client)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import oocpr
 from oocpr.engine.executors import dask_import
-from oocpr.engine.executors.dask_import import ClusterHands
+from oocpr.engine.executors.dask_import import DaskSortEncodeService
 from oocpr.errors import LostError, SetupError, UsageError
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
@@ -61,7 +61,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def build(path: Path, hands: ClusterHands | None, source: Any = tuple(IDS), **ways: Any) -> dict[str, bytes]:
+def build(
+    path: Path, hands: DaskSortEncodeService | None, source: Any = tuple(IDS), **ways: Any
+) -> dict[str, bytes]:
     """Import in many small buckets, unless `ways` say otherwise, and read the store."""
     build_store(open_source(source), path, hands=hands, **{"memory": PLENTY, "bucket_edges": 5000, **ways})
     return contents(path)
@@ -69,7 +71,7 @@ def build(path: Path, hands: ClusterHands | None, source: Any = tuple(IDS), **wa
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_any_number_of_workers_makes_the_bytes_of_this_process(client, tmp_path, workers):
-    hands = ClusterHands(scaled(client, workers))
+    hands = DaskSortEncodeService(scaled(client, workers))
     assert hands.workers == 2 * workers
     for number, ways in enumerate(
         (
@@ -140,7 +142,7 @@ def test_a_data_frame_of_the_cluster_comes_partition_by_partition(client, tmp_pa
 )
 @settings(max_examples=10)
 def test_workers_sort_and_encode_anything(client, values, rows):
-    hands = ClusterHands(client)
+    hands = DaskSortEncodeService(client)
     keys = np.array(values, np.uint64)
     hands.sort(keys)
     assert keys.tolist() == sorted(values)
@@ -153,7 +155,7 @@ def test_the_scheduler_sees_no_data_and_workers_keep_none(client, tmp_path):
     scaled(client, 2)
     sizes: list[int] = []
 
-    class Watched(ClusterHands):
+    class Watched(DaskSortEncodeService):
         def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
             coded = super().encode(columns, lengths)
             tasks = list(client.cluster.scheduler.tasks.values())
@@ -171,7 +173,7 @@ def test_the_scheduler_sees_no_data_and_workers_keep_none(client, tmp_path):
 
 def test_what_a_worker_raises_is_raised_here(client):
     with pytest.raises(UsageError, match="segment 0 are not strictly ascending"):
-        ClusterHands(client).encode(np.array([2, 1], np.uint32), np.array([2], np.uint32))
+        DaskSortEncodeService(client).encode(np.array([2, 1], np.uint32), np.array([2], np.uint32))
 
 
 def test_workers_of_another_version_are_refused(client, tmp_path):
@@ -262,7 +264,7 @@ def killing(client: Client, times: int) -> Any:
 def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, times):
     monkeypatch.setattr(dask_import, "PATIENCE", 0.5)
     own = build(tmp_path / "own", None, tile_edges=1000)
-    hands = ClusterHands(scaled(client, 2))
+    hands = DaskSortEncodeService(scaled(client, 2))
     theirs = build(tmp_path / "theirs", hands, tile_edges=1000, progress=killing(client, times))
     assert theirs == own
 
@@ -270,7 +272,7 @@ def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, t
 def test_an_import_ends_when_all_workers_are_gone(client, tmp_path, monkeypatch):
     monkeypatch.setattr(dask_import, "PATIENCE", 0.5)
     monkeypatch.setattr(dask_import, "RETURN", 1.0)
-    hands = ClusterHands(scaled(client, 2))
+    hands = DaskSortEncodeService(scaled(client, 2))
     kill = killing(client, 1)
 
     def lose(stage: str, *rest: Any) -> None:

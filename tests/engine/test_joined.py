@@ -19,7 +19,7 @@ from oocpr.api.graphs import Graph
 from oocpr.engine.run import solve
 from oocpr.engine.scc.graph import load_whole
 from oocpr.engine.tiles.merged import JoinedStore
-from oocpr.engine.tiles.weighted_tiles import part, tiles_of
+from oocpr.engine.tiles.source import part, tiles_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.merge_memory import joining_on_host, weight_joining_bytes
 from oocpr.plan.merge_size import joined_cuts, joined_facts, most_bytes, unweighted

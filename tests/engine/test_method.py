@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine import method
-from oocpr.engine.backend import Pushed
+from oocpr.engine.backend import PushSums
 from oocpr.engine.method import State, StripeSums
 from oocpr.engine.settings import Settings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MASS = [Pushed(0.0, 1.0, 1.0)]
+MASS = [PushSums(0.0, 1.0, 1.0)]
 
 
 class Vectors:
@@ -66,7 +66,7 @@ class Vectors:
 
     def weights(self) -> NDArray[np.float64]:
         """Weights of the state by age, oldest first."""
-        theta = dict(self.state.weights)
+        theta = dict(self.state.mixing_coefficients)
         return np.array([theta[slot] for slot in self.state.memory.live])
 
 
@@ -85,7 +85,7 @@ def test_weights_solve_the_least_squares_problem_over_the_last_passes(mixing, cu
         assert state.number == number + 1
         assert state.residuals[-1] == pytest.approx(np.abs(residual).sum(), rel=1e-12)
         if number == 0:
-            assert state.weights == ()
+            assert state.mixing_coefficients == ()
             continue
         wanted = np.linalg.lstsq(np.array(vectors.order).T, residual, rcond=None)[0]
         np.testing.assert_allclose(vectors.weights(), wanted, rtol=1e-7, atol=1e-9)
@@ -124,7 +124,7 @@ def test_memory_is_cleared_when_the_residual_has_not_fallen_over_its_length():
     assert len(vectors.state.memory.live) == 2
     vectors.end_pass(vectors.residual * 100, [0.0])
     assert vectors.state.memory.live == ()
-    assert vectors.state.weights == ()
+    assert vectors.state.mixing_coefficients == ()
     vectors.end_pass(vectors.residual * 1e-9, [0.0])
     assert len(vectors.state.memory.live) == 1
 
@@ -143,7 +143,7 @@ def test_without_a_change_nothing_is_mixed():
     vectors = Vectors(Settings(mixing=3), [0, 10])
     for _ in range(3):
         state = vectors.end_pass(np.ones(10), [0.0])
-    assert state.weights == ()
+    assert state.mixing_coefficients == ()
 
 
 @pytest.mark.parametrize("name", ["residual", "power"])
@@ -155,7 +155,7 @@ def test_other_methods_remember_nothing(name):
         assert method.next_slot(state) == -1
         step = method.sweep_step(settings, state, 10, MASS)
         assert (step.slot, step.live, step.sweeps) == (-1, (), 1)
-        assert state.weights == ()
+        assert state.mixing_coefficients == ()
 
 
 def test_a_residual_is_relative_to_the_size_of_the_ranks_whatever_their_sign():
@@ -163,13 +163,13 @@ def test_a_residual_is_relative_to_the_size_of_the_ranks_whatever_their_sign():
     step = method.sweep_step(vectors.settings, vectors.state, 4, MASS)
     sums = [StripeSums(4, 0.0, 0.5, np.zeros(0), np.zeros(0), np.zeros(1), np.zeros(1))]
     for total in (2.0, -2.0):
-        state = method.end_pass(vectors.state, step, [Pushed(0.0, 0.0, total)], sums)
+        state = method.end_pass(vectors.state, step, [PushSums(0.0, 0.0, total)], sums)
         assert state.residuals == (0.25,)
 
 
 @given(dangling=st.floats(0, 1), mass=st.floats(0, 2), nodes=st.integers(1, 1000))
 def test_teleport_and_dangling_mass_go_where_the_rule_says(dangling, mass, nodes):
-    pushed = [Pushed(dangling / 2, mass / 4, 1.0), Pushed(dangling / 2, mass * 3 / 4, 1.0)]
+    pushed = [PushSums(dangling / 2, mass / 4, 1.0), PushSums(dangling / 2, mass * 3 / 4, 1.0)]
     for rule in ("strongly", "weakly"):
         settings = Settings(damping=0.8, dangling=rule)
         step = method.sweep_step(settings, method.begin(settings, 2, 1.0), nodes, pushed)

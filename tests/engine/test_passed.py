@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from oocpr.engine.probe.fit import Pace, fitted, pace_of
+from oocpr.engine.probe.fit import TileTimings, fitted, tile_timings
 from oocpr.engine.trace import COMPUTE, COPY, READ, Trace
 
 
@@ -41,12 +41,12 @@ def test_rounds_after_the_first_tell_what_tiles_and_bytes_take():
             ready, swept = slower * edges * 2e-3, slower * (edges * 1e-3 + rows * 5e-2)
             trace.add(COMPUTE, f"tile {tile}", 2.0, 2.0 + ready)
             trace.add(COMPUTE, f"tile {tile}", 3.0, 3.0 + swept)
-    pace = pace_of(whole.spans, tiles)
+    pace = tile_timings(whole.spans, tiles)
     assert pace.sent == pytest.approx({tile: 4e-3 * edges for tile, (edges, _) in tiles.items()})
     swept = {tile: 3e-3 * edges + 5e-2 * rows for tile, (edges, rows) in tiles.items()}
     assert pace.swept == pytest.approx(swept)
     assert pace.row == pytest.approx(5e-2)
-    assert pace_of(whole.spans, {}) == Pace()
+    assert tile_timings(whole.spans, {}) == TileTimings()
 
 
 @pytest.mark.parametrize("slices", [2, 3])
@@ -61,7 +61,7 @@ def test_the_runs_of_a_round_are_told_of_together(slices):
                 trace.add(COMPUTE, f"tile {tile}", 2.0, 2.0 + slower * edges * 2e-3)
                 last = rows * 6e-2 if run == slices - 1 else 0.0
                 trace.add(COMPUTE, f"tile {tile}", 3.0, 3.0 + slower * (edges * 1e-3 + last))
-    pace = pace_of(trace.spans, tiles, slices)
+    pace = tile_timings(trace.spans, tiles, slices)
     assert pace.sent == pytest.approx({tile: 4e-3 * edges for tile, (edges, _) in tiles.items()})
     swept = {tile: 3e-3 * edges + 6e-2 / slices * rows for tile, (edges, rows) in tiles.items()}
     assert pace.swept == pytest.approx(swept)

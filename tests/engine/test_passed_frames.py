@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.release_frames import NothingKept
+from oocpr.engine.process import release_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_what_functions_worked_with_goes_with_them(work: Callable[[Made], None],
     try:
         with (
             pytest.raises((KeyError, ValueError)) as raised,
-            NothingKept() if guarded else nullcontext(),
+            release_frames() if guarded else nullcontext(),
         ):
             work(made)
         assert raised.value.__traceback__ is not None
@@ -65,7 +65,7 @@ def test_what_the_caller_was_dealing_with_stays() -> None:
     try:
         fail(made)
     except KeyError:
-        with pytest.raises(KeyError) as raised, NothingKept():
+        with pytest.raises(KeyError) as raised, release_frames():
             fail(within)
     assert raised.value.__context__ is not None
     assert within[0]() is None

@@ -10,11 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from oocpr.engine.probe import sampling
-from oocpr.engine.probe.fit import Pace
-from oocpr.engine.probe.pipeline import Reading, taken_at, told_of_all
-from oocpr.engine.probe.sampling import Place
+from oocpr.engine.probe.fit import TileTimings
+from oocpr.engine.probe.pipeline import Reading, completion_times, extrapolate
+from oocpr.engine.probe.sampling import DeviceWork
 from oocpr.engine.probe.streamed_time import _in_order
-from oocpr.engine.probe.times import Kind, Times
+from oocpr.engine.probe.times import Kind, PassTimeModel
 from oocpr.plan.device_memory import DeviceNeed, DeviceTiers
 from oocpr.plan.graph_stats import GraphStats
 
@@ -54,7 +54,7 @@ TILES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=20)
 def test_tiles_are_taken_as_threads_that_work_bring_them(tiles, threads, spare):
     brought, taken = ([tile[k] for tile in tiles] for k in (0, 1))
     reading = Reading(threads, threads + spare)
-    assert taken_at(brought, taken, reading) == second_by_second(brought, taken, *reading)
+    assert completion_times(brought, taken, reading) == second_by_second(brought, taken, *reading)
 
 
 @given(
@@ -67,7 +67,7 @@ def test_what_edges_and_rows_take_is_told_exactly(edge, row, rows, data):
     edges, rows = np.full(len(rows), 1000.0), np.array(rows, np.float64)
     seconds = edge * edges + row * rows
     some = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=2, unique=True))
-    told = told_of_all({tile: float(seconds[tile]) for tile in some}, edges, rows)
+    told = extrapolate({tile: float(seconds[tile]) for tile in some}, edges, rows)
     assert told == pytest.approx(seconds, rel=1e-6)
 
 
@@ -75,7 +75,7 @@ def test_what_edges_and_rows_take_is_told_exactly(edge, row, rows, data):
 def test_between_two_tiles_that_were_seen_others_lie_between_them(seen, apart):
     tiles = range(0, len(seen) * apart, apart)
     edges, rows = np.full(tiles[-1] + 5, 100.0), np.full(tiles[-1] + 5, 7.0)
-    told = told_of_all(dict(zip(tiles, seen, strict=True)), edges, rows)
+    told = extrapolate(dict(zip(tiles, seen, strict=True)), edges, rows)
     assert told[list(tiles)] == pytest.approx(seen)
     for first, (before, after) in zip(tiles, pairwise(seen), strict=False):
         between = told[first : first + apart + 1]
@@ -100,7 +100,7 @@ def test_what_some_tiles_take_is_told_of_all(
     tiers = DeviceTiers(
         0, need, on_device, 12 - on_device, 0, 0, slots, False, False, rows_in_host, slices=slices
     )
-    place = Place(stats, np.concatenate([[0], rows.cumsum()]), range(12), on_device, tiers)
+    place = DeviceWork(stats, np.concatenate([[0], rows.cumsum()]), range(12), on_device, tiers)
     sampled = place.of_passing().tiles
     assert len(set(sampled)) == 4
     assert sampled == sorted(sampled)
@@ -108,7 +108,7 @@ def test_what_some_tiles_take_is_told_of_all(
     passing = sorted(set(range(12)) - set(staying))
     assert max(passing, key=lambda tile: rows[tile]) in sampled
     sent, kernels = np.full(12, 3 * 1000 * byte), 2.0 + 0.5 * rows
-    pace = Pace(*({tile: float(of[tile]) for tile in sampled} for of in (sent, kernels)), row=0.5)
+    pace = TileTimings(*({tile: float(of[tile]) for tile in sampled} for of in (sent, kernels)), row=0.5)
 
     def brought(tile: int) -> float:
         """Seconds of a machine that brings an edge in a millisecond, and a row in so many."""
@@ -129,7 +129,7 @@ def test_what_some_tiles_take_is_told_of_all(
 
     later, share = counted * busy(*both(sampled)) / 4000, counted if rows_in_host else 1
     kept = seen(place.of_staying().tiles, 0.25, 3.0) if staying else Kind()
-    times = Times.of(place, kept, seen(sampled, 0.5, 4.0, 0.125, later), pace, 2)
+    times = PassTimeModel.of(place, kept, seen(sampled, 0.5, 4.0, 0.125, later), pace, 2)
     expected = [share * seconds for seconds in both(passing)]
     if not rows_in_host:
         # Each tile that stays takes five seconds, and what comes late holds up those behind it.
@@ -142,7 +142,7 @@ def test_what_some_tiles_take_is_told_of_all(
     assert times.launched == pytest.approx(3.0 * len(staying) + 4.0 * len(passing))
     assert times.closing == pytest.approx(0.125 * (12 - on_device) / 4)
     takes = [0.25 if tile in staying else 0.5 for tile in range(12)]
-    there = taken_at([brought(tile) for tile in range(12)], takes, Reading(2, 4))[-1]
+    there = completion_times([brought(tile) for tile in range(12)], takes, Reading(2, 4))[-1]
     of_link = busy(*expected) + times.kept if rows_in_host else max(expected[1], expected[0] + times.kept)
     # While tiles come the first slice is gathered; rounds have all slices in them, and so have the others.
     first = max(there, of_link / slices) + of_link * (slices - 1) / slices
@@ -182,7 +182,7 @@ def test_a_processor_takes_rows_longer_than_those_that_are_measured_have(
     monkeypatch.setattr(sampling, "SAMPLED_EDGES", 4000)
     rows = np.array([1, 700, 2, 3, 5, 8, 6, 9, 20, 40, 90, 2])
     stats = GraphStats(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
-    place = Place(stats, np.concatenate([[0], rows.cumsum()]), range(12), staying)
+    place = DeviceWork(stats, np.concatenate([[0], rows.cumsum()]), range(12), staying)
     # A machine that reads an edge in a time beside what computing a tile takes.
     takes = 2.0 + 0.5 * rows
 
@@ -192,7 +192,7 @@ def test_a_processor_takes_rows_longer_than_those_that_are_measured_have(
         return Kind(1.0, round_ / (1000 * len(tiles)), computed=each) if tiles else Kind()
 
     kept, passing = seen(place.of_staying().tiles), seen(place.of_passing().tiles)
-    times = Times.of(place, kept, passing, Pace(), 2)
+    times = PassTimeModel.of(place, kept, passing, TileTimings(), 2)
     if not an_edge:
         assert times.kept + times.passing == pytest.approx(takes.sum())
     for share, found, kind in ((staying / 12, times.kept, kept), (1 - staying / 12, times.passing, passing)):

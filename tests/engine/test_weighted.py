@@ -17,7 +17,7 @@ from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import ROUNDING, Settings
-from oocpr.engine.tiles.weights import unit_of
+from oocpr.engine.tiles.weights import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
 
 from .digraphs import fewer, random_digraph, teleports
@@ -103,9 +103,9 @@ def test_a_pass_delivers_what_the_plain_backend_delivers(stored, reads, tile_edg
         done = {}
         for backend, kept in (("reference", "decoded"), *(("cpu", kept) for kept in KEPT)):
             plan = plan_of(store, settings, sweeps=3, personalized=True, stripes=stripes, kept=kept)
-            unit = unit_of(store, reads)
+            unit = weight_scale_of(store, reads)
             teleport = weights / weights.sum()
-            job = Job("", settings, plan, backend, threads=1, teleport=teleport, unit=unit)
+            job = Job("", settings, plan, backend, threads=1, teleport=teleport, weight_scale=unit)
             done[backend, kept] = list(passes(job, store, 2))
         plain, later = done.pop(("reference", "decoded"))
         for ours, then in done.values():
@@ -121,7 +121,7 @@ def test_the_kept_residual_is_that_of_the_exact_product(stored, reads, kind):
     graph = random_weighted(400, 3000, 8, kind)
     store, settings = stored(graph, 500), Settings(reads=reads)
     plan = plan_of(store, settings, sweeps=4, stripes=2)
-    job = Job("", settings, plan, "cpu", threads=1, unit=unit_of(store, reads))
+    job = Job("", settings, plan, "cpu", threads=1, weight_scale=weight_scale_of(store, reads))
     for done in passes(job, store, 20):
         fresh = graph.product(done.p, 0.85) - done.p
         kept = done.after - done.p

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oocpr.engine.backend import Pushed
+    from oocpr.engine.backend import PushSums
 
 
 class PacedMark:
@@ -122,13 +122,13 @@ class PacedBackend(CudaBackend):
         self._reach((rows[1] - rows[0]) * self._row)
         return super().sweep_tile(state, reads, tile, rows, *how)
 
-    def publish(self, state: Any, step: Any) -> tuple[Any, Callable[[], Pushed]]:
+    def publish(self, state: Any, step: Any) -> tuple[Any, Callable[[], PushSums]]:
         """See Backend."""
         self._reach(state.spec.rows * self._push)
         stored, told = super().publish(state, step)
         done = self._paced.mark()
 
-        def tell() -> Pushed:
+        def tell() -> PushSums:
             done.synchronize()
             return told()
 

@@ -18,7 +18,7 @@ from oocpr.engine.cuda.spmv import Product, SegmentSums
 from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.weights import unit_of
+from oocpr.engine.tiles.weights import weight_scale_of
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import UsageError
 from oocpr.plan.partition import partition_counts, partition_nodes
@@ -64,7 +64,7 @@ def brought(
         sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=False)
         sums.pushes[:] = sums.heads[:] = np.nan
         with device:
-            gathered.take_slice(number, bring=True)
+            gathered.select_partition(number, bring=True)
             product(there, gathered.array, NODES, gathered.window, sums, faults)
         total += fetch(sums.pushes)[: there.nonempty]
         found.append(int(fetch(faults)[0]))
@@ -177,7 +177,7 @@ def test_weighted_graphs_are_gathered_in_slices(device: Device, kind: str, tmp_p
         found = run(device, store, plan, chosen)
         assert found.converged
         assert np.abs(found.ranks - exact).sum() <= found.error_bound + 1e-14
-    assert unit_of(store, chosen.reads) is not None
+    assert weight_scale_of(store, chosen.reads) is not None
 
 
 @RUNS

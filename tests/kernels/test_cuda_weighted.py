@@ -20,7 +20,7 @@ from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.merged import JoinedStore
-from oocpr.engine.tiles.weights import unit_of
+from oocpr.engine.tiles.weights import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.device_plan import plan_on_device
 from oocpr.plan.merge_size import joined_cuts, joined_facts
@@ -86,7 +86,7 @@ def test_a_pass_delivers_what_the_plain_backend_delivers(
     plan = plan_of(store, chosen, sweeps=sweeps, stripes=2, kept="decoded")
     done = []
     for backend in ("reference", CudaBackend(device)):
-        job = Job("", chosen, plan, backend, threads=1, unit=unit_of(store, reads))
+        job = Job("", chosen, plan, backend, threads=1, weight_scale=weight_scale_of(store, reads))
         done.append(next(iter(passes(job, store, 2))))
     plain, ours = done
     assert np.array_equal(ours.pushed, plain.pushed)

@@ -15,7 +15,7 @@ from oocpr.engine import job
 from oocpr.engine.cuda import communication, vectors
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.executors import dask, dask_groups
-from oocpr.engine.executors.dask_devices import RESOURCE, Seat
+from oocpr.engine.executors.dask_devices import RESOURCE, DeviceAssignment
 from oocpr.engine.gather_vector import _exchanges
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
@@ -55,7 +55,7 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture
-def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Seat]:
+def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[DeviceAssignment]:
     """A shim device for each worker."""
     devices = {f"cuda:{k}": HostDevice(shim_folder) for k in range(2)}
 
@@ -64,8 +64,8 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(job, "make_backend", make_backend)
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    seats = [Seat(worker, f"cuda:{k}", 1, {RESOURCE: 1}) for k, worker in enumerate(workers)]
-    monkeypatch.setattr(dask, "device_seats", lambda _: seats)
+    seats = [DeviceAssignment(worker, f"cuda:{k}", 1, {RESOURCE: 1}) for k, worker in enumerate(workers)]
+    monkeypatch.setattr(dask, "assign_workers", lambda _: seats)
     return seats
 
 
@@ -83,7 +83,7 @@ def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("staged", [2**22, 7])
 @pytest.mark.parametrize("way", ["host", "linked", "switched off", "changes what passes"])
 def test_workers_have_the_bits_of_one_process(
-    seats: list[Seat], client: Client, monkeypatch: pytest.MonkeyPatch, way: str, staged: int
+    seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch, way: str, staged: int
 ) -> None:
     passed: list[int] = []
     broadcast = HostLink.broadcast
@@ -118,7 +118,7 @@ def test_workers_have_the_bits_of_one_process(
 
 
 def test_workers_take_weighted_graphs(
-    seats: list[Seat], client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     key_of_a_meeting(monkeypatch)
     bare = WeightedGraph.of(GRAPH)
@@ -131,7 +131,7 @@ def test_workers_take_weighted_graphs(
 
 
 def test_an_error_of_one_worker_ends_the_run(
-    seats: list[Seat], client: Client, monkeypatch: pytest.MonkeyPatch
+    seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key_of_a_meeting(monkeypatch)
     monkeypatch.setattr(dask, "PATIENCE", 0.5)

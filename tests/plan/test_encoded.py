@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oocpr.api.choices import stats_of
 from oocpr.engine.tiles.merged import JoinedStore
-from oocpr.engine.tiles.weighted_tiles import tiles_of
+from oocpr.engine.tiles.source import tiles_of
 from oocpr.plan.merge_size import joined_cuts, joined_facts
 from oocpr.plan.tile_bytes import JOINED_SPARE, Encoded, guessed, joined, stored
 from oocpr.store.direct_io import aligned

@@ -33,7 +33,7 @@ from oocpr.engine.gather_vector import exchange, forget
 from oocpr.engine.job import Job
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe_tasks import Published, Swept
+from oocpr.engine.stripe_tasks import StripePush, StripeReport
 from oocpr.ingest.build import build_store
 from oocpr.plan.plan import make_plan
 from oocpr.sources import open_source
@@ -158,18 +158,18 @@ def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
         if index == 1:
             _send(own, other)
         parts = [own, theirs] if index == 0 else [theirs, own]
-        swept: Swept = stripe_tasks.sweep(job, stripe, state, parts)
-        asked.send((Published(own.row_begin, None, own.sums), swept))
+        swept: StripeReport = stripe_tasks.sweep(job, stripe, state, parts)
+        asked.send((StripePush(own.row_begin, None, own.sums), swept))
 
 
-def _send(own: Published, other: Connection) -> None:
+def _send(own: StripePush, other: Connection) -> None:
     other.send((own.row_begin, own.sums, own.stored.dtype.str))
     other.send_bytes(own.stored)
 
 
-def _receive(other: Connection) -> Published:
+def _receive(other: Connection) -> StripePush:
     row_begin, sums, dtype = other.recv()
-    return Published(row_begin, np.frombuffer(other.recv_bytes(), dtype), sums)
+    return StripePush(row_begin, np.frombuffer(other.recv_bytes(), dtype), sums)
 
 
 def in_turns(ways: Mapping[str, Callable[[], list[float]]]) -> dict[str, dict[str, Any]]:

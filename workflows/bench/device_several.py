@@ -30,7 +30,6 @@ from device_stream import Coded, InMemory
 from device_tiles import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 
 from oocpr.engine.cuda.cupy_device import CudaDevice
-from oocpr.engine.executors.numa import stay_near
 from oocpr.engine.job import chosen_device
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import solve
@@ -63,7 +62,6 @@ def link_rates(devices: list[CudaDevice], seconds: float = 0.5, tries: int = 3) 
     begin, best = Barrier(len(devices), timeout=60), [0.0] * len(devices)
 
     def send(device: CudaDevice) -> float:
-        stay_near(device.cores)
         with device:
             pinned = [device.pinned(PIECE) for _ in range(4)]
             for values in pinned:
@@ -227,7 +225,6 @@ def busy(trace: Trace, seconds: float, devices: int) -> dict[str, float]:
 def measure_links(bench: Bench, devices: list[CudaDevice], links: dict[str, float]) -> None:
     """Rates of the links alone, together, and from device to device."""
     for number, device in enumerate(devices):
-        bench.note("links", f"processors near device {number}", len(device.cores))
         rate = link_rates([device])[0]
         links.setdefault("first", rate)
         bench.note("links", f"device {number} alone, GB/s", rate / 1e9)

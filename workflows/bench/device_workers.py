@@ -28,7 +28,7 @@ from distributed import Client, LocalCluster
 import oocpr
 from oocpr.engine.cuda.cupy_device import CudaDevice
 from oocpr.engine.executors.dask import SWITCH
-from oocpr.engine.executors.dask_devices import RESOURCE, device_seats
+from oocpr.engine.executors.dask_devices import RESOURCE, assign_workers
 from oocpr.engine.job import chosen_device
 from oocpr.ingest.build import build_store
 from oocpr.sources.rmat import Rmat
@@ -166,7 +166,7 @@ def _workers(
         ) as cluster,
         Client(cluster) as client,
     ):
-        notes.note(f"{way}: seats", [[seat.device, dict(seat.resources)] for seat in device_seats(client)])
+        notes.note(f"{way}: seats", [[seat.device, dict(seat.resources)] for seat in assign_workers(client)])
         ranks = rank(device="cuda", client=client)
     notes.note(way, tell(ranks))
     notes.note(f"{way}: same bits as one process", bool((ranks.to_numpy() == together).all()))

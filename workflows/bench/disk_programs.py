@@ -55,8 +55,8 @@ def rates(file: Path, stores: list[Path], rounds: int) -> dict[str, Any]:
     A disk is fast at one moment and slow at another, and faster after a rest; so each is measured in every
     round for as long as reading one store takes, and the medians compare.
     """
+    from oocpr.engine.tiles.source import tiles_of
     from oocpr.engine.tiles.stream import TileStream
-    from oocpr.engine.tiles.weighted_tiles import tiles_of
     from oocpr.plan.residency import RING_SLOTS, reading_threads
     from oocpr.store.graph import open_store
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backend import Pushed, StripeSpec, TileSums, join_sums
+from oocpr.engine.backend import PushSums, StripeSpec, TileSums, join_sums
 from oocpr.engine.cpu.degree_checksum import column_marks
 from oocpr.engine.cpu.gather import PIECE
 from oocpr.engine.cpu.numbers import scaled_table
@@ -141,7 +141,9 @@ class CpuBackend:
         stride = 1 + proposals
         return CpuReads(np.zeros((nodes + 1) * stride, READS[reads].dtype), stride)
 
-    def publish(self, state: CpuState, step: PublishStep) -> tuple[NDArray[np.generic], Callable[[], Pushed]]:
+    def publish(
+        self, state: CpuState, step: PublishStep
+    ) -> tuple[NDArray[np.generic], Callable[[], PushSums]]:
         """See Backend."""
         rows, spec = state.rows, state.spec
         if spec.rows:
@@ -158,15 +160,15 @@ class CpuBackend:
             rows,
             state.start,
             1 / spec.nodes,
-            np.array([slot for slot, _ in step.weights], np.int64),
-            np.array([theta for _, theta in step.weights], np.float64),
+            np.array([slot for slot, _ in step.mixing_coefficients], np.int64),
+            np.array([theta for _, theta in step.mixing_coefficients], np.float64),
             kind,
             state.pushed,
             _table(step.scale),
             step.scale,
             sums,
         )
-        told = Pushed(*_in_order(sums).tolist())
+        told = PushSums(*_in_order(sums).tolist())
         return state.pushed, lambda: told
 
     def load(self, reads: CpuReads, row_begin: int, pushed: NDArray[np.generic]) -> None:
@@ -180,7 +182,7 @@ class CpuBackend:
     def prepare_weighted(
         self, encoded: NDArray[np.uint8], weights: NDArray[np.uint8], factor: float, nodes: int, decode: bool
     ) -> CpuTile:
-        """See Weighs."""
+        """See Backend."""
         packed, segments = parse_tile(encoded), parse_segments(weights)
         return self._prepared(packed, weights_of(segments, packed.edges, factor), nodes, decode)
 

@@ -24,7 +24,7 @@ from oocpr.engine.cuda.spmv import Product, SegmentSums, shape_for
 from oocpr.engine.cuda.state import DeviceReads
 from oocpr.engine.cuda.transport import CudaTileStream
 from oocpr.engine.cuda.vectors import LocalRoom, TileRows, Vectors, load_pushes
-from oocpr.engine.tiles.weighted_tiles import part as part_of
+from oocpr.engine.tiles.source import part as part_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.codec.layout import blocks_of
 from oocpr.store.format import REMEDY
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backend import PublishStep, Pushed, StripeSpec, SweepStep, TileSums
+    from oocpr.engine.backend import PublishStep, PushSums, StripeSpec, SweepStep, TileSums
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.papers.products import Cut
     from oocpr.engine.cuda.papers.products import Product as Baseline
@@ -137,20 +137,20 @@ class CudaBackend:
         self._opened.append(ref(made))
         return made
 
-    def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Callable[[], Pushed]]:
+    def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Callable[[], PushSums]]:
         """See Backend."""
         with self._device, self._lock:
             self._vectors_for(state).publish(state, step)
             return state.stored[: state.spec.rows], partial(self._pushed, state)
 
-    def _pushed(self, state: RowState) -> Pushed:
+    def _pushed(self, state: RowState) -> PushSums:
         with self._device, self._lock:
             return self._vectors_for(state).pushed(state)
 
-    def take_slice(self, reads: DeviceReads, number: int, *, bring: bool) -> None:
+    def select_partition(self, reads: DeviceReads, number: int, *, bring: bool) -> None:
         """See Streams."""
         with self._device, self._lock:
-            reads.take_slice(number, bring=bring)
+            reads.select_partition(number, bring=bring)
 
     def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
         """See Backend; the push of a stripe of this device that has all rows is gathered where it is."""
@@ -171,7 +171,7 @@ class CudaBackend:
         nodes: int,
         decode: bool,
     ) -> CudaTile:
-        """See Weighs."""
+        """See Backend."""
         with self._device, self._lock:
             return self._tiles.prepare_weighted(encoded, weights, factor, nodes, decode)
 
@@ -195,11 +195,6 @@ class CudaBackend:
     def join_group(self, key: Any, rank: int, size: int) -> Group:
         """Take a place among devices of other processes; returns once all have come."""
         return Group(self._device, key, rank, size)
-
-    @property
-    def cores(self) -> frozenset[int]:
-        """See Streams."""
-        return self._device.cores
 
     def open_stream(
         self,

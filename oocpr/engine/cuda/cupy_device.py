@@ -12,7 +12,6 @@ import numpy as np
 from oocpr.engine.cuda.nccl import NcclLink
 from oocpr.engine.cuda.peer_copies import Peers
 from oocpr.engine.cuda.source import inline
-from oocpr.engine.executors.numa import cores_near
 from oocpr.errors import DoesNotFitError
 from oocpr.units import format_bytes
 
@@ -192,11 +191,6 @@ class CudaDevice:
     def join(self, key: Any, rank: int, size: int) -> Link:
         """See Device."""
         return NcclLink(self._xp, key, rank, size)
-
-    @property
-    def cores(self) -> frozenset[int]:
-        """See Device."""
-        return cores_near(self.bus)
 
     @property
     def bus(self) -> str:

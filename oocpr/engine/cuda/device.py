@@ -110,10 +110,6 @@ class Device(Protocol):
     def join(self, key: Any, rank: int, size: int) -> Link:
         """Connect the device, which is current, with those of other processes; returns once all have come."""
 
-    @property
-    def cores(self) -> frozenset[int]:
-        """Processors near the device; empty where that is not known."""
-
     def wait_for(self, mark: Mark) -> None:
         """Let kernels that are launched from now on begin after a mark."""
 

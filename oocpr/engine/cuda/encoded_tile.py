@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oocpr.engine.tiles.weighted_tiles import part as part_of
+from oocpr.engine.tiles.source import part as part_of
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
@@ -82,7 +82,7 @@ def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
     encoded
         uint8, shape (bytes,), beginning at a multiple of four.
     weighted
-        Whether weights are behind its columns; see :class:`oocpr.engine.tiles.weighted_tiles.WeightedTiles`.
+        Whether weights are behind its columns; see :class:`oocpr.engine.tiles.source.WeightedTiles`.
 
     Raises
     ------

@@ -62,7 +62,7 @@ class SlicedReads(DeviceReads):
         self._pushed = pushed
         return True
 
-    def take_slice(self, number: int, *, bring: bool) -> None:
+    def select_partition(self, number: int, *, bring: bool) -> None:
         """Gather from another slice; see Streams."""
         self._number = number
         if not bring:

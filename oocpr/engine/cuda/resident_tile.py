@@ -95,7 +95,7 @@ class Preparing:
         nodes: int,
         decode: bool,
     ) -> CudaTile:
-        """Prepare a tile with weights; see Weighs.
+        """Prepare a tile with weights; see Backend.
 
         Raises
         ------

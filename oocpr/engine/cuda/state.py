@@ -123,7 +123,7 @@ class DeviceReads:
         self._array = whole
         return True
 
-    def take_slice(self, number: int, *, bring: bool) -> None:
+    def select_partition(self, number: int, *, bring: bool) -> None:
         """Gather from the one slice that there is: all nodes; see Streams."""
 
     def close(self) -> None:

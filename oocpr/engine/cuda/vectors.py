@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.backend import Pushed, TileSums
+from oocpr.engine.backend import PushSums, TileSums
 from oocpr.engine.cuda.device import fetch, send
 from oocpr.engine.cuda.spmv import FORMATS
 from oocpr.engine.cuda.state import allocate_rows, fetch_ranks
@@ -127,9 +127,9 @@ class Vectors:
         usual = MIXED if spec.proposals or spec.slots else RESIDUAL
         kind = START if step.start else RESTART if step.restart else usual
         weighted = 0
-        if step.weights:
+        if step.mixing_coefficients:
             thetas = np.zeros(self._slots)
-            for slot, theta in step.weights:
+            for slot, theta in step.mixing_coefficients:
                 thetas[slot] = theta
                 weighted |= 1 << slot
             send(state.thetas, thetas)
@@ -148,9 +148,9 @@ class Vectors:
         )  # fmt: skip
         self._total(state, 3, 3, blocks)
 
-    def pushed(self, state: RowState) -> Pushed:
+    def pushed(self, state: RowState) -> PushSums:
         """Sums of the push that has just been made; waits for them."""
-        return Pushed(*fetch(state.totals)[:3].tolist()) if state.spec.rows else Pushed(0.0, 0.0, 0.0)
+        return PushSums(*fetch(state.totals)[:3].tolist()) if state.spec.rows else PushSums(0.0, 0.0, 0.0)
 
     def update(
         self,

@@ -18,8 +18,8 @@ import numpy as np
 from oocpr.engine import stripe_tasks
 from oocpr.engine.executors import dask_groups
 from oocpr.engine.executors.dask_client import RETURN, check_workers, telling_faults
-from oocpr.engine.executors.dask_devices import Seat, device_seats, names_workers_devices
-from oocpr.engine.executors.dask_worker import Address, Share
+from oocpr.engine.executors.dask_devices import DeviceAssignment, assign_workers, names_workers_devices
+from oocpr.engine.executors.dask_worker import StripeWorker, WorkerAddress
 from oocpr.errors import DoesNotFitError, LostError, UsageError
 from oocpr.system import peak_resident
 
@@ -46,7 +46,7 @@ PATIENCE = 2.0
 _MORE_MEMORY = "Start the run again with more memory a worker; the graph's store is unharmed."
 
 
-class ClusterCrew:
+class DaskExecutor:
     """Stripes dealt out to the workers of a client.
 
     Parameters
@@ -75,7 +75,8 @@ class ClusterCrew:
         if _on_devices(job):
             job = replace(job, backend=tuple(seat.device for seat in seats))
         homes = {
-            seat.worker: Address(seat.worker, f"oocpr-share-{job.token}-{seat.worker}") for seat in seats
+            seat.worker: WorkerAddress(seat.worker, f"oocpr-share-{job.token}-{seat.worker}")
+            for seat in seats
         }
         self._homes = [homes[worker] for worker in sorted(homes)]
         self._held: list[Any] = []
@@ -96,7 +97,7 @@ class ClusterCrew:
             raise
 
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
-        """See Crew."""
+        """See Executor."""
         told = self._ask("run_pass", state)
         published, swept = zip(*(stripe for share in told for stripe in share), strict=True)
         return stripe_tasks.reduce(self._job, state, published, swept, self._nodes), [
@@ -104,20 +105,20 @@ class ClusterCrew:
         ]
 
     def finish(self, state: State) -> NDArray[np.float64]:
-        """See Crew."""
+        """See Executor."""
         return np.concatenate([part for share in self._ask("finish", state) for part in share])
 
     def peak_memory(self) -> int:
-        """See Crew."""
+        """See Executor."""
         with self._telling_faults():
             return int(max(self._client.run(peak_resident).values()))
 
     def peak_device_memory(self) -> int:
-        """See Crew; workers do not say."""
+        """See Executor; workers do not say."""
         return 0
 
     def close(self) -> None:
-        """See Crew."""
+        """See Executor."""
         # After a fault there is nothing left to free, or nobody to be asked.
         with suppress(LostError, DoesNotFitError), self._telling_faults():
             check_workers(self._client, [home.worker for home in self._homes])
@@ -137,9 +138,9 @@ class ClusterCrew:
             self._ask("leave_group")
         _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
 
-    def _submit(self, seat: Seat, place: Address, *args: Any) -> Any:
+    def _submit(self, seat: DeviceAssignment, place: WorkerAddress, *args: Any) -> Any:
         return self._client.submit(
-            Share,
+            StripeWorker,
             *args,
             key=place.key,
             workers=[place.worker],
@@ -171,11 +172,11 @@ def _on_devices(job: Job) -> bool:
     return isinstance(job.backend, str) and names_workers_devices(job.backend)
 
 
-def _seats(job: Job, client: Any) -> list[Seat]:
+def _seats(job: Job, client: Any) -> list[DeviceAssignment]:
     """Where each stripe is computed: workers in the order of their addresses, neighbours together."""
     stripes, planned = len(job.plan.stripes), len(job.plan.devices)
     if _on_devices(job):
-        seats = device_seats(client)
+        seats = assign_workers(client)
         if len(seats) < planned:
             raise LostError(
                 f"the run was planned for {planned} workers with devices and {len(seats)} are left.",
@@ -184,7 +185,7 @@ def _seats(job: Job, client: Any) -> list[Seat]:
         seats = seats[:planned] or seats
     else:
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        seats = [Seat(worker, "") for worker in workers]
+        seats = [DeviceAssignment(worker, "") for worker in workers]
     if not seats:
         raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
     return [seats[stripe * len(seats) // stripes] for stripe in range(stripes)]

@@ -16,7 +16,7 @@ RESOURCE = "GPU"
 """What workers declare that are meant for tasks on a device: ``dask worker --resources GPU=1``."""
 
 
-class Seen(NamedTuple):
+class VisibleDevice(NamedTuple):
     """A device: the name a worker has for it, and what tells it from all others."""
 
     name: str
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seat:
+class DeviceAssignment:
     """A worker and what it computes on.
 
     Parameters
@@ -56,7 +56,7 @@ def names_workers_devices(device: str) -> bool:
     return device in ("cuda", ALL)
 
 
-def device_seats(client: Any) -> list[Seat]:
+def assign_workers(client: Any) -> list[DeviceAssignment]:
     """Ask the workers of a client for their devices, and deal these out; in the order of addresses.
 
     Parameters
@@ -72,7 +72,7 @@ def device_seats(client: Any) -> list[Seat]:
     workers = client.scheduler_info(n_workers=-1)["workers"]
     declared = {address: about.get("resources", {}).get(RESOURCE, 0) for address, about in workers.items()}
     meant = [address for address, count in declared.items() if count] or list(workers)
-    seats = deal_devices(client.run(devices_seen, workers=meant) if meant else {}, declared)
+    seats = assign_gpus(client.run(visible_devices, workers=meant) if meant else {}, declared)
     # Each is asked for its own only, since who asks takes memory of a device.
     free = [client.run(free_memory, seat.device, workers=[seat.worker])[seat.worker] for seat in seats]
     if not seats:
@@ -83,7 +83,7 @@ def device_seats(client: Any) -> list[Seat]:
     return [replace(seat, free=nbytes) for seat, nbytes in zip(seats, free, strict=True)]
 
 
-def devices_seen() -> list[Seen]:
+def visible_devices() -> list[VisibleDevice]:
     """Devices of the process that this runs in; none where they cannot be used."""
     try:
         names = all_devices().split(",")
@@ -91,10 +91,12 @@ def devices_seen() -> list[Seen]:
     except UsageError:
         return []
     host = socket.gethostname()
-    return [Seen(name, f"{host} {device.bus}") for name, device in zip(names, devices, strict=True)]
+    return [VisibleDevice(name, f"{host} {device.bus}") for name, device in zip(names, devices, strict=True)]
 
 
-def deal_devices(seen: Mapping[str, Sequence[Seen]], declared: Mapping[str, float]) -> list[Seat]:
+def assign_gpus(
+    seen: Mapping[str, Sequence[VisibleDevice]], declared: Mapping[str, float]
+) -> list[DeviceAssignment]:
     """Give each worker a device that no other has; a worker for which none is left has no seat.
 
     Parameters
@@ -119,5 +121,5 @@ def deal_devices(seen: Mapping[str, Sequence[Seen]], declared: Mapping[str, floa
         if device is not None:
             taken.add(device.identity)
             resources = {RESOURCE: 1} if declared.get(worker) else {}
-            seats.append(Seat(worker, device.name, resources=resources))
+            seats.append(DeviceAssignment(worker, device.name, resources=resources))
     return sorted(seats, key=lambda seat: seat.worker)

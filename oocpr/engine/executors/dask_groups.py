@@ -41,16 +41,16 @@ def join_group(job: Job, stripe: Stripe, key: Any, index: int, size: int) -> boo
         return False
 
 
-def publish(job: Job, stripe: Stripe, state: State, index: int) -> stripe_tasks.Published:
+def publish(job: Job, stripe: Stripe, state: State, index: int) -> stripe_tasks.StripePush:
     """Make a stripe's next push, which stays on its device until all others come for it."""
     published = stripe_tasks.publish(job, stripe, state, index)
     stripe.pushed = published.stored
-    return stripe_tasks.Published(published.row_begin, None, published.sums)
+    return stripe_tasks.StripePush(published.row_begin, None, published.sums)
 
 
 def sweep(
-    job: Job, stripe: Stripe, state: State, published: Sequence[stripe_tasks.Published], index: int
-) -> stripe_tasks.Swept:
+    job: Job, stripe: Stripe, state: State, published: Sequence[stripe_tasks.StripePush], index: int
+) -> stripe_tasks.StripeReport:
     """Gather what all have pushed, and sweep a stripe's tiles once."""
     begins = [*(part.row_begin for part in published), stripe.spec.nodes]
     pieces = _groups[job.token, index].gather(stripe.pushed, begins)

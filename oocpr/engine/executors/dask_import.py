@@ -51,7 +51,7 @@ def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[
     return coded.copy()
 
 
-class ClusterHands:
+class DaskSortEncodeService:
     """Sorts and packs for an import, see `SortEncodeService`, on the workers of a client.
 
     Parameters

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from oocpr.engine.job import Job
     from oocpr.engine.method import State
-    from oocpr.engine.stripe_tasks import Published, Swept
+    from oocpr.engine.stripe_tasks import StripePush, StripeReport
 
 PATIENCE = 5.0
 """Seconds after which a share that has not got all pushes asks whether anybody still wants it."""
 
 
 @dataclass(frozen=True)
-class Address:
+class WorkerAddress:
     """Where a share is.
 
     Parameters
@@ -49,7 +49,7 @@ class Address:
     key: str
 
 
-class Share:
+class StripeWorker:
     """Some stripes of a run, on the worker that owns them; made by a task of that worker.
 
     Parameters
@@ -64,7 +64,9 @@ class Share:
         Where the others are.
     """
 
-    def __init__(self, job: Job, stripes: Sequence[int], own: Address, others: Sequence[Address]) -> None:
+    def __init__(
+        self, job: Job, stripes: Sequence[int], own: WorkerAddress, others: Sequence[WorkerAddress]
+    ) -> None:
         from distributed import get_worker
 
         # Workers of one machine share its cores: each has as many threads as Dask gave it.
@@ -78,7 +80,7 @@ class Share:
         # The worker's own threads are for tasks, and its event loop has to stay free.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-share")
 
-    async def run_pass(self, state: State) -> list[tuple[Published, Swept]]:
+    async def run_pass(self, state: State) -> list[tuple[StripePush, StripeReport]]:
         """Do the next pass with the others; returns what each stripe reports, without the push itself."""
         number = state.number
         pushes = self._pushes_of(number)
@@ -99,15 +101,15 @@ class Share:
             for index, part in zip(self._stripes, swept, strict=True)
         ]
 
-    async def _sweep(self, index: int, state: State, parts: Sequence[Published]) -> Swept:
+    async def _sweep(self, index: int, state: State, parts: Sequence[StripePush]) -> StripeReport:
         job, stripe = self._job, self._stripes[index]
         if self._grouped:
-            part: Swept = await self._in_thread(dask_groups.sweep, job, stripe, state, parts, index)
+            part: StripeReport = await self._in_thread(dask_groups.sweep, job, stripe, state, parts, index)
         else:
             part = await self._in_thread(stripe_tasks.sweep, job, stripe, state, parts)
         return part
 
-    async def receive(self, number: int, index: int, published: Published) -> None:
+    async def receive(self, number: int, index: int, published: StripePush) -> None:
         """Take what a stripe of another share has pushed; it may be ahead of this share's own question."""
         self._pushes_of(number).add(index, published)
 
@@ -157,19 +159,19 @@ class _Pushes:
     """What all stripes push in one pass, as it comes."""
 
     def __init__(self, stripes: int) -> None:
-        self._parts: list[Published | None] = [None] * stripes
+        self._parts: list[StripePush | None] = [None] * stripes
         self.complete = asyncio.Event()
 
-    def add(self, index: int, published: Published) -> None:
+    def add(self, index: int, published: StripePush) -> None:
         self._parts[index] = published
         if all(part is not None for part in self._parts):
             self.complete.set()
 
-    def in_order(self) -> list[Published]:
+    def in_order(self) -> list[StripePush]:
         return [part for part in self._parts if part is not None]
 
 
-async def _send(other: Address, number: int, index: int, published: Published) -> None:
+async def _send(other: WorkerAddress, number: int, index: int, published: StripePush) -> None:
     from distributed import get_worker
     from distributed.protocol.serialize import to_serialize
 

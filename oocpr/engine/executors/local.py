@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from oocpr.engine.job import Job
     from oocpr.engine.method import State
     from oocpr.engine.stripe import Stripe
-    from oocpr.engine.stripe_tasks import Published, Swept
+    from oocpr.engine.stripe_tasks import StripePush, StripeReport
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.tiles.stream import PassTraffic
 
 
-class Crew(Protocol):
+class Executor(Protocol):
     """Carries out passes."""
 
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
@@ -44,7 +44,7 @@ class Crew(Protocol):
         """Free everything."""
 
 
-class LocalCrew:
+class LocalExecutor:
     """All stripes one after another in this process."""
 
     def __init__(self, job: Job, store: RankedStore) -> None:
@@ -61,7 +61,7 @@ class LocalCrew:
         self._backend = self._stripes[0].backend
 
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
-        """See Crew."""
+        """See Executor."""
         job = self._job
         published = [
             stripe_tasks.publish(job, stripe, state, index) for index, stripe in enumerate(self._stripes)
@@ -73,7 +73,7 @@ class LocalCrew:
         return state, [part.traffic for part in swept]
 
     def finish(self, state: State) -> NDArray[np.float64]:
-        """See Crew."""
+        """See Executor."""
         parts: list[NDArray[np.float64]] = []
         while self._stripes:
             # A stripe's history is freed before the next one's rows are needed.
@@ -81,22 +81,22 @@ class LocalCrew:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def peak_memory(self) -> int:
-        """See Crew."""
+        """See Executor."""
         return peak_resident()
 
     def peak_device_memory(self) -> int:
-        """See Crew."""
+        """See Executor."""
         return self._backend.taken_bytes if isinstance(self._backend, Streams) else 0
 
     def close(self) -> None:
-        """See Crew."""
+        """See Executor."""
         for stripe in self._stripes:
             stripe.close()
         self._stripes.clear()
         forget(self._job.token)
 
 
-class DevicesCrew:
+class MultiDeviceExecutor:
     """Stripes side by side in this process, each on a device of its own.
 
     Within a pass all stripes publish, then all sweep; what they report is added in their order. So the bits
@@ -126,7 +126,7 @@ class DevicesCrew:
             raise
 
     def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
-        """See Crew."""
+        """See Executor."""
         job, stripes = self._job, self._stripes
         if all(stripe.stream.settled for stripe in stripes):
             publishing = [
@@ -155,7 +155,7 @@ class DevicesCrew:
         return sorted(range(len(plan.stripes)), key=staying)
 
     def finish(self, state: State) -> NDArray[np.float64]:
-        """See Crew."""
+        """See Executor."""
         ranks = np.empty(self._nodes)
         # One after another: the host has room for all ranks, and once more for those of one stripe.
         for index, stripe in enumerate(self._stripes):
@@ -164,22 +164,22 @@ class DevicesCrew:
         return ranks
 
     def peak_memory(self) -> int:
-        """See Crew."""
+        """See Executor."""
         return peak_resident()
 
-    def _publish(self, state: State, index: int) -> Published:
+    def _publish(self, state: State, index: int) -> StripePush:
         return stripe_tasks.publish(self._job, self._stripes[index], state, index)
 
-    def _sweep(self, state: State, published: list[Published], index: int) -> Swept:
+    def _sweep(self, state: State, published: list[StripePush], index: int) -> StripeReport:
         return stripe_tasks.sweep(self._job, self._stripes[index], state, published)
 
     def peak_device_memory(self) -> int:
-        """See Crew; of the device that took the most."""
+        """See Executor; of the device that took the most."""
         taken = (backend.taken_bytes for backend in self._devices.backends if isinstance(backend, Streams))
         return max(taken, default=0)
 
     def close(self) -> None:
-        """See Crew."""
+        """See Executor."""
         self._devices.stop()
         for stripe in self._stripes:
             stripe.close()

@@ -1,4 +1,4 @@
-"""Backends of this process and who waits for them: the caller, or for several devices a thread near each."""
+"""Backends of this process and who waits for them: the caller, or a thread for each of several devices."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from oocpr.engine.backend import Streams
-from oocpr.engine.executors.numa import stay_near
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +67,7 @@ class SideBySide:
         try:
             for stripe in range(len(job.plan.stripes)):
                 self.backends.append(job.make_backend(stripe))
-            self._threads += [_thread_near(backend) for backend in self.backends]
+            self._threads += [ThreadPoolExecutor(1, "oocpr-device") for _ in self.backends]
         except BaseException:
             # Nobody has these, so nobody can close them.
             self.close()
@@ -102,9 +101,3 @@ def _close(backends: list[Backend]) -> None:
     for backend in backends:
         if isinstance(backend, Streams):
             backend.close()
-
-
-def _thread_near(backend: Backend) -> ThreadPoolExecutor:
-    """A thread near the memory of a backend, so that what it pins is near too."""
-    cores = backend.cores if isinstance(backend, Streams) else frozenset[int]()
-    return ThreadPoolExecutor(1, "oocpr-device", initializer=stay_near, initargs=(cores,))

@@ -26,7 +26,7 @@ ALONE = 0.25
 """Share of the copies that have the link for themselves, at least."""
 
 
-class Pace(NamedTuple):
+class TileTimings(NamedTuple):
     """What tiles take that pass through a device; nothing where none does.
 
     Attributes
@@ -42,7 +42,9 @@ class Pace(NamedTuple):
     row: float = 0.0
 
 
-def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], slices: int = 1) -> Pace:
+def tile_timings(
+    spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], slices: int = 1
+) -> TileTimings:
     """Read the pace off a timeline, which has two spans of kernels for each tile, slice and round.
 
     The first round is left out, in which what notes them takes memory.
@@ -57,7 +59,7 @@ def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], sli
         How often a round takes each tile; told is what it takes once, as a rule.
     """
     if not tiles:
-        return Pace()
+        return TileTimings()
     computed: dict[str, list[float]] = {f"tile {tile}": [] for tile in tiles}
     copied: dict[str, list[float]] = {f"tile {tile}": [] for tile in tiles}
     for span in spans:
@@ -73,7 +75,7 @@ def pace_of(spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], sli
     sent = [float(np.quantile(took[1:], ALONE)) for took in copied.values()]
     edges, rows = np.array(list(tiles.values()), np.float64).T
     row = fitted(edges, rows, np.array(swept))[1]
-    return Pace(dict(zip(tiles, sent, strict=True)), dict(zip(tiles, swept, strict=True)), row)
+    return TileTimings(dict(zip(tiles, sent, strict=True)), dict(zip(tiles, swept, strict=True)), row)
 
 
 def fitted(

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from oocpr.engine.executors.multi_device import Alone, SideBySide
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.probe.fit import Pace
+from oocpr.engine.probe.fit import TileTimings
 from oocpr.engine.probe.progress import STAGE, Measuring
-from oocpr.engine.probe.sampling import places_of
-from oocpr.engine.probe.times import Kind, Times, rate_of
+from oocpr.engine.probe.sampling import device_works
+from oocpr.engine.probe.times import Kind, PassTimeModel, rate_of
 from oocpr.engine.probe.trial import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Sample
-from oocpr.engine.release_frames import NothingKept
+from oocpr.engine.process import release_frames
 from oocpr.engine.tiles.merged import closing_joins, free_joins
-from oocpr.engine.tiles.weighted_tiles import tiles_of
-from oocpr.engine.tiles.weights import unit_of
+from oocpr.engine.tiles.source import tiles_of
+from oocpr.engine.tiles.weights import weight_scale_of
 from oocpr.jit import watched
 from oocpr.plan.forecast import Forecast, Rates
 from oocpr.progress import silent
@@ -31,7 +31,7 @@ from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import Backend
-    from oocpr.engine.probe.sampling import Picked, Place
+    from oocpr.engine.probe.sampling import DeviceWork, TileSample
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.engine.tiles.source import RankedStore
@@ -74,7 +74,7 @@ def measure_rates(
         When a tile's bytes are not what was written.
     """
     job = _job(store, plan, settings, backend, threads, kernel=kernel)
-    with NothingKept(), closing_joins(store):
+    with release_frames(), closing_joins(store):
         return _measure(job, store, progress)
 
 
@@ -88,12 +88,12 @@ def _job(
 ) -> Job:
     """Describe the run of a plan."""
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
-    unit = unit_of(store, settings.reads)
-    return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, unit=unit)
+    scale = weight_scale_of(store, settings.reads)
+    return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, weight_scale=scale)
 
 
 def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
-    chosen = _Chosen.of(job, places_of(job.plan, store.tile_rows))
+    chosen = _Chosen.of(job, device_works(job.plan, store.tile_rows))
     measuring = Measuring(progress, chosen.reads())
     measuring.begin(LOADING)
     begun = time.perf_counter()
@@ -119,14 +119,14 @@ class _Chosen:
         timed as they come.
     """
 
-    places: list[Place]
-    ones: list[list[Picked]]
-    staying: list[Picked]
-    passing: list[Picked]
+    places: list[DeviceWork]
+    ones: list[list[TileSample]]
+    staying: list[TileSample]
+    passing: list[TileSample]
     readers: int
 
     @classmethod
-    def of(cls, job: Job, places: list[Place]) -> _Chosen:
+    def of(cls, job: Job, places: list[DeviceWork]) -> _Chosen:
         """Choose from what the backends compute."""
         return cls(
             places,
@@ -146,7 +146,7 @@ class _Chosen:
         }
 
 
-def _ones(plan: Plan, places: list[Place]) -> list[list[Picked]]:
+def _ones(plan: Plan, places: list[DeviceWork]) -> list[list[TileSample]]:
     """Tiles to load with, one after the other: of each backend at most one."""
     kinds = zip(*(place.one(decoded=plan.decoded) for place in places), strict=True)
     return [list(one) for one in kinds if any(picked.tiles for picked in one)]
@@ -174,7 +174,7 @@ def _measured(
     sample: Sample | None = None
     kept: Rounds | None = None
     passing: Rounds | None = None
-    paces = [Pace()] * len(places)
+    paces = [TileTimings()] * len(places)
     if any(picked.tiles for picked in chosen.staying):
         measuring.begin(STAYING)
         sample = Sample(job, store, team, chosen.staying, measuring)
@@ -192,7 +192,7 @@ def _measured(
     free_joins(store)
     between = sample.pushing()
     shares = [
-        Times.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, job.readers, between)
+        PassTimeModel.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, job.readers, between)
         for k, (place, pace) in enumerate(zip(places, paces, strict=True))
     ]
     # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
@@ -229,7 +229,7 @@ def load_compiled(
         As for `measure_rates`.
     """
     job = _job(store, plan, settings, "cpu", 1)
-    for one in _ones(plan, places_of(plan, store.tile_rows)):
+    for one in _ones(plan, device_works(plan, store.tile_rows)):
         Sample(job, store, Alone(job), one, Measuring(silent, {})).load()
 
 

@@ -30,7 +30,7 @@ class Reading(NamedTuple):
     buffers: int
 
 
-def taken_at(brought: Sequence[float], taken: Sequence[float], reading: Reading) -> list[float]:
+def completion_times(brought: Sequence[float], taken: Sequence[float], reading: Reading) -> list[float]:
     """Say when tiles have been taken, one after the other.
 
     Parameters
@@ -61,7 +61,7 @@ def taken_at(brought: Sequence[float], taken: Sequence[float], reading: Reading)
     return done
 
 
-def told_of_all(
+def extrapolate(
     some: Mapping[int, float], edges: NDArray[np.float64], rows: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Tell what all tiles take, by what some of them took.

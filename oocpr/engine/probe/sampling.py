@@ -56,7 +56,7 @@ def edges_of(stats: GraphStats, tile: int) -> float:
 
 
 @dataclass(frozen=True)
-class Picked:
+class TileSample:
     """Tiles of one backend that are measured.
 
     Parameters
@@ -85,7 +85,7 @@ class Picked:
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceWork:
     """What one backend computes, and which of that is measured.
 
     Parameters
@@ -139,18 +139,18 @@ class Place:
         passing = frozenset(self.passing_tiles)
         return [tile for tile in self.tiles if tile not in passing]
 
-    def one(self, *, decoded: bool) -> list[Picked]:
+    def one(self, *, decoded: bool) -> list[TileSample]:
         """One tile of each kind that there is on a device, which are taken differently; else one of any."""
         if self.device is None:
             return [self._picked(1, on_device=False, kept=decoded)]
         kinds = self.of_staying(), self.of_passing()
         return [replace(picked, tiles=picked.tiles[len(picked.tiles) // 2 :][:1]) for picked in kinds]
 
-    def of_staying(self) -> Picked:
+    def of_staying(self) -> TileSample:
         """As many tiles as are measured of those that stay: no more do, and there is memory for these."""
         return self._picked(min(self._sampled(), self.staying), on_device=self.device is not None, kept=True)
 
-    def of_passing(self) -> Picked:
+    def of_passing(self) -> TileSample:
         """The same of those that pass; to a device from pinned memory, or else at the rate of the store."""
         most, in_host = self._sampled(), 0 if self.device is None else self.device.in_host
         some = self.staying < len(self.tiles)
@@ -170,17 +170,17 @@ class Place:
         # Twice as many as are made at a time: how fast they come shows from the second half on.
         return max(DEVICE_SAMPLED, 2 * device.joined_at_once, min(DEVICE_TILES, DEVICE_EDGES // edges))
 
-    def _picked(self, most: int, *, on_device: bool, kept: bool) -> Picked:
+    def _picked(self, most: int, *, on_device: bool, kept: bool) -> TileSample:
         tiles = [self.tiles[at] for at in spread(len(self.tiles), most)]
-        return Picked(tiles, on_device, kept)
+        return TileSample(tiles, on_device, kept)
 
 
-def places_of(plan: Plan, tile_rows: NDArray[np.int64]) -> list[Place]:
+def device_works(plan: Plan, tile_rows: NDArray[np.int64]) -> list[DeviceWork]:
     """What each backend of a run computes: one all, or each device a stripe."""
     stats = plan.stats
     if not plan.devices:
-        return [Place(stats, tile_rows, range(stats.tiles), plan.cached_tiles)]
+        return [DeviceWork(stats, tile_rows, range(stats.tiles), plan.cached_tiles)]
     return [
-        Place(stats, tile_rows, range(*stripe), tiers.on_device, tiers)
+        DeviceWork(stats, tile_rows, range(*stripe), tiers.on_device, tiers)
         for stripe, tiers in zip(plan.stripes, plan.devices, strict=True)
     ]

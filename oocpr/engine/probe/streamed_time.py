@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.probe.pipeline import Reading, taken_at, told_of_all
+from oocpr.engine.probe.pipeline import Reading, completion_times, extrapolate
 from oocpr.engine.probe.sampling import edges_of
 
 if TYPE_CHECKING:
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.probe.fit import Pace
-    from oocpr.engine.probe.sampling import Place
+    from oocpr.engine.probe.fit import TileTimings
+    from oocpr.engine.probe.sampling import DeviceWork
 
 
 class Told:
-    """What some tiles of a device took, told of all of them; see `told_of_all`.
+    """What some tiles of a device took, told of all of them; see `extrapolate`.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Told:
         All that the device computes.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: DeviceWork) -> None:
         self._first = place.tiles.start
         self.edges = np.array([edges_of(place.stats, tile) for tile in place.tiles], np.float64)
         self._rows = np.array([place.rows_of(tile) for tile in place.tiles], np.float64)
@@ -40,12 +40,12 @@ class Told:
 
     def of_all(self, some: Mapping[int, float]) -> NDArray[np.float64]:
         """Seconds of each tile; float64, shape (tiles,)."""
-        return told_of_all(
+        return extrapolate(
             {tile - self._first: seconds for tile, seconds in some.items()}, self.edges, self._rows
         )
 
 
-class Passing(NamedTuple):
+class StreamedTime(NamedTuple):
     """Seconds of a device in a pass over tiles that do not stay.
 
     Attributes
@@ -67,12 +67,14 @@ class Passing(NamedTuple):
         """Of the link, or of kernels, whichever are longer at it."""
         return max(self.sent + self.turned, self.swept)
 
-    def times(self, share: float) -> Passing:
+    def times(self, share: float) -> StreamedTime:
         """The same, so many times."""
-        return Passing(*(share * seconds for seconds in self))
+        return StreamedTime(*(share * seconds for seconds in self))
 
 
-def passing_of(place: Place, pace: Pace, told: Told, *, kept: float, later: float, between: float) -> Passing:
+def streamed_time(
+    place: DeviceWork, pace: TileTimings, told: Told, *, kept: float, later: float, between: float
+) -> StreamedTime:
     """Seconds of all tiles of a device that do not stay.
 
     Parameters
@@ -89,7 +91,7 @@ def passing_of(place: Place, pace: Pace, told: Told, *, kept: float, later: floa
     assert place.device is not None, "a processor has no link"
     tiles = place.passing_tiles
     if not tiles:
-        return Passing()
+        return StreamedTime()
     sent, swept = told.of_all(pace.sent), told.of_all(pace.swept)
     if place.device.rows_in_host:
         some = place.of_passing().tiles
@@ -101,24 +103,24 @@ def passing_of(place: Place, pace: Pace, told: Told, *, kept: float, later: floa
     # Tiles go on coming between two passes, as far as there are slots.
     work = np.append(np.where(told.stays, stayed, swept), between)
     whole = _in_order(sent, work, told.stays, place.device.slots)
-    return Passing(whole - between - float(stayed.sum()), float(sent[~told.stays].sum()))
+    return StreamedTime(whole - between - float(stayed.sum()), float(sent[~told.stays].sum()))
 
 
 def _in_turns(
-    place: Place,
-    pace: Pace,
+    place: DeviceWork,
+    pace: TileTimings,
     told: Told,
     tiles: Sequence[int],
     sent: NDArray[np.float64],
     swept: NDArray[np.float64],
-) -> Passing:
+) -> StreamedTime:
     """Seconds of some tiles whose kernels reach rows over the link as well."""
     assert place.device is not None, "a processor has no link"
     at = told.at(tiles)
     kernels = float(swept[at].sum())
     # In one slot nothing arrives while kernels run.
     rows = pace.row * sum(map(place.rows_of, tiles))
-    return Passing(kernels, float(sent[at].sum()), rows if place.device.slots > 1 else kernels)
+    return StreamedTime(kernels, float(sent[at].sum()), rows if place.device.slots > 1 else kernels)
 
 
 def _in_order(
@@ -150,5 +152,5 @@ def _in_order(
     group = np.searchsorted(comes, np.arange(len(swept)))
     taken = np.bincount(group % len(comes), weights=swept, minlength=len(comes))
     come, take = (np.tile(of, 2).tolist() for of in (sent[comes], taken))
-    done = taken_at(come, take, Reading(1, slots))
+    done = completion_times(come, take, Reading(1, slots))
     return done[-1] - done[len(comes) - 1]

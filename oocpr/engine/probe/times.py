@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.probe.pipeline import Reading, taken_at
-from oocpr.engine.probe.streamed_time import Told, passing_of
+from oocpr.engine.probe.pipeline import Reading, completion_times
+from oocpr.engine.probe.streamed_time import Told, streamed_time
 from oocpr.plan.residency import ring_slots
 
 if TYPE_CHECKING:
-    from oocpr.engine.probe.fit import Pace
-    from oocpr.engine.probe.sampling import Place
+    from oocpr.engine.probe.fit import TileTimings
+    from oocpr.engine.probe.sampling import DeviceWork
     from oocpr.engine.probe.trial import Rounds
 
 
@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Times:
+class PassTimeModel:
     """Seconds of what one backend does in a pass.
 
     Parameters
@@ -83,8 +83,14 @@ class Times:
 
     @classmethod
     def of(
-        cls, place: Place, kept: Kind, passing: Kind, pace: Pace, readers: int, between: float = 0.0
-    ) -> Times:
+        cls,
+        place: DeviceWork,
+        kept: Kind,
+        passing: Kind,
+        pace: TileTimings,
+        readers: int,
+        between: float = 0.0,
+    ) -> PassTimeModel:
         """Put together what an edge takes in a first pass and in later ones, and the pace of what passes.
 
         Parameters
@@ -105,7 +111,7 @@ class Times:
             first = stayed * kept.first + moved * passing.first
             return cls(stayed * kept.later_of_all(told), moved * passing.later_of_all(told), first)
         swept = stayed * kept.later
-        passes = passing_of(place, pace, told, kept=kept.later, later=passing.later, between=between)
+        passes = streamed_time(place, pace, told, kept=kept.later, later=passing.later, between=between)
         busy = passes.busy + swept if place.device.rows_in_host else max(passes.sent, passes.swept + swept)
         launched = place.staying * kept.launched + (len(place.tiles) - place.staying) * passing.launched
         # Of tiles of a kind, as many take as long to give back.
@@ -116,7 +122,7 @@ class Times:
         return cls(swept, passes.swept, first, passes.sent, passes.turned, launched, closing)
 
 
-def _first_pass(place: Place, told: Told, kept: Kind, passing: Kind, readers: int) -> float:
+def _first_pass(place: DeviceWork, told: Told, kept: Kind, passing: Kind, readers: int) -> float:
     """Seconds in which threads bring all tiles of a device, and its own takes them."""
     assert place.device is not None, "processors are timed as they are"
     at_once = place.device.joined_at_once
@@ -125,7 +131,7 @@ def _first_pass(place: Place, told: Told, kept: Kind, passing: Kind, readers: in
     brought = told.of_all(kept.brought | passing.brought)
     taken = np.where(told.stays, told.of_all(kept.taken), told.of_all(passing.taken))
     reading = Reading(max(readers, at_once), ring_slots(at_once))
-    return taken_at(brought.tolist(), taken.tolist(), reading)[-1]
+    return completion_times(brought.tolist(), taken.tolist(), reading)[-1]
 
 
 def rate_of(edges: float, seconds: float) -> float:

@@ -20,12 +20,12 @@ from oocpr.engine.probe.trial_stripe import Share
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from oocpr.engine.backend import Pushed, SweepStep
+    from oocpr.engine.backend import PushSums, SweepStep
     from oocpr.engine.executors.multi_device import Alone, SideBySide
     from oocpr.engine.job import Job
-    from oocpr.engine.probe.fit import Pace
+    from oocpr.engine.probe.fit import TileTimings
     from oocpr.engine.probe.progress import Measuring
-    from oocpr.engine.probe.sampling import Picked
+    from oocpr.engine.probe.sampling import TileSample
     from oocpr.engine.tiles.source import RankedStore
 
 SECONDS = 0.25
@@ -98,7 +98,7 @@ class Sample:
         job: Job,
         store: RankedStore,
         team: Alone | SideBySide,
-        picked: list[Picked],
+        picked: list[TileSample],
         measuring: Measuring,
     ) -> None:
         self._job, self._nodes, self._team = job, store.nodes, team
@@ -120,14 +120,14 @@ class Sample:
         self.opening = time.perf_counter() - begun
         for share in self._shares:
             share.allocate_reads()
-        least = 1.0 if job.unit is None else job.unit.least
+        least = 1.0 if job.weight_scale is None else job.weight_scale.least
         self._begin = method.begin(job.settings, len(cuts), 1 / store.nodes / least)
         slots = job.slots
         self._later = replace(
             self._begin,
             starting=False,
             memory=replace(self._begin.memory, live=tuple(range(slots))),
-            weights=tuple((slot, 0.01) for slot in range(slots)),
+            mixing_coefficients=tuple((slot, 0.01) for slot in range(slots)),
         )
 
     def load(self) -> None:
@@ -148,7 +148,7 @@ class Sample:
             [share.computed() for share in self._shares],
         )
 
-    def paces(self) -> list[Pace]:
+    def paces(self) -> list[TileTimings]:
         """How fast tiles pass through each device, by the rounds that were measured last."""
         return [share.pace() for share in self._shares]
 
@@ -215,16 +215,16 @@ class Sample:
             took.append(self._round(method.sweep_step(self._job.settings, state, self._nodes, pushed)))
             until = min(until, time.perf_counter() + seconds)
 
-    def _published(self, state: method.State) -> list[tuple[int, Any, Pushed]]:
+    def _published(self, state: method.State) -> list[tuple[int, Any, PushSums]]:
         """First row, numbers and sums of the push of each state."""
-        publishing: list[tuple[int, Any, Callable[[], Pushed]]] = []
+        publishing: list[tuple[int, Any, Callable[[], PushSums]]] = []
         for share in self._shares:
             for spec, rows in zip(share.specs, share.states, strict=True):
                 step = method.publish_step(self._job.settings, state, len(publishing))
                 publishing.append((spec.row_begin, *share.backend.publish(rows, step)))
         return [(row_begin, stored, told()) for row_begin, stored, told in publishing]
 
-    def _load(self, published: list[tuple[int, Any, Pushed]]) -> None:
+    def _load(self, published: list[tuple[int, Any, PushSums]]) -> None:
         """Lay out pushes where rows gather them."""
         for share in self._shares:
             for row_begin, stored, _ in published:

@@ -13,9 +13,9 @@ import numpy as np
 from oocpr.engine import stripe_tasks
 from oocpr.engine.backend import Streams
 from oocpr.engine.number_formats import READS
-from oocpr.engine.probe.fit import Pace, pace_of
+from oocpr.engine.probe.fit import TileTimings, tile_timings
 from oocpr.engine.probe.sampling import edges_of
-from oocpr.engine.tiles.partitions import each_slice
+from oocpr.engine.tiles.partitions import each_partition
 from oocpr.engine.tiles.weights import per_link
 from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, Trace
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backend import Backend, StripeSpec, SweepStep
     from oocpr.engine.job import Job
-    from oocpr.engine.probe.sampling import Picked
+    from oocpr.engine.probe.sampling import TileSample
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.tiles.stream import Tiles
 
@@ -52,7 +52,7 @@ class Share:
         store: RankedStore,
         index: int,
         backend: Backend,
-        picked: Picked,
+        picked: TileSample,
         specs: list[StripeSpec],
     ) -> None:
         self._job, self._store, self._index = job, store, index
@@ -73,7 +73,7 @@ class Share:
 
     def allocate(self) -> None:
         """Make the states of all rows."""
-        store, unit = self._store, self._job.unit
+        store, unit = self._store, self._job.weight_scale
         self.states = [self.backend.allocate(spec, per_link(store, unit, spec), None) for spec in self.specs]
 
     def allocate_reads(self) -> None:
@@ -85,7 +85,7 @@ class Share:
 
     def bring_slices(self) -> None:
         """Bring each slice of the push that rows gather, where they gather slices."""
-        for _ in each_slice(self.backend, self.reads):
+        for _ in each_partition(self.backend, self.reads):
             pass
 
     def open(self) -> None:
@@ -114,13 +114,13 @@ class Share:
             self._stream.close()
             self._stream = None
 
-    def pace(self) -> Pace:
+    def pace(self) -> TileTimings:
         """How fast the tiles passed; nothing of tiles that stay."""
         rows, stats = self._store.tile_rows, self._job.plan.stats
         tiles = {
             tile: (edges_of(stats, tile), float(rows[tile + 1] - rows[tile])) for tile in self._picked.tiles
         }
-        return pace_of(self._trace.spans, tiles, self._job.plan.slices)
+        return tile_timings(self._trace.spans, tiles, self._job.plan.slices)
 
     def brought(self) -> dict[int, float]:
         """Seconds in which each tile was read first; none where that was not noted."""
@@ -186,7 +186,7 @@ class Share:
 
         begun = time.perf_counter()
         # Slices are brought between two passes here, as often as there: some tiles tell nothing of that.
-        for _ in each_slice(self.backend, self.reads, bring=False):
+        for _ in each_partition(self.backend, self.reads, bring=False):
             swept.clear()
             self._stream.run(sweep)
             settled = self._stream.settled

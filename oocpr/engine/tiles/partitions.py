@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oocpr.engine.backend import Backend
 
 
-def each_slice(backend: Backend, reads: Any, *, bring: bool = True) -> Iterator[None]:
+def each_partition(backend: Backend, reads: Any, *, bring: bool = True) -> Iterator[None]:
     """Have rows gather from one slice after the other; once, where they gather from all nodes.
 
     Parameters
@@ -28,7 +28,7 @@ def each_slice(backend: Backend, reads: Any, *, bring: bool = True) -> Iterator[
         yield
         return
     for number in range(backend.slices):
-        backend.take_slice(reads, number, bring=bring)
+        backend.select_partition(reads, number, bring=bring)
         yield
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oocpr.engine.backend import Weighs
-from oocpr.engine.tiles.weighted_tiles import part
+from oocpr.engine.tiles.source import part
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20
 
-OCTAVES = {"float64": 900, "float32": 100, "bits16": 100, "bits8": 20}
+MAX_OCTAVES = {"float64": 900, "float32": 100, "bits16": 100, "bits8": 20}
 """Powers of two between the smallest and the largest sum of weights that numbers per unit of weight may span:
 a half is left to the ranks themselves, of ``bits8`` a fifth."""
 
 
-class Unit(NamedTuple):
+class WeightScale(NamedTuple):
     """What a run multiplies weights by.
 
     Parameters
@@ -43,7 +42,7 @@ class Unit(NamedTuple):
     least: float
 
 
-def unit_of(store: RankedStore, reads: str) -> Unit | None:
+def weight_scale_of(store: RankedStore, reads: str) -> WeightScale | None:
     """Choose the unit of a graph's weights; None for a graph without weights.
 
     Parameters
@@ -69,10 +68,10 @@ def unit_of(store: RankedStore, reads: str) -> Unit | None:
         if sums.size:
             most, least = max(most, float(sums.max())), min(least, float(sums.min()))
     if most == 0.0:
-        return Unit(1.0, 1.0)
+        return WeightScale(1.0, 1.0)
     octaves = math.frexp(most)[1] - math.frexp(least)[1]
-    if octaves > OCTAVES[reads]:
-        wider = [name for name, room in OCTAVES.items() if octaves <= room]
+    if octaves > MAX_OCTAVES[reads]:
+        wider = [name for name, room in MAX_OCTAVES.items() if octaves <= room]
         raise UsageError(
             f"the weights that leave a node sum to {least:.3g} and to {most:.3g}: too far apart for reads "
             f"{reads}.",
@@ -81,27 +80,26 @@ def unit_of(store: RankedStore, reads: str) -> Unit | None:
     fraction, exponent = math.frexp(most)
     # 2**1074 is no number: weights that small are brought nearer to one, not to it.
     factor = math.ldexp(1.0, min(1023, (fraction == 0.5) - exponent))
-    return Unit(factor, least * factor)
+    return WeightScale(factor, least * factor)
 
 
-def per_link(store: RankedStore, unit: Unit | None, spec: StripeSpec) -> NDArray[Any]:
+def per_link(store: RankedStore, scale: WeightScale | None, spec: StripeSpec) -> NDArray[Any]:
     """What the ranks of a stripe's rows are divided by: out-degrees, or the weights that leave them."""
-    if unit is None:
+    if scale is None:
         return store.out_degree(spec.row_begin, spec.row_end)
     sums = store.out_weight(spec.row_begin, spec.row_end)
-    sums *= unit.factor
+    sums *= scale.factor
     return sums
 
 
 def prepare_tile(
-    backend: Backend, encoded: NDArray[np.uint8], unit: Unit | None, nodes: int, decode: bool
+    backend: Backend, encoded: NDArray[np.uint8], scale: WeightScale | None, nodes: int, decode: bool
 ) -> Any:
     """Prepare a tile's bytes as `tiles_of` gives them; see `Backend.prepare`."""
-    if unit is None:
+    if scale is None:
         return backend.prepare(encoded, nodes, decode)
-    assert isinstance(backend, Weighs), "every backend takes weights"
     columns, weights = part(encoded)
-    return backend.prepare_weighted(columns, weights, unit.factor, nodes, decode)
+    return backend.prepare_weighted(columns, weights, scale.factor, nodes, decode)
 
 
 def check_weighted(method: str, kernel: str | None = None) -> None:
