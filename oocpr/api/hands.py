@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from oocpr.ingest.sort.executor import SortEncodeService
+    from oocpr.ingest.sort.sorter import SortEncodeService
 
 
 def import_hands(client: Any) -> SortEncodeService | None:

@@ -12,17 +12,15 @@ from oocpr.ingest.budget import require
 from oocpr.ingest.node_ids import ids_of_rows, names_of_rows
 from oocpr.ingest.order.find import ORDERS, Ordering
 from oocpr.ingest.pipeline import dealt, shared, threads_of
-from oocpr.ingest.read.read import spill
+from oocpr.ingest.read import spill
 from oocpr.ingest.resume.leftovers import left_over
 from oocpr.ingest.resume.none import NothingKept
 from oocpr.ingest.resume.session import Kept
 from oocpr.ingest.resume.tiles import in_ids, rows_behind, runs_behind
-from oocpr.ingest.sort.duplicates import OutWeights, duplicate_policy
-from oocpr.ingest.sort.executor import LocalSortEncode
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
-from oocpr.ingest.sort.sorter import Sorter
-from oocpr.ingest.sort.tile_cutter import TileCutter
-from oocpr.ingest.sort.tile_encoder import TileEncoder
+from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
+from oocpr.ingest.sort.tiles import TileCutter, TileEncoder
+from oocpr.ingest.sort.weights import OutWeights, duplicate_policy
 from oocpr.ingest.warmup import warm_up, warm_up_weights
 from oocpr.progress import silent
 from oocpr.store.atomic import clear_abandoned
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from oocpr.ingest.sort.executor import SortEncodeService
+    from oocpr.ingest.sort.sorter import SortEncodeService
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.string_file import permute_strings, write_strings
+from oocpr.ingest.nodes.strings import permute_strings, write_strings
 from oocpr.sources.block import MAX_NODES
 from oocpr.system import resident
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.ingest.nodes.dictionary import Dictionary
-    from oocpr.ingest.nodes.string_file import Piece
+    from oocpr.ingest.nodes.strings import Piece
     from oocpr.ingest.order.permutation import Order
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.sources.block import Source

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require
-from oocpr.ingest.spill.bounded_pool import BoundedExecutor
-from oocpr.ingest.spill.relabel import repartition
+from oocpr.ingest.concurrency import BoundedExecutor
+from oocpr.ingest.spill.partition import repartition
 from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from oocpr.ingest.order.permutation import Order
-    from oocpr.ingest.read.read import SpilledEdges
+    from oocpr.ingest.read import SpilledEdges
     from oocpr.ingest.resume.none import NothingKept
     from oocpr.ingest.resume.session import Kept
     from oocpr.ingest.spill.files import SpillDir

@@ -12,12 +12,11 @@ import numpy as np
 
 from oocpr.ingest.order.edge_scan import Scan, count_links
 from oocpr.ingest.order.permutation import by_degree, ordered
-from oocpr.ingest.sort.duplicates import OutWeights, weighted_pieces
-from oocpr.ingest.sort.pair_sort import sort_pairs
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter, unique_sorted
-from oocpr.ingest.sort.tile_cutter import Tile
+from oocpr.ingest.sort.tiles import Tile
+from oocpr.ingest.sort.weights import OutWeights, sort_pairs, weighted_pieces
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.partitioner import Edges, Partitioner
+from oocpr.ingest.spill.partition import Edges, Partitioner
 from oocpr.store.codec.crc32c import crc32c
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tile_encoder import TileCoder

@@ -133,7 +133,7 @@ def permuted(
     >>> [text_of(block)[0].tobytes() for block in permuted(iter([names]), np.array([2, 0]), 3, Path("."))]
     [b'ccca']
     """
-    from oocpr.ingest.nodes.string_file import StringFile, permute_strings, take_strings
+    from oocpr.ingest.nodes.strings import StringFile, permute_strings, take_strings
     from oocpr.ingest.spill.files import SpillDir
 
     places = np.full(nodes, _NONE)

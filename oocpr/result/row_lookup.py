@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.ingest.nodes.fingerprint import Fingerprints
+from oocpr.ingest.nodes.hashing import Fingerprints
 from oocpr.sources.block import Strings
 
 if TYPE_CHECKING:

@@ -100,7 +100,7 @@ TILE = """
     from oocpr.ingest.budget import WRITER_BYTES_PER_EDGE, WRITER_BYTES_PER_ROW
     from oocpr.system import resident_after_trim
     from oocpr.ingest.sort.rows import Rows
-    from oocpr.ingest.sort.tile_cutter import Tile
+    from oocpr.ingest.sort.tiles import Tile
     from oocpr.store.codec.tile_encoder import TileCoder
 
     def take(tile, coder, edges, rows):

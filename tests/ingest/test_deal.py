@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError
 from oocpr.ingest.build import build_store
-from oocpr.ingest.read.prefetch import prefetch
-from oocpr.ingest.sort.executor import LocalSortEncode
+from oocpr.ingest.concurrency import BoundedExecutor, prefetch
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter, unique_sorted
-from oocpr.ingest.sort.sorter import Sorter
-from oocpr.ingest.spill.bounded_pool import BoundedExecutor
+from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.partitioner import Edges, Partitioner
+from oocpr.ingest.spill.partition import Edges, Partitioner
 from oocpr.sources.block import EdgeBlock
 from oocpr.sources.rmat import Rmat
 from oocpr.system import resident
@@ -298,7 +296,7 @@ def test_skew_changes_no_byte(tmp_path, contents, kind):
 
 
 def test_temporary_files_that_take_much_are_announced(tmp_path, monkeypatch):
-    from oocpr.ingest.read import read
+    from oocpr.ingest import read
 
     monkeypatch.setattr(read, "_WORTH_SAYING", 1 << 20)
     said = []

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from oocpr.ingest import budget
 from oocpr.ingest.append.build import append_store
 from oocpr.ingest.build import build_store
-from oocpr.ingest.sort.executor import LocalSortEncode
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
-from oocpr.ingest.sort.sorter import Sorter
+from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.keys import KeyRun
 from oocpr.plan.memory import Needs

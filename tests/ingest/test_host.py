@@ -6,9 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from oocpr.ingest.nodes import string_sort
-from oocpr.ingest.nodes.string_file import NumberedStrings, StringFile
-from oocpr.ingest.nodes.string_sort import external_argsort, split_strings
+from oocpr.ingest.nodes import strings
+from oocpr.ingest.nodes.strings import NumberedStrings, StringFile, external_argsort, split_strings
 from oocpr.ingest.order.host import by_host, host_keys, looks_like_urls
 from oocpr.ingest.spill.files import SpillDir
 
@@ -52,8 +51,8 @@ def joined(names):
 @pytest.fixture
 def small():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(string_sort, "BUCKETS", 3)
-        patch.setattr(string_sort, "_SPLITTERS_FROM", 4)
+        patch.setattr(strings, "BUCKETS", 3)
+        patch.setattr(strings, "_SPLITTERS_FROM", 4)
         yield
 
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from oocpr.errors import InputError
 from oocpr.ingest.build import build_store
-from oocpr.ingest.nodes import dictionary_parts, first_seen, string_file
-from oocpr.ingest.nodes.fingerprint import Fingerprints
-from oocpr.ingest.nodes.hash_table import NOT_FOUND, HashIndex, factorize
-from oocpr.ingest.nodes.string_file import StringFile, permute_strings
+from oocpr.ingest.nodes import dictionary
+from oocpr.ingest.nodes import strings as string_file
+from oocpr.ingest.nodes.hashing import NOT_FOUND, Fingerprints, HashIndex, factorize
+from oocpr.ingest.nodes.strings import StringFile, permute_strings
 from oocpr.ingest.spill.files import SpillDir
 from oocpr.store.graph import open_store
 from oocpr.system import resident
@@ -31,18 +31,18 @@ orders = st.sampled_from(["keep", "degree", "bfs", "auto"])
 @pytest.fixture
 def little(monkeypatch):
     """Make every list longer than its chunk, and every piece of names a piece of few."""
-    monkeypatch.setattr(dictionary_parts, "CHUNK", 7)
-    monkeypatch.setattr(first_seen, "CHUNK", 3)
+    monkeypatch.setattr(dictionary, "CHUNK", 7)
+    monkeypatch.setattr(dictionary, "CHUNK", 3)
     monkeypatch.setattr(string_file, "PIECE_NAMES", 5)
     monkeypatch.setattr(string_file, "PIECE_BYTES", 20)
-    real = dictionary_parts.Parts.__init__
+    real = dictionary.Parts.__init__
 
     def in_parts(self, known, nodes, records, space):
         real(self, known, nodes, records, space)
         self.largest = min(nodes, 3)
         self.starts = range(0, nodes, self.largest)
 
-    monkeypatch.setattr(dictionary_parts.Parts, "__init__", in_parts)
+    monkeypatch.setattr(dictionary.Parts, "__init__", in_parts)
 
 
 def graph_of(path):

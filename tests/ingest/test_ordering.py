@@ -9,7 +9,7 @@ import pytest
 
 from oocpr.ingest.budget import SLACK_BYTES
 from oocpr.ingest.build import build_store
-from oocpr.ingest.nodes.string_sort import split_strings
+from oocpr.ingest.nodes.strings import split_strings
 from oocpr.ingest.order import find
 from oocpr.ingest.order.host import host_keys
 from oocpr.sources import open_source
@@ -131,7 +131,7 @@ PEAK = """
     from oocpr.system import resident, resident_after_trim
     from oocpr.ingest.spill.keys import KeyRun
     from oocpr.ingest.spill.files import SpillFile, SpillDir
-    from oocpr.ingest.read.read import SpilledEdges
+    from oocpr.ingest.read import SpilledEdges
 
     class Labels:
         def __init__(self, nodes):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
-from oocpr.ingest.sort.tile_cutter import TileCutter
+from oocpr.ingest.sort.tiles import TileCutter
 
 
 @st.composite

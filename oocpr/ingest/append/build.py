@@ -21,14 +21,12 @@ from oocpr.ingest.budget import require
 from oocpr.ingest.node_ids import ids_of_rows, names_of_rows
 from oocpr.ingest.order.permutation import keep_order
 from oocpr.ingest.pipeline import dealt, shared, threads_of
-from oocpr.ingest.read.read import spill
+from oocpr.ingest.read import spill
 from oocpr.ingest.resume.none import NothingKept
-from oocpr.ingest.sort.duplicates import OutWeights, duplicate_policy
-from oocpr.ingest.sort.executor import LocalSortEncode
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
-from oocpr.ingest.sort.sorter import Sorter
-from oocpr.ingest.sort.tile_cutter import TileCutter
-from oocpr.ingest.sort.tile_encoder import TileEncoder
+from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
+from oocpr.ingest.sort.tiles import TileCutter, TileEncoder
+from oocpr.ingest.sort.weights import OutWeights, duplicate_policy
 from oocpr.ingest.warmup import warm_up, warm_up_weights
 from oocpr.progress import silent
 from oocpr.store.array_metadata import check_degree_sum
@@ -39,8 +37,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.read.read import SpilledEdges
-    from oocpr.ingest.sort.executor import SortEncodeService
+    from oocpr.ingest.read import SpilledEdges
+    from oocpr.ingest.sort.sorter import SortEncodeService
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes

@@ -11,8 +11,8 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.ingest.resume.tiles import part_of, place_behind
-from oocpr.ingest.sort.duplicates import check_finite
 from oocpr.ingest.sort.rows import Rows
+from oocpr.ingest.sort.weights import check_finite
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def merged(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[
     old, new
         Edges, each once.
     how
-        What the weight of an edge becomes that both have, one of `oocpr.ingest.sort.duplicates.DUPLICATES`;
+        What the weight of an edge becomes that both have, one of `oocpr.ingest.sort.weights.DUPLICATES`;
         None where
         there are no weights.
 

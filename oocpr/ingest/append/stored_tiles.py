@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.append.merge import NewEdges
     from oocpr.ingest.nodes.dictionary import Dictionary
-    from oocpr.ingest.sort.duplicates import OutWeights
+    from oocpr.ingest.sort.weights import OutWeights
     from oocpr.store.graph import GraphStore, GraphWriter
 
 _CHUNK = 1 << 18

@@ -1,36 +1,374 @@
-"""All records become one dictionary: which nodes there are, and the number of the node behind each record.
+"""Ids and names that are no row numbers, as the blocks of a source have met them.
 
-Ids are numbered in their order, names as they first occur in the source. Different words are found by the
-external sort that edges use; then records pass once for every part of the list that fits in memory, mostly
-once. Names whose words are equal and whose second words are not make the words be drawn again, from both.
+In each block, ids and names are numbered as they first occur, and the block's edges are kept with these
+numbers. What each number stands for is a record; records of all blocks lie one after the other. Ids are
+kept as 64-bit words whose order is that of the ids, names as fingerprints with their text.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numba
 import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.block_dictionary import WORD_BYTES, words_to_ids
-from oocpr.ingest.nodes.dictionary_parts import Parts, chunks, write_found
-from oocpr.ingest.nodes.first_seen import names_in_source_order, number_by_first_seen, redraw_words
+from oocpr.ingest.nodes.hashing import NOT_FOUND, Fingerprints, HashIndex, factorize, slots_for
+from oocpr.ingest.nodes.strings import INT64S, TEXT, UINT32S, StringFile
 from oocpr.ingest.sort.rows import sorted_pieces, unique_sorted
 from oocpr.ingest.spill.files import require_disk
-from oocpr.ingest.spill.keys import KeyRun
+from oocpr.ingest.spill.keys import KEY_BYTES, KeyRun, record_bytes
 from oocpr.sources.block import MAX_NODES
 from oocpr.system import resident, resident_after_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.block_dictionary import BlockDictionary
-    from oocpr.ingest.nodes.string_file import StringFile
     from oocpr.ingest.spill.files import SpillDir, SpillFile
+    from oocpr.progress import Progress
+    from oocpr.sources.block import Source, Strings
+
+WORD_BYTES = 8
+
+_SIGN = np.uint64(2**63)
+
+
+def ids_to_words(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Turn ids into words of the same order.
+
+    Examples
+    --------
+    >>> ids_to_words(np.array([-1, 0])).tolist() == [2**63 - 1, 2**63]
+    True
+    """
+    return ids.view(np.uint64) ^ _SIGN
+
+
+def words_to_ids(words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Turn words back into ids.
+
+    Examples
+    --------
+    >>> words_to_ids(ids_to_words(np.array([-7, 5]))).tolist()
+    [-7, 5]
+    """
+    return (words ^ _SIGN).view(np.int64)
+
+
+@numba.njit((TEXT, TEXT, numba.boolean[::1], INT64S, INT64S, numba.uint8[::1]), cache=True, nogil=True)
+def _copy(one, two, of_two, starts, ends, out):  # type: ignore[no-untyped-def]
+    at = 0
+    for k in range(starts.size):
+        for i in range(starts[k], ends[k]):
+            out[at] = two[i] if of_two[k] else one[i]
+            at += 1
+
+
+class BlockDictionary:
+    """What blocks have met, on disk.
+
+    Parameters
+    ----------
+    workspace
+        Gives the temporary files.
+    named
+        Whether nodes have names; ids otherwise.
+    count, name_bytes, points
+        Records that are there already, bytes of their names, and what their fingerprints depend on.
+
+    Attributes
+    ----------
+    count
+        Records so far.
+    words
+        A word of each record, uint64.
+    checks, names
+        Of named nodes a second word, and the text; else None.
+    key
+        A number that nobody knows, for tables of the words.
+    points
+        What fingerprints depend on.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from oocpr.ingest.spill.files import SpillDir
+    >>> with SpillDir(Path(".")) as workspace:
+    ...     records = BlockDictionary(workspace, named=False)
+    ...     records.number_ids(np.array([-5, 9, -5, 2**40])).tolist(), records.count
+    ([0, 1, 0, 2], 3)
+    """
+
+    def __init__(
+        self,
+        workspace: SpillDir,
+        *,
+        named: bool,
+        count: int = 0,
+        name_bytes: int = 0,
+        points: Sequence[int] | None = None,
+    ) -> None:
+        self.count = count
+        self.key = secrets.randbits(64)
+        self.words = workspace.file(name="words")
+        self.checks = workspace.file(name="checks") if named else None
+        self.names = StringFile(workspace, "names", count, name_bytes) if named else None
+        self._fingerprints = Fingerprints(points)
+        self.points = self._fingerprints.points
+
+    @property
+    def named(self) -> bool:
+        """Whether nodes have names."""
+        return self.names is not None
+
+    def number_ids(self, ids: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Number the ids of a block, adding a record for each different one; uint32, shape (k,)."""
+        words = ids_to_words(ids)
+        numbers, firsts = factorize(words, None, self.key)
+        self._append(words[firsts], None)
+        return numbers
+
+    def number_names(self, src: Strings, dst: Strings | None = None) -> NDArray[np.uint32]:
+        """Number the names of a block, adding a record for each different one.
+
+        Parameters
+        ----------
+        src, dst
+            Names of both ends of its edges, of the same length; or one list of names alone.
+
+        Returns
+        -------
+        uint32, shape (2 * edges,) or (names,)
+            Numbers of both ends of each edge in turn.
+        """
+        assert self.checks is not None
+        assert self.names is not None
+        sides = [src] if dst is None else [src, dst]
+        words, checks = (np.empty(len(sides) * src.starts.size, np.uint64) for _ in range(2))
+        for k, side in enumerate(sides):
+            self._fingerprints.of(side, words[k :: len(sides)], checks[k :: len(sides)])
+        numbers, firsts = factorize(words, checks, self.key)
+        self._append(words[firsts], checks[firsts])
+
+        places, of_two = firsts // len(sides), firsts % len(sides) == 1
+        starts, ends = src.starts[places], src.ends[places]
+        if dst is not None:
+            starts = np.where(of_two, dst.starts[places], starts)
+            ends = np.where(of_two, dst.ends[places], ends)
+        text = np.empty(int((ends - starts).sum()), np.uint8)
+        _copy(src.text, sides[-1].text, of_two, starts, ends, text)
+        self.names.append(text, (ends - starts).astype(np.uint32))
+        return numbers
+
+    def _append(self, words: NDArray[np.uint64], checks: NDArray[np.uint64] | None) -> None:
+        self.words.write(WORD_BYTES * self.count, words)
+        if self.checks is not None and checks is not None:
+            self.checks.write(WORD_BYTES * self.count, checks)
+        self.count += words.size
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        for file in (self.words, self.checks, self.names):
+            if file is not None:
+                file.close()
+
+
+CHUNK = 1 << 16
+_NAME_BYTES = 12
+"""Beside its place, a name in memory has a second word and the number that it gets."""
+
+
+class Parts:
+    """A list of different words, in parts that fit in memory.
+
+    Parameters
+    ----------
+    known
+        The list, ascending, uint64.
+    nodes
+        How many words it has.
+    records
+        Whose words they are.
+    space
+        Bytes that a part may take.
+
+    Attributes
+    ----------
+    largest, starts
+        Words of a part, the last one excepted, and the number of the first word of each.
+    """
+
+    def __init__(self, known: SpillFile, nodes: int, records: BlockDictionary, space: int) -> None:
+        per_word = HashIndex.BYTES_PER_WORD + (_NAME_BYTES if records.named else 0)
+        self._known = known
+        self._records = records.count
+        self._key = records.key
+        self._nodes = nodes
+        self.largest = min(nodes, max(1, space // per_word))
+        self.starts = range(0, nodes, self.largest)
+
+    def __iter__(self) -> Iterator[tuple[int, HashIndex]]:
+        """Yield the number of the first word of each part, and where its words are."""
+        words, slots = np.empty(self.largest, np.uint64), np.empty(slots_for(self.largest), np.uint32)
+        for first in self.starts:
+            here = words[: self._nodes - first]
+            self._known.read(WORD_BYTES * first, here)
+            yield first, HashIndex(here, self._key, slots)
+
+    def progress(self, first: int, done: int) -> tuple[int, int]:
+        """Records passed by in all, and to pass by, when the part of word `first` has passed `done`."""
+        return first // self.largest * self._records + done, len(self.starts) * self._records
+
+
+def chunks(file: SpillFile, count: int, dtype: np.dtype[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the entries of a file, some at a time, with the number of the first of them."""
+    for first in range(0, count, CHUNK):
+        entries = np.empty(min(CHUNK, count - first), dtype)
+        file.read(first * dtype.itemsize, entries)
+        yield first, entries
+
+
+def write_found(numbers: SpillFile, start: int, first: int, found: NDArray[np.uint32]) -> None:
+    """Write numbers `first` and on for records `start` and on, those excepted that were not found."""
+    here = found != NOT_FOUND
+    found += np.uint32(first)
+    if not here.all():
+        old = np.empty(found.size, np.uint32)
+        if first:
+            numbers.read(4 * start, old)
+        found[~here] = old[~here]
+    numbers.write(4 * start, found)
+
+
+def number_by_first_seen(
+    records: BlockDictionary,
+    parts: Parts,
+    numbers: SpillFile,
+    firsts: SpillFile,
+    told: Callable[[int, int], None],
+) -> bool:
+    """Number names as they first occur, part by part; False where two names have the same word.
+
+    The record that met number k first is written to `firsts`, as number k.
+    """
+    assert records.checks is not None
+    checks_of, arrow_numbers = np.empty(parts.largest, np.uint64), np.empty(parts.largest, np.uint32)
+    for first, places in parts:
+        arrow_numbers[:] = NOT_FOUND
+        met = 0
+        for start, words in chunks(records.words, records.count, np.dtype(np.uint64)):
+            checks = np.empty(words.size, np.uint64)
+            records.checks.read(WORD_BYTES * start, checks)
+            found, fresh = places.of(words), np.empty(words.size, np.uint64)
+            count = _first_seen(found, checks, start, checks_of, arrow_numbers, met, fresh)
+            if count < 0:
+                return False
+            firsts.write(WORD_BYTES * (first + met), fresh[:count])
+            met += count
+            write_found(numbers, start, first, found)
+            told(*parts.progress(first, start + words.size))
+    return True
+
+
+@numba.njit(
+    "int64(uint32[::1], uint64[::1], int64, uint64[::1], uint32[::1], int64, uint64[::1])",
+    cache=True,
+    nogil=True,
+)
+def _first_seen(found, checks, start, checks_of, arrow_numbers, met, fresh):  # type: ignore[no-untyped-def]
+    """Replace places by numbers in the order of meeting; returns how many are new, or -1."""
+    count = 0
+    for i in range(found.size):
+        place = found[i]
+        if place == NOT_FOUND:
+            continue
+        if arrow_numbers[place] == NOT_FOUND:
+            arrow_numbers[place] = met + count
+            checks_of[place] = checks[i]
+            fresh[count] = start + i
+            count += 1
+        elif checks_of[place] != checks[i]:
+            return -1
+        found[i] = arrow_numbers[place]
+    return count
+
+
+def redraw_words(records: BlockDictionary) -> None:
+    """Make new words out of both words of each name."""
+    assert records.checks is not None
+    one, two = (np.uint64(secrets.randbits(64) | 1) for _ in range(2))
+    for first, words in chunks(records.words, records.count, np.dtype(np.uint64)):
+        checks = np.empty(words.size, np.uint64)
+        records.checks.read(WORD_BYTES * first, checks)
+        mixed = words * one ^ checks * two
+        records.words.write(WORD_BYTES * first, mixed ^ (mixed >> np.uint64(32)))
+
+
+class _Firsts:
+    """Ascending record numbers of one part, taken from the front."""
+
+    def __init__(self, file: SpillFile, start: int, stop: int) -> None:
+        self._file = file
+        self._next = start
+        self._stop = stop
+        self._held = np.empty(0, np.uint64)
+        self._first = start
+
+    def below(self, record: int) -> tuple[int, NDArray[np.int64]]:
+        """Take the records below `record`, and the place in the file of the first of them."""
+        while self._next < self._stop and (not self._held.size or self._held[-1] < record):
+            more = np.empty(min(CHUNK, self._stop - self._next), np.uint64)
+            self._file.read(WORD_BYTES * self._next, more)
+            self._held = np.concatenate([self._held, more])
+            self._next += more.size
+        taken = self._held[: np.searchsorted(self._held, np.uint64(record))]
+        first = self._first
+        self._first += taken.size
+        self._held = self._held[taken.size :]
+        return first, taken.astype(np.int64)
+
+
+def names_in_source_order(
+    all_names: StringFile, firsts: SpillFile, starts: range, nodes: int, given: int, workspace: SpillDir
+) -> tuple[StringFile, NDArray[np.uint32] | None, tuple[int, int] | None]:
+    """Keep the names that were met first, in the order of the source.
+
+    Returns
+    -------
+    names
+        One name a node.
+    rows
+        Number of each node by its number in the parts; None where there is one part only.
+    stranger
+        Number and record of the first node whose name was not `given`.
+    """
+    names = StringFile(workspace, "nodes")
+    parts = [_Firsts(firsts, start, min(nodes, start + starts.step)) for start in starts]
+    rows = np.empty(nodes, np.uint32) if len(parts) > 1 else None
+    stranger = None
+    record = 0
+    for text, lengths in all_names.pieces():
+        stop = record + lengths.size
+        taken = [part.below(stop) for part in parts]
+        fresh = np.zeros(lengths.size, np.bool_)
+        for _, met in taken:
+            fresh[met - record] = True
+        if rows is not None:
+            row = (names.count + np.cumsum(fresh) - 1).astype(np.uint32)
+            for first, met in taken:
+                rows[first : first + met.size] = row[met - record]
+        if stranger is None and stop > given and fresh[max(0, given - record) :].any():
+            place = int(np.flatnonzero(fresh[max(0, given - record) :])[0]) + max(0, given - record)
+            stranger = names.count + int(fresh[:place].sum()), record + place
+        names.append(text[np.repeat(fresh, lengths)], lengths[fresh])
+        record = stop
+    return names, rows, stranger
+
 
 _LEAST_SPACE = 1 << 20
 
@@ -178,3 +516,181 @@ def _number_ids(
         for start, words in chunks(records.words, records.count, np.dtype(np.uint64)):
             write_found(numbers, start, first, places.of(words))
             told(*parts.progress(first, start + words.size))
+
+
+_BLOCK_EDGES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring edges whose keys have numbers of neighbouring records, counted from the first of these.
+
+    Parameters
+    ----------
+    edge, edges
+        Place of the first edge in the file, and how many there are; none where nodes are given as such.
+    record, records
+        The first record, and how many there are; none while the keys still have ids.
+    """
+
+    edge: int
+    edges: int
+    record: int
+    records: int
+
+
+def resolve_edges(
+    source: Source,
+    file: SpillFile,
+    segments: Sequence[Segment],
+    records: BlockDictionary,
+    listed: int,
+    workspace: SpillDir,
+    memory: int,
+    progress: Progress,
+    *,
+    weighted: bool = False,
+) -> Dictionary:
+    """Replace the keys of a file by those of nodes.
+
+    Parameters
+    ----------
+    source
+        Where the edges are from.
+    file
+        Their keys, head << 32 | tail, uint64.
+    segments
+        How the keys are to be taken.
+    records
+        What they stand for.
+    listed
+        How many nodes the source has given as such, repeats included.
+    workspace
+        Gives temporary files.
+    memory
+        Most bytes that the process may hold.
+    progress
+        Told the stages "looking up" and "numbering".
+    weighted
+        Whether a weight follows each key.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where memory or the disk is too small.
+    InputError
+        Where there are too many nodes, or one that the source cannot have.
+    """
+    given = sum(segment.records for segment in segments if not segment.edges)
+    size = record_bytes(weighted=weighted)
+    segments = list(_recorded(file, size, segments, records))
+    unit = "names" if records.named else "ids"
+    dictionary = build_dictionary(
+        records,
+        given,
+        workspace,
+        memory,
+        source.name,
+        lambda done, total: progress("looking up", done, total, unit),
+    )
+    if source.closed is not None:
+        _check_closed(source, file, size, segments, dictionary, listed)
+    total = segments[-1].edge + segments[-1].edges
+    for segment in segments:
+        numbers = dictionary.arrow_numbers(segment.record, segment.records)
+        for at, words in _blocks(file, size, segment):
+            keys = np.ascontiguousarray(words[:, 0])
+            _translate(keys, numbers)
+            words[:, 0] = keys
+            file.write(at * size, words.reshape(-1))
+            progress("numbering", at + keys.size, total, "edges")
+    dictionary.numbers.close()
+    return dictionary
+
+
+def _blocks(file: SpillFile, size: int, segment: Segment) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """Yield the edges of a segment, some at a time, with the place of the first of them.
+
+    They are words: keys in the first column and, where there are any, the bits of weights in the second.
+    """
+    for at in range(segment.edge, segment.edge + segment.edges, _BLOCK_EDGES):
+        count = min(_BLOCK_EDGES, segment.edge + segment.edges - at)
+        words = np.empty((count, size // KEY_BYTES), np.uint64)
+        file.read(at * size, words.reshape(-1))
+        yield at, words
+
+
+def _recorded(
+    file: SpillFile, size: int, segments: Sequence[Segment], records: BlockDictionary
+) -> Iterator[Segment]:
+    """Replace segments whose keys have ids by segments whose keys have numbers of records."""
+    for segment in segments:
+        if segment.records:
+            yield segment
+            continue
+        for at, words in _blocks(file, size, segment):
+            first, keys = records.count, words[:, 0]
+            tails, heads = keys & np.uint64(0xFFFFFFFF), keys >> np.uint64(32)
+            numbers = records.number_ids(np.concatenate([tails, heads]).view(np.int64))
+            words[:, 0] = pack_keys(numbers[: keys.size], numbers[keys.size :])
+            file.write(at * size, words.reshape(-1))
+            yield Segment(at, keys.size, first, records.count - first)
+
+
+def pack_keys(tails: NDArray[Any], heads: NDArray[Any]) -> NDArray[np.uint64]:
+    """Join ids below 2^32, shape (k,), to keys, head << 32 | tail.
+
+    Examples
+    --------
+    >>> pack_keys(np.array([1]), np.array([2])).tolist() == [2 << 32 | 1]
+    True
+    """
+    keys = np.empty(len(heads), np.uint64)
+    if tails.dtype.type in (np.uint32, np.int64) and tails.dtype == heads.dtype:
+        _join(tails, heads, keys)
+    else:
+        _join(tails.astype(np.int64), heads.astype(np.int64), keys)
+    return keys
+
+
+@numba.njit([(kind, kind, numba.uint64[::1]) for kind in (UINT32S, INT64S)], cache=True, nogil=True)
+def _join(tails, heads, keys):  # type: ignore[no-untyped-def]
+    for i in range(keys.size):
+        keys[i] = np.uint64(heads[i]) << np.uint64(32) | np.uint64(tails[i])
+
+
+@numba.njit("void(uint64[::1], uint32[::1])", cache=True, nogil=True)
+def _translate(keys, numbers):  # type: ignore[no-untyped-def]
+    for i in range(keys.size):
+        head = np.uint64(numbers[keys[i] >> np.uint64(32)])
+        tail = np.uint64(numbers[keys[i] & np.uint64(0xFFFFFFFF)])
+        keys[i] = head << np.uint64(32) | tail
+
+
+def _check_closed(
+    source: Source,
+    file: SpillFile,
+    size: int,
+    segments: Sequence[Segment],
+    dictionary: Dictionary,
+    listed: int,
+) -> None:
+    """Refuse nodes that are listed twice, and links with nodes that are not listed."""
+    if dictionary.given < listed:
+        raise InputError(
+            f"{source.closed} holds {listed - dictionary.given:,} names twice.",
+            "Give each node a name of its own.",
+        )
+    if dictionary.stranger is None:
+        return
+    [segment] = [s for s in segments if s.record <= dictionary.stranger < s.record + s.records]
+    number = np.uint64(dictionary.stranger - segment.record)
+    for at, words in _blocks(file, size, segment):
+        keys = words[:, 0]
+        found = np.flatnonzero((keys >> np.uint64(32) == number) | (keys & np.uint64(0xFFFFFFFF) == number))
+        if found.size:
+            name = dictionary.name_of(dictionary.given)
+            raise InputError(
+                f"{source.place(at + int(found[0]))}: {name[:60]!r} is not in {source.closed}.",
+                "Add the name there, or leave the labels out.",
+            )

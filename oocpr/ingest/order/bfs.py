@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.nodes.hash_table import NOT_FOUND
+from oocpr.ingest.nodes.hashing import NOT_FOUND
 from oocpr.ingest.order.permutation import Permutation
 from oocpr.jit import entry
 

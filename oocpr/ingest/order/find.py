@@ -9,7 +9,7 @@ import numpy as np
 
 from oocpr.errors import UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.string_file import PIECE_NAMES, write_strings
+from oocpr.ingest.nodes.strings import PIECE_NAMES, write_strings
 from oocpr.ingest.order.bfs import by_search
 from oocpr.ingest.order.choose import choose, explain, worth_a_search
 from oocpr.ingest.order.cost import measure
@@ -23,9 +23,9 @@ from oocpr.units import format_count
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.string_file import StringFile
+    from oocpr.ingest.nodes.strings import StringFile
     from oocpr.ingest.order.permutation import Order
-    from oocpr.ingest.read.read import SpilledEdges
+    from oocpr.ingest.read import SpilledEdges
     from oocpr.ingest.spill.files import SpillDir, SpillFile
     from oocpr.progress import Progress
     from oocpr.sources.block import Source

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.nodes.string_file import NumberedStrings
-from oocpr.ingest.nodes.string_sort import external_argsort, split_strings
+from oocpr.ingest.nodes.strings import NumberedStrings, external_argsort, split_strings
 from oocpr.ingest.order.permutation import Permutation
 from oocpr.jit import entry, inner
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.string_file import Piece, StringFile
+    from oocpr.ingest.nodes.strings import Piece, StringFile
     from oocpr.ingest.spill.files import SpillDir
 
 _DOT, _SLASH, _COLON, _AT, _HASH, _QUESTION = (np.uint8(ord(char)) for char in "./:@#?")
@@ -52,7 +51,7 @@ def by_host(names: StringFile, workspace: SpillDir, space: int) -> Permutation |
     Examples
     --------
     >>> from pathlib import Path
-    >>> from oocpr.ingest.nodes.string_file import StringFile
+    >>> from oocpr.ingest.nodes.strings import StringFile
     >>> from oocpr.ingest.spill.files import SpillDir
     >>> with SpillDir(Path(".")) as workspace:
     ...     names = StringFile(workspace)

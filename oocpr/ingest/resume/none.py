@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     import os
 
     from oocpr.ingest.order.permutation import Order
-    from oocpr.ingest.read.read import SpilledEdges
-    from oocpr.ingest.read.spiller import EdgeSpiller
-    from oocpr.ingest.sort.duplicates import OutWeights
+    from oocpr.ingest.read import EdgeSpiller, SpilledEdges
     from oocpr.ingest.sort.rows import EdgeCounter
-    from oocpr.ingest.spill.partitioner import Partitioner
+    from oocpr.ingest.sort.weights import OutWeights
+    from oocpr.ingest.spill.partition import Partitioner
     from oocpr.sources.block import Source
 
 

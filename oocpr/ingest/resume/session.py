@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from oocpr.errors import UsageError
-from oocpr.ingest.nodes.dictionary import Dictionary
-from oocpr.ingest.nodes.resolve import Segment
-from oocpr.ingest.nodes.string_file import StringFile
+from oocpr.ingest.nodes.dictionary import Dictionary, Segment
+from oocpr.ingest.nodes.strings import StringFile
 from oocpr.ingest.order.permutation import Order
-from oocpr.ingest.read.read import SpilledEdges, split_runs
-from oocpr.ingest.read.spiller import EDGES, KEYS
+from oocpr.ingest.read import EDGES, KEYS, SpilledEdges, split_runs
 from oocpr.ingest.resume.files import KeptScratch, KeptWorkspace, drop_all_but, sound
 from oocpr.ingest.resume.journal import Journal
 from oocpr.ingest.resume.leftovers import JOURNAL, STORE, folder_of, partial_of, size_of
 from oocpr.ingest.resume.state import VERSION, Checkpoint, difference, finished, usable
 from oocpr.ingest.resume.tiles import Taken, take_tiles
 from oocpr.ingest.spill.files import making_files
-from oocpr.ingest.spill.partitioner import Partitioner
+from oocpr.ingest.spill.partition import Partitioner
 from oocpr.sources.block import ResumableSource
 from oocpr.store.destination import check_place, remove_replaced, root_checksum
 from oocpr.store.writer import GraphWriter
@@ -35,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
 
-    from oocpr.ingest.read.spiller import EdgeSpiller
+    from oocpr.ingest.read import EdgeSpiller
     from oocpr.ingest.resume.state import Finished
-    from oocpr.ingest.sort.duplicates import OutWeights
     from oocpr.ingest.sort.rows import EdgeCounter
+    from oocpr.ingest.sort.weights import OutWeights
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.sources.block import Block, Source
 

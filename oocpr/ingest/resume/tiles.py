@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.ingest.resume.state import WrittenTile
-    from oocpr.ingest.sort.duplicates import OutWeights
     from oocpr.ingest.sort.rows import EdgeCounter, Rows
+    from oocpr.ingest.sort.weights import OutWeights
     from oocpr.ingest.spill.keys import KeyRun
     from oocpr.store.graph import GraphWriter
 

@@ -18,7 +18,7 @@ from numba import uint8, uint32, uint64
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.id_bitmap import Ranks, rank_of
 from oocpr.ingest.spill.intrinsics import add_count
-from oocpr.ingest.spill.repartition import partition_run
+from oocpr.ingest.spill.partition import partition_run
 from oocpr.jit import entry
 
 if TYPE_CHECKING:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from oocpr.ingest.sort.duplicates import weighted_pieces
+from oocpr.ingest.budget import OWN_NEEDS
 from oocpr.ingest.sort.rows import sorted_pieces
+from oocpr.ingest.sort.weights import weighted_pieces
+from oocpr.store.codec.tile_encoder import TileCoder
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,12 +20,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.sort.executor import SortEncodeService
     from oocpr.ingest.sort.rows import EdgeCounter, Rows
     from oocpr.ingest.spill.id_bitmap import Ranks
     from oocpr.ingest.spill.keys import KeyRun
 
     Job = KeyRun | list[KeyRun]
+
+    from oocpr.plan.memory import Needs
 
 
 _LEAST = 3
@@ -56,7 +61,7 @@ class Sorter:
     tally
         Counts.
     how
-        How links get their weights, one of `oocpr.ingest.sort.duplicates.DUPLICATES`; None where they have
+        How links get their weights, one of `oocpr.ingest.sort.weights.DUPLICATES`; None where they have
         none.
     """
 
@@ -165,3 +170,78 @@ class Sorter:
 
     def _rows(self, keys: NDArray[np.uint64], count: int, bench: _SortBuffers) -> Rows:
         return self._tally.to_rows(keys, count, self._ranks, bench.rows, bench.starts)
+
+
+class SortEncodeService(Protocol):
+    """Sorts and packs for an import, which calls both functions from several threads at a time.
+
+    A call returns when its work is done. What it raises ends the import.
+    """
+
+    @property
+    def workers(self) -> int:
+        """Calls that are worth having under way at once; as many threads make them, if there is memory."""
+
+    @property
+    def needs(self) -> Needs:
+        """What a call takes of this process's memory."""
+
+    def sort(self, keys: NDArray[np.uint64]) -> None:
+        """Put keys in ascending order, in place; repeats stay.
+
+        Parameters
+        ----------
+        keys
+            uint64, contiguous, shape (k,); k is 1 or more.
+        """
+
+    def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
+        """Encode a tile to the bytes that `oocpr.store.codec.tile_encoder.TileCoder.encode` makes of it.
+
+        Parameters
+        ----------
+        columns
+            uint32, contiguous, shape (m,): strictly ascending inside a segment; m may be 0.
+        lengths
+            Columns of each segment, uint32, contiguous, shape (s,); s is 1 or more.
+
+        Returns
+        -------
+        uint8, contiguous, shape (bytes,); the next call from the same thread may overwrite it.
+        """
+
+
+class LocalSortEncode:
+    """The threads of this process: NumPy sorts, the compiled coder packs.
+
+    Parameters
+    ----------
+    workers
+        Threads; None takes one for each processor that this process may use.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> keys = np.array([3, 1, 2, 1], np.uint64)
+    >>> LocalSortEncode().sort(keys)
+    >>> keys.tolist()
+    [1, 1, 2, 3]
+    """
+
+    needs = OWN_NEEDS
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = usable_cores() if workers is None else workers
+        self._own = threading.local()
+
+    def sort(self, keys: NDArray[np.uint64]) -> None:
+        """See SortEncodeService."""
+        keys.sort()
+
+    def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
+        """See SortEncodeService."""
+        # Fresh memory costs more than much of what is done with it here.
+        if not hasattr(self._own, "coder"):
+            self._own.coder = TileCoder()
+        coder: TileCoder = self._own.coder
+        return coder.encode(columns, lengths)

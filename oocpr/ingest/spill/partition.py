@@ -15,21 +15,25 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numba
 import numpy as np
 from numba import uint32, uint64
 
+from oocpr.ingest.spill.files import require_disk
 from oocpr.ingest.spill.intrinsics import store_word
-from oocpr.ingest.spill.keys import KEY_BYTES, WEIGHT_BYTES, KeyExtents, KeyRun
-from oocpr.ingest.spill.repartition import bin_shift
+from oocpr.ingest.spill.keys import KEY_BYTES, WEIGHT_BYTES, KeyExtents, KeyRun, record_bytes
 from oocpr.jit import entry
 from oocpr.store.codec.buffers import Space
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from oocpr.ingest.concurrency import BoundedExecutor
     from oocpr.ingest.spill.files import SpillFile
+
+    Relabel = Callable[[NDArray[np.uint64]], None]
 
 MOST_BUCKETS = 512
 _KEYS_PER_PIECE = 1 << 10
@@ -283,3 +287,222 @@ def _places(counts: NDArray[np.uint32], width: int, beside: int) -> NDArray[np.u
     """First byte of each bucket in its block, and the bytes of all: between buckets whole words may end."""
     sizes = counts.astype(np.uint64) * np.uint64(width + beside) + np.uint64(KEY_BYTES - width)
     return np.concatenate([np.zeros(1, np.uint64), np.cumsum(sizes)])
+
+
+BIN_BITS = 16
+
+
+def bin_shift(span: int) -> int:
+    """Bits to drop of a key's distance from the lowest, so that at most 2^16 bins cover `span` keys.
+
+    Examples
+    --------
+    >>> bin_shift(2**32 * 1000), bin_shift(2**16), bin_shift(1)
+    (26, 0, 0)
+    """
+    return max(0, (span - 1).bit_length() - BIN_BITS)
+
+
+def plan_buckets(counts: Sequence[int], capacity: int) -> list[int]:
+    """Join neighbouring bins to buckets of at most `capacity` keys.
+
+    Parameters
+    ----------
+    counts
+        Keys of each bin.
+    capacity
+        Most keys of a bucket; a bin with more stays a bucket of its own.
+
+    Returns
+    -------
+    list of int
+        The first bin of each bucket, ascending from 0.
+
+    Examples
+    --------
+    >>> plan_buckets([3, 1, 0, 4, 9, 1], capacity=4)
+    [0, 3, 4, 5]
+    """
+    starts, held = [0], 0
+    for bin_, count in enumerate(counts):
+        if bin_ and held + count > capacity:
+            starts.append(bin_)
+            held = 0
+        held += count
+    return starts
+
+
+@numba.njit("void(uint64[::1], uint64, uint64, int64[::1])", cache=True, nogil=True)
+def _count_bins(keys, low, shift, counts):
+    for key in keys:
+        counts[(key - low) >> shift] += 1
+
+
+@numba.njit("void(uint64[::1], uint64, uint64, uint32[::1], int64[::1], uint64[::1])", cache=True, nogil=True)
+def _partition_keys(keys, low, shift, bucket_of, ends, out):
+    """Counting sort of `keys` by bucket into `out`; bucket b is out[ends[b - 1]:ends[b]] afterwards."""
+    ends[:] = 0
+    for key in keys:
+        bucket = bucket_of[(key - low) >> shift]
+        if bucket + 1 < ends.size:
+            ends[bucket + 1] += 1
+    for bucket in range(1, ends.size):
+        ends[bucket] += ends[bucket - 1]
+    for key in keys:
+        bucket = bucket_of[(key - low) >> shift]
+        out[ends[bucket]] = key
+        ends[bucket] += 1
+
+
+@numba.njit(
+    "void(uint64[::1], uint64[::1], uint64, uint64, uint32[::1], int64[::1], uint64[::1])",
+    cache=True,
+    nogil=True,
+)
+def _partition_weighted(keys, weights, low, shift, bucket_of, ends, out):
+    """Deal keys as `_partition_keys` does, each with its weight behind it."""
+    ends[:] = 0
+    for key in keys:
+        bucket = bucket_of[(key - low) >> shift]
+        if bucket + 1 < ends.size:
+            ends[bucket + 1] += 1
+    for bucket in range(1, ends.size):
+        ends[bucket] += ends[bucket - 1]
+    for i in range(keys.size):
+        bucket = bucket_of[(keys[i] - low) >> shift]
+        out[2 * ends[bucket]] = keys[i]
+        out[2 * ends[bucket] + 1] = weights[i]
+        ends[bucket] += 1
+
+
+def partition_run(
+    run: KeyRun, out: SpillFile, space: NDArray[np.uint64], beside: NDArray[np.float64] | None = None
+) -> list[KeyRun]:
+    """Deal the keys of `run` to buckets, which lie in `out` one after the other in ascending order.
+
+    Parameters
+    ----------
+    run
+        What to deal; it has more keys than `space` holds, and they are not all the same.
+    out
+        Receives 8 bytes a key, and 8 for its weight, from byte 0 on.
+    space
+        Memory to work in, two keys or more, three where they have weights. A bucket of more keys than this is
+        one bin.
+    beside
+        As much memory for weights; None where there are none.
+
+    Returns
+    -------
+    list of Run
+        The buckets that have keys, in ascending order.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where the disk has no room.
+    """
+    weighted = beside is not None
+    size = record_bytes(weighted=weighted)
+    require_disk(out.folder, run.count * size)
+    shift = bin_shift(run.high - run.low)
+    counts = np.zeros(((run.high - run.low - 1) >> shift) + 1, np.int64)
+    for keys in run.blocks(space[: space.size // 2]):
+        _count_bins(keys, run.low, shift, counts)
+
+    starts = plan_buckets(counts.tolist(), space.size)
+    sizes = np.add.reduceat(counts, starts)
+    filled = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    bucket_of = np.repeat(np.arange(len(starts), dtype=np.uint32), np.diff(np.append(starts, counts.size)))
+    buckets = [
+        KeyRun.of_words(
+            out,
+            int(first),
+            int(count),
+            run.low + (start << shift),
+            min(run.high, run.low + (end << shift)),
+            weighted=weighted,
+        )
+        for start, end, first, count in zip(starts, [*starts[1:], counts.size], filled, sizes, strict=True)
+    ]
+
+    ends = np.empty(len(starts), np.int64)
+    words = size // KEY_BYTES
+    block = space.size // (1 + words)
+    dealt = space[block:]
+    low, drop = np.uint64(run.low), np.uint64(shift)
+    for keys, weights in run.records(space[:block], beside):
+        if weights is None:
+            _partition_keys(keys, low, drop, bucket_of, ends, dealt)
+        else:
+            _partition_weighted(keys, weights.view(np.uint64), low, drop, bucket_of, ends, dealt)
+        here = np.diff(ends, prepend=0)
+        for bucket in np.flatnonzero(here):
+            end = ends[bucket]
+            out.write(int(filled[bucket]) * size, dealt[words * (end - here[bucket]) : words * end])
+        filled += here
+    return [bucket for bucket in buckets if bucket.count]
+
+
+def repartition(
+    runs: Sequence[KeyRun],
+    relabel: Relabel | None,
+    rows: int,
+    out: SpillFile,
+    block_edges: int,
+    crew: BoundedExecutor,
+    told: Callable[[int], None],
+) -> Partitioner:
+    """Deal edges to buckets by their new keys.
+
+    Parameters
+    ----------
+    runs
+        The edges.
+    relabel
+        Turns their keys into new ones, in place; None where they are new already.
+    rows
+        New rows are below this number.
+    out
+        Receives the edges.
+    block_edges
+        Edges that are dealt at once.
+    crew
+        Deals.
+    told
+        Called with the edges read so far.
+
+    Returns
+    -------
+    Partitioner
+        Has dealt all of them.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where the disk has no room.
+    """
+    count = sum(run.count for run in runs)
+    written = sum(int(run.pieces.sizes.sum()) for run in runs)
+    require_disk(out.folder, max(0, written - out.room))
+    weighted = any(run.pieces.weighted for run in runs)
+    buffer = np.empty(max(1, min(block_edges, count)), np.uint64)
+    beside = np.empty(buffer.size) if weighted else None
+
+    def renamed(keys: NDArray[np.uint64], weights: NDArray[np.float64] | None = None) -> Edges:
+        if relabel is not None:
+            relabel(keys)
+        tails, heads = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+        return Edges.of(tails, heads, None if weights is None else weights.copy())
+
+    dealer = Partitioner(out, block_edges, rows, weighted=weighted)
+    samples = [renamed(next(run.blocks(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
+    dealer.plan(np.concatenate(samples or [np.empty(0, np.uint32)]))
+    done = 0
+    for run in runs:
+        for keys, weights in run.records(buffer, beside):
+            crew.do(dealer.add, renamed(keys, weights))
+            done += keys.size
+            told(done)
+    crew.finish()
+    return dealer

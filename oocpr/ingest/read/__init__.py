@@ -1,1 +1,0 @@
-"""A source, readable once, spilled to disk."""
