@@ -130,27 +130,38 @@ def _names_for_python(node: ast.AST) -> Iterator[str]:
 def folder(tmp_path: Path) -> Path:
     """A folder with the graph that the README's examples speak of."""
     shutil.copy(ROOT / "data" / "tiny" / "site.txt.gz", tmp_path / "web.txt.gz")
-    (tmp_path / "pages.csv").write_text("node,title,year\n0,start,2001\n3,end,\n")
     (tmp_path / "trips.txt.gz").write_bytes(gzip.compress(b"0 1 2.5\n1 0 3\n1 0 1\n"))
     (tmp_path / "calls.txt").write_bytes(b"0 1\n1 0\n1 0\n")
     (tmp_path / "monday.txt.gz").write_bytes(gzip.compress(b"0 5\n5 1\n"))
     return tmp_path
 
 
-def test_commands_of_the_readme_run(folder: Path) -> None:
-    for block in blocks(ROOT / "README.md", "console")[1:]:
-        for command in block.splitlines():
-            program, *words = shlex.split(command)
-            assert program == "oocpr"
-            run(sys.executable, "-m", "oocpr", *words, folder=folder)
+def test_commands_of_the_guides_run(folder: Path) -> None:
+    guides = ["tutorial", "how-to/growing-graphs", "how-to/weights", "how-to/cluster"]
+    shown = [block for name in guides for block in blocks(ROOT / "docs" / f"{name}.md", "console")]
+    commands = [command for block in shown for command in block.splitlines()]
+    later = blocks(ROOT / "README.md", "console")[1:]
+    readme = [command for block in later for command in block.splitlines()]
+    assert readme
+    assert set(readme) <= set(commands)
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "oocpr"
+        run(sys.executable, "-m", "oocpr", *words, folder=folder)
     assert (folder / "ranks.parquet").is_file()
     assert (folder / "ranks2.parquet").is_file()
 
 
-def test_python_of_the_readme_runs(folder: Path) -> None:
-    (source,) = blocks(ROOT / "README.md", "python")
-    run(sys.executable, "-c", source, folder=folder)
+def test_python_of_the_readme_and_the_tutorial_runs(folder: Path) -> None:
+    (short,) = blocks(ROOT / "README.md", "python")
+    (whole,) = blocks(ROOT / "docs" / "tutorial.md", "python")
+    run(sys.executable, "-c", short, folder=folder)
+    run(sys.executable, "-c", whole.replace("web.zarr", "again.zarr"), folder=folder)
     assert (folder / "ranks.parquet").is_file()
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -162,16 +173,17 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert missing == []
 
 
-def test_exit_codes_of_the_readme_are_those_of_the_program() -> None:
+def test_exit_codes_of_the_reference_are_those_of_the_program() -> None:
     from oocpr.cli import EXIT_CODES
 
-    rows = re.findall(r"^\| (\d+) \| .* \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    page = ROOT / "docs" / "reference" / "exit-codes.md"
+    rows = re.findall(r"^\| (\d+) \| .* \|$", page.read_text(), re.MULTILINE)
     assert [int(code) for code in rows] == list(EXIT_CODES)
 
 
-def test_formats_of_the_readme_are_those_of_the_sources() -> None:
+def test_formats_of_the_reference_are_those_of_the_sources() -> None:
     from oocpr.sources import FORMATS
 
-    table = (ROOT / "README.md").read_text().split("## What it reads")[1].split("\n\n")[1]
+    table = (ROOT / "docs" / "reference" / "sources.md").read_text().split("\n\n")[1]
     named = [name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])]
     assert sorted(named) == sorted(FORMATS)

@@ -206,13 +206,11 @@ def test_what_dask_adds_is_measured_beside_the_same_passes_without_it(tmp_path: 
     assert found["alone"]["ms_more_by_min"] < 1
 
 
-def test_the_table_shows_losses_and_misses() -> None:
+def test_the_table_shows_losses_misses_and_spread() -> None:
     def cell(seconds: float, **more: Any) -> dict[str, Any]:
-        return {"status": "reached", "seconds_min": seconds, "seconds_median": 2 * seconds} | more
+        return {"status": "reached", "seconds": [seconds, 3 * seconds, 2 * seconds]} | more
 
     found = {
-        "machine": {"cpu": "C", "cores": 2, "memory_gib": 4, "python": "3.11"},
-        "settings": {"target": 1e-10, "threads": 2},
         "graphs": {"tiny": {"edges": 10_000_000}},
         "times": {
             "tiny": {
@@ -224,12 +222,27 @@ def test_the_table_shows_losses_and_misses() -> None:
         },
         "sweeps": {"tiny": {"oocpr": cell(0.01), "scipy": cell(0.04)}},
     }
-    lines = import_module("table").render(found).splitlines()
-    assert "| **oocpr** | 2.00 / 4.00 s |" in lines
-    assert "| igraph (PRPACK) | 0.500 / 1.00 s (0.250x) |" in lines
-    assert "| NetworKit | 9.00 / 18.0 s (4.50x), not reached: error 3.0e-07 |" in lines
+    tables = import_module("tables")
+    lines = tables.peers(found, "times")
+    assert "| **oocpr** | 4.00 s (2.00-6.00) |" in lines
+    assert "| igraph (PRPACK) | 1.00 s (0.500-1.50) 0.250x |" in lines
+    assert "| NetworKit | 18.0 s (9.00-27.0) 4.50x, not reached: error 3.0e-07 |" in lines
     assert "| GAP pr (Gauss-Seidel), float64 | unavailable: not given |" in lines
-    assert "| SciPy | 40.0 / 80.0 ms (4.00x) |" in lines
+    assert "| SciPy | 80.0 ms (40.0-120) 4.00x |" in tables.peers(found, "sweeps", 1000.0, "ms")
+
+
+def test_the_pages_of_figures_are_what_the_results_say() -> None:
+    words = [sys.executable, str(BENCH / "tables.py"), "--check"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_results_say_how_they_came_about() -> None:
+    files = sorted((BENCH / "results").glob("*.json"))
+    assert len(files) > 10
+    for file in files:
+        run = json.loads(file.read_text())["provenance"]
+        assert sorted(run) == ["command", "commit", "date", "machine", "versions"], file.name
 
 
 @given(
@@ -289,8 +302,9 @@ def test_graphs_ranked_from_disk_are_measured_and_tabled(tmp_path: Path) -> None
             assert cell["true_error"] <= cell["error_bound"] <= 1e-10
     assert found["Dask"]["true_error"] <= 1e-10
     assert found["all rates"]["read_bytes"] >= 2**22
-    table = import_module("disk_table").render(json.loads(out.read_text()))
-    assert len(table.splitlines()) == 2 + 6 + 1 + 2 + len(found) - 3
+    tables, results = import_module("tables"), json.loads(out.read_text())
+    assert len(tables.disk(results)) == 2 + 6
+    assert len(tables.disk_rates(results)) == 2 + sum("all" in cell for cell in found.values())
 
 
 def test_runs_within_budgets_are_put_beside_their_plans(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -30,6 +33,36 @@ def describe() -> dict[str, object]:
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
     }
+
+
+def provenance(program: str, machine: str = "") -> dict[str, object]:
+    """``command``, ``date``, ``commit``, ``versions`` and ``machine`` of a run, ready for JSON.
+
+    Parameters
+    ----------
+    program
+        Name of the program's file; its options are taken from the command line, folders left out.
+    machine
+        What to add to the description of the processors, such as the names of devices.
+    """
+    facts = describe()
+    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    cpu = f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB"
+    return {
+        "command": " ".join(["python", f"workflows/bench/{program}", *words]),
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": _commit(),
+        "versions": facts["packages"],
+        "machine": f"{cpu}, {machine}" if machine else cpu,
+    }
+
+
+def _commit() -> str:
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def _cpu_model() -> str:

@@ -1,0 +1,497 @@
+"""Make docs/benchmarks.md, and the table of the README, from the JSON in results/; losses included.
+
+    python workflows/bench/tables.py            # writes both
+    python workflows/bench/tables.py --check    # exit code 1 if they are not what the JSON says
+
+Times are medians with the fastest and slowest run in brackets. A factor is the other program's median over
+that of oocpr: below 1 the other program is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RESULTS = Path(__file__).parent / "results"
+PAGE, README = ROOT / "docs" / "benchmarks.md", ROOT / "README.md"
+BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
+
+Cells = dict[str, Any]
+
+PROGRAMS = {
+    "oocpr": "**oocpr**",
+    "oocpr-store": "**oocpr**, opening and decoding the store",
+    "oocpr-degree": "**oocpr**, imported with `--order degree`",
+    "gap-pr_spmv": "GAP pr_spmv, float64",
+    "gap-pr_spmv-huge": "GAP pr_spmv, float64, huge pages",
+    "gap-pr": "GAP pr (Gauss-Seidel), float64",
+    "scipy": "SciPy",
+    "scikit-network": "scikit-network",
+    "igraph": "igraph (PRPACK)",
+    "networkit": "NetworKit",
+    "fast-pagerank": "fast-pagerank",
+    "graphblas-algorithms": "graphblas-algorithms",
+}
+PRODUCTS = {
+    "balanced, bits16": "**balanced** (default), bits16",
+    "limit, plain columns, bits16, 8 x 8": "limit: gathering alone, bits16",
+    "binned, bits16": "binned by row size (Wu 2010), bits16",
+    "csr-vector, bits16": "one warp per row, bits16",
+    "csr-16, bits16": "16 threads per row, bits16",
+    "csr-scalar, bits16": "one thread per row, bits16",
+    "ell, bits16": "one thread per row, SELL-C-sigma, bits16",
+    "bcsr, bits16": "blocks 1 x 4 (Shan 2010), bits16",
+    "chunked, bits16": "chunks in shared memory, bits16",
+    "edges, bits16": "one thread per edge, exchange (Jiang 2014), bits16",
+    "edges-divide, float64": "one thread per edge, dividing (Jiang 2014), float64",
+    "balanced, bits8": "**balanced**, bits8",
+    "limit, plain columns, bits8, 8 x 8": "limit: gathering alone, bits8",
+    "balanced, float32": "**balanced**, float32",
+    "limit, plain columns, float32, 8 x 8": "limit: gathering alone, float32",
+    "cuSPARSE float32": "cuSPARSE, float32",
+    "balanced, float64": "**balanced**, float64",
+    "limit, plain columns, float64, 8 x 8": "limit: gathering alone, float64",
+    "cuSPARSE float64": "cuSPARSE, float64",
+}
+DISK = {
+    "rank keep, direct": "**oocpr**, `--io direct`",
+    "rank keep, buffered": "**oocpr**, `--io buffered`",
+    "rank degree, direct": "**oocpr**, imported with `--order degree`, `--io direct`",
+    "rank degree, buffered": "**oocpr**, imported with `--order degree`, `--io buffered`",
+    "GridGraph": "GridGraph, float32",
+    "Dask": "Dask, Zarr and SciPy, two workers, page cache warm",
+}
+IMPORTERS = {"oocpr": "**oocpr**", "networkit": "NetworKit", "gap-converter": "GAP's converter"}
+BUDGET_ROWS = {
+    "peak memory of the device": lambda cell: _mib(cell.get("most that the driver said, MiB")),
+    "peak memory of the process": lambda cell: _mib(cell["peak of the process, MiB"]),
+    "first pass, which reads the tiles": lambda cell: f"{cell['first pass, seconds']:.1f} s",
+    "each later pass": lambda cell: f"{cell['ms a pass']:.3g} ms, {cell['GTEPS of a pass']:.3g} GTEPS",
+    "certified 1e-10, from the store": lambda cell: f"{cell['seconds']:.1f} s, {cell['passes']} passes",
+    "predicted / found: a pass, in all": lambda cell: _predicted(cell["predicted/found"]),
+}
+
+
+def load(name: str) -> Cells:
+    """Read one file of results."""
+    found: Cells = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def table(head: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a Markdown table, numbers to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def provenance(name: str) -> list[str]:
+    """Say by which command, when and on what a file of results was measured."""
+    run = load(name)["provenance"]
+    versions = run["versions"]
+    if isinstance(versions, dict):
+        versions = ", ".join(f"{package} {version}" for package, version in versions.items())
+    return [
+        f"`{run['command']}`, {run['date']}, commit {run['commit']}; {run['machine']};"
+        f" versions {versions}. [All figures](../workflows/bench/results/{name}.json).",
+    ]
+
+
+def seconds(values: list[float], scale: float = 1.0, unit: str = "s") -> str:
+    """Median of some times, with the fastest and the slowest."""
+    low, middle, high = (_digits(scale * value) for value in (min(values), median(values), max(values)))
+    return f"{middle} {unit} ({low}-{high})" if len(values) > 1 else f"{middle} {unit}"
+
+
+def _digits(value: float) -> str:
+    decimals = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
+    return f"{value:.{decimals}f}"
+
+
+def _mib(value: float | None) -> str:
+    return "not asked" if value is None else f"{value / 1024:.1f} GiB"
+
+
+def _predicted(ratios: Cells) -> str:
+    return f"{ratios['pass_seconds']:.2f}, {ratios['seconds']:.2f}"
+
+
+def peers(found: Cells, kind: str, scale: float = 1.0, unit: str = "s") -> list[str]:
+    """Programs beside each other on processors; `kind` is "times" or "sweeps"."""
+    graphs = found[kind]
+    programs = [name for name in PROGRAMS if any(name in cells for cells in graphs.values())]
+    head = ["", *(f"{name} ({found['graphs'][name]['edges'] / 1e6:.1f} M edges)" for name in graphs)]
+
+    def cell(cells: Cells, program: str) -> str:
+        one = cells.get(program)
+        if one is None:
+            return "not run"
+        if "seconds" not in one:
+            return f"{one['status']}: {one['reason']}"
+        text = seconds(one["seconds"], scale, unit)
+        if program != "oocpr":
+            text += f" {_digits(median(one['seconds']) / median(cells['oocpr']['seconds']))}x"
+        return text if one["status"] == "reached" else f"{text}, not reached: error {one['error']:.1e}"
+
+    return table(head, [[PROGRAMS[p], *(cell(cells, p) for cells in graphs.values())] for p in programs])
+
+
+def disk(found: Cells) -> list[str]:
+    """Runs from disk within a budget of memory."""
+    ours = median(found["measured"]["rank keep, direct"]["pass_seconds_all"][1:])
+
+    def row(key: str) -> list[str]:
+        cell = found["measured"].get(key, {"reason": "not run"})
+        if "reason" in cell:
+            return [cell["reason"], "", "", ""]
+        passes = cell.get("pass_seconds_all", [0, cell["pass_seconds"]])[1:]
+        read = cell.get("pass_read_bytes", 0) or cell.get("read_bytes", 0) / 5
+        # The first run's error was looked at; those that took as many passes have the same.
+        first, *others = cell["runs"]
+        exact = first.get("true_error", 1) <= 1e-10
+        whole = [one["seconds"] for one in (first, *others) if exact and one.get("passes") == first["passes"]]
+        return [
+            f"{seconds(passes)} {median(passes) / ours:.2f}x",
+            f"{read / 1e6:.0f} MB",
+            seconds(whole) if whole else "not in float32",
+            f"{cell['peak_mib']} MiB" if "peak_mib" in cell else "",
+        ]
+
+    head = ["", "a pass", "read from disk per pass", "to a true 1e-10", "peak memory"]
+    return table(head, [[title, *row(key)] for key, title in DISK.items()])
+
+
+def disk_rates(found: Cells) -> list[str]:
+    """What is reached of the disk alone."""
+    cells = {key: cell["all"] for key, cell in found["measured"].items() if "all" in cell}
+    best = max(median(rates) for key, rates in cells.items() if key.startswith("disk, "))
+    rows = [[key, seconds(rates, unit="GB/s"), f"{median(rates) / best:.0%}"] for key, rates in cells.items()]
+    return table(["", "rate", "of the disk"], rows)
+
+
+def imports(found: Cells) -> list[str]:
+    """Imports of one graph from three formats."""
+
+    def cell(programs: Cells, name: str) -> str:
+        one = programs.get(name, {"reason": "not run"})
+        if "reason" in one:
+            return one["reason"] if one["reason"] == "not run" else "failed"
+        times = [run["process_seconds"] for run in one["runs"]]
+        ours = median(run["process_seconds"] for run in programs["oocpr"]["runs"])
+        factor = "" if name == "oocpr" else f" {median(times) / ours:.1f}x"
+        return f"{seconds(times)}{factor}, {one['peak_mib']:.0f} MiB"
+
+    kinds = found["imports"]
+    rows = [[title, *(cell(kinds[kind], name) for kind in kinds)] for name, title in IMPORTERS.items()]
+    return table(["whole process, peak memory", *(f".{kind}" for kind in kinds)], rows)
+
+
+def _graphs(found: Cells) -> dict[str, Cells]:
+    return {name: cells for name, cells in found.items() if isinstance(cells, dict) and "edges" in cells}
+
+
+def _planned(cells: Cells) -> Cells:
+    planned: Cells = cells[f"mixed, bits16, sweeps {cells['sweeps of a plan']}, mixing 3"]
+    return planned
+
+
+def device_runs(found: Cells) -> list[str]:
+    """Whole runs on one device, all tiles in its memory, beside cuSPARSE."""
+    graphs = _graphs(found)
+
+    def peer(cells: Cells) -> str:
+        time = cells["cuSPARSE seconds to true error"].get(f"{1e-10:.3g}")
+        return (
+            "not reached" if time is None else f"{1e3 * time:.3g} ms {time / _planned(cells)['seconds']:.1f}x"
+        )
+
+    def ours(run: Cells) -> str:
+        return f"{1e3 * run['seconds']:.3g} ms ({1e3 * run['best seconds']:.3g}-), {run['passes']} passes"
+
+    rows = [
+        ["**oocpr**, certified 1e-10", *(ours(_planned(cells)) for cells in graphs.values())],
+        ["its true error", *(f"{_planned(cells)['true error']:.1e}" for cells in graphs.values())],
+        ["cuSPARSE, float64, to a true 1e-10", *(peer(cells) for cells in graphs.values())],
+        ["vectors, share of the time", *(f"{_planned(c)['share of vectors']:.0%}" for c in graphs.values())],
+        ["gaps between kernels", *(f"{_planned(c)['share of gaps']:.0%}" for c in graphs.values())],
+    ]
+    return table(["", *graphs], rows)
+
+
+def device_products(found: Cells) -> list[str]:
+    """Products alone, in GTEPS; beside a limit, the share of it that the balanced product reaches."""
+    graphs = _graphs(found)
+
+    def rate(cells: Cells, key: str) -> str:
+        value = cells.get(key)
+        if not isinstance(value, float):
+            return "not run"
+        share = (
+            f" ({cells['balanced, ' + key.split(', ')[2]] / value:.0%})" if key.startswith("limit") else ""
+        )
+        return f"{value:.3g}{share}"
+
+    titles = [f"{name} ({cells['edges'] / 1e6:.4g} M edges)" for name, cells in graphs.items()]
+    rows = [[title, *(rate(cells, key) for cells in graphs.values())] for key, title in PRODUCTS.items()]
+    return table(["GTEPS", *titles], rows)
+
+
+def device_streams(found: Cells) -> list[str]:
+    """Whole runs with no tile on the device, beside the link."""
+    graphs = _graphs(found)
+    runs = {
+        name: next(cell for key, cell in cells.items() if key.endswith("(planned)"))
+        for name, cells in graphs.items()
+    }
+
+    def plain(cells: Cells) -> str:
+        run = cells.get("power iteration, plain columns")
+        return "not run" if run is None else f"{1e3 * run['seconds']:.4g} ms {run['factor']:.1f}x"
+
+    rows = [
+        ["encoded", *(f"{cells['B/edge']:.2f} B/edge" for cells in graphs.values())],
+        ["link alone", *(f"{cells['link alone, GB/s']:.1f} GB/s" for cells in graphs.values())],
+        ["a pass", *(f"{run['ms a pass']:.3g} ms, {run['GTEPS']:.3g} GTEPS" for run in runs.values())],
+        ["share of the link", *(f"{run['share of the link']:.1%}" for run in runs.values())],
+        ["certified 1e-10", *(f"{1e3 * r['seconds']:.3g} ms, {r['passes']} passes" for r in runs.values())],
+        ["power iteration, plain columns", *(plain(cells) for cells in graphs.values())],
+    ]
+    return table(["", *graphs], rows)
+
+
+def budgets(columns: dict[str, Cells]) -> list[str]:
+    """Runs within budgets of device memory; a column each."""
+    rows = [[title, *(show(cell) for cell in columns.values())] for title, show in BUDGET_ROWS.items()]
+    return table(["", *columns], rows)
+
+
+def several(found: Cells) -> list[str]:
+    """One graph on several devices of a machine."""
+    columns = {}
+    for name, count in (("two devices", 2), ("four devices", 4)):
+        cells = found[name]["rmat26 by degree"]
+        for kind in ("streamed", "tiles on the devices"):
+            runs = [cells[f"{kind}, {count} devices, run {k}"] for k in range(3)]
+            times = [run["ms a pass"] for run in runs]
+            one = cells[f"{kind}, one device"]["ms a pass"]
+            gteps = median(run["GTEPS"] for run in runs)
+            same = "same bits as one" if all(cells.get(f"{kind}: same bits as one device", [])) else ""
+            columns[f"{name}, {kind}"] = [
+                f"{one:.1f} ms",
+                seconds(times, unit="ms"),
+                f"{gteps:.0f} GTEPS",
+                f"{one / median(times):.2f}x",
+                same,
+            ]
+    head = ["", "one device, a pass", "all, a pass", "", "faster", ""]
+    return table(head, [[title, *cells] for title, cells in columns.items()])
+
+
+def dask_cost(found: Cells) -> list[str]:
+    """What Dask adds to a pass."""
+    rows = []
+    for key in ("fixed, 2 stripes", "fixed, 4 stripes", "share, 2 workers", "share, 1 worker", "alone"):
+        cells = [(name, cell) for name, cell in found[key].items() if isinstance(cell, dict)]
+        times = [f"{name}: {cell['ms_median']:.3g} ms" for name, cell in cells]
+        more = found[key]["ms_more_by_median"]
+        rows.append([key, *times, f"{more:+.3g} ms ({found[key]['share_by_median']:+.0%})"])
+    return table(["", "without", "with", "by median"], rows)
+
+
+def predictions(found: Cells) -> list[str]:
+    """Of how many runs each quantity was predicted within 15 %."""
+    ratios = [graph["predicted/actual"] for graph in found["graphs"].values()]
+    rows = []
+    for key in ("passes", "pass_seconds", "seconds", "bytes_read", "peak_memory"):
+        values = [one[key] for one in ratios if one[key] is not None]
+        within = sum(abs(value - 1) <= 0.15 for value in values)
+        row = f"{median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
+        rows.append([key, f"{within} of {len(values)}", row])
+    return table(["", "within 15 %", "predicted / found"], rows)
+
+
+def passes(found: Cells) -> list[str]:
+    """Passes until the L1 residual is below 1e-10."""
+    columns = found["columns"]
+    rows = [
+        [name, f"{g['edges'] / 1e6:.1f} M", *(f"{g[c]['passes']} ({g[c]['gathers']:.1f})" for c in columns)]
+        for name, g in found["graphs"].items()
+    ]
+    return table(["graph", "edges", *(f"`{c}`" for c in columns)], rows)
+
+
+def page() -> str:
+    """Text of docs/benchmarks.md."""
+    memory, r28, r30 = load("device-memory-h200"), load("rmat28-h200"), load("rmat30-h200")
+    one = memory["one device"]
+    sections: list[tuple[str, str, list[str], str]] = [
+        ("Passes until the residual is below 1e-10", PASSES, passes(load("passes")), "passes"),
+        ("Time to a true L1 error of 1e-10, two cores", PEERS,
+         peers(load("cpu-peers"), "times"), "cpu-peers"),
+        ("One float64-accurate sweep in memory", SWEEPS,
+         peers(load("cpu-peers"), "sweeps", 1000.0, "ms"), "cpu-peers"),
+        ("From disk, within 640 MiB", DISKS, disk(load("disk-stream")), "disk-stream"),
+        ("Tiles from the disk, nothing computed", RATES, disk_rates(load("disk-stream")), "disk-stream"),
+        ("Imports within 1 GiB", IMPORTS, imports(load("imports")), "imports"),
+        ("What Dask adds to a pass", DASK, dask_cost(load("dask-cost")), "dask-cost"),
+        ("What a plan predicts", PLANS, predictions(load("predictions")), "predictions"),
+        ("One H200, graph in its memory", DEVICE, device_runs(load("device-rank-h200")), "device-rank-h200"),
+        ("Products alone on one H200", PRODUCT,
+         device_products(load("device-papers-h200")), "device-papers-h200"),
+        ("Streamed from pinned memory, one H200", STREAM,
+         device_streams(load("device-stream-h200")), "device-stream-h200"),
+        ("R-MAT of 1.06 G edges in less and less memory of one H200", BUDGETS, budgets({
+            "all of it": one["all the device has"], "4 GiB": one["4GiB"],
+            "1 GiB": one["1GiB, rows in memory of the host"],
+            "512 MiB": one["512MiB, rows in memory of the host"],
+            "1 GiB, 5 GiB of the host": one[
+                "1GiB within 5GiB of the host, rows in its memory, tiles as stored"],
+        }), "device-memory-h200"),
+        ("R-MAT of 1.06 G edges on several H200s", SEVERAL,
+         several(load("device-several-h200")), "device-several-h200"),
+        ("R-MAT of 4.3 G edges, one H200", R28, budgets({
+            "all of it": r28["all the device has"], "14 GiB": r28["14GiB"],
+            "2 GiB": r28["2GiB, rows in memory of the host"],
+        }), "rmat28-h200"),
+        ("R-MAT of 17.1 G edges", R30, budgets({
+            "one H200": r30["one device, all it has"], "one, 48 GiB of it": r30["one device, 48GiB"],
+            "two": r30["two devices"],
+            "four, an earlier version": r30[
+                "four devices, when they still joined the tiles that stay on them"]["four devices"],
+        }), "rmat30-h200"),
+    ]  # fmt: skip
+    lines = ["# Benchmarks", "", *INTRODUCTION.strip().splitlines(), ""]
+    for title, text, body, name in sections:
+        lines += [f"## {title}", "", *text.strip().splitlines(), "", *body, "", *provenance(name), ""]
+    return "\n".join(lines)
+
+
+def summary() -> str:
+    """Six rows for the README, losses included."""
+    cpu, streams = load("cpu-peers"), _graphs(load("device-stream-h200"))
+    runs = _graphs(load("device-rank-h200"))
+    files = load("imports")["imports"]["txt"]
+    stored = load("disk-stream")["measured"]
+
+    def processors(kind: str, graph: str, peer: str, scale: float = 1.0, unit: str = "s") -> list[str]:
+        cells = cpu[kind][graph]
+        ours, other = (cells[name]["seconds"] for name in ("oocpr", peer))
+        return [
+            seconds(ours, scale, unit),
+            f"{PROGRAMS[peer]}: {seconds(other, scale, unit)}, {median(other) / median(ours):.2f}x",
+        ]
+
+    degree, grid = stored["rank keep, direct"]["pass_seconds_all"][1:], stored["GridGraph"]["pass_seconds"]
+    text, gap = (
+        [run["process_seconds"] for run in files[name]["runs"]] for name in ("oocpr", "gap-converter")
+    )
+    run = _planned(runs["rmat26 permuted"])
+    cusparse = runs["rmat26 permuted"]["cuSPARSE seconds to true error"]["1e-10"]
+    stream = next(c for key, c in streams["rmat26 by degree"].items() if key.endswith("(planned)"))
+    plain = streams["rmat26 by degree"]["power iteration, plain columns"]
+    rows = [
+        ["65 M edges in memory to 1e-10, two cores", *processors("times", "rmat22", "gap-pr")],
+        ["one sweep over 16 M edges in memory, two cores",
+         *processors("sweeps", "rmat20", "gap-pr_spmv", 1000.0, "ms")],
+        ["a pass over 131 M edges from disk in 640 MiB, two cores", seconds(degree),
+         f"GridGraph, float32: {grid:.2f} s, {grid / median(degree):.1f}x"],
+        ["134 M edges imported from text in 1 GiB, two cores", seconds(text),
+         f"GAP's converter: {seconds(gap)}, {median(gap) / median(text):.1f}x"],
+        ["1.06 G edges in memory of an H200 to 1e-10", f"{1e3 * run['seconds']:.0f} ms",
+         f"cuSPARSE, float64: {1e3 * cusparse:.0f} ms, {cusparse / run['seconds']:.1f}x"],
+        ["the same, streamed to it", f"{1e3 * stream['seconds']:.0f} ms",
+         f"power iteration, plain columns: {1e3 * plain['seconds']:.0f} ms, {plain['factor']:.1f}x"],
+    ]  # fmt: skip
+    return "\n".join(table(["", "oocpr", "beside it, and its factor"], rows)) + "\n"
+
+
+INTRODUCTION = """
+Made by [workflows/bench/tables.py](../workflows/bench/tables.py) from the
+[results](../workflows/bench/results); [workflows/bench](../workflows/bench/README.md) says how each was
+measured and how to repeat it. Times are medians, with the fastest and the slowest run in brackets if there
+were several. A factor is the other program's median over that of oocpr: below 1, oocpr loses.
+"""
+PASSES = """
+Damping 0.85, tiles as an import makes them by default; in brackets gathers of edges, tile-local sweeps
+included, in full passes.
+"""
+PEERS = """
+Every program starts from its own graph in memory, oocpr from an open graph that has been ranked once; the
+second row starts from the store on disk. Peers are given the tolerance at which their true error first
+reaches 1e-10.
+"""
+SWEEPS = """
+A whole pass of method `residual` beside one iteration of the others. GAP's binary is ahead in single
+sweeps, but for the larger graph imported by out-degree, whose most gathered numbers then stay in the cache.
+"""
+DISKS = """
+R-MAT of 131 M edges, columns of 525 MB plain; factors to the first row. GridGraph reads through the page
+cache and drops dangling mass.
+"""
+RATES = """
+Medians of rounds in random order; "disk" is sequential reading of random bytes past the page cache.
+"""
+IMPORTS = """
+R-MAT of 134 M edges before duplicates are merged, files in the page cache. NetworKit builds its graph in
+memory.
+"""
+DASK = """
+"fixed": a graph whose computation is almost nothing. "share": R-MAT of 65 M edges beside bare processes.
+"""
+PLANS = """
+Runs in processes of their own on two cores. Passes of less than 7 ms are predicted too short, because what
+Python does between tiles is left out. Nothing known of a stored graph predicts how many passes mixing
+takes: 6 to 40.
+"""
+DEVICE = """
+Medians of twenty runs, the fastest in brackets; all twenty have the same bits.
+"""
+PRODUCT = """
+Columns are compressed with balanced, plain with the others. The limit gathers and adds one number per edge,
+without rows; it can be passed if hubs are kept in shared memory. On rows of equal length, as the web-like
+graph has, SELL-C-sigma on plain columns is faster than balanced.
+"""
+STREAM = """
+No tile stays on the device. If a pass takes longer than the link needs, tiles are swept again while they
+are there, which saves more passes than it costs.
+"""
+BUDGETS = """
+Imported by out-degree. The ranks of all columns but the second have the same bits.
+"""
+SEVERAL = """
+By out-degree; three runs each. Links of all devices at once: 110 GB/s (two), 171 GB/s (four).
+"""
+R28 = """
+As drawn.
+"""
+R30 = """
+1.07 G nodes, 48 GiB as stored.
+"""
+
+
+def main() -> int:
+    """Write both texts, or compare them with what is there."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a text differs")
+    readme = README.read_text(encoding="utf-8")
+    head, rest = readme.split(BEGIN)
+    texts = {PAGE: page(), README: f"{head}{BEGIN}{summary()}{END}{rest.split(END)[1]}"}
+    different = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
+    if parser.parse_args().check:
+        for path in different:
+            print(f"{path.relative_to(ROOT)} is not what the results say; run workflows/bench/tables.py.")
+        return 1 if different else 0
+    for path in different:
+        path.write_text(texts[path], encoding="utf-8")
+        print(f"{path.relative_to(ROOT)} written")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
