@@ -14,7 +14,10 @@ import json
 import sys
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
@@ -67,7 +70,7 @@ DISK = {
     "Dask": "Dask, Zarr and SciPy, two workers, page cache warm",
 }
 IMPORTERS = {"oocpr": "**oocpr**", "networkit": "NetworKit", "gap-converter": "GAP's converter"}
-BUDGET_ROWS = {
+BUDGET_ROWS: dict[str, Callable[[Cells], str]] = {
     "peak memory of the device": lambda cell: _mib(cell.get("most that the driver said, MiB")),
     "peak memory of the process": lambda cell: _mib(cell["peak of the process, MiB"]),
     "first pass, which reads the tiles": lambda cell: f"{cell['first pass, seconds']:.1f} s",
