@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from oocpr.errors import InputError
 from oocpr.sources.block import EdgeBlock
-from oocpr.sources.compression import ByteStream, unpacked_name
+from oocpr.sources.compression import ByteStream, uncompressed_name
 from oocpr.sources.lines import BLOCK_BYTES, LineReader
 from oocpr.sources.locations import place_of, stamp
 
@@ -26,16 +26,7 @@ _LABELS = 1 << 14
 
 
 class BaseSource:
-    """A graph from somewhere; each format gives its own ``_read``.
-
-    Parameters
-    ----------
-    name
-        What people know the graph by.
-    title
-        What error messages call it: a path, or words such as "the matrix".
-    labels
-        A file with the label of each node, or None.
+    """A graph from somewhere, which messages call `title`; each format gives its own ``_read``.
 
     Attributes
     ----------
@@ -48,7 +39,7 @@ class BaseSource:
         See `oocpr.sources.block.ResumableSource`.
     reserve
         Called before more memory is taken than the blocks account for, with the bytes and what needs them,
-        the subject of a sentence; raises DoesNotFitError where there are not so many. Whoever reads the
+        the subject of a sentence; raises DoesNotFitError if there are not so many. Whoever reads the
         blocks and has a budget sets it; without one nothing is refused.
     """
 
@@ -83,10 +74,8 @@ class BaseSource:
     def blocks(self, max_edges: int) -> Iterator[Block]:
         """Yield the edges in blocks of at most `max_edges`.
 
-        Raises
-        ------
-        InputError
-            The source cannot be read, or holds no graph; names the file and the line or entry.
+        Raises InputError if the source cannot be read, or holds no graph; it names the file and the line or
+        entry.
         """
         empty = self._begun is None
         for block in self._read(max_edges):
@@ -126,21 +115,13 @@ def _unlimited(needed: int, what: str) -> None:
 
 
 class FileSource(BaseSource):
-    """A graph in one file, or in several that are read as one.
-
-    Parameters
-    ----------
-    path
-        The file, or several: paths, URLs, or ``-`` for standard input; packed or not.
-    labels
-        A file with the label of each node, or None.
-    """
+    """A graph in one file, or in several that are read as one: paths, URLs, or ``-`` for standard input."""
 
     def __init__(self, path: AnyPath | Sequence[AnyPath], labels: AnyPath | None = None) -> None:
         several = isinstance(path, list | tuple)
         places = [place_of(one) for one in cast("Sequence[AnyPath]", path if several else [path])]
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
-        super().__init__(f"{Path(unpacked_name(places[0])).stem}{more}", f"{places[0]}{more}", labels)
+        super().__init__(f"{Path(uncompressed_name(places[0])).stem}{more}", f"{places[0]}{more}", labels)
         self._take_places(places)
         self._before = 0
         self._told: list[str] = []  # what the first lines of files have said

@@ -1,4 +1,4 @@
-"""What every foreign format becomes: bounded blocks of edges."""
+"""What every foreign format becomes: bounded blocks of edges, made of arrays or of columns of Arrow."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ MAX_NODES = 2**32 - 1
 class Strings:
     """Names as pieces of one text, so that no Python object is made for any of them.
 
-    Parameters
-    ----------
-    text
-        UTF-8, uint8, shape (bytes,).
-    starts, ends
-        Name k is ``text[starts[k]:ends[k]]``; int64, shape (k,).
+    Name k is ``text[starts[k]:ends[k]]`` of UTF-8, uint8; bounds are int64, shape (k,).
     """
 
     text: NDArray[np.uint8]
@@ -46,12 +41,8 @@ class Strings:
 class EdgeBlock:
     """A bounded piece of a graph's edge list, between numbered nodes.
 
-    Parameters
-    ----------
-    src, dst
-        Edge k runs from ``src[k]`` to ``dst[k]``; shape (k,), both uint32 below `MAX_NODES`, or both int64.
-    weight
-        float64, finite and not negative, shape (k,); None where the source has no weights.
+    Edge k runs from ``src[k]`` to ``dst[k]``; shape (k,), both uint32 below `MAX_NODES`, or both int64.
+    Weights are finite and not negative; None if the source has none.
     """
 
     src: NDArray[np.uint32 | np.int64]
@@ -61,15 +52,7 @@ class EdgeBlock:
 
 @dataclass(frozen=True)
 class NameBlock:
-    """A bounded piece of a graph's edge list, between named nodes.
-
-    Parameters
-    ----------
-    src, dst
-        Edge k runs from name k of `src` to name k of `dst`.
-    weight
-        As for `EdgeBlock`.
-    """
+    """A bounded piece of a graph's edge list: edge k runs from name k of `src` to name k of `dst`."""
 
     src: Strings
     dst: Strings
@@ -78,13 +61,7 @@ class NameBlock:
 
 @dataclass(frozen=True)
 class NodeBlock:
-    """Nodes that a graph has whether a link names them or not.
-
-    Parameters
-    ----------
-    nodes
-        Their ids, int64, shape (k,), or their names.
-    """
+    """Nodes that a graph has whether an edge names them or not: ids, int64, shape (k,), or names."""
 
     nodes: NDArray[np.int64] | Strings
 
@@ -108,21 +85,21 @@ class Source(Protocol):
     name
         What people know it by; kept in the store's attributes.
     size
-        Bytes to read in all (compressed bytes where compressed), or None where nobody knows.
+        Bytes to read in all (compressed bytes if compressed), or None if nobody knows.
     position
         Bytes read so far, for progress.
     nodes
-        Number of nodes where the ids are 0 .. nodes - 1 already; None where the ids or names that occur are
-        the nodes. Settled when the first block comes.
+        Number of nodes if the ids are 0 .. nodes - 1 already; None if the ids or names that occur are the
+        nodes. Settled when the first block comes.
     labels
         Label of each node 0 .. nodes - 1, or None; settled with `nodes`. Named nodes need none.
     notices
         Sentences a person should read after the import, such as what was ignored.
     closed
-        What lists all nodes, as words for a message, where its `NodeBlock` come before all links and no link
-        may name another node; else None.
+        What lists all nodes, as words for a message, if its `NodeBlock` come before all edges and no edge may
+        name another node; else None.
     weighted
-        Whether links have weights; then all of them have.
+        Whether edges have weights; then all of them have.
     """
 
     name: str
@@ -169,12 +146,9 @@ _FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
 def two_ends(shape: tuple[int, ...], title: str) -> bool:
-    """Tell whether an array of links has its ends as rows, shape (2, m), rather than as columns, (m, 2).
+    """Tell whether an array of edges has its ends as rows, shape (2, m), rather than as columns, (m, 2).
 
-    Raises
-    ------
-    InputError
-        Another shape, or (2, 2), which could be either.
+    Raises InputError for another shape, or (2, 2), which could be either.
 
     Examples
     --------
@@ -201,30 +175,10 @@ def id_block(
     first: int,
     weight: NDArray[np.float64] | None = None,
 ) -> EdgeBlock:
-    """Make a block of two columns of ids.
+    """Make a block of two columns of integers: of uint32 if all ids fit, else of int64.
 
-    Parameters
-    ----------
-    src, dst
-        Integers of any width, shape (k,).
-    nodes
-        Ids go from 0 to `nodes` - 1; None where they may be any of 64 bits with a sign.
-    title
-        What holds the columns, for messages.
-    first
-        Number of the first edge there, counted from 0.
-    weight
-        As for `EdgeBlock`.
-
-    Returns
-    -------
-    EdgeBlock
-        Of uint32 where all ids fit, else of int64.
-
-    Raises
-    ------
-    InputError
-        Where an id cannot be; names its place.
+    Ids go from 0 to `nodes` - 1; they may be any of 64 bits with a sign if `nodes` is None. Else raises
+    InputError, which says where in `title` the id is; the first edge has the number `first` there.
 
     Examples
     --------
@@ -249,13 +203,7 @@ def id_block(
 
 
 def arrow_array(numbers: NDArray[Any]) -> pa.Array:
-    """Make a column of Arrow of numbers, without a copy.
-
-    Examples
-    --------
-    >>> arrow_array(np.array([2, 3], np.uint32)).to_pylist()
-    [2, 3]
-    """
+    """Make a column of Arrow of numbers, without a copy."""
     import pyarrow as pa
 
     # Arrow's own way from NumPy loads pandas.

@@ -1,6 +1,6 @@
-"""Bytes of a file, unpacked while they are read.
+"""Bytes of a file, decompressed while they are read.
 
-What a file is packed with follows from its last suffix, and from its first bytes where that says nothing.
+What a file is compressed with follows from its last suffix, and from its first bytes if that says nothing.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd", ".bz2": b"BZh"}
 _READ_BYTES = 1 << 16
-PACKINGS = tuple(_MAGIC)
-"""Suffixes of the packings that are read."""
+COMPRESSED = tuple(_MAGIC)
+"""Suffixes of compressed files that are read."""
 
 
-def unpacked_name(path: str | os.PathLike[str] | Place) -> str:
-    """Name of a file without its folder and without the suffix of its packing.
+def uncompressed_name(path: str | os.PathLike[str] | Place) -> str:
+    """Name of a file without its folder and without the suffix of its compression.
 
     Examples
     --------
-    >>> unpacked_name("graphs/web.txt.gz")
+    >>> uncompressed_name("graphs/web.txt.gz")
     'web.txt'
     """
     name = place_of(path).name
@@ -44,17 +44,10 @@ def unpacked_name(path: str | os.PathLike[str] | Place) -> str:
 
 
 class _Decompressed(io.RawIOBase):
-    """Streams of bz2 or xz one after the other, as one.
+    """Streams of bz2 or xz, made by `make`, one after the other, as one.
 
     Python's own readers take what is no stream behind the first one for rubbish and leave it out, and with it
     all that follows a damaged block of an archive that was made by many threads.
-
-    Parameters
-    ----------
-    file
-        The archive, at its front.
-    make
-        Makes the decompressor of a stream.
     """
 
     def __init__(
@@ -96,24 +89,11 @@ class _Decompressed(io.RawIOBase):
 
 
 class ByteStream:
-    """Bytes opened for reading from front to end, unpacked on the way.
+    """Bytes of a file, a URL or ``-`` opened for reading from front to end, decompressed on the way.
 
-    Parameters
-    ----------
-    path
-        A file, a URL, or ``-`` for standard input. It is closed by the ``with`` statement.
-
-    Attributes
-    ----------
-    title
-        What messages call it.
-    size
-        Bytes of it as they lie there, packed; None where nobody knows.
-
-    Raises
-    ------
-    InputError
-        No such file, no permission, or (while reading) an archive that is damaged or ends in the middle.
+    `title` is what messages call it, `size` its bytes as they lie there, None if nobody knows. The ``with``
+    statement closes it. Raises InputError if there is no such file or no permission, or, while reading, for
+    an archive that is damaged or ends in the middle.
 
     Examples
     --------
@@ -134,14 +114,14 @@ class ByteStream:
         self._file = Front(place.open())
         try:
             self.size = place.size
-            self._stream = self._unpacked()
+            self._stream = self._decompressed()
         except BaseException:
             self._file.close()
             raise
 
     @property
     def position(self) -> int:
-        """Bytes taken from where they lie, packed."""
+        """Bytes taken from where they lie, compressed."""
         return self._file.tell()
 
     def readinto(self, view: memoryview) -> int:
@@ -151,7 +131,7 @@ class ByteStream:
         except EOFError as error:
             raise self._ends_early() from error
         except (OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-            # Errors of the disk carry a number, those of the unpackers don't; those of Arrow are ValueErrors.
+            # Errors of the disk carry a number, those of decompressors don't; those of Arrow are ValueErrors.
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             if str(error).startswith("Truncated"):
@@ -162,7 +142,7 @@ class ByteStream:
             ) from error
 
     def skip(self, count: int) -> None:
-        """Pass over the first `count` bytes, unpacked; nothing has been read before."""
+        """Pass over the first `count` bytes, decompressed; nothing has been read before."""
         if isinstance(self._stream, io.BufferedReader):
             self._file.skip(count)
             return
@@ -176,7 +156,7 @@ class ByteStream:
             "Fetch the file again.",
         )
 
-    def _unpacked(self) -> BinaryIO:
+    def _decompressed(self) -> BinaryIO:
         head = self._file.head(8)
         suffix = self._suffix
         if suffix not in _MAGIC:

@@ -32,12 +32,7 @@ _SKIP_BYTES = 1 << 16
 class Place(Protocol):
     """Something with bytes in it; as text it is what messages call it.
 
-    Attributes
-    ----------
-    name
-        Its last part, with all suffixes.
-    again
-        Whether it can be opened more than once.
+    `name` is its last part, with all suffixes; `again` says whether it can be opened more than once.
     """
 
     name: str
@@ -45,15 +40,15 @@ class Place(Protocol):
 
     @property
     def size(self) -> int | None:
-        """Bytes of it, or None where nobody knows."""
+        """Bytes of it, or None if nobody knows."""
         ...
 
     def open(self) -> BinaryIO:
-        """Open it; raises InputError, LostError, or SetupError where a library or access is missing."""
+        """Open it; raises InputError, LostError, or SetupError if a library or access is missing."""
         ...
 
     def beside(self, name: str) -> Place | None:
-        """Give what lies beside it under another name, or None where there is nothing."""
+        """Give what lies beside it under another name, or None if there is nothing."""
         ...
 
 
@@ -62,19 +57,7 @@ AnyPath = str | os.PathLike[str] | Place
 
 
 class LocalFile:
-    """A file of this machine.
-
-    Parameters
-    ----------
-    path
-        Where it is.
-
-    Examples
-    --------
-    >>> place = LocalFile(Path("graphs/web.txt.gz"))
-    >>> str(place), place.name, place.beside("web.labels.txt")
-    ('graphs/web.txt.gz', 'web.txt.gz', None)
-    """
+    """A file of this machine."""
 
     again = True
 
@@ -87,11 +70,11 @@ class LocalFile:
 
     @property
     def size(self) -> int | None:
-        """Bytes of the file, None where it is no file."""
+        """Bytes of the file, None if it is no file."""
         return self.path.stat().st_size if os.path.isfile(self.path) else None  # noqa: PTH113 - see `beside`
 
     def open(self) -> BinaryIO:
-        """Open the file; InputError where that cannot be."""
+        """Open the file; InputError if that cannot be."""
         try:
             return self.path.open("rb")
         except (OSError, ValueError) as error:
@@ -102,7 +85,7 @@ class LocalFile:
         return InputError(f"{self.path} cannot be opened: {reason}.", "Check the path and its permissions.")
 
     def check(self, *, folder: bool) -> None:
-        """Raise InputError unless it is a file, or a folder where that is fine too."""
+        """Raise InputError unless it is a file, or a folder if that is fine too."""
         try:
             mode = self.path.stat().st_mode
         except FileNotFoundError:
@@ -123,25 +106,7 @@ class LocalFile:
 
 
 class RemoteFile:
-    """A file behind a URL, through the file systems of fsspec.
-
-    Parameters
-    ----------
-    url
-        Such as ``s3://bucket/links.txt.gz`` or ``https://host/links.parquet``.
-
-    Examples
-    --------
-    >>> import fsspec
-    >>> with fsspec.open("memory://graphs/web.txt", "wb") as file:
-    ...     _ = file.write(b"0 1")
-    >>> place = RemoteFile("memory://graphs/web.txt")
-    >>> place.size, place.name
-    (3, 'web.txt')
-    >>> with place.open() as file:
-    ...     file.read()
-    b'0 1'
-    """
+    """A file behind a URL, such as ``s3://bucket/links.txt.gz``, through the file systems of fsspec."""
 
     again = True
 
@@ -167,7 +132,7 @@ class RemoteFile:
         return None if size is None else int(size)
 
     def open(self) -> BinaryIO:
-        """Open the file; InputError where that cannot be."""
+        """Open the file; InputError if that cannot be."""
         system, path = self.found
         with _naming(self._url):
             # Read from front to end, in few requests.
@@ -246,19 +211,7 @@ class StandardInput:
 
 
 class Front(io.RawIOBase):
-    """A stream whose first bytes can be looked at, and that counts what was taken.
-
-    Parameters
-    ----------
-    stream
-        Any readable stream.
-
-    Examples
-    --------
-    >>> front = Front(io.BytesIO(b"0 1"))
-    >>> front.head(2), front.read(), front.tell()
-    (b'0 ', b'0 1', 3)
-    """
+    """A readable stream whose first bytes can be looked at, and that counts what was taken."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -311,16 +264,7 @@ class Front(io.RawIOBase):
 
 
 def stamp(place: Place) -> list[str | int] | None:
-    """Tell by what a file is known and whether it was changed, as JSON; None where nobody can tell.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     [name, size, time] = stamp(LocalFile(Path(file.name)))
-    >>> size, stamp(StandardInput())
-    (0, None)
-    """
+    """Tell by what a file is known and whether it was changed, as JSON; None if nobody can tell."""
     if isinstance(place, LocalFile):
         status = place.path.stat()
         return [str(place.path.resolve()), status.st_size, status.st_mtime_ns]
@@ -332,13 +276,7 @@ def stamp(place: Place) -> list[str | int] | None:
 
 
 def place_of(spec: str | os.PathLike[str] | Place) -> Place:
-    """Find out what a path, a URL or ``-`` means.
-
-    Examples
-    --------
-    >>> place_of("-").name, place_of("s3://bucket/web.txt").name, place_of("web.txt").again
-    ('stdin', 'web.txt', True)
-    """
+    """Find out what a path, a URL or ``-`` means."""
     if not isinstance(spec, str | os.PathLike):
         return spec
     text = os.fspath(spec)
@@ -348,25 +286,11 @@ def place_of(spec: str | os.PathLike[str] | Place) -> Place:
 
 
 def places_of(specs: Sequence[str | os.PathLike[str] | Place]) -> list[Place]:
-    """Find the files that paths and patterns mean.
+    """Find the files that paths, URLs, ``-`` and patterns with ``*``, ``?`` or ``[...]`` mean.
 
-    Parameters
-    ----------
-    specs
-        Paths, URLs, ``-``, or patterns with ``*``, ``?`` or ``[...]``, whose files come in the order of their
-        names. A file whose name has such characters is found by its name.
-
-    Raises
-    ------
-    InputError
-        A pattern that no file fits.
-    UsageError
-        Standard input beside others.
-
-    Examples
-    --------
-    >>> [str(place) for place in places_of(["a.txt", "b.txt"])]
-    ['a.txt', 'b.txt']
+    The files of a pattern come in the order of their names; a file whose name has such characters is found by
+    its name. Raises InputError for a pattern that no file fits, and UsageError for standard input beside
+    others.
     """
     places: list[Place] = []
     for spec in specs:
@@ -395,17 +319,8 @@ def places_of(specs: Sequence[str | os.PathLike[str] | Place]) -> list[Place]:
 def check_apart(outputs: Sequence[str | os.PathLike[str]], inputs: Iterable[object]) -> None:
     """Refuse outputs that would replace what is read, lie inside it, or replace each other.
 
-    Parameters
-    ----------
-    outputs
-        Files and folders to be made; ``-`` is none.
-    inputs
-        Files, folders and patterns that are read; what is no path is passed over.
-
-    Raises
-    ------
-    UsageError
-        With both names. Links to the same file are the same file.
+    Outputs are files and folders to be made; ``-`` is none. Inputs are files, folders and patterns; what is
+    no path is passed over. Links to the same file are the same file. Raises UsageError with both names.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Names out of lines of text, without the blanks around them, in a compiled loop."""
+"""Names and labels out of lines of text, without the blanks around them, in a compiled loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.sources.block import Strings
-from oocpr.sources.compression import PACKINGS, ByteStream, unpacked_name
+from oocpr.sources.compression import COMPRESSED, ByteStream, uncompressed_name
 from oocpr.sources.lines import LineReader, parse_weights
 from oocpr.sources.locations import place_of
 from oocpr.sources.weights import REMEDY
@@ -42,25 +42,19 @@ def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type:
 
     Parameters
     ----------
-    text
-        uint8; its last byte is a newline.
-    pos
-        Where a line begins.
-    pairs
-        Whether lines have two names, apart by a tab; otherwise the first column is a name.
-    skip
-        Whether blank lines are skipped; comments, ``#`` alone or followed by a space, always are.
-    weight
-        Number of the column of weights beside pairs, from 3 on, 0 for none. Other columns are skipped then.
+    text, pos
+        uint8, whose last byte is a newline, and where a line begins.
+    pairs, skip, weight
+        As of `names_of`.
     starts, ends
         int64, shape (names,), a number of names divisible by two; receive where names begin and end.
     begins, stops
-        uint32, shape (names / 2,); receive where weights begin and end. Empty where there are none.
+        uint32, shape (names / 2,); receive where weights begin and end. Empty if there are none.
 
     Returns
     -------
     fine, pos, count
-        Where the next call goes on, and how many names were found. Where the line at `pos` cannot be read,
+        Where the next call goes on, and how many names were found; if the line at `pos` cannot be read,
         `fine` is False.
     """
     count = 0
@@ -120,19 +114,9 @@ def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type:
 
 
 def listed_names(path: AnyPath, most: int) -> Iterator[Strings]:
-    """Yield the names of a file that has one a line; blank lines and comments are skipped.
+    """Yield the names of a file that has one a line, at most `most`, an even number, at a time.
 
-    Parameters
-    ----------
-    path
-        The file, packed or not.
-    most
-        Most names at a time, an even number.
-
-    Raises
-    ------
-    InputError
-        A file that cannot be read, or text that is not UTF-8.
+    Blank lines and comments are skipped. Raises InputError if the file cannot be read or is not UTF-8.
     """
     with ByteStream(path) as stream:
         for names, _ in names_of(LineReader(stream), most, pairs=False, skip=True):
@@ -142,25 +126,12 @@ def listed_names(path: AnyPath, most: int) -> Iterator[Strings]:
 def names_of(
     lines: LineReader, most: int, *, pairs: bool, skip: bool, weight: int = 0
 ) -> Iterator[tuple[Strings, NDArray[np.float64] | None]]:
-    """Yield the names of all remaining lines, and the weights beside pairs of them.
+    """Yield the names of all remaining lines, at most `most`, an even number, at once, and their weights.
 
-    Parameters
-    ----------
-    lines
-        Where they come from.
-    most
-        Most names at a time, an even number.
-    pairs
-        Whether lines have two names, apart by a tab; otherwise the first column is a name.
-    skip
-        Whether blank lines are skipped; comments, ``#`` alone or followed by a space, always are.
-    weight
-        Number of the column of weights, counted from 1, other columns being skipped; 0 for none.
-
-    Raises
-    ------
-    InputError
-        A line without its names, a weight that cannot be, or text that is not UTF-8.
+    If `pairs`, lines have two names, tab-separated; otherwise the first column is a name. Blank lines are
+    skipped if `skip`; comments, ``#`` alone or followed by a space, always are. `weight` is the number of the
+    column of weights beside pairs, counted from 1, other columns being skipped; 0 for none. Raises InputError
+    for a line without its names, a weight that cannot be, or text that is not UTF-8.
     """
     for piece in lines.pieces():
         text = np.frombuffer(piece, np.uint8)
@@ -209,16 +180,9 @@ _CHUNK = 1 << 16
 class FileLabels:
     r"""Labels of the nodes 0 .. n - 1 in a file, read from its front whenever they are asked for.
 
-    Parameters
-    ----------
-    path
-        The file, compressed or not, in UTF-8. The first column of its n-th line, columns being separated by
-        tabs, belongs to node n - 1; comments, which are ``#`` alone or followed by a space, are not counted.
-
-    Raises
-    ------
-    InputError
-        A file that cannot be read, a line without a label.
+    The first column of its n-th line, columns being separated by tabs, belongs to node n - 1; comments, which
+    are ``#`` alone or followed by a space, are not counted. Raises InputError for a file that cannot be read,
+    or a line without a label.
 
     Examples
     --------
@@ -254,17 +218,8 @@ class FileLabels:
 
 
 def find_labels(path: str | os.PathLike[str] | Place) -> Place | None:
-    """Labels file beside a graph, if any: ``web.labels.txt`` or ``.tsv``, packed or not, of ``web.txt.gz``.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pathlib.Path(folder, "web.labels.tsv.xz").touch()
-    ...     find_labels(pathlib.Path(folder, "web.txt.gz")).name
-    'web.labels.tsv.xz'
-    """
+    """Labels file beside a graph, if any: of ``web.txt.gz`` ``web.labels.txt`` or ``.tsv.xz``."""
     place = place_of(path)
-    stem = Path(unpacked_name(place)).stem
-    names = (f"{stem}.labels.{kind}{packing}" for kind in ("txt", "tsv") for packing in ("", *PACKINGS))
+    stem = Path(uncompressed_name(place)).stem
+    names = (f"{stem}.labels.{kind}{suffix}" for kind in ("txt", "tsv") for suffix in ("", *COMPRESSED))
     return next((beside for name in names if (beside := place.beside(name)) is not None), None)

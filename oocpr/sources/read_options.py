@@ -23,7 +23,7 @@ class SourceOptions(TypedDict, total=False):
     undirected
         Whether every edge counts in both directions.
     source_column, target_column
-        Columns that edges run from and to, where columns have names; None for the usual names.
+        Columns that edges run from and to, if columns have names; None for the usual names.
     weight
         Where the weights of edges are: the name of a column (Parquet, CSV, tables) or of an attribute of
         edges (NetworkX), the number of a column counted from 1 (text), or ``"values"`` (matrices); None for
@@ -42,24 +42,7 @@ class SourceOptions(TypedDict, total=False):
 
 
 def check_names(options: Mapping[str, Any], kind: type) -> None:
-    """Refuse keyword options that do not exist.
-
-    Parameters
-    ----------
-    options
-        What a caller gave.
-    kind
-        The typed dictionary of those that exist.
-
-    Raises
-    ------
-    UsageError
-        Names the first unknown one, and those that exist.
-
-    Examples
-    --------
-    >>> check_names({"weight": 3}, SourceOptions)
-    """
+    """Raise UsageError for keyword options that are no members of `kind`, a typed dictionary."""
     known = kind.__annotations__
     for name in options:
         if name not in known:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.compression import ByteStream, unpacked_name
+from oocpr.sources.compression import ByteStream, uncompressed_name
 from oocpr.sources.detection import (
     are_words,
     is_comment,
@@ -227,7 +227,7 @@ def guess_format(
     """
     place = place_of(path)
     first = _head(place)
-    suffix = Path(unpacked_name(place)).suffix.lower()
+    suffix = Path(uncompressed_name(place)).suffix.lower()
     known = _SUFFIXES.get(suffix)
     if known is None or FORMATS[known].streamed:
         refuse_unsupported(str(place), first)

@@ -88,23 +88,9 @@ def fill_edges(first, key, scale, keys, src, dst):  # type: ignore[no-untyped-de
 class Rmat(BaseSource):
     """A source that makes an R-MAT graph; the same edges in the same order for every block size.
 
-    Self-loops and repeated edges are left in.
-
-    Parameters
-    ----------
-    scale
-        The graph has 2^scale nodes, 1 to 31.
-    edge_factor
-        Edges a node.
-    seed
-        Any integer from 0 to 2^64 - 1.
-    permute
-        Whether nodes are renumbered by a pseudo-random bijection; otherwise small ids have most edges.
-
-    Raises
-    ------
-    UsageError
-        A parameter out of its range.
+    The graph has 2^scale nodes, scale 1 to 31, and `edge_factor` edges per node, self-loops and duplicate
+    edges among them. If `permute`, nodes are renumbered by a pseudo-random bijection; otherwise small ids
+    have most edges. A parameter out of its range is a UsageError.
 
     Examples
     --------
@@ -124,7 +110,7 @@ class Rmat(BaseSource):
         name = f"rmat{scale}-{edge_factor}-seed{seed}" + ("" if permute else "-unpermuted")
         super().__init__(name, name)
         self.edges = edge_factor << scale
-        self.size = 8 * self.edges  # two ids of 4 bytes an edge
+        self.size = 8 * self.edges  # two ids of 4 bytes per edge
         self.nodes = 1 << scale
         self._scale = scale
         self._parameters = {"scale": scale, "edge_factor": edge_factor, "seed": seed, "permute": permute}

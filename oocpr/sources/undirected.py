@@ -21,27 +21,19 @@ if TYPE_CHECKING:
 
 
 def both_ways(blocks: Iterable[AnyBlock]) -> Iterator[AnyBlock]:
-    """Follow each block by its edges reversed; self-loops, which are their own reverse, are not repeated.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> block = EdgeBlock(np.array([0, 2], np.uint32), np.array([1, 2], np.uint32))
-    >>> [(both.src.tolist(), both.dst.tolist()) for both in both_ways([block])]
-    [([0, 2], [1, 2]), ([1], [0])]
-    """
+    """Follow each block by its edges reversed; self-loops, which are their own reverse, are not repeated."""
     for block in blocks:
         yield block
         if isinstance(block, NodeBlock):
             continue
-        turn = np.flatnonzero(_differ(block))
-        if not turn.size:
+        reverse = np.flatnonzero(_differ(block))
+        if not reverse.size:
             continue
-        weight = None if block.weight is None else block.weight[turn]
+        weight = None if block.weight is None else block.weight[reverse]
         if isinstance(block, NameBlock):
-            yield NameBlock(_taken(block.dst, turn), _taken(block.src, turn), weight)
+            yield NameBlock(_selected(block.dst, reverse), _selected(block.src, reverse), weight)
         else:
-            yield EdgeBlock(block.dst[turn], block.src[turn], weight)
+            yield EdgeBlock(block.dst[reverse], block.src[reverse], weight)
 
 
 def _differ(block: EdgeBlock | NameBlock) -> NDArray[np.bool_]:
@@ -65,17 +57,12 @@ def _compare(one, starts, ends, two, other_starts, other_ends, differ):  # type:
             i += 1
 
 
-def _taken(names: Strings, which: NDArray[np.intp]) -> Strings:
+def _selected(names: Strings, which: NDArray[np.intp]) -> Strings:
     return Strings(names.text, names.starts[which], names.ends[which])
 
 
 class Undirected(BaseSource):
-    """A source whose edges count in both directions.
-
-    Parameters
-    ----------
-    source
-        Any source; it is read through this one only.
+    """A source whose edges count in both directions; it is read through this one only.
 
     Examples
     --------
@@ -88,7 +75,7 @@ class Undirected(BaseSource):
     def __init__(self, source: Source) -> None:
         super().__init__(source.name, source.name)
         self._source = source
-        self._counts: list[tuple[int, int]] = []  # edges of each block, and how many of them were turned
+        self._counts: list[tuple[int, int]] = []  # edges of each block, and how many of them were reversed
         self._follow()
 
     def _follow(self) -> None:
@@ -108,7 +95,7 @@ class Undirected(BaseSource):
         self._source.skip_to(mark)
 
     def place(self, edge: int) -> str:
-        """Say where edge number `edge`, from 0, stands in the source; of one turned round, one near it."""
+        """Say where edge number `edge`, from 0, stands in the source; of a reversed one, one near it."""
         if self._begun is not None:
             return self.name  # the blocks before the mark are not known
         read = 0

@@ -1,4 +1,4 @@
-"""Weights of links: any numbers that are finite and not negative, as float64."""
+"""Weights of edges: any numbers that are finite and not negative, as float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REMEDY = "Give each link a finite weight of 0 or more."
 
 
 def first_wrong(weights: NDArray[np.float64]) -> tuple[int, str] | None:
-    """Find the first weight that cannot be, and say what it is; None where all can.
+    """Find the first weight that cannot be, and say what it is; None if all can.
 
     Examples
     --------
@@ -45,26 +45,9 @@ def first_wrong(weights: NDArray[np.float64]) -> tuple[int, str] | None:
 
 
 def weights_of(values: NDArray[Any], title: str, unit: str, first: int) -> NDArray[np.float64]:
-    """Take numbers as weights.
+    """Take integers, truth values or floats of any width as weights, float64; none of them is -0.0.
 
-    Parameters
-    ----------
-    values
-        Integers, truth values or floats of any width, shape (k,); rounded where float64 does not have them.
-    title, unit
-        What holds the values, and what one of its parts is called, such as "row"; for messages.
-    first
-        Number of the part with the first value.
-
-    Returns
-    -------
-    float64, shape (k,)
-        None of them is -0.0.
-
-    Raises
-    ------
-    InputError
-        A value that is no weight; names its place.
+    Messages say that `unit`, such as "row", number `first` + k of `title` has the value k that is no weight.
 
     Examples
     --------
@@ -86,18 +69,7 @@ def weights_of(values: NDArray[Any], title: str, unit: str, first: int) -> NDArr
 
 
 def column_number(weight: str | int) -> int:
-    """Take what a caller calls the column of weights of a text as its number, counted from 1.
-
-    Raises
-    ------
-    UsageError
-        No number, or that of a column that has an end of the links.
-
-    Examples
-    --------
-    >>> column_number("3")
-    3
-    """
+    """Take what a caller calls the column of weights of a text as its number, from 1; or UsageError."""
     text = str(weight)
     if not text.isdecimal() or int(text) < 3:
         raise UsageError(
@@ -108,7 +80,7 @@ def column_number(weight: str | int) -> int:
 
 
 def check_values(weight: str | int | None, title: str) -> None:
-    """Raise UsageError where the weights of a matrix are called anything but `VALUES`."""
+    """Raise UsageError if the weights of a matrix are called anything but `VALUES`."""
     if weight is not None and weight != VALUES:
         raise UsageError(
             f"{title} has values and no column {str(weight)!r}.", f'Call them {VALUES}: weight="{VALUES}".'
@@ -116,17 +88,7 @@ def check_values(weight: str | int | None, title: str) -> None:
 
 
 def unused_columns(columns: Iterable[str]) -> list[str]:
-    """Say that columns were read over which may be weights, and how to take one of them.
-
-    Parameters
-    ----------
-    columns
-        Their names.
-
-    Returns
-    -------
-    list of str
-        One sentence; none without columns.
+    """Say that columns were read over which may be weights, and how to take one; no sentence without columns.
 
     Examples
     --------
@@ -144,7 +106,7 @@ def unused_columns(columns: Iterable[str]) -> list[str]:
 
 
 def no_weights(title: str) -> UsageError:
-    """Build the error for weights that are asked for where there are none."""
+    """Build the error for weights that are asked for if there are none."""
     return UsageError(
         f"{title} have no weights.",
         "Leave the weight out, or give a source with a value beside each link: text, a table or a matrix.",

@@ -24,7 +24,7 @@ from oocpr.sources.formats import csv_json
 from .reading import read
 from .test_weights import read as read_weighted
 
-PACKINGS = {
+COMPRESSED = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
     ".bz2": bz2.compress,
@@ -114,7 +114,7 @@ def test_a_name_behind_many_numbers_is_named_with_the_way_out(tmp_path, small_pi
         assert read(open_source(path, format="csv_names")).edges[-2:] == [("3", odd), ("4", "5")]
 
 
-@pytest.mark.parametrize("suffix", PACKINGS)
+@pytest.mark.parametrize("suffix", COMPRESSED)
 @pytest.mark.parametrize("name", ["g.csv", "g.jsonl"])
 def test_packed_files_are_read(tmp_path, suffix, name):
     text = (
@@ -122,7 +122,7 @@ def test_packed_files_are_read(tmp_path, suffix, name):
         if name == "g.csv"
         else '{"source":1,"target":2}\n{"source":2,"target":1}\n'
     )
-    path = written(tmp_path, name + suffix, PACKINGS[suffix](text.encode()))
+    path = written(tmp_path, name + suffix, COMPRESSED[suffix](text.encode()))
     assert read(open_source(path)).edges == [(1, 2), (2, 1)]
 
 
