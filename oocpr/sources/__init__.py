@@ -1,4 +1,4 @@
-"""Anything that holds edges, as an iterator of bounded blocks: one foreign format, one small file."""
+"""Anything that holds edges, as an iterator of bounded blocks."""
 
 from __future__ import annotations
 
@@ -52,19 +52,18 @@ def open_source(
     [([0, 1], [1, 2]), ([1, 2], [0, 1])]
     """
     check_names(options, SourceOptions)
-    columns = (options.get("source_column"), options.get("target_column"))
-    labels, weight, format = options.get("labels"), options.get("weight"), options.get("format")  # noqa: A001
     paths = _paths(spec)
     if paths:
-        source = open_files(paths, format, labels, columns, weight, header=options.get("header"))
-    elif format is not None:
+        source = open_files(paths, options)
+    elif options.get("format") is not None:
         raise UsageError(
-            f"The format {format!r} is given for something that is no file.", "Leave the format out."
+            f"The format {options['format']!r} is given for something that is no file.",
+            "Leave the format out.",
         )
     elif options.get("header") is not None:
         raise UsageError("A header line is spoken of for something that is no file.", "Leave the header out.")
     else:
-        source = _in_memory(spec, labels, columns, weight)
+        source = _in_memory(spec, options)
     if options.get("undirected"):
         from oocpr.sources.undirected import Undirected
 
@@ -73,7 +72,7 @@ def open_source(
 
 
 def _paths(spec: Any) -> list[str | os.PathLike[str]]:
-    """Give the paths that a spec names; none where it is something else."""
+    """Give the paths that a spec names; none if it is something else."""
     if isinstance(spec, str | os.PathLike):
         return [spec]
     if isinstance(spec, list | tuple) and all(isinstance(one, str | os.PathLike) for one in spec):
@@ -81,18 +80,14 @@ def _paths(spec: Any) -> list[str | os.PathLike[str]]:
     return []
 
 
-def _in_memory(
-    spec: Any,
-    labels: str | os.PathLike[str] | None,
-    columns: tuple[str | None, str | None],
-    weight: str | int | None,
-) -> Source:
+def _in_memory(spec: Any, options: SourceOptions) -> Source:
+    weighted = options.get("weight") is not None
     if hasattr(spec, "blocks") and hasattr(spec, "position"):
-        if labels is not None:
+        if options.get("labels") is not None:
             raise UsageError(
                 "A labels file is given for a source that is open.", "Give it where the source is made."
             )
-        if weight is not None:
+        if weighted:
             raise UsageError(
                 "Weights are asked for of a source that is open.", "Ask for them where the source is made."
             )
@@ -100,31 +95,31 @@ def _in_memory(
     if hasattr(spec, "__arrow_c_stream__") or hasattr(spec, "to_arrow"):
         from oocpr.sources.formats.arrow import ArrowTable
 
-        return ArrowTable(spec, labels, *columns, weight=weight)
+        return ArrowTable(spec, **options)
     if hasattr(spec, "npartitions") and hasattr(spec, "columns"):
         from oocpr.sources.formats.arrow import DaskTable
 
-        return DaskTable(spec, labels, *columns, weight=weight)
-    if columns != (None, None):
+        return DaskTable(spec, **options)
+    if (options.get("source_column"), options.get("target_column")) != (None, None):
         raise UsageError(f"A {type(spec).__name__} has no names of columns.", "Leave the columns out.")
     if hasattr(spec, "tocoo") and hasattr(spec, "shape"):
         from oocpr.sources.formats.sparse_matrix import SparseMatrix
 
-        return SparseMatrix(spec, labels, weight=weight)
+        return SparseMatrix(spec, **options)
     if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
         from oocpr.sources.formats.networkx_graph import NetworkGraph
 
-        return NetworkGraph(spec, labels, weight=weight)
-    if weight is not None and hasattr(spec, "__len__"):
+        return NetworkGraph(spec, **options)
+    if weighted and hasattr(spec, "__len__"):
         raise no_weights("Arrays of the ends of links")
     if isinstance(spec, tuple | list) and len(spec) == 2:
         from oocpr.sources.formats.arrays import EdgeArrays
 
-        return EdgeArrays(spec[0], spec[1], labels)
+        return EdgeArrays(spec[0], spec[1], **options)
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
         from oocpr.sources.formats.arrays import EdgeArray
 
-        return EdgeArray(spec, labels)
+        return EdgeArray(spec, **options)
     raise UsageError(
         f"A {type(spec).__name__} is no graph.",
         "Give a path, a SciPy sparse matrix, a pair (src, dst) of arrays, a table, or a graph of NetworkX.",

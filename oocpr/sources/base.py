@@ -10,12 +10,15 @@ from oocpr.sources.block import EdgeBlock
 from oocpr.sources.compression import ByteStream, uncompressed_name
 from oocpr.sources.lines import BLOCK_BYTES, LineReader
 from oocpr.sources.locations import place_of, stamp
+from oocpr.sources.read_options import given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Unpack
 
     from oocpr.sources.block import Block, Labels, NameBlock
     from oocpr.sources.locations import AnyPath, Place
+    from oocpr.sources.read_options import SourceOptions
 
     AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
     Reserve = Callable[[int, str], None]
@@ -43,7 +46,7 @@ class BaseSource:
         blocks and has a budget sets it; without one nothing is refused.
     """
 
-    def __init__(self, name: str, title: str, labels: AnyPath | None = None) -> None:
+    def __init__(self, name: str, title: str, **options: Unpack[SourceOptions]) -> None:
         self.name = name
         self.title = title
         self.size: int | None = None
@@ -52,11 +55,12 @@ class BaseSource:
         self.labels: Labels | None = None
         self.notices: list[str] = []
         self.closed: str | None = None
-        self.weighted = False
+        self.weighted = options.get("weight") is not None
         self.unused_columns: list[str] = []
         self.mark: dict[str, Any] | None = None
         self.reserve: Reserve = _unlimited
-        self._labels_path = labels
+        self._options = options
+        self._labels_path = options.get("labels")
         self._begun: dict[str, Any] | None = None  # the mark behind which to begin
 
     def identity(self) -> dict[str, Any] | None:
@@ -117,11 +121,11 @@ def _unlimited(needed: int, what: str) -> None:
 class FileSource(BaseSource):
     """A graph in one file, or in several that are read as one: paths, URLs, or ``-`` for standard input."""
 
-    def __init__(self, path: AnyPath | Sequence[AnyPath], labels: AnyPath | None = None) -> None:
+    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
         several = isinstance(path, list | tuple)
         places = [place_of(one) for one in cast("Sequence[AnyPath]", path if several else [path])]
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
-        super().__init__(f"{Path(uncompressed_name(places[0])).stem}{more}", f"{places[0]}{more}", labels)
+        super().__init__(f"{Path(uncompressed_name(places[0])).stem}{more}", f"{places[0]}{more}", **options)
         self._take_places(places)
         self._before = 0
         self._told: list[str] = []  # what the first lines of files have said
@@ -138,17 +142,13 @@ class FileSource(BaseSource):
         files, named = ([stamp(place) for place in places] for places in (self._all_places(), labels))
         if None in files or None in named:
             return None
-        return {"reader": type(self).__name__, "name": self.name, "files": files, "labels": named}
+        how = {name: str(value) for name, value in given(self._options).items() if name != "labels"}
+        return {"reader": type(self).__name__, "name": self.name, "files": files, "labels": named, "how": how}
 
     def _tell(self, notices: Sequence[str]) -> None:
         """Tell what the first lines of a file say; a mark repeats it as ``told``."""
         self._told += notices
         self.notices += notices
-
-    @staticmethod
-    def _with_weight(known: dict[str, Any] | None, weight: str | int | None) -> dict[str, Any] | None:
-        """Add to an identity what the weights are called, where there are some."""
-        return known if known is None or weight is None else {**known, "weight": weight}
 
     def _all_places(self) -> Sequence[Place]:
         """All files that decide what the blocks are, labels aside."""

@@ -1,4 +1,4 @@
-"""What the first lines of a text say: which are comments, whether one is a header, what separates columns."""
+"""What the first bytes of a file say: what it is that no format reads, or how its lines of text are laid out."""
 
 from __future__ import annotations
 
@@ -52,13 +52,7 @@ def names_ends(fields: Sequence[str]) -> bool:
 
 
 def are_words(fields: Sequence[str]) -> bool:
-    """Tell whether all fields begin with letters, as no whole number does.
-
-    Examples
-    --------
-    >>> are_words(["src", "dst"]), are_words(["src", "7"])
-    (True, False)
-    """
+    """Tell whether all fields begin with letters, as no whole number does."""
     return all(map(_WORD.match, fields))
 
 
@@ -84,13 +78,7 @@ def _number_in(fields: Sequence[str]) -> bool:
 
 
 def rows_of(text: str, separator: str, most: int = _SHOWN_ROWS) -> list[list[str]]:
-    r"""Split the first lines of a text into columns, without blank lines.
-
-    Examples
-    --------
-    >>> rows_of('a, "b, c"\n\n1,2\n', ",")
-    [['a', 'b, c'], ['1', '2']]
-    """
+    """Split the first lines of a text into columns, without blank lines."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
     rows: list[list[str]] = []
     with contextlib.suppress(csv.Error):  # of longer fields than Python takes
@@ -101,16 +89,8 @@ def rows_of(text: str, separator: str, most: int = _SHOWN_ROWS) -> list[list[str
 def separator_of(text: str) -> str | None:
     r"""Find what separates the columns of a text: what splits all of its first lines into as many columns.
 
-    Parameters
-    ----------
-    text
-        Its first lines.
-
-    Returns
-    -------
-    str or None
-        One of `SEPARATORS`; if none splits all lines alike, the one that gives the first line most columns;
-        None if there is one column only.
+    If none of `SEPARATORS` splits all lines alike, it is the one that gives the first line most columns; None
+    if there is one column only.
 
     Examples
     --------
@@ -159,24 +139,7 @@ _KINDS = (
 
 
 def refuse_unsupported(title: str, first: bytes) -> None:
-    r"""Refuse a file that no format reads.
-
-    Parameters
-    ----------
-    title
-        What messages call it.
-    first
-        Its first bytes, uncompressed; some tens of thousands.
-
-    Raises
-    ------
-    InputError
-        Says what the file is, and what to do.
-
-    Examples
-    --------
-    >>> refuse_unsupported("web.txt", b"1 2\n")
-    """
+    """Raise InputError for a file whose `first` bytes, decompressed, show that no format reads it."""
     for pattern, what, remedy in _KINDS:
         if re.match(pattern, first.removeprefix(b"\xef\xbb\xbf"), re.DOTALL):
             raise InputError(f"{title} is {what}.", remedy)

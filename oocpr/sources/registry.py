@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.compression import ByteStream, uncompressed_name
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 
     from oocpr.sources.block import Source
     from oocpr.sources.locations import Place
+    from oocpr.sources.read_options import SourceOptions
 
 _HEAD_BYTES = 1 << 16
-_PACKED_HEAD_BYTES = 1 << 20
-"""Enough of any packing to unpack some lines: the blocks of .bz2 have up to 900 kB."""
+_COMPRESSED_HEAD_BYTES = 1 << 20
+"""Enough of any compressed file to give some lines: the blocks of .bz2 have up to 900 kB."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +45,15 @@ class Format:
         One line for the help text.
     reader
         ``module:class`` inside `oocpr.sources`; loaded on first use.
-    own_labels
-        Whether the files hold their labels themselves, so that a labels file makes no sense.
-    labels_beside
-        Whether a labels file that lies beside the graph is used without being asked for.
-    many
-        Whether several files can be read as one graph.
-    streamed
-        Whether files are read from front to end, so that standard input can be one.
-    columns
-        Whether the files have columns with names.
-    folders
-        Whether a folder can be a graph.
-    weights
-        Whether links can have weights.
-    header
-        Whether the first line may name the columns.
+    own_labels, labels_beside
+        Whether the files hold their labels themselves, so that a labels file makes no sense; whether a labels
+        file that lies beside the graph is used without being asked for.
+    many, streamed, folders
+        Whether several files can be read as one graph; whether files are read from front to end, so that
+        standard input can be one; whether a folder can be a graph.
+    columns, weights, header
+        Whether columns have names; whether edges can have weights; whether the first line may name the
+        columns.
     """
 
     summary: str
@@ -73,28 +67,16 @@ class Format:
     weights: bool = False
     header: bool = False
 
-    def open(
-        self,
-        places: Sequence[Place],
-        labels: Place | None,
-        columns: tuple[str | None, str | None],
-        weight: str | int | None,
-        header: bool | None,
-    ) -> Source:
+    def open(self, places: Sequence[Place], options: SourceOptions) -> Source:
         """Source of files of this format."""
         module, name = self.reader.split(":")
         reader = getattr(importlib.import_module(f"oocpr.sources.{module}"), name)
-        if self.own_labels:
-            return cast("Source", reader(places))
-        more: dict[str, Any] = {"weight": weight} if self.weights else {}
-        if self.header:
-            more["header"] = header
-        return cast("Source", reader(places, labels, *(columns if self.columns else ()), **more))
+        return cast("Source", reader(places, **options))
 
 
 FORMATS = {
     "text": Format(
-        "SNAP text: a line `from to` an edge, # and % comments",
+        "SNAP text: a line `from to` per edge, # and % comments",
         "formats.edge_list:TextFile",
         labels_beside=True,
         many=True,
@@ -200,21 +182,10 @@ def guess_format(
 ) -> str:
     r"""Name of the format of a file, from its suffix and its first lines.
 
-    Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read.
-
-    Parameters
-    ----------
-    path
-        The file.
-    weighted
-        Whether there are weights, so that lines may have more than two columns.
-    by_name
-        Whether a column is called by its name, so that there is a header.
-
-    Raises
-    ------
-    InputError
-        A file that cannot be opened or uncompressed, or that no format reads.
+    Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read. If
+    `weighted`, lines may have more than two columns; if `by_name`, a column is called by its name, so that
+    there is a header. Raises InputError for a file that cannot be opened or decompressed, or that no format
+    reads.
 
     Examples
     --------
@@ -243,9 +214,8 @@ def guess_format(
 
 def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str:
     """Name of the format of a text, from its first lines."""
-    # Lines beginning with % are left in: such a line may be a percent-encoded name.
+    # A line beginning with % may be a name, and so may one beginning with #, if all do.
     said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
-    # So may one beginning with #, if all do.
     lines = [line for line in said if line[0] != "#"] or said
     if not lines:
         return "text"
@@ -281,12 +251,12 @@ def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
 
 
 def _head(place: Place) -> bytes:
-    """First bytes of a file, unpacked, which are still to be read afterwards."""
+    """First bytes of a file, decompressed, which are still to be read afterwards."""
     view = memoryview(bytearray(_HEAD_BYTES))
     if not isinstance(place, StandardInput):
         with ByteStream(place) as stream:
             return bytes(view[: stream.readinto(view)])
-    with ByteStream(_Copy(place.head(_PACKED_HEAD_BYTES))) as stream:
+    with ByteStream(_Copy(place.head(_COMPRESSED_HEAD_BYTES))) as stream:
         read = 0
         try:
             while read < len(view) and (more := stream.readinto(view[read : read + 1024])):
@@ -312,25 +282,14 @@ class _Copy:
     def beside(self, name: str) -> None: ...
 
 
-def open_files(
-    paths: Sequence[str | os.PathLike[str]],
-    format: str | None,  # noqa: A002
-    labels: str | os.PathLike[str] | None,
-    columns: tuple[str | None, str | None] = (None, None),
-    weight: str | int | None = None,
-    *,
-    header: bool | None = None,
-) -> Source:
+def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) -> Source:
     """Source of one or more files, of the named format or of the one that the first shows.
 
-    Raises
-    ------
-    UsageError
-        No such format, or something that the format does not know: a labels file, columns, several files,
-        weights, a header.
-    InputError
-        A file that cannot be opened or unpacked.
+    Raises UsageError for no such format, or something that the format does not know: a labels file, columns,
+    several files, weights, a header; and InputError for a file that cannot be opened or decompressed.
     """
+    format, labels, weight = options.get("format"), options.get("labels"), options.get("weight")  # noqa: A001
+    columns = options.get("source_column"), options.get("target_column")
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format {format!r}.", f"Give one of: {', '.join(FORMATS)}.")
     places = places_of(paths)
@@ -349,14 +308,14 @@ def open_files(
         raise UsageError(f"Files of the format {name} have no names of columns.", "Leave the columns out.")
     if not chosen.weights and weight is not None:
         raise no_weights(f"Files of the format {name}")
-    if not chosen.header and header is not None:
+    if not chosen.header and options.get("header") is not None:
         raise UsageError(f"Files of the format {name} have no header line.", "Leave the header out.")
     labels_place = None if labels is None else place_of(labels)
     if chosen.labels_beside and labels is None and len(places) == 1:
         from oocpr.sources.names import find_labels
 
         labels_place = find_labels(places[0])
-    return chosen.open(places, labels_place, columns, weight, header)
+    return chosen.open(places, cast("SourceOptions", {**options, "labels": labels_place}))
 
 
 def _guess(place: Place, *, weighted: bool, by_name: bool) -> str:

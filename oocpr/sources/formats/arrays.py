@@ -16,29 +16,21 @@ from oocpr.sources.block import id_block, two_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import Unpack
 
     from numpy.typing import NDArray
 
     from oocpr.sources.block import EdgeBlock
-    from oocpr.sources.locations import AnyPath, Place
+    from oocpr.sources.locations import Place
+    from oocpr.sources.read_options import SourceOptions
 
 
 class EdgeArrays(BaseSource):
     """Two arrays of node ids: edge k runs from ``src[k]`` to ``dst[k]``.
 
-    Without labels the ids that occur are the nodes, and may be any of 64 bits with a sign.
-
-    Parameters
-    ----------
-    src, dst
-        Integers of any width, shape (m,). Arrays of Dask, Zarr and the like are asked for slices.
-    labels
-        A file whose line i (from 0) labels node i, or None.
-
-    Raises
-    ------
-    InputError
-        No integers, two shapes, or (while reading) an id that cannot be.
+    Without labels the ids that occur are the nodes, and may be any of 64 bits with a sign. Arrays of Dask,
+    Zarr and the like are asked for slices. Raises InputError for no integers, two shapes, or, while blocks
+    are read, an id that cannot be.
 
     Examples
     --------
@@ -46,8 +38,8 @@ class EdgeArrays(BaseSource):
     [([4, 5], [5, 4])]
     """
 
-    def __init__(self, src: Any, dst: Any, labels: AnyPath | None = None) -> None:
-        super().__init__("arrays", "the pair of arrays", labels)
+    def __init__(self, src: Any, dst: Any, **options: Unpack[SourceOptions]) -> None:
+        super().__init__("arrays", "the pair of arrays", **options)
         self._src, self._dst = _sliceable(src), _sliceable(dst)
         if len(self._src.shape) != 1 or self._src.shape != self._dst.shape:
             raise InputError(
@@ -65,29 +57,10 @@ class EdgeArrays(BaseSource):
 
 
 class EdgeArray(BaseSource):
-    """One array of node ids with both ends of each edge, as rows or as columns.
+    """One array of node ids with both ends of each edge, as rows or as columns; otherwise as `EdgeArrays`."""
 
-    Parameters
-    ----------
-    ends
-        Integers of any width, shape (2, m) or (m, 2).
-    labels
-        A file whose line i (from 0) labels node i, or None.
-
-    Raises
-    ------
-    InputError
-        No integers, another shape, or (while reading) an id that cannot be.
-
-    Examples
-    --------
-    >>> ends = np.array([[4, 5], [5, 4], [4, 4]])
-    >>> [(block.src.tolist(), block.dst.tolist()) for block in EdgeArray(ends).blocks(10)]
-    [([4, 5, 4], [5, 4, 4])]
-    """
-
-    def __init__(self, ends: Any, labels: AnyPath | None = None) -> None:
-        super().__init__("array", "the array", labels)
+    def __init__(self, ends: Any, **options: Unpack[SourceOptions]) -> None:
+        super().__init__("array", "the array", **options)
         self._by_rows = two_ends(tuple(ends.shape), self.title)
         self._ends = ends
         _whole_numbers(ends)
@@ -119,16 +92,8 @@ _MAX_HEADER_BYTES = 10_000
 class ArrayHeader(NamedTuple):
     """What stands before the entries of an array in a file.
 
-    Attributes
-    ----------
-    shape
-        No size is negative.
-    columnar
-        Whether the first index runs fastest (Fortran's order).
-    dtype
-        Of the entries.
-    bytes
-        How many the header itself takes.
+    `columnar` says whether the first index runs fastest (Fortran's order); `bytes` is how many the header
+    takes.
     """
 
     shape: tuple[int, ...]
@@ -145,18 +110,7 @@ class ArrayHeader(NamedTuple):
 def read_header(file: IO[bytes]) -> ArrayHeader:
     """Read the header of an array that ``numpy.save`` wrote; the file is left at the first entry.
 
-    Raises
-    ------
-    ValueError
-        What comes is no header of an array.
-
-    Examples
-    --------
-    >>> file = io.BytesIO()
-    >>> np.save(file, np.zeros((2, 3), np.int32))
-    >>> _ = file.seek(0)
-    >>> read_header(file)
-    ArrayHeader(shape=(2, 3), columnar=False, dtype=dtype('int32'), bytes=128)
+    Raises ValueError if what comes is no header of an array.
     """
     head = file.read(npy.MAGIC_LEN)
     wide = npy.read_magic(io.BytesIO(head)) != (1, 0)
@@ -220,7 +174,7 @@ class _ArrayFile:
         return values
 
     def ends(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Both ends of the links `start` to `stop` - 1 of an array of two dimensions."""
+        """Both ends of the edges `start` to `stop` - 1 of an array of two dimensions."""
         by_rows = two_ends(self.shape, self.title)
         links = self.shape[1] if by_rows else self.shape[0]
         if by_rows != self._columnar:
@@ -230,20 +184,7 @@ class _ArrayFile:
 
 
 class NpyFiles(FileSource):
-    """Links in arrays that ``numpy.save`` wrote.
-
-    Parameters
-    ----------
-    path
-        Two files with an array of one dimension each, from and to; or one or more files with an array of
-        shape (2, m) or (m, 2).
-    labels
-        A file whose line i (from 0) labels node i, or None.
-
-    Raises
-    ------
-    InputError
-        While blocks are read: no array, a cut one, no integers, another shape, or an id that cannot be.
+    """Edges in arrays that ``numpy.save`` wrote: two of one dimension, or some of two dimensions.
 
     Examples
     --------
@@ -294,7 +235,7 @@ class NpyFiles(FileSource):
 
     @staticmethod
     def _length(array: _ArrayFile, sources: _ArrayFile | None) -> int:
-        """Links of one array, or of two."""
+        """Edges of one array, or of two."""
         if sources is not None and sources.shape != array.shape:
             raise InputError(
                 f"{sources.title} and {array.title} have the shapes {sources.shape} and {array.shape}.",

@@ -1,4 +1,4 @@
-"""Blocks out of Arrow record batches, whoever made them."""
+"""Tables: blocks out of Arrow record batches, whoever made them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from oocpr.sources.weights import REMEDY, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block
-    from oocpr.sources.locations import AnyPath
+    from oocpr.sources.read_options import SourceOptions
 
 SOURCES = ("src", "source", "from", "tail", "u")
 TARGETS = ("dst", "target", "to", "head", "v")
@@ -30,24 +31,11 @@ TEXT_BYTES_PER_EDGE = 16
 def chosen_columns(
     names: Sequence[str], source: str | None, target: str | None, title: str, weight: str | None = None
 ) -> list[str]:
-    """Find the columns of both ends of the links, and of weights where there are some.
+    """Find the columns of both ends of the edges, and of weights if there are some.
 
-    Parameters
-    ----------
-    names
-        Columns that there are.
-    source, target
-        What the caller calls them; None for a usual name (`SOURCES`, `TARGETS`, small or capital letters), or
-        the first and second of two columns.
-    title
-        What has the columns, for messages.
-    weight
-        The column of weights; None for none. It is not among those of which there may be two.
-
-    Raises
-    ------
-    UsageError
-        No such column, or none that is the obvious one.
+    `source` and `target` are what the caller calls them; None for a usual name (`SOURCES`, `TARGETS`, small
+    or capital letters), or the first and second of two columns, among which the one of weights does not
+    count. Raises UsageError for no such column, or none that is the obvious one.
 
     Examples
     --------
@@ -85,38 +73,18 @@ def chosen_columns(
 
 
 class TableSource(BaseSource):
-    """Links in two columns of a table: whole numbers, or names.
+    """Edges in two columns of a table: whole numbers, or names.
 
-    Parameters
-    ----------
-    name, title
-        See `oocpr.sources.base.BaseSource`.
-    labels
-        A file with the label of each node, or, where nodes have names, with all names; or None.
-    source, target
-        Names of the columns; see `chosen_columns`.
-    weight
-        Name of a column of weights, or None.
+    Labels are those of numbered nodes or, if nodes have names, all names. Raises UsageError for columns that
+    there are not and, while blocks are read, InputError for a missing end, or one that is neither a whole
+    number nor text.
     """
 
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        labels: AnyPath | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__(name, title, labels)
-        self._take_columns(source, target, weight)
-
-    def _take_columns(self, source: str | None, target: str | None, weight: str | int | None) -> None:
-        """Take what the columns are called."""
-        self._columns = (source, target)
+    def __init__(self, name: str, title: str, **options: Unpack[SourceOptions]) -> None:
+        super().__init__(name, title, **options)
+        self._columns = options.get("source_column"), options.get("target_column")
+        weight = options.get("weight")
         self._weight = None if weight is None else str(weight)
-        self.weighted = weight is not None
 
     def _chosen(self, kinds: Mapping[str, bool], title: str) -> list[str]:
         """Find the columns to be read, among those that hold numbers or do not; and which are not used."""
@@ -303,51 +271,13 @@ def _first_null(column: Any, first: int) -> int:
 
 
 class TableFiles(FileSource, TableSource):
-    """Edges in two columns of tables in files.
-
-    Parameters
-    ----------
-    path
-        The file, or several.
-    labels, source, target, weight
-        See `TableSource`.
-    """
-
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        FileSource.__init__(self, path, labels)
-        self._take_columns(source, target, weight)
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the files, when they were changed, and which columns are read."""
-        known = super().identity()
-        known = None if known is None else {**known, "columns": list(self._columns)}
-        return self._with_weight(known, self._weight)
+    """Edges in two columns of tables in files."""
 
 
 class ArrowTable(TableSource):
     """A table in memory: of Arrow, pandas, Polars, DuckDB or anything that gives an Arrow stream.
 
-    Parameters
-    ----------
-    table
-        Has ``__arrow_c_stream__``, or ``to_arrow`` as cuDF's data frames do.
-    labels, source, target, weight
-        See `TableSource`.
-
-    Raises
-    ------
-    UsageError
-        Columns that there are not.
-    InputError
-        While blocks are read: a missing end, or one that is neither a whole number nor text.
+    It has ``__arrow_c_stream__``, or ``to_arrow`` as cuDF's data frames do.
 
     Examples
     --------
@@ -357,16 +287,8 @@ class ArrowTable(TableSource):
     [([4, 5], [5, 4])]
     """
 
-    def __init__(
-        self,
-        table: Any,
-        labels: AnyPath | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__("table", "the table", labels, source, target, weight=weight)
+    def __init__(self, table: Any, **options: Unpack[SourceOptions]) -> None:
+        super().__init__("table", "the table", **options)
         self._table = table
 
     def _read(self, max_edges: int) -> Iterator[Block]:
@@ -381,31 +303,10 @@ class ArrowTable(TableSource):
 
 
 class DaskTable(TableSource):
-    """A Dask data frame, computed partition by partition.
+    """A Dask data frame, computed partition by partition."""
 
-    Parameters
-    ----------
-    frame
-        Has ``partitions``, ``npartitions`` and ``columns``.
-    labels, source, target, weight
-        See `TableSource`.
-
-    Raises
-    ------
-    UsageError, InputError
-        See `ArrowTable`.
-    """
-
-    def __init__(
-        self,
-        frame: Any,
-        labels: AnyPath | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__("table", "the data frame", labels, source, target, weight=weight)
+    def __init__(self, frame: Any, **options: Unpack[SourceOptions]) -> None:
+        super().__init__("table", "the data frame", **options)
         self._frame = frame
 
     def _read(self, max_edges: int) -> Iterator[Block]:

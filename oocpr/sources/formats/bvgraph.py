@@ -1,4 +1,12 @@
-"""BVGraph, the format of the WebGraph framework: a stream of bits and a file of properties beside it."""
+"""BVGraph, the format of the WebGraph framework: a stream of bits and a file of properties beside it.
+
+Boldi and Vigna, "The WebGraph framework I: compression techniques", WWW 2004. A list of successors is written
+as its length; how far back the list is that it copies from; blocks of that list which it takes and leaves in
+turn; runs of neighbouring numbers; and the rest as gaps. All are in instantaneous codes, the highest bit of
+each byte first: unary (n zeros and a one), gamma and delta (Elias, "Universal codeword sets and
+representations of the integers", IEEE Trans. Inf. Theory 21, 1975), zeta (Boldi and Vigna, "Codes for the
+World Wide Web", Internet Math. 2, 2005) and nibbles of three bits.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +24,11 @@ from oocpr.sources.lines import LineReader, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Unpack
 
     from oocpr.sources.compression import ByteStream as Stream
     from oocpr.sources.locations import AnyPath, Place
+    from oocpr.sources.read_options import SourceOptions
 
 _CHUNK_BYTES = 1 << 20
 _ROOM = 1 << 10
@@ -34,24 +44,10 @@ _USUAL = ("GAMMA", "UNARY", "GAMMA", "GAMMA", "ZETA")
 
 
 class BVGraphFile(FileSource):
-    """A graph of the WebGraph framework: node x has row x, and its successors are read natively.
+    """``NAME.graph`` with ``NAME.properties`` beside it: node x has row x."""
 
-    Parameters
-    ----------
-    path
-        ``NAME.graph`` or ``NAME.properties``; the other one lies beside it.
-    labels
-        A file with one label a node, or None.
-
-    Raises
-    ------
-    InputError
-        While blocks are read: properties that are missing, unknown or untrue, or bits that are cut or cannot
-        be a graph.
-    """
-
-    def __init__(self, path: AnyPath | Sequence[AnyPath], labels: AnyPath | None = None) -> None:
-        super().__init__(path, labels)
+    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(path, **options)
         [place] = self.places
         stem = Path(place.name).stem
         self._places = {
@@ -149,13 +145,7 @@ def _beside(place: Place, name: str) -> Place:
 
 
 class _properties:  # noqa: N801 - used like a function
-    """What a file of properties says.
-
-    Parameters
-    ----------
-    place
-        The file.
-    """
+    """What a file of properties says."""
 
     def __init__(self, place: Place) -> None:
         self._title = str(place)
@@ -218,32 +208,24 @@ def _signed(number):  # type: ignore[no-untyped-def]
 
 @inner()
 def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, lengths, scratch):  # type: ignore[no-untyped-def]
-    """Read the list of one node into its place in the window.
+    """Read the list of one node into its place in the window; returns `READ`, or why it cannot.
 
     Parameters
     ----------
     data, at, stop
-        See `oocpr.sources.formats.bvgraph.read_code`; `at` is left behind the list where it could be
-        read.
+        See `read_code`; `at` is left behind the list if it could be read.
     node, nodes
         The node, and how many there are.
-    codes
-        int64, shape (5,): codes of out-degrees, references, numbers of blocks, blocks and gaps.
-    k
-        Parameter of zeta.
+    codes, k
+        int64, shape (5,): codes of out-degrees, references, numbers of blocks, blocks and gaps; parameter of
+        zeta.
     window, least_run
         How far back a reference may go, and the shortest run; 0 for no references, and no runs.
-    lists
-        uint32, shape (window + 1, room): the lists of the last nodes, node x in row x mod (window + 1).
-    lengths
-        int64, shape (window + 1,): their lengths.
+    lists, lengths
+        uint32, shape (window + 1, room): the lists of the last nodes, node x in row x mod (window + 1); and
+        their lengths, int64, shape (window + 1,).
     scratch
         uint32, shape (2, room): receives copied entries and those of runs.
-
-    Returns
-    -------
-    int
-        `READ`, or why not.
     """
     begin = at[0]
     row = node % (window + 1)
@@ -359,22 +341,12 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
 
 @entry()
 def fill_block(data, at, stop, state, nodes, codes, k, window, least_run, lists, lengths, scratch, src, dst):  # type: ignore[no-untyped-def]
-    """Write links to two arrays until these are full, the bits end, or all nodes have been read.
+    """Write edges to two arrays until these are full, the bits end, or all nodes have been read.
 
-    Parameters
-    ----------
-    data, at, stop, nodes, codes, k, window, least_run, lists, lengths, scratch
-        See `read_lists`.
-    state
-        int64, shape (2,): the node whose list comes next or is being written, and how many of its links have
-        been written, -1 where it has not been read.
-    src, dst
-        uint32, shape (links,).
-
-    Returns
-    -------
-    outcome, count
-        `READ` where the arrays are full or all is read, else why it stopped; and how many links were written.
+    `state`, int64, shape (2,), has the node whose list comes next or is being written, and how many of its
+    edges have been written, -1 if it has not been read; `src` and `dst` are uint32, shape (edges,); others as
+    for `read_lists`. Returns `READ` if the arrays are full or all is read, else why it stopped; and how many
+    edges were written.
     """
     count = 0
     while state[0] < nodes:
@@ -402,14 +374,14 @@ def fill_block(data, at, stop, state, nodes, codes, k, window, least_run, lists,
 UNARY, GAMMA, DELTA, ZETA, NIBBLE = range(5)
 
 CUT = -1
-"""What is read where the bits end in the middle of a code, or a number has more than 62 bits."""
+"""What is read if the bits end in the middle of a code, or a number has more than 62 bits."""
 
 _LONGEST = 62
 
 
 @inner()
 def _bits(data, at, stop, count):  # type: ignore[no-untyped-def]
-    """Read `count` bits as a number, `CUT` where they are not there."""
+    """Read `count` bits as a number, `CUT` if they are not there."""
     if at[0] + count > stop or count > _LONGEST:
         return CUT
     value = 0
@@ -457,25 +429,10 @@ def _gamma(data, at, stop):  # type: ignore[no-untyped-def]
 
 @inner()
 def read_code(code, k, data, at, stop):  # type: ignore[no-untyped-def]
-    """Read a number.
+    """Read a number in a code, `k` being the parameter of zeta; `CUT` if it is not whole.
 
-    Parameters
-    ----------
-    code
-        `UNARY`, `GAMMA`, `DELTA`, `ZETA` or `NIBBLE`.
-    k
-        Parameter of zeta.
-    data
-        uint8.
-    at
-        int64, shape (1,): the bit to begin at; left behind the number, unless it is cut.
-    stop
-        Number of bits.
-
-    Returns
-    -------
-    int64
-        The number, or `CUT`; `at` is anywhere then.
+    `data` is uint8; `at`, int64, shape (1,), is the bit to begin at, left behind the number, or anywhere if
+    it is cut; `stop` is the number of bits.
     """
     if code == GAMMA:
         return _gamma(data, at, stop)

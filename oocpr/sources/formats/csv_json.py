@@ -24,6 +24,7 @@ from oocpr.sources.weights import REMEDY, first_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Unpack
 
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from oocpr.sources.block import Block
     from oocpr.sources.lines import LineReader
     from oocpr.sources.locations import AnyPath
+    from oocpr.sources.read_options import SourceOptions
 
 SHOWN_BYTES = 1 << 18
 """What a file's first rows are: they say what separates columns and, of the first file, what nodes are."""
@@ -46,17 +48,7 @@ _LARGEST = np.uint64(2**63 - 1)
 def _rows_end(text, separator, out):  # type: ignore[no-untyped-def]
     """Find where the last whole row ends, and copy the text up to there without spaces before quoted fields.
 
-    Parameters
-    ----------
-    text, out
-        uint8, of one size.
-    separator
-        uint8.
-
-    Returns
-    -------
-    end, copied
-        Bytes of the whole rows in `text`, and in `out`.
+    `text` and `out` are uint8, of one size. Returns the bytes of the whole rows in `text`, and in `out`.
     """
     state, end, copied, at, spaces = _FIELD, 0, 0, 0, 0
     for i in range(text.size):
@@ -119,27 +111,12 @@ def _fits(value: object) -> bool:
 
 
 class TextTable(TableFiles):
-    """Edges in two columns of a table that is written as text.
+    """Edges in two columns of a table that is written as text."""
 
-    Parameters
-    ----------
-    path
-        The file, compressed or not, or several.
-    labels, source, target, weight
-        See `oocpr.sources.formats.arrow.TableSource`.
-    """
+    _named: bool | None = None  # whether nodes have names; None until the first rows say it
 
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__(path, labels, source, target, weight=weight)
-        self._named: bool | None = None  # whether nodes have names; None until the first rows say it
+    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(path, **options)
         self._file = ""  # what the file that is read is called
         self._names: list[str] = []  # its columns
         self._read_columns: list[str] = []  # those of both ends, and of weights
@@ -257,28 +234,9 @@ class CsvFiles(TextTable):
 
     Columns are separated by commas, semicolons, tabs or bars, and may be quoted. Blanks around a field do not
     count. Nodes have numbers if all ends in the first rows (`SHOWN_BYTES`) are whole numbers as they would be
-    written, 7 and not 007; else they have names.
-
-    Parameters
-    ----------
-    path
-        The file, compressed or not, or several. A file without header has the columns of the first one.
-    labels
-        See `oocpr.sources.formats.arrow.TableSource`.
-    source, target, weight
-        Names of the columns, or their numbers, counted from 1; see
-        `oocpr.sources.formats.arrow.chosen_columns`.
-        Without a header and without these, the first two columns that are not the weights' have the ends.
-    header
-        Whether the first line, comments aside, names the columns; None to tell by the lines.
-
-    Raises
-    ------
-    UsageError
-        While blocks are read: columns that there are not.
-    InputError
-        While blocks are read: a row with another number of columns, a missing end, one that is no number
-        where others are, or a weight that cannot be; names file and line.
+    written, 7 and not 007; else they have names. Columns are called by their names or their numbers, counted
+    from 1; without a header and without these, the first two that are not the weights' have the ends. A file
+    without header has the columns of the first file.
 
     Examples
     --------
@@ -291,23 +249,9 @@ class CsvFiles(TextTable):
     ([4, 5], [5, 4], [0.5, 2.0])
     """
 
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        *,
-        weight: str | int | None = None,
-        header: bool | None = None,
-    ) -> None:
-        super().__init__(path, labels, source, target, weight=weight)
-        self._header = header
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the files, when they were changed, which columns are read, and whether there is a header."""
-        known = super().identity()
-        return known if known is None or self._header is None else {**known, "header": self._header}
+    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(path, **options)
+        self._header = options.get("header")
 
     def _take_head(self, text: str, line: int) -> int:
         passed, separator = 0, None
@@ -469,28 +413,13 @@ class CsvFiles(TextTable):
 class CsvNames(CsvFiles):
     """CSV whose nodes have names, whatever these look like; see `CsvFiles`."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._named = True
+    _named: bool | None = True
 
 
 class JsonLines(TextTable):
     r"""Edges as JSON objects, one a line, with a member for each end: whole numbers, or text.
 
-    Parameters
-    ----------
-    path
-        The file, compressed or not, or several.
-    labels, source, target, weight
-        See `oocpr.sources.formats.arrow.TableSource`; the members of the first object are the columns.
-
-    Raises
-    ------
-    UsageError
-        While blocks are read: members that there are not.
-    InputError
-        While blocks are read: a line that is no object, an object without an end, with one of another type
-        than those before, or with a weight that cannot be; names file and line.
+    The members of the first object are the columns.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Files whose links may have weights: in a column, or as the values of a matrix."""
+"""Text with an edge per line: SNAP's, pairs of names, gr0 and hollins files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oocpr.errors import InputError
 from oocpr.sources.base import FileSource
@@ -15,46 +15,21 @@ from oocpr.sources.weights import column_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Unpack
 
     from oocpr.sources.block import Block, EdgeBlock
     from oocpr.sources.locations import AnyPath
+    from oocpr.sources.read_options import SourceOptions
 
 
 class ColumnsFile(FileSource):
-    """Lines of columns.
+    """Lines of columns, one of which may have the weights, below a header or not."""
 
-    Parameters
-    ----------
-    path, labels
-        As for `FileSource`.
-    weight
-        Number of the column of weights, counted from 1; None for links without.
-    header
-        Whether the first line of each file, comments aside, names the columns; None to tell by the line.
-
-    Raises
-    ------
-    UsageError
-        A column that can have no weights.
-    """
-
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        *,
-        weight: str | int | None = None,
-        header: bool | None = None,
-    ) -> None:
-        super().__init__(path, labels)
+    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(path, **options)
+        weight = options.get("weight")
         self._weight = 0 if weight is None else column_number(weight)
-        self._header = header
-        self.weighted = weight is not None
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the files, when they were changed, the column of weights, and whether there is a header."""
-        known = self._with_weight(super().identity(), self._weight or None)
-        return known if known is None or self._header is None else {**known, "header": self._header}
+        self._header = options.get("header")
 
     def _edge_lines(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, ByteStream, LineReader]]:
         """Open the files from the mark on, one after the other, behind their headers; with their numbers."""
@@ -89,29 +64,10 @@ class ColumnsFile(FileSource):
 
 
 class TextFile(ColumnsFile):
-    r"""Edges as lines ``from to``; ``#`` and ``%`` open comments, ids are any of 64 bits with a sign.
+    r"""SNAP text: edges as lines ``from to``; ``#`` and ``%`` open comments, ids have 64 bits and a sign.
 
     Without labels the ids that occur are the nodes. With labels, label i belongs to node i, and a node that
-    no line names is a node still.
-
-    Parameters
-    ----------
-    path
-        The file, packed or not, or several.
-    labels
-        A file with one label a line, or None.
-    weight
-        Number of the column with weights, counted from 1, other columns being skipped; None where there are
-        none, and no more than two columns.
-    header
-        Whether the first line names the columns; None to tell by the line: two words do.
-
-    Raises
-    ------
-    InputError
-        While blocks are read: a line without two node ids, a third column, an id or a weight that cannot be.
-    UsageError
-        A column that can have no weights.
+    no line names is a node still. Two words in the first line are a header, unless `header` says otherwise.
 
     Examples
     --------
@@ -148,40 +104,11 @@ _LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 25
 
 
 class NamesFile(ColumnsFile):
-    r"""A graph whose nodes are named, not numbered.
+    """Edges as two names a line, tab-separated; blank lines and comments, ``# ...``, are skipped.
 
-    The labels file, where there is one, gives the nodes in their order, and every name must be in it; without
-    one nodes are numbered as their names first occur.
-
-    Parameters
-    ----------
-    path
-        The file, packed or not, or several.
-    labels
-        A file with one name a line (blank lines and comments are skipped), or None.
-    weight
-        Number of the column with weights, counted from 1, other columns being skipped; None where there are
-        none, and no more than two columns.
-    header
-        Whether the first line names the columns; None to tell by the line: words such as `source` and
-        `target` do.
-
-    Raises
-    ------
-    InputError
-        While blocks are read: a line without two names, or with a weight that cannot be.
-    UsageError
-        A column that can have no weights.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "links.tsv")
-    ...     _ = path.write_text("# who links to whom\nBéla\tAda\n")
-    ...     [block] = NamesFile(path).blocks(10)
-    ...     block.src.text.tobytes()[block.src.starts[0] : block.src.ends[0]].decode()
-    'Béla'
+    Blanks around a name do not count, and quotes are part of it. The labels file, if there is one, gives the
+    nodes in their order, and every name must be in it; without one nodes are numbered as their names first
+    occur. Words such as `source` and `target` in the first line are a header, unless `header` says otherwise.
     """
 
     def _read(self, max_edges: int) -> Iterator[Block]:
@@ -236,28 +163,7 @@ class NamesFile(ColumnsFile):
 
 
 class Gr0File(FileSource):
-    r"""A graph whose nodes come with labels, mostly addresses of pages.
-
-    Parameters
-    ----------
-    path
-        The file, packed or not.
-
-    Raises
-    ------
-    InputError
-        While blocks are read: a line of another shape, node ids out of order, an edge of an unknown node.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "pages.gr0")
-    ...     _ = path.write_text("n 0 a.org\nn 1 b.org\ne 1 0\n")
-    ...     source = Gr0File(path)
-    ...     [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.labels
-    ([([1], [0])], ['a.org', 'b.org'])
-    """
+    """gr0 files: lines ``n <id> <label>`` and behind them lines ``e <from> <to>``, ids from 0 on."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         labels: list[str] = []
@@ -281,29 +187,7 @@ class Gr0File(FileSource):
 
 
 class HollinsFile(FileSource):
-    r"""A graph that states its sizes and comes with labels, mostly addresses of pages.
-
-    Parameters
-    ----------
-    path
-        The file, packed or not.
-
-    Raises
-    ------
-    InputError
-        While blocks are read: a line of another shape, node ids out of order, another number of edges than
-        stated.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "pages.dat")
-    ...     _ = path.write_text("2 1\n1 a.org\n2 b.org\n2 1\n")
-    ...     source = HollinsFile(path)
-    ...     [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.labels
-    ([([1], [0])], ['a.org', 'b.org'])
-    """
+    """Files like hollins.dat: ``nodes edges``, ``id label`` per node, ``from to`` per edge; ids from 1."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ByteStream(self.places[0]) as stream:

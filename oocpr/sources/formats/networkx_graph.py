@@ -15,37 +15,23 @@ from oocpr.sources.weights import REMEDY, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from typing import Unpack
 
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block
-    from oocpr.sources.locations import AnyPath
+    from oocpr.sources.read_options import SourceOptions
 
 _LARGEST = 2**63
 _LACKING = object()
-_LOOKED_AT = 1000  # edges whose attributes are named where none has the one asked for
+_LOOKED_AT = 1000  # edges whose attributes are named if none has the one asked for
 
 
 class NetworkGraph(BaseSource):
     """A graph of NetworkX; of one without direction each edge counts both ways, as in NetworkX's own ranks.
 
-    Nodes are whole numbers, or all of them text. Nodes without edges are nodes still.
-
-    Parameters
-    ----------
-    graph
-        Has ``is_directed()``, ``nodes`` and ``edges``.
-    labels
-        None; the nodes are their own names.
-    weight
-        Name of an attribute of edges that is their weight, 1 for those without it, as in NetworkX; or None.
-
-    Raises
-    ------
-    InputError
-        A labels file; while blocks are read: nodes that are neither, or a weight that cannot be.
-    UsageError
-        A weight that no edge has.
+    Nodes are whole numbers, or all of them text; nodes without edges are nodes still. `weight` is the name of
+    an attribute of edges, 1 for those without it, as in NetworkX.
 
     Examples
     --------
@@ -55,12 +41,11 @@ class NetworkGraph(BaseSource):
     ['NodeBlock', 'NameBlock']
     """
 
-    def __init__(self, graph: Any, labels: AnyPath | None = None, *, weight: str | int | None = None) -> None:
-        super().__init__("graph", "the graph", labels)
+    def __init__(self, graph: Any, **options: Unpack[SourceOptions]) -> None:
+        super().__init__("graph", "the graph", **options)
         self._graph = graph
-        self._weight = weight
-        self.weighted = weight is not None
-        if labels is not None:
+        self._weight = options.get("weight")
+        if options.get("labels") is not None:
             raise InputError("The nodes of a graph in memory are their own names.", "Leave the labels out.")
         if self.weighted:
             self._check_weight()
@@ -87,25 +72,25 @@ class NetworkGraph(BaseSource):
                 _numbers(some)
             yield NodeBlock(_strings(some) if named else np.array(some, np.int64))
         weights = {"data": self._weight, "default": _LACKING} if self.weighted else {"data": True}
-        edges = iter(self._graph.edges(**weights))
+        remaining = iter(self._graph.edges(**weights))
         first = given = lacking = 0
         each = max_edges if self._graph.is_directed() else max(1, max_edges // 2)
-        while links := list(itertools.islice(edges, each)):
-            given += len(links)
+        while edges := list(itertools.islice(remaining, each)):
+            given += len(edges)
             if self.weighted:
-                lacking += sum(weight is _LACKING for *_, weight in links)
+                lacking += sum(weight is _LACKING for *_, weight in edges)
             else:
-                self._take_note(attributes for *_, attributes in links)
+                self._take_note(attributes for *_, attributes in edges)
             if not self._graph.is_directed():
-                links += [(v, u, weight) for u, v, weight in links if u != v]
-            heads, tails = [link[1] for link in links], [link[0] for link in links]
-            weight = self._weights(links, first) if self.weighted else None
+                edges += [(v, u, weight) for u, v, weight in edges if u != v]
+            sources, destinations = [edge[0] for edge in edges], [edge[1] for edge in edges]
+            weight = self._weights(edges, first) if self.weighted else None
             if named:
-                yield NameBlock(_strings(tails), _strings(heads), weight)
+                yield NameBlock(_strings(sources), _strings(destinations), weight)
             else:
-                src, dst = (np.array(ends, np.int64) for ends in (tails, heads))
+                src, dst = (np.array(ends, np.int64) for ends in (sources, destinations))
                 yield id_block(src, dst, None, self.title, first, weight)
-            first += len(links)
+            first += len(edges)
         if lacking:
             self.notices.append(
                 f"{lacking:,} of {given:,} edges have no {self._weight!r}: "
@@ -121,10 +106,10 @@ class NetworkGraph(BaseSource):
                 if str(name) not in self.unused_columns:
                     self.unused_columns.append(str(name))
 
-    def _weights(self, links: list[Any], first: int) -> NDArray[np.float64]:
-        """Take the third of each link as weights; `first` is the number of the first link."""
-        found = np.empty(len(links))
-        for k, (tail, head, weight) in enumerate(links):
+    def _weights(self, edges: list[Any], first: int) -> NDArray[np.float64]:
+        """Take the third of each edge as weights; `first` is the number of the first edge."""
+        found = np.empty(len(edges))
+        for k, (source, target, weight) in enumerate(edges):
             if weight is _LACKING:
                 found[k] = 1.0
                 continue
@@ -134,7 +119,7 @@ class NetworkGraph(BaseSource):
                 found[k] = np.inf
             if not 0 <= found[k] < np.inf:
                 raise InputError(
-                    f"{self.title}: the edge from {tail!r} to {head!r} has the weight {weight!r}.", REMEDY
+                    f"{self.title}: the edge from {source!r} to {target!r} has the weight {weight!r}.", REMEDY
                 )
         return weights_of(found, self.title, "edge", first)
 

@@ -1,4 +1,10 @@
-"""Parquet files, one or many, read row group by row group."""
+"""Parquet files, one or many, read row group by row group.
+
+Their metadata and the headers of their pages are read before Arrow decompresses what they announce: a page is
+decompressed as a whole, and only its own header tells how much that gives, and Arrow's own objects for the
+metadata of columns end the process if these contradict themselves. All are structs of Thrift in its compact
+protocol, see ``parquet.thrift`` of parquet-format.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +17,21 @@ from oocpr.sources.locations import LocalFile, RemoteFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Unpack
 
     import pyarrow as pa
 
     from oocpr.sources.block import Block
     from oocpr.sources.locations import AnyPath, Place
+    from oocpr.sources.read_options import SourceOptions
 
 _BUFFER_BYTES = 1 << 20
 
 
 class ParquetFiles(TableFiles):
-    """Links in two columns of Parquet files.
+    """Edges in two columns of Parquet files.
 
-    Parameters
-    ----------
-    path
-        A file, a folder (all files below it that end in .parquet or .pq, ordered by path), or several.
-    labels, source, target, weight
-        See `oocpr.sources.formats.arrow.TableSource`.
-
-    Raises
-    ------
-    UsageError
-        While blocks are read: columns that there are not.
-    InputError
-        While blocks are read: no such file, a damaged one, a missing end, or one that is neither a whole
-        number nor text; a missing weight, or one that cannot be.
+    A folder stands for all files below it that end in .parquet or .pq, ordered by path.
 
     Examples
     --------
@@ -49,16 +44,8 @@ class ParquetFiles(TableFiles):
     [([4, 5], [5, 4])]
     """
 
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        source: str | None = None,
-        target: str | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__(path, labels, source, target, weight=weight)
+    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(path, **options)
         self._take_places([file for place in self.places for file in _files(place)])
 
     def _read(self, max_edges: int) -> Iterator[Block]:
@@ -122,17 +109,7 @@ class ParquetFiles(TableFiles):
 
 
 class _RowGroup:
-    """How much of a row group is to be read at once.
-
-    Parameters
-    ----------
-    chunks
-        Its columns.
-    rows
-        How many rows it has.
-    columns
-        Those that are read.
-    """
+    """How much of a row group is to be read at once, by the columns that are read."""
 
     def __init__(self, chunks: Sequence[Chunk], rows: int, columns: Sequence[str]) -> None:
         self._chunks = [chunk for chunk in chunks if chunk.name in columns]
@@ -235,20 +212,9 @@ _FOOTER_MEMORY = 32
 class Chunk(NamedTuple):
     """A column of a row group.
 
-    Attributes
-    ----------
-    name
-        Its name; None for a column inside another.
-    text
-        Whether it has strings, as far as these are stored with their lengths.
-    values
-        How many values its pages have.
-    bytes
-        What its pages unpack to, as the metadata say.
-    start
-        Where its first page begins.
-    has_dictionary
-        Whether the metadata tell of a dictionary.
+    `name` is None for a column inside another; `text` says whether it has strings, as far as these are stored
+    with their lengths; `values` is how many its pages have, `bytes` what they decompress to, as the metadata
+    say; `start` is where its first page begins; `has_dictionary` whether the metadata tell of one.
     """
 
     name: str | None
@@ -262,16 +228,8 @@ class Chunk(NamedTuple):
 class Page(NamedTuple):
     """What the header of a page says.
 
-    Attributes
-    ----------
-    kind
-        `DATA`, `INDEX`, `DICTIONARY` or `DATA_V2`.
-    bytes
-        What it unpacks to.
-    values
-        How many it has.
-    memory
-        Bytes that it takes while it is decoded.
+    `kind` is `DATA`, `INDEX`, `DICTIONARY` or `DATA_V2`; `bytes` what it decompresses to; `values` how many
+    it has; `memory` the bytes that it takes while it is decoded.
     """
 
     kind: int
@@ -281,13 +239,7 @@ class Page(NamedTuple):
 
 
 def row_groups(file: BinaryIO, reserve: Callable[[int, str], None], title: str) -> list[list[Chunk]]:
-    """Read the columns of all row groups out of the metadata at the end of a file.
-
-    Raises
-    ------
-    ValueError
-        Where there are no such metadata.
-    """
+    """Read the columns of all row groups from the metadata at the end of a file; ValueError without them."""
     end = file.seek(0, 2) - 8
     file.seek(max(0, end))
     size = int.from_bytes(file.read(4), "little")
@@ -313,43 +265,31 @@ def _chunk(facts: dict[int, Any]) -> Chunk:
 
 
 def pages(file: BinaryIO, start: int, values: int) -> Iterator[Page]:
-    """Yield the pages of a column of a row group.
+    """Yield the pages of a column of a row group, the first at byte `start`, until all have so many `values`.
 
-    Parameters
-    ----------
-    file
-        The file.
-    start
-        Where its first page begins.
-    values
-        How many values all pages have.
-
-    Raises
-    ------
-    ValueError
-        Where there are no such pages.
+    Raises ValueError if there are no such pages.
     """
     while values > 0:
         header, size = _header(file, start)
         try:
-            page, packed = _page(header, values)
+            page, stored = _page(header, values)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"the page at byte {start:,} has no whole header") from error
         if page.kind in (DATA, DATA_V2):
             values -= page.values
         yield page
-        start += size + packed
+        start += size + stored
 
 
 def _page(header: dict[int, Any], values: int) -> tuple[Page, int]:
     """Take what a header says of a page, of as many values as are left; with its bytes in the file."""
-    kind, unpacked, packed = (header[field] for field in (1, 2, 3))
+    kind, decompressed, stored = (header[field] for field in (1, 2, 3))
     about = header[_HEADERS[kind]]
     count, encoding = about.get(1, 0), about.get(4 if kind == DATA_V2 else 2, 0)
-    if min(unpacked, packed, count) < 0 or (kind in (DATA, DATA_V2) and count > values):
-        raise ValueError(f"a page of {unpacked:,} bytes has {count:,} values of {values:,}")
+    if min(decompressed, stored, count) < 0 or (kind in (DATA, DATA_V2) and count > values):
+        raise ValueError(f"a page of {decompressed:,} bytes has {count:,} values of {values:,}")
     lengths = 16 * count if encoding in _LENGTHS_FIRST else 0
-    return Page(kind, unpacked, count, packed + unpacked + lengths), packed
+    return Page(kind, decompressed, count, stored + decompressed + lengths), stored
 
 
 def _header(file: BinaryIO, start: int) -> tuple[dict[int, Any], int]:

@@ -1,4 +1,8 @@
-"""Edges out of the arrays of a sparse matrix, wherever these arrays are."""
+"""Sparse matrices: SciPy's, in memory or saved by ``save_npz``, and Matrix Market files.
+
+An entry (i, j) is the edge i -> j. Values are weights if that is asked for; else an entry that is stored as
+zero is no edge.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +24,16 @@ from oocpr.sources.compression import ByteStream
 from oocpr.sources.formats.arrays import read_header
 from oocpr.sources.lines import EdgeLines, LineReader, whole_numbers
 from oocpr.sources.undirected import both_ways
-from oocpr.sources.weights import UNREAD, VALUES, check_values, weights_of
+from oocpr.sources.weights import UNREAD, check_values, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Unpack
 
     from numpy.typing import NDArray
 
     from oocpr.sources.locations import AnyPath
+    from oocpr.sources.read_options import SourceOptions
 
 
 _MAX_STARTS = 1 << 16
@@ -56,18 +62,9 @@ class Slices(Protocol):
 class MatrixParts:
     """The arrays of a sparse matrix, as somebody else says that they are.
 
-    Parameters
-    ----------
-    layout
-        ``"csr"``, ``"csc"`` or ``"coo"``.
-    nodes, entries
-        Rows (and columns), and stored entries.
-    major
-        Of a compressed layout ``indptr``, shape (nodes + 1,); otherwise the rows, shape (entries,).
-    minor
-        Of a compressed layout ``indices``, otherwise the columns; shape (entries,).
-    values
-        Shape (entries,).
+    Of a compressed `layout`, ``"csr"`` or ``"csc"``, `major` is ``indptr``, shape (nodes + 1,), and `minor`
+    ``indices``; of ``"coo"`` they are the rows and the columns, shape (entries,). `values` has the shape
+    (entries,).
     """
 
     layout: str
@@ -112,24 +109,9 @@ def matrix_blocks(
 ) -> Iterator[EdgeBlock]:
     """Yield the entries as edges row -> column, in blocks of at most `max_edges`.
 
-    Parameters
-    ----------
-    parts
-        The matrix.
-    max_edges
-        Edges of a block.
-    title
-        What the matrix is called in messages.
-    notices
-        Receives what a person should know.
-    weighted
-        Whether values are weights; else entries that are stored but zero are no edges.
-
-    Raises
-    ------
-    InputError
-        Arrays of other lengths or types, row starts that fall, a row or column that is not in the matrix, or
-        a value that is no weight.
+    `notices` receives what a person should know. If `weighted`, values are weights; else entries that are
+    stored but zero are no edges. Raises InputError for arrays of other lengths or types, row starts that
+    fall, a row or column that is not in the matrix, or a value that is no weight.
 
     Examples
     --------
@@ -171,15 +153,7 @@ def matrix_blocks(
 
 
 class _Owners:
-    """Rows of the entries of a compressed layout, out of its row starts, which are read once.
-
-    Parameters
-    ----------
-    parts
-        The matrix.
-    title
-        What it is called in messages.
-    """
+    """Rows of the entries of a compressed layout, out of its row starts, which are read once."""
 
     def __init__(self, parts: MatrixParts, title: str) -> None:
         self._parts = parts
@@ -234,13 +208,7 @@ _MAX_FACT_BYTES = 1 << 10
 
 
 class _Archive:
-    """A file of which one piece is read at a time, so that no archive's directory takes all memory.
-
-    Parameters
-    ----------
-    file
-        Opened for reading.
-    """
+    """An open file of which one piece is read at a time, so that no archive's directory takes all memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -255,17 +223,7 @@ class _Archive:
 
 
 class _ArrayStream:
-    """An array inside an archive, read from front to end by slices.
-
-    Parameters
-    ----------
-    archive
-        The archive.
-    name
-        What the array is called there.
-    opened
-        Closes what is opened.
-    """
+    """An array inside an archive, read from front to end by slices."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, opened: ExitStack) -> None:
         about = archive.getinfo(f"{name}.npy")
@@ -300,25 +258,11 @@ class _ArrayStream:
 
 
 class SparseMatrix(BaseSource):
-    """A SciPy sparse matrix or array: an entry (i, j) that is not zero is the edge i -> j.
+    """A SciPy sparse matrix or array in memory.
 
-    Parameters
-    ----------
-    matrix
-        Square, of any SciPy sparse format; CSR, CSC and COO are read in place, others are converted. Entries
-        that are stored but zero are no edges.
-    labels
-        A file with one label a row, or None.
-    weight
-        ``"values"`` where these are weights, those that are zero among them; else None.
-
-    Raises
-    ------
-    InputError
-        Not square, or more than 2^32 - 1 rows; arrays that contradict each other; while blocks are read, rows
-        or columns that the matrix does not have, or a value that is no weight.
-    UsageError
-        Weights that are called otherwise.
+    CSR, CSC and COO are read in place, others are converted. Raises InputError if it is not square, has more
+    than 2^32 - 1 rows, or arrays that contradict each other; while blocks are read, if rows or columns are
+    not in the matrix, or a value is no weight.
 
     Examples
     --------
@@ -328,12 +272,9 @@ class SparseMatrix(BaseSource):
     ([([0], [1])], 2)
     """
 
-    def __init__(
-        self, matrix: Any, labels: AnyPath | None = None, *, weight: str | int | None = None
-    ) -> None:
-        super().__init__("matrix", "the matrix", labels)
-        check_values(weight, self.title)
-        self.weighted = weight is not None
+    def __init__(self, matrix: Any, **options: Unpack[SourceOptions]) -> None:
+        super().__init__("matrix", "the matrix", **options)
+        check_values(options.get("weight"), self.title)
         self.nodes = square(matrix.shape, self.title)
         self._matrix = matrix if matrix.format in ("csr", "csc", "coo") else self._converted(matrix)
 
@@ -363,67 +304,15 @@ class SparseMatrix(BaseSource):
 
 
 class MatrixFile(FileSource):
-    """A matrix.
+    """A matrix in a file, whose values are weights if weight is ``"values"``."""
 
-    Parameters
-    ----------
-    path, labels
-        As for `FileSource`.
-    weight
-        ``"values"`` to take the stored values as weights; None for links without.
-
-    Raises
-    ------
-    UsageError
-        Weights that a matrix does not have.
-    """
-
-    def __init__(
-        self,
-        path: AnyPath | Sequence[AnyPath],
-        labels: AnyPath | None = None,
-        *,
-        weight: str | int | None = None,
-    ) -> None:
-        super().__init__(path, labels)
-        check_values(weight, self.title)
-        self.weighted = weight is not None
-
-    def identity(self) -> dict[str, Any] | None:
-        """Tell the file, when it was changed, and whether values are weights."""
-        return self._with_weight(super().identity(), VALUES if self.weighted else None)
+    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(path, **options)
+        check_values(options.get("weight"), self.title)
 
 
 class NpzFile(MatrixFile):
-    """A SciPy sparse matrix on disk: an entry (i, j) that is not zero is the edge i -> j.
-
-    Parameters
-    ----------
-    path
-        A file of ``scipy.sparse.save_npz`` in CSR, CSC or COO. Entries that are stored but zero are no edges.
-    labels
-        A file with one label a row, or None.
-    weight
-        ``"values"`` where these are weights, those that are zero among them; else None.
-
-    Raises
-    ------
-    InputError
-        While blocks are read: not such a file, damaged or cut, another layout, not square, or a value that is
-        no weight.
-    UsageError
-        Weights that are called otherwise.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> from scipy.sparse import csr_array, save_npz
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "graph.npz")
-    ...     save_npz(path, csr_array([[0, 1], [0, 0]]))
-    ...     [(block.src.tolist(), block.dst.tolist()) for block in NpzFile(path).blocks(10)]
-    [([0], [1])]
-    """
+    """A SciPy sparse matrix of ``save_npz``, read piece by piece: no array is in memory as a whole."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ExitStack() as opened:
@@ -478,35 +367,7 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
 class MatrixMarketFile(MatrixFile):
-    r"""A square sparse matrix; of a symmetric one both halves become edges.
-
-    Parameters
-    ----------
-    path
-        The file, packed or not.
-    labels
-        A file with one label a row, or None.
-    weight
-        ``"values"`` where these are weights, else None.
-
-    Raises
-    ------
-    InputError
-        While blocks are read: no coordinate matrix of a known kind, not square, another number of entries
-        than stated, or a line that cannot be read.
-    UsageError
-        Weights that are called otherwise; while blocks are read, those of a matrix without values.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "edges.mtx")
-    ...     _ = path.write_text("%%MatrixMarket matrix coordinate pattern general\n3 3 2\n1 3\n3 2\n")
-    ...     source = MatrixMarketFile(path)
-    ...     [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.nodes
-    ([([0, 2], [2, 1])], 3)
-    """
+    """A square matrix of Matrix Market coordinates, ids from 1; both halves of a symmetric one become edges."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ByteStream(self.places[0]) as stream:
