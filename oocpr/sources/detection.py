@@ -1,4 +1,4 @@
-"""What the first bytes of a file say: what it is that no format reads, or how its lines of text are laid out."""
+"""What the first bytes of a file say: that no format reads it, or how its lines of text are laid out."""
 
 from __future__ import annotations
 

@@ -367,7 +367,7 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
 class MatrixMarketFile(MatrixFile):
-    """A square matrix of Matrix Market coordinates, ids from 1; both halves of a symmetric one become edges."""
+    """A square matrix of Matrix Market coordinates, ids from 1; of a symmetric one both halves are edges."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ByteStream(self.places[0]) as stream:
