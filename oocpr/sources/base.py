@@ -9,7 +9,7 @@ from oocpr.errors import InputError
 from oocpr.sources.block import EdgeBlock
 from oocpr.sources.compression import ByteStream, uncompressed_name
 from oocpr.sources.lines import BLOCK_BYTES, LineReader
-from oocpr.sources.locations import place_of, stamp
+from oocpr.sources.locations import input_file, stamp
 from oocpr.sources.read_options import given
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from oocpr.sources.block import Block, Labels, NameBlock
-    from oocpr.sources.locations import AnyPath, Place
+    from oocpr.sources.locations import AnyPath, InputFile
     from oocpr.sources.read_options import SourceOptions
 
     AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
@@ -111,7 +111,7 @@ class BaseSource:
                 "Give the labels file that belongs to this graph.",
             )
         self.nodes = len(self.labels)
-        self.notices.append(f"Labels of {self.nodes:,} nodes come from {place_of(self._labels_path)}.")
+        self.notices.append(f"Labels of {self.nodes:,} nodes come from {input_file(self._labels_path)}.")
 
 
 def _unlimited(needed: int, what: str) -> None:
@@ -123,23 +123,23 @@ class FileSource(BaseSource):
 
     def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
         several = isinstance(path, list | tuple)
-        places = [place_of(one) for one in cast("Sequence[AnyPath]", path if several else [path])]
-        more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
-        super().__init__(f"{Path(uncompressed_name(places[0])).stem}{more}", f"{places[0]}{more}", **options)
-        self._take_places(places)
+        files = [input_file(one) for one in cast("Sequence[AnyPath]", path if several else [path])]
+        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+        super().__init__(f"{Path(uncompressed_name(files[0])).stem}{more}", f"{files[0]}{more}", **options)
+        self._set_files(files)
         self._before = 0
         self._told: list[str] = []  # what the first lines of files have said
 
-    def _take_places(self, places: Sequence[Place]) -> None:
+    def _set_files(self, files: Sequence[InputFile]) -> None:
         """Take where the files are."""
-        self.places = places
-        sizes = [place.size for place in places]
+        self.files = files
+        sizes = [file.size for file in files]
         self.size = None if None in sizes else sum(size for size in sizes if size is not None)
 
     def identity(self) -> dict[str, Any] | None:
         """Tell the files, when they were changed, and how they are read; None for standard input."""
-        labels = [] if self._labels_path is None else [place_of(self._labels_path)]
-        files, named = ([stamp(place) for place in places] for places in (self._all_places(), labels))
+        labels = [] if self._labels_path is None else [input_file(self._labels_path)]
+        files, named = ([stamp(file) for file in files] for files in (self._all_files(), labels))
         if None in files or None in named:
             return None
         how = {name: str(value) for name, value in given(self._options).items() if name != "labels"}
@@ -150,14 +150,14 @@ class FileSource(BaseSource):
         self._told += notices
         self.notices += notices
 
-    def _all_places(self) -> Sequence[Place]:
+    def _all_files(self) -> Sequence[InputFile]:
         """All files that decide what the blocks are, labels aside."""
-        return self.places
+        return self.files
 
     def _streams(self) -> Iterator[ByteStream]:
         """Open the files one after the other."""
-        for place in self.places:
-            with ByteStream(place) as stream:
+        for file in self.files:
+            with ByteStream(file) as stream:
                 yield stream
                 self._before += stream.position
 
@@ -166,9 +166,9 @@ class FileSource(BaseSource):
         first, start, line = (
             0 if self._begun is None else self._begun[key] for key in ("file", "byte", "line")
         )
-        self._before = sum(place.size or 0 for place in self.places[:first])
-        for number, place in enumerate(self.places[first:], first):
-            with ByteStream(place) as stream:
+        self._before = sum(file.size or 0 for file in self.files[:first])
+        for number, file in enumerate(self.files[first:], first):
+            with ByteStream(file) as stream:
                 yield number, stream, LineReader(stream, block_bytes, start, max(1, line))
                 self._before += stream.position
             start = line = 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from oocpr.errors import InputError
-from oocpr.sources.locations import Front, place_of
+from oocpr.sources.locations import Front, input_file
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from _typeshed import WriteableBuffer
 
-    from oocpr.sources.locations import Place
+    from oocpr.sources.locations import InputFile
 
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd", ".bz2": b"BZh"}
 _READ_BYTES = 1 << 16
@@ -30,7 +30,7 @@ COMPRESSED = tuple(_MAGIC)
 """Suffixes of compressed files that are read."""
 
 
-def uncompressed_name(path: str | os.PathLike[str] | Place) -> str:
+def uncompressed_name(path: str | os.PathLike[str] | InputFile) -> str:
     """Name of a file without its folder and without the suffix of its compression.
 
     Examples
@@ -38,7 +38,7 @@ def uncompressed_name(path: str | os.PathLike[str] | Place) -> str:
     >>> uncompressed_name("graphs/web.txt.gz")
     'web.txt'
     """
-    name = place_of(path).name
+    name = input_file(path).name
     suffix = Path(name).suffix.lower()
     return name[: -len(suffix)] if suffix in _MAGIC else name
 
@@ -107,13 +107,13 @@ class ByteStream:
     b'0 1'
     """
 
-    def __init__(self, path: str | os.PathLike[str] | Place) -> None:
-        place = place_of(path)
-        self.title = str(place)
-        self._suffix = Path(place.name).suffix.lower()
-        self._file = Front(place.open())
+    def __init__(self, path: str | os.PathLike[str] | InputFile) -> None:
+        file = input_file(path)
+        self.title = str(file)
+        self._suffix = Path(file.name).suffix.lower()
+        self._file = Front(file.open())
         try:
-            self.size = place.size
+            self.size = file.size
             self._stream = self._decompressed()
         except BaseException:
             self._file.close()

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _SKIP_BYTES = 1 << 16
 
 
-class Place(Protocol):
+class InputFile(Protocol):
     """Something with bytes in it; as text it is what messages call it.
 
     `name` is its last part, with all suffixes; `again` says whether it can be opened more than once.
     """
 
     name: str
-    again: bool
+    reopenable: bool
 
     @property
     def size(self) -> int | None:
@@ -47,19 +47,19 @@ class Place(Protocol):
         """Open it; raises InputError, LostError, or SetupError if a library or access is missing."""
         ...
 
-    def beside(self, name: str) -> Place | None:
+    def sibling(self, name: str) -> InputFile | None:
         """Give what lies beside it under another name, or None if there is nothing."""
         ...
 
 
-AnyPath = str | os.PathLike[str] | Place
-"""What a source of one file is given: its path on this machine, or a place that can be opened."""
+AnyPath = str | os.PathLike[str] | InputFile
+"""What a source of one file is given: its path on this machine, or what can be opened."""
 
 
 class LocalFile:
     """A file of this machine."""
 
-    again = True
+    reopenable = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,7 +98,7 @@ class LocalFile:
             found = "is a folder" if stat.S_ISDIR(mode) else "is no file"
         raise InputError(f"{self.path} {found}.", "Give the path of a graph's file.")
 
-    def beside(self, name: str) -> LocalFile | None:
+    def sibling(self, name: str) -> LocalFile | None:
         """Give a file of the same folder."""
         path = self.path.parent / name
         # Path.is_file has errors for names that are too long, and folders that may not be looked into.
@@ -108,7 +108,7 @@ class LocalFile:
 class RemoteFile:
     """A file behind a URL, such as ``s3://bucket/links.txt.gz``, through the file systems of fsspec."""
 
-    again = True
+    reopenable = True
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -139,7 +139,7 @@ class RemoteFile:
             opened = system.open(path, "rb", block_size=8 << 20, cache_type="readahead")
         return cast("BinaryIO", _RemoteStream(self._url, opened))
 
-    def beside(self, name: str) -> RemoteFile | None:
+    def sibling(self, name: str) -> RemoteFile | None:
         """Give a file of the same folder, if it is there and may be read."""
         url = self._url.partition("?")[0].rpartition("/")[0] + f"/{name}"
         system, path = _file_system(url)
@@ -188,7 +188,7 @@ class StandardInput:
 
     name = "stdin"
     size = None
-    again = False
+    reopenable = False
 
     def __init__(self) -> None:
         if sys.stdin is None:
@@ -206,7 +206,7 @@ class StandardInput:
         """Give the bytes that are left."""
         return cast("BinaryIO", self._stream)
 
-    def beside(self, name: str) -> None:
+    def sibling(self, name: str) -> None:
         """Nothing lies beside it."""
 
 
@@ -263,19 +263,19 @@ class Front(io.RawIOBase):
         super().close()
 
 
-def stamp(place: Place) -> list[str | int] | None:
+def stamp(file: InputFile) -> list[str | int] | None:
     """Tell by what a file is known and whether it was changed, as JSON; None if nobody can tell."""
-    if isinstance(place, LocalFile):
-        status = place.path.stat()
-        return [str(place.path.resolve()), status.st_size, status.st_mtime_ns]
-    if isinstance(place, RemoteFile):
-        system, path = place.found
-        with _naming(str(place)):
-            return [str(place), place.size or 0, str(system.ukey(path))]
+    if isinstance(file, LocalFile):
+        status = file.path.stat()
+        return [str(file.path.resolve()), status.st_size, status.st_mtime_ns]
+    if isinstance(file, RemoteFile):
+        system, path = file.found
+        with _naming(str(file)):
+            return [str(file), file.size or 0, str(system.ukey(path))]
     return None
 
 
-def place_of(spec: str | os.PathLike[str] | Place) -> Place:
+def input_file(spec: str | os.PathLike[str] | InputFile) -> InputFile:
     """Find out what a path, a URL or ``-`` means."""
     if not isinstance(spec, str | os.PathLike):
         return spec
@@ -285,23 +285,23 @@ def place_of(spec: str | os.PathLike[str] | Place) -> Place:
     return RemoteFile(text) if "://" in text else LocalFile(Path(text))
 
 
-def places_of(specs: Sequence[str | os.PathLike[str] | Place]) -> list[Place]:
+def input_files(specs: Sequence[str | os.PathLike[str] | InputFile]) -> list[InputFile]:
     """Find the files that paths, URLs, ``-`` and patterns with ``*``, ``?`` or ``[...]`` mean.
 
     The files of a pattern come in the order of their names; a file whose name has such characters is found by
     its name. Raises InputError for a pattern that no file fits, and UsageError for standard input beside
     others.
     """
-    places: list[Place] = []
+    files: list[InputFile] = []
     for spec in specs:
         text = os.fspath(spec) if isinstance(spec, str | os.PathLike) else ""
         if not glob.has_magic(text) or (("://" not in text) and os.path.exists(text)):  # noqa: PTH110
-            places.append(place_of(spec))
+            files.append(input_file(spec))
             continue
         if "://" in text:
             scheme = text.partition("://")[0]
             if scheme in ("http", "https"):  # a question mark belongs to the address there
-                places.append(place_of(text))
+                files.append(input_file(text))
                 continue
             system, path = _file_system(text)
             with _naming(text):
@@ -310,10 +310,10 @@ def places_of(specs: Sequence[str | os.PathLike[str] | Place]) -> list[Place]:
             found = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 - patterns may be absolute
         if not found:
             raise InputError(f"No file fits {text}.", "Check the pattern.")
-        places += map(place_of, found)
-    if len(places) > 1 and not all(place.again for place in places):
+        files += map(input_file, found)
+    if len(files) > 1 and not all(file.reopenable for file in files):
         raise UsageError("Standard input is one source.", "Give it alone, or files only.")
-    return places
+    return files
 
 
 def check_apart(outputs: Sequence[str | os.PathLike[str]], inputs: Iterable[object]) -> None:

@@ -12,7 +12,7 @@ from oocpr.errors import InputError
 from oocpr.sources.block import Strings
 from oocpr.sources.compression import COMPRESSED, ByteStream, uncompressed_name
 from oocpr.sources.lines import LineReader, parse_weights
-from oocpr.sources.locations import place_of
+from oocpr.sources.locations import input_file
 from oocpr.sources.weights import REMEDY
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.sources.locations import AnyPath, Place
+    from oocpr.sources.locations import AnyPath, InputFile
 
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH = (np.uint8(ord(c)) for c in " \t\r\n#")
 
@@ -195,7 +195,7 @@ class FileLabels:
     (2, ['home', 'about'])
     """
 
-    def __init__(self, path: str | os.PathLike[str] | Place) -> None:
+    def __init__(self, path: str | os.PathLike[str] | InputFile) -> None:
         self._path = path
         self._count = sum(names.starts.size for names in self.strings())
         if not self._count:
@@ -217,9 +217,9 @@ class FileLabels:
                 yield names
 
 
-def find_labels(path: str | os.PathLike[str] | Place) -> Place | None:
+def find_labels(path: str | os.PathLike[str] | InputFile) -> InputFile | None:
     """Labels file beside a graph, if any: of ``web.txt.gz`` ``web.labels.txt`` or ``.tsv.xz``."""
-    place = place_of(path)
-    stem = Path(uncompressed_name(place)).stem
+    file = input_file(path)
+    stem = Path(uncompressed_name(file)).stem
     names = (f"{stem}.labels.{kind}{suffix}" for kind in ("txt", "tsv") for suffix in ("", *COMPRESSED))
-    return next((beside for name in names if (beside := place.beside(name)) is not None), None)
+    return next((labels for name in names if (labels := file.sibling(name)) is not None), None)

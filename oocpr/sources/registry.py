@@ -20,14 +20,14 @@ from oocpr.sources.detection import (
     refuse_unsupported,
     separator_of,
 )
-from oocpr.sources.locations import LocalFile, StandardInput, place_of, places_of
+from oocpr.sources.locations import LocalFile, StandardInput, input_file, input_files
 from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from oocpr.sources.block import Source
-    from oocpr.sources.locations import Place
+    from oocpr.sources.locations import InputFile
     from oocpr.sources.read_options import SourceOptions
 
 _HEAD_BYTES = 1 << 16
@@ -67,11 +67,11 @@ class Format:
     weights: bool = False
     header: bool = False
 
-    def open(self, places: Sequence[Place], options: SourceOptions) -> Source:
+    def open(self, files: Sequence[InputFile], options: SourceOptions) -> Source:
         """Source of files of this format."""
         module, name = self.reader.split(":")
         reader = getattr(importlib.import_module(f"oocpr.sources.{module}"), name)
-        return cast("Source", reader(places, **options))
+        return cast("Source", reader(files, **options))
 
 
 FORMATS = {
@@ -178,7 +178,7 @@ _ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
 
 
 def guess_format(
-    path: str | os.PathLike[str] | Place, *, weighted: bool = False, by_name: bool = False
+    path: str | os.PathLike[str] | InputFile, *, weighted: bool = False, by_name: bool = False
 ) -> str:
     r"""Name of the format of a file, from its suffix and its first lines.
 
@@ -196,12 +196,12 @@ def guess_format(
     ...     guess_format(path)
     'gr0'
     """
-    place = place_of(path)
-    first = _head(place)
-    suffix = Path(uncompressed_name(place)).suffix.lower()
+    file = input_file(path)
+    first = _head(file)
+    suffix = Path(uncompressed_name(file)).suffix.lower()
     known = _SUFFIXES.get(suffix)
     if known is None or FORMATS[known].streamed:
-        refuse_unsupported(str(place), first)
+        refuse_unsupported(str(file), first)
     for magic, name in _MAGIC.items():
         if first.startswith(magic):
             return name
@@ -250,13 +250,13 @@ def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
     return "names" if columns and not any(map(_NUMBER.fullmatch, body[:2])) else "text"
 
 
-def _head(place: Place) -> bytes:
+def _head(file: InputFile) -> bytes:
     """First bytes of a file, decompressed, which are still to be read afterwards."""
     view = memoryview(bytearray(_HEAD_BYTES))
-    if not isinstance(place, StandardInput):
-        with ByteStream(place) as stream:
+    if not isinstance(file, StandardInput):
+        with ByteStream(file) as stream:
             return bytes(view[: stream.readinto(view)])
-    with ByteStream(_Copy(place.head(_COMPRESSED_HEAD_BYTES))) as stream:
+    with ByteStream(_Copy(file.head(_COMPRESSED_HEAD_BYTES))) as stream:
         read = 0
         try:
             while read < len(view) and (more := stream.readinto(view[read : read + 1024])):
@@ -267,10 +267,10 @@ def _head(place: Place) -> bytes:
 
 
 class _Copy:
-    """Bytes in memory as a place."""
+    """Bytes in memory as a file."""
 
     name = ""
-    again = True
+    reopenable = True
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -279,7 +279,7 @@ class _Copy:
     def open(self) -> io.BytesIO:
         return io.BytesIO(self._data)
 
-    def beside(self, name: str) -> None: ...
+    def sibling(self, name: str) -> None: ...
 
 
 def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) -> Source:
@@ -292,15 +292,15 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
     columns = options.get("source_column"), options.get("target_column")
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format {format!r}.", f"Give one of: {', '.join(FORMATS)}.")
-    places = places_of(paths)
+    files = input_files(paths)
     by_name = any(name is not None and not str(name).isdecimal() for name in (*columns, weight))
-    name = format or _guess(places[0], weighted=weight is not None, by_name=by_name)
+    name = format or _guess(files[0], weighted=weight is not None, by_name=by_name)
     chosen = FORMATS[name]
-    for place in places:
-        _check(place, name)
-    if len(places) > 1 and not chosen.many:
+    for file in files:
+        _check(file, name)
+    if len(files) > 1 and not chosen.many:
         raise UsageError(
-            f"A graph of the format {name} is one file, {len(places)} are given.", "Name one of them."
+            f"A graph of the format {name} is one file, {len(files)} are given.", "Name one of them."
         )
     if chosen.own_labels and labels is not None:
         raise UsageError(f"Files of the format {name} hold their own labels.", "Leave the labels file out.")
@@ -310,28 +310,28 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
         raise no_weights(f"Files of the format {name}")
     if not chosen.header and options.get("header") is not None:
         raise UsageError(f"Files of the format {name} have no header line.", "Leave the header out.")
-    labels_place = None if labels is None else place_of(labels)
-    if chosen.labels_beside and labels is None and len(places) == 1:
+    labels_place = None if labels is None else input_file(labels)
+    if chosen.labels_beside and labels is None and len(files) == 1:
         from oocpr.sources.names import find_labels
 
-        labels_place = find_labels(places[0])
-    return chosen.open(places, cast("SourceOptions", {**options, "labels": labels_place}))
+        labels_place = find_labels(files[0])
+    return chosen.open(files, cast("SourceOptions", {**options, "labels": labels_place}))
 
 
-def _guess(place: Place, *, weighted: bool, by_name: bool) -> str:
-    if isinstance(place, LocalFile):
-        if os.path.isdir(place.path):  # noqa: PTH112 - Path.is_dir has errors for names that are too long
+def _guess(file: InputFile, *, weighted: bool, by_name: bool) -> str:
+    if isinstance(file, LocalFile):
+        if os.path.isdir(file.path):  # noqa: PTH112 - Path.is_dir has errors for names that are too long
             return "parquet"
-        _check(place, "text")
-    return guess_format(place, weighted=weighted, by_name=by_name)
+        _check(file, "text")
+    return guess_format(file, weighted=weighted, by_name=by_name)
 
 
-def _check(place: Place, name: str) -> None:
+def _check(file: InputFile, name: str) -> None:
     """Refuse what cannot be a file of a format."""
     chosen = FORMATS[name]
-    if not place.again and not chosen.streamed:
+    if not file.reopenable and not chosen.streamed:
         raise UsageError(
             f"The format {name} cannot be read from standard input.", "Write it to a file and name that."
         )
-    if isinstance(place, LocalFile):
-        place.check(folder=chosen.folders)
+    if isinstance(file, LocalFile):
+        file.check(folder=chosen.folders)

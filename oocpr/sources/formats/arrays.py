@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import EdgeBlock
-    from oocpr.sources.locations import Place
+    from oocpr.sources.locations import InputFile
     from oocpr.sources.read_options import SourceOptions
 
 
@@ -137,8 +137,8 @@ class _ArrayFile:
     them back.
     """
 
-    def __init__(self, file: BinaryIO, place: Place) -> None:
-        self.title = str(place)
+    def __init__(self, file: BinaryIO, input_file: InputFile) -> None:
+        self.title = str(input_file)
         try:
             header = read_header(file)
         except ValueError as error:
@@ -152,7 +152,7 @@ class _ArrayFile:
                 f"{self.title} holds {self._dtype}, no integers.", "Give the ids of nodes as integers."
             )
         self._file = file
-        if place.size is not None and header.end > place.size:
+        if input_file.size is not None and header.end > input_file.size:
             raise self._cut(header.end)
 
     def _cut(self, end: int) -> InputError:
@@ -203,15 +203,15 @@ class NpyFiles(FileSource):
         waiting: _ArrayFile | None = None
         files: list[BinaryIO] = []
         try:
-            for place in self.places:
-                files.append(place.open())
-                array = _ArrayFile(files[-1], place)
+            for input_file in self.files:
+                files.append(input_file.open())
+                array = _ArrayFile(files[-1], input_file)
                 if len(array.shape) == 1 and waiting is None:
                     waiting = array
                     continue
                 if (len(array.shape) == 1) != (waiting is not None):
                     raise InputError(
-                        f"{place} has the shape {array.shape}.",
+                        f"{input_file} has the shape {array.shape}.",
                         "Give two arrays of one dimension, or arrays of two dimensions only.",
                     )
                 links = self._length(array, waiting)

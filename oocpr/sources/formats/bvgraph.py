@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from oocpr.sources.compression import ByteStream as Stream
-    from oocpr.sources.locations import AnyPath, Place
+    from oocpr.sources.locations import AnyPath, InputFile
     from oocpr.sources.read_options import SourceOptions
 
 _CHUNK_BYTES = 1 << 20
@@ -48,24 +48,24 @@ class BVGraphFile(FileSource):
 
     def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
         super().__init__(path, **options)
-        [place] = self.places
-        stem = Path(place.name).stem
-        self._places = {
-            kind: place if place.name.endswith(kind) else _beside(place, stem + kind)
+        [file] = self.files
+        stem = Path(file.name).stem
+        self._parts = {
+            kind: file if file.name.endswith(kind) else _sibling(file, stem + kind)
             for kind in (".graph", ".properties")
         }
-        self.places = [self._places[".graph"]]
-        self.size = self.places[0].size
+        self.files = [self._parts[".graph"]]
+        self.size = self.files[0].size
 
-    def _all_places(self) -> Sequence[Place]:
-        return list(self._places.values())
+    def _all_files(self) -> Sequence[InputFile]:
+        return list(self._parts.values())
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         yield from self._unread(self._lists(max_edges))
 
     def _lists(self, max_edges: int) -> Iterator[EdgeBlock]:
 
-        properties = _properties(self._places[".properties"])
+        properties = _properties(self._parts[".properties"])
         self.nodes = properties.number("nodes", MAX_NODES)
         arcs, window = properties.number("arcs"), properties.number("windowsize", 1 << 16)
         least_run = properties.number("minintervallength", MAX_NODES)
@@ -78,7 +78,7 @@ class BVGraphFile(FileSource):
         scratch = np.empty((2, room), np.uint32)
         at, state = np.zeros(1, np.int64), np.array([0, -1], np.int64)
         data, read, total = bytearray(), 0, 0
-        with ByteStream(self.places[0]) as stream:
+        with ByteStream(self.files[0]) as stream:
             while state[0] < self.nodes:
                 src, dst = np.empty(max_edges, np.uint32), np.empty(max_edges, np.uint32)
                 outcome, count = fill_block(
@@ -116,7 +116,7 @@ class BVGraphFile(FileSource):
                         )
         if total != arcs:
             raise InputError(
-                f"{self._places['.properties']} states {arcs:,} arcs, {self.title} holds {total:,}.",
+                f"{self._parts['.properties']} states {arcs:,} arcs, {self.title} holds {total:,}.",
                 "Fetch the file again, with the properties that belong to it.",
             )
 
@@ -135,11 +135,11 @@ def _more(stream: Stream, data: bytearray) -> int:
     return count
 
 
-def _beside(place: Place, name: str) -> Place:
-    found = place.beside(name)
+def _sibling(file: InputFile, name: str) -> InputFile:
+    found = file.sibling(name)
     if found is None:
         raise InputError(
-            f"{place} has no {name} beside it.", "Give a .graph and its .properties in one folder."
+            f"{file} has no {name} beside it.", "Give a .graph and its .properties in one folder."
         )
     return found
 
@@ -147,10 +147,10 @@ def _beside(place: Place, name: str) -> Place:
 class _properties:  # noqa: N801 - used like a function
     """What a file of properties says."""
 
-    def __init__(self, place: Place) -> None:
-        self._title = str(place)
+    def __init__(self, file: InputFile) -> None:
+        self._title = str(file)
         self._values: dict[str, str] = {}
-        with ByteStream(place) as stream:
+        with ByteStream(file) as stream:
             lines = LineReader(stream)
             while (line := lines.peek()) is not None:
                 key, equals, value = line.partition("=")

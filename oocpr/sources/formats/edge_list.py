@@ -142,7 +142,7 @@ class NamesFile(ColumnsFile):
 
     def place(self, edge: int) -> str:
         """Say on which line the edge stands that came as number `edge`, counted from 0."""
-        if not all(place.again for place in self.places):
+        if not all(file.reopenable for file in self.files):
             return f"{self.title}, link {edge + 1:,}"
         for stream in self._streams():
             lines = LineReader(stream)
@@ -167,7 +167,7 @@ class Gr0File(FileSource):
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         labels: list[str] = []
-        with ByteStream(self.places[0]) as stream:
+        with ByteStream(self.files[0]) as stream:
             lines = LineReader(stream)
             while (line := lines.peek()) is not None and not line.startswith("e"):
                 words = line.split(maxsplit=2)
@@ -190,7 +190,7 @@ class HollinsFile(FileSource):
     """Files like hollins.dat: ``nodes edges``, ``id label`` per node, ``from to`` per edge; ids from 1."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-        with ByteStream(self.places[0]) as stream:
+        with ByteStream(self.files[0]) as stream:
             lines = LineReader(stream)
             self.nodes, stated = self._sizes(lines)
             self.labels = self._nodes(lines, self.nodes)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from oocpr.sources.block import Block
-    from oocpr.sources.locations import AnyPath, Place
+    from oocpr.sources.locations import AnyPath, InputFile
     from oocpr.sources.read_options import SourceOptions
 
 _BUFFER_BYTES = 1 << 20
@@ -46,7 +46,7 @@ class ParquetFiles(TableFiles):
 
     def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
         super().__init__(path, **options)
-        self._take_places([file for place in self.places for file in _files(place)])
+        self._set_files([found for file in self.files for found in _files(file)])
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         import pyarrow as pa
@@ -61,21 +61,21 @@ class ParquetFiles(TableFiles):
 
         passed = 0 if self._begun is None else int(self._begun["edges"])
         options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
-        for place in self.places:
-            with place.open() as opened:
+        for input_file in self.files:
+            with input_file.open() as opened:
                 try:
-                    source = _handed(place, opened)
+                    source = _handed(input_file, opened)
                     file = pq.ParquetFile(source, **options)
-                    columns = self._chosen(kinds_of(file.schema_arrow), str(place))
-                    self._check_columns(file.schema_arrow, columns, str(place))
-                    chunks = row_groups(opened, self.reserve, str(place))
+                    columns = self._chosen(kinds_of(file.schema_arrow), str(input_file))
+                    self._check_columns(file.schema_arrow, columns, str(input_file))
+                    chunks = row_groups(opened, self.reserve, str(input_file))
                     if len(chunks) != file.metadata.num_row_groups:
                         raise ValueError("its metadata contradict themselves")
                     groups, done = _groups_behind(file.metadata, passed)
                     for group in groups:
                         about = _RowGroup(chunks[group], file.metadata.row_group(group).num_rows, columns)
-                        if isinstance(place, LocalFile):
-                            about.look_at_pages(opened, self.reserve, str(place))
+                        if isinstance(input_file, LocalFile):
+                            about.look_at_pages(opened, self.reserve, str(input_file))
                         if about.dictionary_bytes > TEXT_BYTES_PER_EDGE:
                             named = pq.ParquetFile(
                                 source, read_dictionary=columns, metadata=file.metadata, **options
@@ -89,7 +89,9 @@ class ParquetFiles(TableFiles):
                             done += batch.num_rows
                             if done <= passed:
                                 continue
-                            self.position = self._before + (place.size or 0) * done // file.metadata.num_rows
+                            self.position = (
+                                self._before + (input_file.size or 0) * done // file.metadata.num_rows
+                            )
                             # The file may have them in another order.
                             yield batch.select(columns).slice(fresh)
                         if done != behind:
@@ -102,10 +104,10 @@ class ParquetFiles(TableFiles):
                     ):
                         raise
                     raise InputError(
-                        f"{place} is no whole Parquet file: {' '.join(str(error).split())[:200]}",
+                        f"{input_file} is no whole Parquet file: {' '.join(str(error).split())[:200]}",
                         "Fetch or write the file again.",
                     ) from error
-            self._before += place.size or 0
+            self._before += input_file.size or 0
 
 
 class _RowGroup:
@@ -167,24 +169,24 @@ def _groups_behind(metadata: Any, rows: int) -> tuple[list[int], int]:
     return [], before
 
 
-def _handed(place: Place, opened: Any) -> Any:
+def _handed(input_file: InputFile, opened: Any) -> Any:
     """What Arrow reads fastest: its own file where there is one on this machine."""
-    return str(place) if isinstance(place, LocalFile) else opened
+    return str(input_file) if isinstance(input_file, LocalFile) else opened
 
 
-def _files(place: Place) -> list[Place]:
+def _files(input_file: InputFile) -> list[InputFile]:
     """The Parquet files of a folder, or the file itself."""
-    found: list[Place] = [place]
-    if isinstance(place, LocalFile) and place.path.is_dir():
-        paths = sorted(path for path in place.path.rglob("*") if path.suffix in (".parquet", ".pq"))
+    found: list[InputFile] = [input_file]
+    if isinstance(input_file, LocalFile) and input_file.path.is_dir():
+        paths = sorted(path for path in input_file.path.rglob("*") if path.suffix in (".parquet", ".pq"))
         found = [LocalFile(path) for path in paths if path.is_file() and not path.name.startswith((".", "_"))]
-    elif isinstance(place, RemoteFile) and str(place).endswith("/"):
-        system, folder = place.found
+    elif isinstance(input_file, RemoteFile) and str(input_file).endswith("/"):
+        system, folder = input_file.found
         names = sorted(name for name in system.find(folder) if name.endswith((".parquet", ".pq")))
         found = [RemoteFile(system.unstrip_protocol(name)) for name in names]
     if not found:
         raise InputError(
-            f"{place} is a folder and holds no .parquet files.", "Give the path of a graph's file."
+            f"{input_file} is a folder and holds no .parquet files.", "Give the path of a graph's file."
         )
     return found
 
@@ -293,7 +295,7 @@ def _page(header: dict[int, Any], values: int) -> tuple[Page, int]:
 
 
 def _header(file: BinaryIO, start: int) -> tuple[dict[int, Any], int]:
-    """Read the struct at a place of a file; with its length."""
+    """Read the struct at byte `start` of a file; with its length."""
     size = _HEADER_BYTES
     while True:
         file.seek(start)

@@ -316,7 +316,7 @@ class NpzFile(MatrixFile):
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ExitStack() as opened:
-            file = opened.enter_context(self.places[0].open())
+            file = opened.enter_context(self.files[0].open())
             try:
                 archive = opened.enter_context(zipfile.ZipFile(cast("BinaryIO", _Archive(file))))
                 parts = self._parts(archive, opened)
@@ -370,7 +370,7 @@ class MatrixMarketFile(MatrixFile):
     """A square matrix of Matrix Market coordinates, ids from 1; of a symmetric one both halves are edges."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-        with ByteStream(self.places[0]) as stream:
+        with ByteStream(self.files[0]) as stream:
             lines = LineReader(stream)
             field, symmetry = self._kind(lines)
             self.nodes, stated = self._sizes(lines)
