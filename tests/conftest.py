@@ -20,6 +20,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "laptop"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--run-slow", action="store_true", help="run the tests marked slow as well")
     parser.addoption("--run-device", action="store_true", help="run the tests marked device as well")
+    parser.addoption(
+        "--variants",
+        choices=("some", "others", "all"),
+        default="some",
+        help="of a test with more than three sets of parameters run three (some), the others, or all",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -30,6 +36,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items:
                 if marker in item.keywords:
                     item.add_marker(skip)
+    chosen = config.getoption("--variants")
+    if chosen != "all":
+        some = _some_variants(items)
+        left = [item for item in items if (item in some) != (chosen == "some")]
+        config.hook.pytest_deselected(items=left)
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _some_variants(items: list[pytest.Item]) -> set[pytest.Item]:
+    """All tests, but of those with more than three sets of parameters the first, the middle and the last."""
+    variants: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        variants.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    some = set()
+    for group in variants.values():
+        runs = [item for item in group if not list(item.iter_markers("skip"))] or group
+        some |= {runs[0], runs[len(runs) // 2], runs[-1]} if len(runs) > 3 else set(group)
+    return some
 
 
 @pytest.fixture(scope="session")
