@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oocpr.engine.cpu.degree_checksum import MODULUS, degree_marks
 from oocpr.errors import DamagedError
-from oocpr.store.array_metadata import check_dangling, check_degree_sum
 from oocpr.store.format import REMEDY
+from oocpr.store.zarr_arrays import check_dangling, check_degree_sum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,9 +17,8 @@ from oocpr.ingest.sort.tiles import Tile
 from oocpr.ingest.sort.weights import OutWeights, sort_pairs, weighted_pieces
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import Edges, Partitioner
-from oocpr.store.codec.crc32c import crc32c
 from oocpr.store.codec.mantissa_segments import encode_segments
-from oocpr.store.codec.tile_encoder import TileCoder
+from oocpr.store.codec.tile_encoder import TileEncoder
 from oocpr.store.codec.zarr_codecs import encode_chunk
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def warm_up(workspace: SpillDir) -> None:
     tile = Tile(1)
     tile.take(edges, 0)
     tile.next_row = 2
-    crc32c(TileCoder().encode(tile.columns, tile.lengths()))
+    TileEncoder().encode(tile.columns, tile.lengths())
     tile.local_edges()
     encode_chunk(np.zeros(1, np.int64))
 

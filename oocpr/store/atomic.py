@@ -17,10 +17,12 @@ import re
 import secrets
 import shutil
 import stat
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
+from oocpr.store.format import ATTRIBUTES_KEY
 from oocpr.system import is_disk_full
 from oocpr.units import format_bytes
 
@@ -405,3 +407,19 @@ def remove(path: Path) -> None:
     else:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def root_checksum(path: Path) -> int | None:
+    """Checksum the root's metadata of a store in a folder; None where there are none."""
+    metadata = path / "zarr.json"
+    return zlib.crc32(metadata.read_bytes()) if metadata.is_file() else None
+
+
+def check_destination(path: Path, *, overwrite: bool) -> None:
+    """Raise UsageError where `GraphWriter` would."""
+    refuse_existing(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
+
+
+def remove_replaced(path: Path) -> None:
+    """Remove the store in whose place another got the name, if the writer of that, which kept it, did not."""
+    remove(replaced_name(path, kept=True))

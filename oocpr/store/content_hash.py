@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-import google_crc32c
+from crc32c import crc32c
 from zarr.abc.store import SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
@@ -72,7 +72,7 @@ def _checksums(array: StoredArray) -> bytes:
         raise array.damaged(f"{keys[found.index(None)]} is missing")
     parts = [part for part in found if part is not None]
     if not has_checksums:
-        parts = [int(google_crc32c.value(part)).to_bytes(_CRC_BYTES, "little") for part in parts]
+        parts = [crc32c(part).to_bytes(_CRC_BYTES, "little") for part in parts]
     return b"".join(parts)
 
 

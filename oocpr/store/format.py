@@ -308,11 +308,11 @@ def metadata_checksum(documents: Mapping[str, Any], key: str = ATTRIBUTES_KEY) -
     >>> metadata_checksum({"": b}) == a
     True
     """
-    import google_crc32c
+    from crc32c import crc32c
 
     root = {k: v for k, v in documents[""].items() if k != "consolidated_metadata"}
     attributes = dict(root["attributes"])
     own = {k: v for k, v in attributes[key].items() if k != CHECKSUM_KEY}
     root["attributes"] = {**attributes, key: own}
     text = json.dumps({**documents, "": root}, sort_keys=True, separators=(",", ":"))
-    return int(google_crc32c.value(text.encode()))
+    return crc32c(text.encode())

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import DamagedError, NotAStoreError, OocprError, ReplacedError
-from oocpr.store.array_metadata import check_arrays
 from oocpr.store.content_hash import content_identity
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
@@ -41,7 +40,14 @@ from oocpr.store.format import (
 from oocpr.store.labels import StoredLabels
 from oocpr.store.tile_reader import EncodedTiles, EncodedWeights
 from oocpr.store.writer import GraphWriter
-from oocpr.store.zarr_arrays import OpenFolder, StoredArray, open_zarr_store, read_documents, total_bytes
+from oocpr.store.zarr_arrays import (
+    PinnedFolder,
+    StoredArray,
+    check_arrays,
+    open_zarr_store,
+    read_documents,
+    total_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -129,7 +135,7 @@ class GraphStore:
 
     def check_current(self) -> None:
         """Raise ReplacedError if another graph, or none, has the store's path by now."""
-        if isinstance(self._store, OpenFolder) and not self._store.is_at(self._place):
+        if isinstance(self._store, PinnedFolder) and not self._store.is_at(self._place):
             try:
                 found = open_store(self._place).identity
             except OocprError:
@@ -145,7 +151,7 @@ class GraphStore:
         stores, or of a folder whose files were overwritten, belongs together if the root is what it was.
         """
         root = self._root()
-        moved = root is None and isinstance(self._store, OpenFolder)
+        moved = root is None and isinstance(self._store, PinnedFolder)
         if not moved and root != self._own:
             raise self._replaced("another one")
 

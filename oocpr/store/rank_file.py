@@ -9,11 +9,17 @@ import numpy as np
 import zarr
 
 from oocpr.errors import DamagedError, InputError, UsageError
-from oocpr.store.array_metadata import check_array
 from oocpr.store.atomic import NewFolder, naming_failures
 from oocpr.store.format import CHECKSUM_KEY, LABEL_BYTES, LABEL_OFFSETS, RANKS_KEY, metadata_checksum
 from oocpr.store.labels import StoredLabels, write_labels
-from oocpr.store.zarr_arrays import Appender, StoredArray, open_zarr_store, read_documents, write_attributes
+from oocpr.store.zarr_arrays import (
+    Appender,
+    StoredArray,
+    check_array,
+    open_zarr_store,
+    read_documents,
+    write_attributes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

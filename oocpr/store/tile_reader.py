@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from crc32c import crc32c
 from zarr.storage import LocalStore
 
 from oocpr.errors import DamagedError, ReplacedError, UsageError
-from oocpr.store.codec.crc32c import crc32c
 from oocpr.store.codec.layout import FLAG_RUNS, KIND_TILE, kind_of, sizes_of
 from oocpr.store.codec.mantissa_segments import (
     are_weights,
@@ -95,7 +95,7 @@ class _EncodedChunks:
         """Read the bytes of a chunk, checked against their checksum and without it."""
         read = self._read_key if self._folder is None else partial(self._read_file, direct=direct)
         size, stored = read(tile, out)
-        if crc32c(out[:size]).to_bytes(_CRC_BYTES, "little") != stored:
+        if crc32c(out[:size].data).to_bytes(_CRC_BYTES, "little") != stored:
             raise self._damaged(tile, "has another checksum than was written")
         if self._seen.setdefault(tile, stored) != stored:
             raise ReplacedError(

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, Self
+import shutil
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import zarr
+from crc32c import crc32c
 
 from oocpr.errors import UsageError
-from oocpr.store.atomic import NewFolder, naming_failures
-from oocpr.store.chunk_files import Chunk, ChunkFolder, TileChunks, drop_all_but
+from oocpr.store.atomic import NewFolder, naming_failures, root_checksum
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
-from oocpr.store.codec.tile_encoder import TileCoder, decode_tile
+from oocpr.store.codec.tile_encoder import TileEncoder, decode_tile
 from oocpr.store.codec.zarr_codecs import MantissaSegments, PackedInts
 from oocpr.store.content_hash import content_identity
-from oocpr.store.destination import root_checksum
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
     DATA,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.store.labels import TextPiece
+
 
 _ROWS_CHUNK = 1 << 18
 """Entries of a chunk of the arrays that have one for each row: 2 MiB of offsets in memory."""
@@ -152,7 +153,7 @@ class GraphWriter:
                 raise UsageError(
                     f"{weights.size} weights for {columns.size} edges.", "Give every edge one weight."
                 )
-            coded = TileCoder().encode(columns, lengths)
+            coded = TileEncoder().encode(columns, lengths)
             self.put_tile(self.tiles, coded, None if weights is None else encode_segments(weights))
         self.enter_tile(coded.size, columns.size, lengths)
 
@@ -164,7 +165,7 @@ class GraphWriter:
         tile
             Its number, from 0.
         coded
-            What `oocpr.store.codec.tile_encoder.TileCoder` makes of it, uint8, shape (bytes,).
+            What `oocpr.store.codec.tile_encoder.TileEncoder` makes of it, uint8, shape (bytes,).
         data
             What `oocpr.store.codec.mantissa_segments.encode_segments` makes of its weights, uint8, shape
             (bytes,); None
@@ -395,3 +396,98 @@ class GraphWriter:
         except BaseException:
             self.abort()
             raise
+
+
+_CRC_BYTES = 4
+
+
+class Chunk(NamedTuple):
+    """A chunk that was written: its bytes without the checksum, and that."""
+
+    size: int
+    crc: int
+
+
+class TileChunks(NamedTuple):
+    """The chunks of a tile: of its columns, and of its weights, if it has some."""
+
+    columns: Chunk
+    data: Chunk | None
+
+
+class ChunkFolder:
+    """The chunks of one array, and what they are in all.
+
+    Parameters
+    ----------
+    path
+        Where they are; made with the first one.
+
+    Attributes
+    ----------
+    count
+        How many chunks were counted.
+    total, most
+        Bytes of all these, and of the largest.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     chunks = ChunkFolder(Path(folder, "c"))
+    ...     chunk = chunks.write(0, np.arange(5, dtype=np.uint8))
+    ...     back = chunks.read(0, chunk)
+    >>> chunk.size, back.tolist()
+    (5, [0, 1, 2, 3, 4])
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = self.total = self.most = 0
+        self._made = False
+
+    def write(self, number: int, coded: NDArray[np.uint8]) -> Chunk:
+        """Write a chunk, uint8, shape (bytes,), and its checksum behind it; from any thread."""
+        if not self._made:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._made = True
+        with (self.path / str(number)).open("wb", buffering=0) as file:
+            checksum = crc32c(coded.data)
+            for part in (coded.data, memoryview(checksum.to_bytes(_CRC_BYTES, "little"))):
+                while part:
+                    part = part[file.write(part) :]
+        return Chunk(coded.size, checksum)
+
+    def read(self, number: int, chunk: Chunk) -> NDArray[np.uint8] | None:
+        """Read a chunk that was written; None where the file does not hold it."""
+        path = self.path / str(number)
+        stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
+        coded = stored[:-_CRC_BYTES]
+        told = chunk.crc.to_bytes(_CRC_BYTES, "little")
+        if (
+            coded.size != chunk.size
+            or stored[chunk.size :].tobytes() != told
+            or crc32c(coded.data) != chunk.crc
+        ):
+            return None
+        return coded
+
+    def add(self, size: int) -> None:
+        """Count a chunk of so many bytes."""
+        self.count += 1
+        self.total += size
+        self.most = max(self.most, size)
+
+
+def drop_all_but(folder: Path, kept: list[Path]) -> None:
+    """Remove what a folder holds, some folders in it excepted."""
+    for path in folder.iterdir():
+        if path in kept:
+            continue
+        if any(other.is_relative_to(path) for other in kept):
+            drop_all_but(path, kept)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -101,7 +101,7 @@ TILE = """
     from oocpr.system import resident_after_trim
     from oocpr.ingest.sort.rows import Rows
     from oocpr.ingest.sort.tiles import Tile
-    from oocpr.store.codec.tile_encoder import TileCoder
+    from oocpr.store.codec.tile_encoder import TileEncoder
 
     def take(tile, coder, edges, rows):
         tile.take(edges, 0)
@@ -112,7 +112,7 @@ TILE = """
 
     degree, empty, edges = int(sys.argv[1]), int(sys.argv[2]), 1 << 21
     one = Rows(*(np.array(part, np.uint32) for part in ([1], [0], [0, 1])), 1)
-    take(Tile(1), TileCoder(), one, 1)
+    take(Tile(1), TileEncoder(), one, 1)
     rows = edges // degree
     columns = np.sort(np.random.default_rng(1).integers(0, 2**31, (rows, degree)), axis=1) + np.arange(degree)
     columns = columns.astype(np.uint32).ravel()
@@ -120,7 +120,7 @@ TILE = """
     held = Rows(columns, numbers * np.uint32(empty + 1), starts * np.uint32(degree), edges)
     before = resident_after_trim()
     Path("/proc/self/clear_refs").write_text("5")
-    kept = take(Tile(edges), TileCoder(), held, rows * (empty + 1))
+    kept = take(Tile(edges), TileEncoder(), held, rows * (empty + 1))
     status = dict(line.split(":", 1) for line in open("/proc/self/status"))
     taken = (int(status["VmHWM"].split()[0]) << 10) - before
     print(taken, WRITER_BYTES_PER_EDGE * edges + WRITER_BYTES_PER_ROW * rows * (empty + 1))

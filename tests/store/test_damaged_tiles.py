@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from oocpr.errors import DamagedError
-from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.offsets import decode_offsets, encode_offsets
+from oocpr.store.codec.bitpacking import decode_offsets, encode_offsets
+from oocpr.store.codec.layout import FAULTS, parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, decode_tile, expand_segments
 from oocpr.store.codec.tile_encoder import encode_tile
-from oocpr.store.codec.validate import FAULTS
 
 
 def fenced(dtype: str, size: int, *, at_end: bool) -> np.ndarray:

@@ -9,7 +9,7 @@ from oocpr.errors import UsageError
 from oocpr.store.codec import reference
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import SCRATCH, decode_block, decode_tile, expand_segments
-from oocpr.store.codec.tile_encoder import TileCoder, encode_runs, encode_tile
+from oocpr.store.codec.tile_encoder import TileEncoder, encode_runs, encode_tile
 
 
 @st.composite
@@ -79,7 +79,7 @@ def test_compiled_coder_writes_the_bytes_of_the_reference(tile):
 def test_a_tile_is_written_to_memory_of_its_caller_and_no_further(tile, there):
     columns, lengths = tile
     expected = encode_tile(columns, lengths)
-    coder = TileCoder()
+    coder = TileEncoder()
     if there:
         columns, lengths = coder.columns(columns.size), coder.lengths(lengths.size)
         columns[:], lengths[:] = tile
@@ -99,7 +99,7 @@ def test_memory_that_is_too_short_or_lies_askew_is_refused(tile):
     memory = np.full(len(expected) + 4, 0xA5, np.uint8)
     for out in (memory[: len(expected) - 1], memory[:0], memory[2:]):
         with pytest.raises(ValueError, match=f"for a tile of {len(expected)}"):
-            TileCoder().encode(*tile, out=out)
+            TileEncoder().encode(*tile, out=out)
     assert (memory == 0xA5).all()
 
 
@@ -128,7 +128,7 @@ def test_the_first_segment_that_does_not_ascend_is_named(lengths, seed, nodes):
 @settings(max_examples=25)
 @given(st.lists(tiles(), min_size=2, max_size=4))
 def test_what_a_coder_encoded_before_leaves_no_trace(several):
-    coder = TileCoder()
+    coder = TileEncoder()
     for columns, lengths in several:
         assert coder.encode(columns, lengths).tobytes() == encode_tile(columns, lengths)
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.store.codec.layout import BLOCK, GROUP, Stream, blocks_of, parse_tile, word_rows
-from oocpr.store.codec.layout_writer import write_tile
+from oocpr.store.codec.layout import BLOCK, GROUP, Stream, blocks_of, parse_tile, word_rows, write_tile
 from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from oocpr.engine.executors.dask_client import RETURN, check_workers
 from oocpr.engine.executors.dask_preflight import check_versions
 from oocpr.errors import LostError, UsageError
 from oocpr.plan.memory import Needs
-from oocpr.store.codec.tile_encoder import TileCoder
+from oocpr.store.codec.tile_encoder import TileEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def sort(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
     """Encode a tile, on a worker."""
     if not hasattr(_coders, "coder"):
-        _coders.coder = TileCoder()
+        _coders.coder = TileEncoder()
     coded: NDArray[np.uint8] = _coders.coder.encode(columns, lengths)
     return coded.copy()
 

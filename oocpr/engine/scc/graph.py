@@ -13,10 +13,10 @@ from oocpr.engine.cpu.scratch import Scratch
 from oocpr.engine.scc.level_schedule import order_rows
 from oocpr.errors import DamagedError
 from oocpr.jit import entry
-from oocpr.store.array_metadata import check_dangling, check_degrees
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
 from oocpr.store.format import REMEDY
+from oocpr.store.zarr_arrays import check_dangling, check_degrees
 from oocpr.system import usable_cores
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.errors import DamagedError
-from oocpr.store.codec.buffers import Space
+from oocpr.store.codec.bitpacking import BufferPool
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import add_lengths, decode_columns, expand_segments
-from oocpr.store.codec.tile_encoder import TileCoder
+from oocpr.store.codec.tile_encoder import TileEncoder
 from oocpr.store.direct_io import aligned
 from oocpr.store.format import REMEDY
 
@@ -100,8 +100,8 @@ class _Room:
 
     def __init__(self, max_bytes: int) -> None:
         self.buffer = aligned(max_bytes)
-        self.coder = TileCoder()
-        self._space = Space()
+        self.coder = TileEncoder()
+        self._space = BufferPool()
 
     def decode(
         self,

@@ -29,7 +29,7 @@ from oocpr.ingest.sort.tiles import TileCutter, TileEncoder
 from oocpr.ingest.sort.weights import OutWeights, duplicate_policy
 from oocpr.ingest.warmup import warm_up, warm_up_weights
 from oocpr.progress import silent
-from oocpr.store.array_metadata import check_degree_sum
+from oocpr.store.zarr_arrays import check_degree_sum
 from oocpr.system import resident, resident_after_trim, usable_cores
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from oocpr.ingest.resume.tiles import Taken, take_tiles
 from oocpr.ingest.spill.files import making_files
 from oocpr.ingest.spill.partition import Partitioner
 from oocpr.sources.block import ResumableSource
-from oocpr.store.destination import check_place, remove_replaced, root_checksum
+from oocpr.store.atomic import check_destination, remove_replaced, root_checksum
 from oocpr.store.writer import GraphWriter
 from oocpr.units import format_bytes
 
@@ -91,7 +91,7 @@ class Kept:
             # Whoever ended behind its last step but one has left an empty folder.
             with suppress(OSError):
                 self._folder.rmdir()
-            check_place(path, overwrite=overwrite)
+            check_destination(path, overwrite=overwrite)
         with making_files(self._folder.parent):
             self._folder.mkdir(parents=tmp is None, exist_ok=True)
         self._journal = Journal(self._folder / JOURNAL)

@@ -23,7 +23,7 @@ from oocpr.ingest.spill.files import require_disk
 from oocpr.ingest.spill.intrinsics import store_word
 from oocpr.ingest.spill.keys import KEY_BYTES, WEIGHT_BYTES, KeyExtents, KeyRun, record_bytes
 from oocpr.jit import entry
-from oocpr.store.codec.buffers import Space
+from oocpr.store.codec.bitpacking import BufferPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -171,7 +171,7 @@ class Partitioner:
         self._first_rows = self._last_rows = np.empty(0, np.uint64)
         self._blocks: list[_Block] = []
         self._lock = threading.Lock()
-        self._spaces: deque[Space] = deque()
+        self._spaces: deque[BufferPool] = deque()
 
     @property
     def blocks(self) -> int:
@@ -276,11 +276,11 @@ class Partitioner:
             self.count += sum(counts)
         self._largest = state["largest"]
 
-    def _space(self) -> Space:
+    def _space(self) -> BufferPool:
         try:
             return self._spaces.pop()
         except IndexError:
-            return Space()
+            return BufferPool()
 
 
 def _places(counts: NDArray[np.uint32], width: int, beside: int) -> NDArray[np.uint64]:

@@ -8,18 +8,17 @@ The layout is specified in :mod:`oocpr.store.format`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import uint32, uint64
 
-from oocpr.jit import entry
-from oocpr.store.codec.buffers import Space
-from oocpr.store.codec.layout import GROUP, Counts, Stream, blocks_of, word_rows
-from oocpr.store.codec.simd import bit_length, count_ones, lanes_above, lowest_one
+from oocpr.jit import BORROWING, entry, inner
+from oocpr.store.codec.layout import GROUP, Counts, Stream, blocks_of, parse_offsets, word_rows, write_offsets
+from oocpr.store.codec.simd import bit_length, count_ones, lanes_above, lowest_one, unpack_group
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 
 @entry()
@@ -108,7 +107,7 @@ def _fill(values, widths, words, directory, wide, narrow):
     directory[b, 2] = q_wide
 
 
-class Choice(NamedTuple):
+class WidthChoice(NamedTuple):
     """How a stream will be packed: width of each group, numbers of exceptions."""
 
     widths: NDArray[np.uint8]
@@ -135,7 +134,7 @@ def fixed_bytes(groups: int) -> int:
     return groups + 16 * (-(-groups // 32) + 1)
 
 
-def choose(values: NDArray[np.uint32], space: Space, name: str) -> Choice:
+def choose_widths(values: NDArray[np.uint32], space: BufferPool, name: str) -> WidthChoice:
     """Choose the widths of least bytes; they stay valid until the next choice of that name.
 
     Parameters
@@ -146,10 +145,10 @@ def choose(values: NDArray[np.uint32], space: Space, name: str) -> Choice:
         Where the widths go.
     """
     widths = space.array(f"{name} widths", values.size // GROUP, np.uint8)
-    return Choice(widths, *_choose_widths(values, widths))
+    return WidthChoice(widths, *_choose_widths(values, widths))
 
 
-def pack(values: NDArray[np.uint32], choice: Choice, stream: Stream) -> None:
+def pack_into(values: NDArray[np.uint32], choice: WidthChoice, stream: Stream) -> None:
     """Pack values as chosen into memory for `choice.counts`; the carries are left 0."""
     stream.words[:] = 0
     stream.directory[:, 3] = 0
@@ -157,7 +156,7 @@ def pack(values: NDArray[np.uint32], choice: Choice, stream: Stream) -> None:
     _fill(values, stream.widths, stream.words, stream.directory, stream.wide, stream.narrow)
 
 
-def padded(space: Space, name: str, count: int) -> NDArray[np.uint32]:
+def padded(space: BufferPool, name: str, count: int) -> NDArray[np.uint32]:
     """Give a stream memory for `count` values; those behind them, to a multiple of 32, are 0."""
     values = space.array(name, -(-count // GROUP) * GROUP, np.uint32)
     values[count:] = 0
@@ -184,7 +183,7 @@ def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
     >>> packed.widths.tolist(), packed.words.size
     ([5], 32)
     """
-    choice = choose(values, Space(), "")
+    choice = choose_widths(values, BufferPool(), "")
     of = choice.counts(count)
     stream = Stream(
         count,
@@ -194,5 +193,123 @@ def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
         np.empty(of.narrow, np.uint16),
         np.empty(choice.widths.size, np.uint8),
     )
-    pack(values, choice, stream)
+    pack_into(values, choice, stream)
     return stream
+
+
+@inner(**BORROWING, forceinline=True)
+def unpack_block(stream, b, plus, out, at):
+    """Write the values of block `b` of a stream, plus `plus`, to ``out[at:at+1024]``; behind the last, 0."""
+    first = uint64(32) * b
+    last = min(uint64(stream.widths.size), first + uint64(32))
+    final = uint64(stream.words.size // 32 - 1)
+    position = uint64(stream.directory[b, 0])
+    to = uint64(at)
+    for g in range(first, last):
+        width = stream.widths[g]
+        row = position >> uint64(5)
+        shift = uint32(position & uint64(31))
+        unpack_group(
+            stream.words, row, min(row + uint64(1), final), shift, uint32(width), uint32(plus), out, to
+        )
+        position += uint64(width)
+        to += uint64(32)
+    after = b + uint64(1)
+    for q in range(uint64(stream.directory[b, 1]), uint64(stream.directory[after, 1])):
+        entry = uint32(stream.narrow[q])
+        i = uint64(entry & uint32(1023))
+        out[at + i] += uint32((entry >> uint32(10)) << uint32(stream.widths[first + (i >> uint64(5))]))
+    for q in range(uint64(stream.directory[b, 2]), uint64(stream.directory[after, 2])):
+        entry = uint32(stream.wide[q])
+        i = uint64(entry & uint32(1023))
+        out[at + i] += uint32((entry >> uint32(10)) << uint32(stream.widths[first + (i >> uint64(5))]))
+    for i in range(min(uint64(1024), uint64(stream.size) - uint64(1024) * b), uint64(1024)):
+        out[at + i] = 0
+
+
+class BufferPool:
+    """Arrays that are used again: fresh memory costs more than most of what is done with it.
+
+    Examples
+    --------
+    >>> space = BufferPool()
+    >>> first = space.array("words", 100, np.uint32)
+    >>> np.shares_memory(first, space.array("words", 50, np.uint32))
+    True
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, NDArray[Any]] = {}
+
+    def array(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
+        """Give the array of that name with `count` entries, whatever is in it; the one before is void."""
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = np.empty(count, dtype)
+        elif held.size < count:
+            # The old array goes before the new one comes, and sizes vary a little from tile to tile.
+            del held, self._held[name]
+            held = self._held[name] = np.empty(count + count // 8, dtype)
+        return held[:count]
+
+
+def encode_offsets(offsets: NDArray[np.int64]) -> bytes | None:
+    """Encode non-decreasing offsets.
+
+    Parameters
+    ----------
+    offsets
+        int64, shape (k,), k >= 1.
+
+    Returns
+    -------
+    bytes or None
+        None where a step is negative or 2^32 or more.
+
+    Examples
+    --------
+    >>> coded = encode_offsets(np.array([5, 5, 9]))
+    >>> decode_offsets(np.frombuffer(coded, np.uint8)).tolist()
+    [5, 5, 9]
+    """
+    steps = np.diff(offsets, prepend=offsets[:1])
+    if steps.min() < 0 or steps.max() >= 1 << 32:
+        return None
+    values = np.zeros(-(-steps.size // GROUP) * GROUP, np.uint32)
+    values[: steps.size] = steps
+    return write_offsets(int(offsets[0]), pack_stream(values, steps.size))
+
+
+def decode_offsets(buf: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Decode what encode_offsets returned.
+
+    Parameters
+    ----------
+    buf
+        uint8, shape (bytes,).
+
+    Returns
+    -------
+    int64, shape (k,)
+
+    Raises
+    ------
+    DamagedError
+        If the bytes are not those of a chunk of offsets.
+    """
+    base, steps = parse_offsets(buf)
+    out = np.empty(steps.size, np.int64)
+    _add_up(steps, base, out)
+    return out
+
+
+@entry()
+def _add_up(steps, base, out):
+    buf = np.empty(1024, np.uint32)
+    total = np.int64(base)
+    for b in range(uint64(steps.directory.shape[0] - 1)):
+        unpack_block(steps, b, 0, buf, uint64(0))
+        first = uint64(1024) * b
+        for i in range(min(uint64(1024), uint64(steps.size) - first)):
+            total += np.int64(buf[i])
+            out[first + i] = total

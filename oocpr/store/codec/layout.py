@@ -1,23 +1,28 @@
 """Where the parts of a coded chunk lie in its bytes: finding them again, checked.
 
-The layout itself is specified in :mod:`oocpr.store.format`; :mod:`oocpr.store.codec.layout_writer` writes
+The layout itself is specified in :mod:`oocpr.store.format`; :mod:`oocpr.store.codec.layout` writes
 it down.
 """
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numba import uint8, uint64
 
 from oocpr.errors import DamagedError
-from oocpr.store.codec.validate import FAULTS, check_stream
+from oocpr.jit import entry, inner
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
 
 GROUP = 32
 """Values that share a width."""
@@ -179,7 +184,7 @@ def _part(
 ) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
     streams, others = parts_of(buf, at, counts, extras)
     for stream in streams:
-        fault = check_stream(*stream)
+        fault = validate_stream(*stream)
         if fault:
             raise DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.", REMEDY)
     return streams, others
@@ -316,3 +321,206 @@ def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
     count, rows, wide, narrow = (int(x) for x in header[2:6])
     (steps,), _ = _part(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], [])
     return int.from_bytes(header[6:8].tobytes(), "little", signed=True), steps
+
+
+class AllocatedTile(NamedTuple):
+    """Bytes of a tile, and its parts in them, which are yet to be filled.
+
+    Attributes
+    ----------
+    coded
+        uint8, shape (bytes,).
+    streams
+        As `allocate_tile` was asked for them.
+    ranks
+        uint32, non-empty segments before each block of lengths.
+    """
+
+    coded: NDArray[np.uint8]
+    streams: list[Stream]
+    ranks: NDArray[np.uint32]
+
+
+def allocate_tile(
+    counts: Sequence[Counts], nonempty: int, space: Callable[[int], NDArray[np.uint8]], *, runs: bool
+) -> AllocatedTile:
+    """Lay out a tile whose sizes are known, so that its streams are packed where they belong.
+
+    Parameters
+    ----------
+    counts
+        Of gaps, starts and lengths, or of the columns themselves and lengths.
+    nonempty
+        Number of segments that are not empty.
+    space
+        Gives memory for so many bytes, at an address that is a multiple of four.
+    runs
+        The segments are ascending runs, not rows.
+    """
+    columns, lengths = counts[0], counts[-1]
+    flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if len(counts) == 2 else 0)
+    header = new_header(TILE_HEADER, KIND_TILE | flags)
+    header[2:5] = columns.values, lengths.values, nonempty
+    for k, of in enumerate(counts):
+        header[5 + 3 * k : 8 + 3 * k] = of[1:]
+    coded, streams, others = _lay(header, counts, [("ranks", blocks_of(lengths.values) + 1)], space)
+    return AllocatedTile(coded, streams, others["ranks"])
+
+
+def write_tile(
+    lengths: Stream,
+    ranks: NDArray[np.uint32],
+    starts: Stream | None,
+    columns: Stream,
+    nonempty: int,
+    space: Callable[[int], NDArray[np.uint8]],
+    *,
+    runs: bool,
+) -> NDArray[np.uint8]:
+    """Join the parts of a tile.
+
+    Parameters
+    ----------
+    lengths
+        The packed lengths.
+    ranks
+        uint32, non-empty segments before each block of lengths.
+    starts, columns
+        The packed starts and gaps, or None and the packed columns.
+    nonempty
+        Number of segments that are not empty.
+    space
+        Gives memory for so many bytes.
+    runs
+        The segments are ascending runs, not rows.
+
+    Returns
+    -------
+    ndarray
+        The bytes of the chunk, in that memory: uint8, shape (bytes,).
+    """
+    streams = [columns, lengths] if starts is None else [columns, starts, lengths]
+    laid = allocate_tile([_counts(stream) for stream in streams], nonempty, space, runs=runs)
+    for to, stream in zip(laid.streams, streams, strict=True):
+        _copy(stream, to)
+    laid.ranks[:] = ranks
+    return laid.coded
+
+
+def write_offsets(base: int, steps: Stream) -> bytes:
+    """Join the parts of a chunk of offsets.
+
+    Parameters
+    ----------
+    base
+        First offset, a signed 64-bit number.
+    steps
+        The packed differences of neighbours, 0 first.
+
+    Returns
+    -------
+    bytes
+    """
+    header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
+    header[2:6] = steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size
+    header[6:8].view("<i8")[0] = base
+    coded, (laid,), _ = _lay(header, [_counts(steps)], [], lambda size: np.empty(size, np.uint8))
+    _copy(steps, laid)
+    return coded.tobytes()
+
+
+def _lay(
+    header: NDArray[np.uint32],
+    counts: Sequence[Counts],
+    extras: Sequence[tuple[str, int]],
+    space: Callable[[int], NDArray[np.uint8]],
+) -> tuple[NDArray[np.uint8], list[Stream], dict[str, NDArray[Any]]]:
+    """Begin a chunk: its bytes, with nothing but the header and the last padding, and its parts in them."""
+    used = sum(items * np.dtype(dtype).itemsize for _, _, dtype, items in sections(counts, extras))
+    used += header.nbytes
+    out = space(used + -used % 4)
+    out[: header.nbytes] = header.view(np.uint8)
+    out[used:] = 0
+    return (out, *parts_of(out, header.nbytes, counts, extras))
+
+
+def _counts(stream: Stream) -> Counts:
+    return Counts(stream.size, stream.words.size // GROUP, stream.wide.size, stream.narrow.size)
+
+
+def _copy(stream: Stream, to: Stream) -> None:
+    for part in Stream._fields[1:]:
+        getattr(to, part)[...] = getattr(stream, part)
+
+
+FAULTS = {
+    1: "a group is wider than 32 bits",
+    2: "the directory contradicts the widths",
+    3: "the number of words contradicts the widths",
+    4: "the directory contradicts the exceptions",
+    5: "an exception lies behind the last value",
+    6: "an exception has more than 32 bits",
+}
+"""What the numbers that validate_stream returns mean."""
+
+
+@inner()
+def _fault(entry, values, widths, first):
+    at = entry & uint64(1023)
+    if at >= values:
+        return 5
+    if (entry >> uint64(10)) << uint64(widths[first + (at >> uint64(5))]) >> uint64(32):
+        return 6
+    return 0
+
+
+@entry()
+def validate_stream(size, words, directory, wide, narrow, widths):
+    """Return 0, or a key of FAULTS.
+
+    Parameters
+    ----------
+    size, words, directory, wide, narrow, widths
+        The fields of a Stream; their shapes agree with each other.
+
+    Returns
+    -------
+    int
+    """
+    position = uint64(0)
+    blocks = uint64(directory.shape[0] - 1)
+    if directory[0, 1] != 0 or directory[0, 2] != 0:
+        return 4
+    if directory[blocks, 1] != narrow.size or directory[blocks, 2] != wide.size:
+        return 4
+    for b in range(blocks):
+        if directory[b, 0] != position:
+            return 2
+        first = uint64(32) * b
+        widest = uint8(0)
+        for g in range(first, min(uint64(widths.size), first + uint64(32))):
+            position += uint64(widths[g])
+            widest = max(widest, widths[g])
+        if widest > 32:
+            return 1
+        n_lo, n_hi = uint64(directory[b, 1]), uint64(directory[b + uint64(1), 1])
+        w_lo, w_hi = uint64(directory[b, 2]), uint64(directory[b + uint64(1), 2])
+        if n_hi < n_lo or n_hi > uint64(narrow.size) or w_hi < w_lo or w_hi > uint64(wide.size):
+            return 4
+        values = min(uint64(1024), uint64(size) - uint64(1024) * b)
+        # Of a full block, exceptions lie inside; and six or 22 bits above a small width always have room.
+        if values < uint64(1024) or widest > 26:
+            for q in range(n_lo, n_hi):
+                fault = _fault(uint64(narrow[q]), values, widths, first)
+                if fault:
+                    return fault
+        if values < uint64(1024) or widest > 10:
+            for q in range(w_lo, w_hi):
+                fault = _fault(uint64(wide[q]), values, widths, first)
+                if fault:
+                    return fault
+    if directory[blocks, 0] != position:
+        return 2
+    if words.size != uint64(32) * ((position >> uint64(5)) + uint64(1)):
+        return 3
+    return 0

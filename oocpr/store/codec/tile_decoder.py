@@ -17,8 +17,9 @@ from numba import uint32, uint64
 
 from oocpr.errors import DamagedError
 from oocpr.jit import BORROWING, entry, inner
+from oocpr.store.codec.bitpacking import unpack_block
 from oocpr.store.codec.layout import BLOCK, PackedTile, parse_tile
-from oocpr.store.codec.simd import running_sums, unpack_group
+from oocpr.store.codec.simd import running_sums
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
@@ -26,36 +27,6 @@ if TYPE_CHECKING:
 
 SCRATCH = BLOCK
 """Elements that the buffers of decode_block must have."""
-
-
-@inner(**BORROWING, forceinline=True)
-def unpack_block(stream, b, plus, out, at):
-    """Write the values of block `b` of a stream, plus `plus`, to ``out[at:at+1024]``; behind the last, 0."""
-    first = uint64(32) * b
-    last = min(uint64(stream.widths.size), first + uint64(32))
-    final = uint64(stream.words.size // 32 - 1)
-    position = uint64(stream.directory[b, 0])
-    to = uint64(at)
-    for g in range(first, last):
-        width = stream.widths[g]
-        row = position >> uint64(5)
-        shift = uint32(position & uint64(31))
-        unpack_group(
-            stream.words, row, min(row + uint64(1), final), shift, uint32(width), uint32(plus), out, to
-        )
-        position += uint64(width)
-        to += uint64(32)
-    after = b + uint64(1)
-    for q in range(uint64(stream.directory[b, 1]), uint64(stream.directory[after, 1])):
-        entry = uint32(stream.narrow[q])
-        i = uint64(entry & uint32(1023))
-        out[at + i] += uint32((entry >> uint32(10)) << uint32(stream.widths[first + (i >> uint64(5))]))
-    for q in range(uint64(stream.directory[b, 2]), uint64(stream.directory[after, 2])):
-        entry = uint32(stream.wide[q])
-        i = uint64(entry & uint32(1023))
-        out[at + i] += uint32((entry >> uint32(10)) << uint32(stream.widths[first + (i >> uint64(5))]))
-    for i in range(min(uint64(1024), uint64(stream.size) - uint64(1024) * b), uint64(1024)):
-        out[at + i] = 0
 
 
 @entry()

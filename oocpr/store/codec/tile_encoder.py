@@ -16,19 +16,24 @@ from numba import uint32, uint64
 
 from oocpr.errors import UsageError
 from oocpr.jit import entry, inner
-from oocpr.store.codec.bitpacking import choose, fixed_bytes, pack, pack_stream, padded
-from oocpr.store.codec.buffers import Space
-from oocpr.store.codec.layout import BLOCK, GROUP, blocks_of
-from oocpr.store.codec.layout_writer import lay_tile
+from oocpr.store.codec.bitpacking import (
+    BufferPool,
+    choose_widths,
+    fixed_bytes,
+    pack_into,
+    pack_stream,
+    padded,
+)
+from oocpr.store.codec.layout import BLOCK, GROUP, allocate_tile, blocks_of
 from oocpr.store.codec.simd import bit_length
 from oocpr.store.codec.tile_decoder import decode_tile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.store.codec.bitpacking import Choice
+    from oocpr.store.codec.bitpacking import WidthChoice
 
-__all__ = ["TileCoder", "decode_tile", "encode_runs", "encode_tile", "pack_stream"]
+__all__ = ["TileEncoder", "decode_tile", "encode_runs", "encode_tile", "pack_stream"]
 
 
 @entry()
@@ -142,19 +147,19 @@ def _runs(columns, lengths):
     return k
 
 
-class TileCoder:
+class TileEncoder:
     """Encodes tiles one after the other, in memory that it keeps.
 
     Examples
     --------
-    >>> coder = TileCoder()
+    >>> coder = TileEncoder()
     >>> coded = coder.encode(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
     >>> decode_tile(coded)[0].tolist()
     [0, 2, 5, 1]
     """
 
     def __init__(self) -> None:
-        self._space = Space()
+        self._space = BufferPool()
 
     def columns(self, edges: int) -> NDArray[np.uint32]:
         """Give memory for columns, shape (edges,), from which `encode` takes them without a copy."""
@@ -219,9 +224,9 @@ class TileCoder:
             _Part.of(space, "lengths", length_values, segments),
         ]
         give = partial(space.array, "coded", dtype=np.uint8) if out is None else partial(_front, out)
-        laid = lay_tile([part.choice.counts(part.size) for part in parts], nonempty, give, runs=runs)
+        laid = allocate_tile([part.choice.counts(part.size) for part in parts], nonempty, give, runs=runs)
         for part, stream in zip(parts, laid.streams, strict=True):
-            pack(part.values, part.choice, stream)
+            pack_into(part.values, part.choice, stream)
         if verbatim is None:
             laid.streams[1].directory[1:, 3] = start_carries
         whole = edges // BLOCK
@@ -250,11 +255,11 @@ class _Part(NamedTuple):
 
     values: NDArray[np.uint32]
     size: int
-    choice: Choice
+    choice: WidthChoice
 
     @classmethod
-    def of(cls, space: Space, name: str, values: NDArray[np.uint32], size: int) -> _Part:
-        return cls(values, size, choose(values, space, name))
+    def of(cls, space: BufferPool, name: str, values: NDArray[np.uint32], size: int) -> _Part:
+        return cls(values, size, choose_widths(values, space, name))
 
 
 def _front(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
@@ -307,7 +312,7 @@ def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer], *, ru
     >>> columns.tolist(), lengths.tolist()
     ([0, 2, 5, 1], [3, 0, 1])
     """
-    return TileCoder().encode(columns, lengths, runs=runs).tobytes()
+    return TileEncoder().encode(columns, lengths, runs=runs).tobytes()
 
 
 def encode_runs(columns: NDArray[np.uint32]) -> bytes:

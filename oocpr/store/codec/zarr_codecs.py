@@ -16,9 +16,9 @@ from zarr.abc.codec import ArrayBytesCodec
 from zarr.registry import register_codec
 
 from oocpr.errors import DamagedError
+from oocpr.store.codec.bitpacking import decode_offsets, encode_offsets
 from oocpr.store.codec.layout import KIND_OFFSETS, KIND_RAW, KIND_TILE, kind_of, new_header
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
-from oocpr.store.codec.offsets import decode_offsets, encode_offsets
 from oocpr.store.codec.tile_encoder import decode_tile, encode_runs
 from oocpr.store.format import CODEC_NAME, REMEDY, SEGMENTS_NAME
 
