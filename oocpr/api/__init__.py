@@ -4,9 +4,9 @@ from oocpr.api.arguments import checked
 from oocpr.api.graphs import Graph, as_graph, import_graph, open_graph
 from oocpr.api.growing import append
 from oocpr.api.ranking import pagerank, plan, verify
-from oocpr.result import files
+from oocpr.result import rank_reader
 
-read_ranks = checked(files.read_ranks)
+read_ranks = checked(rank_reader.read_ranks)
 
 __all__ = [
     "Graph",

@@ -251,9 +251,8 @@ def pagerank(
     from oocpr.engine.trace import Trace
     from oocpr.jit import watched
     from oocpr.result.names import names_of
+    from oocpr.result.node_vectors import start_identity, start_vector, teleport_vector
     from oocpr.result.report import report_of
-    from oocpr.result.start import start_identity, start_vector
-    from oocpr.result.teleport import teleport_vector
     from oocpr.sources.locations import check_apart
     from oocpr.store.atomic import check_writable
 
@@ -414,9 +413,9 @@ def verify(
         Where it was replaced since it was opened.
     """
     from oocpr.result import verify as check
-    from oocpr.result.files import read_ranks
     from oocpr.result.names import names_of
-    from oocpr.result.teleport import teleport_vector
+    from oocpr.result.node_vectors import teleport_vector
+    from oocpr.result.rank_reader import read_ranks
 
     progress = heard(progress)
     store = opened_graph(graph).store
@@ -451,13 +450,6 @@ def verify(
 
 def _import_what_runs_need() -> None:
     """Import what is part of the process that a run begins with, so that a plan counts it as well."""
-    import oocpr.engine.run
-    import oocpr.engine.trace
-    import oocpr.jit
-    import oocpr.result.names
-    import oocpr.result.report
-    import oocpr.result.start
-    import oocpr.result.teleport  # noqa: F401
 
 
 def _absolute(path: str) -> str:

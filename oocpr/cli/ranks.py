@@ -44,7 +44,7 @@ _LINES = 1 << 10
 
 
 def _ranks_file(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    from oocpr.result.outputs import SUFFIXES
+    from oocpr.result.rank_writer import SUFFIXES
 
     if value is not None:
         check_output(value, SUFFIXES)
@@ -194,8 +194,7 @@ def rank(
     from oocpr.api.choices import KERNEL_BYTES
     from oocpr.engine.executors.dask_client import worker_count
     from oocpr.result.names import names_of
-    from oocpr.result.outputs import check_room
-    from oocpr.result.writers import check_sort
+    from oocpr.result.rank_writer import check_room, check_sort
     from oocpr.store.atomic import clear_abandoned
 
     if check_sort(sort) != "node" and (output is None or output.endswith(".zarr")):
@@ -273,7 +272,7 @@ def top(ranks: str, k: int, memory: str | None, json_path: str | None) -> None:
     R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node and rank. Equal ranks keep
     the order of the file.
     """
-    from oocpr.result.files import read_ranks
+    from oocpr.result.rank_reader import read_ranks
 
     found = read_ranks(ranks)
     _require_memory(len(found), memory, None, "node", k, int(found.names.textual))
@@ -321,7 +320,7 @@ def verify(
     and rank.
     """
     from oocpr import api
-    from oocpr.result.files import read_ranks
+    from oocpr.result.rank_reader import read_ranks
 
     opened = api.open_graph(graph)
     found = read_ranks(ranks)
@@ -390,7 +389,7 @@ def _require_memory(
 ) -> None:
     """Refuse memory in which ranks cannot be told, before the work of hours rather than after it."""
     from oocpr.api.choices import given_memory
-    from oocpr.result.writers import check_sort, require_memory
+    from oocpr.result.rank_writer import check_sort, require_memory
 
     if output is None and k <= _LINES:
         return
@@ -401,7 +400,7 @@ def _require_memory(
 
 def _write(ranks: Ranks, output: str, sort: str) -> list[OocprError]:
     """Write all ranks, elsewhere if they cannot be written where they should; returns why not."""
-    from oocpr.result.outputs import write_elsewhere, write_ranks
+    from oocpr.result.rank_writer import write_elsewhere, write_ranks
 
     path = Path("ranks.csv" if output == "-" else output)
     try:

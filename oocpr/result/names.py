@@ -8,18 +8,21 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.result.columns import ROWS, cut, equal, ids_of, size_of, text_of
 from oocpr.sources.block import Strings
+from oocpr.sources.block import arrow_array, arrow_numbers, arrow_strings
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
-    from oocpr.result.columns import Block
     from oocpr.result.row_lookup import RowIndex
     from oocpr.store.graph import GraphStore
+
+    Block = NDArray[Any] | Strings
 
 Name = int | str
 
@@ -287,3 +290,182 @@ def matched_rows(
             yield rows, values[done : done + step]
             held = None if held is None else cut(held, step, size_of(held))
             done, first = done + step, first + step
+
+
+ROWS = 1 << 18
+"""Most rows of a block of numbers."""
+
+SORTING_BYTES = 1 << 24
+"""Bytes of texts that are sorted at once."""
+
+_NONE = np.uint32(0xFFFFFFFF)
+
+
+def size_of(block: Block) -> int:
+    """Rows of a block.
+
+    Examples
+    --------
+    >>> size_of(np.arange(3)), size_of(Strings.of(np.empty(0, np.uint8), np.zeros(2, np.uint32)))
+    (3, 2)
+    """
+    return (block.starts if isinstance(block, Strings) else block).size
+
+
+def cut(block: Block, first: int, stop: int) -> Block:
+    """Rows `first` to `stop` - 1 of a block, which are not copied."""
+    if isinstance(block, Strings):
+        return Strings(block.text, block.starts[first:stop], block.ends[first:stop])
+    return block[first:stop]
+
+
+def equal(one: Block, other: Block) -> bool:
+    """Whether two blocks of the same size hold the same.
+
+    Examples
+    --------
+    >>> names = Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32))
+    >>> equal(names, names), equal(cut(names, 0, 1), cut(names, 1, 2)), equal(names, np.arange(2))
+    (True, False, False)
+    """
+    if isinstance(one, Strings) and isinstance(other, Strings):
+        same = np.array_equal(one.ends - one.starts, other.ends - other.starts)
+        return same and np.array_equal(text_of(one)[0], text_of(other)[0])
+    if isinstance(one, Strings) or isinstance(other, Strings):
+        return False
+    return np.array_equal(one, other)
+
+
+def text_of(block: Block) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Texts of a block, which lie end to end, and the length of each."""
+    assert isinstance(block, Strings)
+    lengths = (block.ends - block.starts).astype(np.uint32)
+    return (block.text[block.starts[0] : block.ends[-1]] if lengths.size else block.text[:0]), lengths
+
+
+def strings_of(block: Strings) -> list[str]:
+    """Make a string of each text.
+
+    Examples
+    --------
+    >>> strings_of(Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32)))
+    ['a', 'bb']
+    """
+    text = block.text.tobytes()
+    return [text[a:b].decode() for a, b in zip(block.starts.tolist(), block.ends.tolist(), strict=True)]
+
+
+def ids_of(block: Block) -> NDArray[np.int64]:
+    """Numbers of a block."""
+    assert not isinstance(block, Strings)
+    return block
+
+
+def aligned(*columns: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
+    """Cut the blocks of columns so that they have the same rows; ends with the shortest column.
+
+    Examples
+    --------
+    >>> for one, other in aligned(iter([np.arange(3)]), iter([np.arange(1), np.arange(1, 3)])):
+    ...     print(one, other)
+    [0] [0]
+    [1 2] [1 2]
+    """
+    held: list[Any] = [next(column, None) for column in columns]
+    while all(block is not None for block in held):
+        step = min(size_of(block) for block in held)
+        if step:
+            yield tuple(cut(block, 0, step) for block in held)
+        held = [
+            cut(block, step, size_of(block)) if size_of(block) > step else next(column, None)
+            for block, column in zip(held, columns, strict=True)
+        ]
+
+
+def permuted(
+    texts: Iterator[Any], order: NDArray[np.integer[Any]], nodes: int, folder: Path
+) -> Iterator[Strings]:
+    """Yield the texts of some rows in another order, through temporary files.
+
+    Beside 8 bytes a node, memory holds `SORTING_BYTES` of them and a few pieces.
+
+    Parameters
+    ----------
+    texts
+        Those of all nodes, in store order.
+    order
+        Rows whose texts are wanted, all different.
+    nodes
+        How many nodes there are.
+    folder
+        Where temporary files go, as large as the texts twice.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> names = Strings.of(np.frombuffer(b"abbccc", np.uint8), np.array([1, 2, 3], np.uint32))
+    >>> [text_of(block)[0].tobytes() for block in permuted(iter([names]), np.array([2, 0]), 3, Path("."))]
+    [b'ccca']
+    """
+    from oocpr.ingest.nodes.strings import StringFile, permute_strings, take_strings
+    from oocpr.ingest.spill.files import SpillDir
+
+    places = np.full(nodes, _NONE)
+    places[order] = np.arange(order.size, dtype=np.uint32)
+    with SpillDir(folder) as workspace:
+        wanted, first = StringFile(workspace), 0
+        for block in texts:
+            rows = np.flatnonzero(places[first : first + block.starts.size] != _NONE)
+            first += block.starts.size
+            lengths = (block.ends - block.starts).astype(np.uint32)
+            wanted.append(take_strings(block.text, block.starts, lengths, rows), lengths[rows])
+        for piece in permute_strings(wanted, places[places != _NONE], workspace, SORTING_BYTES):
+            yield Strings.of(*piece)
+
+
+def to_arrow(block: Block) -> pa.Array:
+    """Make an array of Arrow of a block.
+
+    Examples
+    --------
+    >>> to_arrow(Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32))).to_pylist()
+    ['a', 'bb']
+    """
+    import pyarrow as pa
+
+    if not isinstance(block, Strings):
+        return arrow_array(block)
+    text, lengths = text_of(block)
+    offsets = np.zeros(lengths.size + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.StringArray.from_buffers(lengths.size, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def from_arrow(array: pa.Array, origin: str, name: str) -> Block:
+    """Take whole numbers as int64, or texts, from an array of Arrow; texts that lack are empty.
+
+    Parameters
+    ----------
+    array
+        Integers, or strings.
+    origin, name
+        File and column, for the message.
+
+    Raises
+    ------
+    InputError
+        Where a number lacks, or is none of 64 bits.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_integer(array.type):
+        if array.null_count:
+            raise InputError(f"{origin}: the column {name!r} has gaps.", "Give each row a value.")
+        try:
+            return arrow_numbers(array.cast(pa.int64()))
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{origin}: {error}.", "Numbers must be below 2^63.") from error
+    array = array.cast(pa.large_string())
+    if array.null_count:
+        array = array.fill_null("")
+    return arrow_strings(array)

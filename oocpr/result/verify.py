@@ -17,8 +17,7 @@ import numpy as np
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.progress import silent
-from oocpr.result.columns import aligned
-from oocpr.result.names import matched_rows, names_of
+from oocpr.result.names import aligned, matched_rows, names_of
 from oocpr.store.format import REMEDY
 from oocpr.store.zarr_arrays import check_dangling, check_degrees
 from oocpr.system import resident_after_trim

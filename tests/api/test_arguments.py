@@ -14,7 +14,7 @@ import pytest
 import oocpr
 from oocpr.api import as_graph
 from oocpr.errors import InputError, UsageError
-from oocpr.result.node_weights import node_weights
+from oocpr.result.node_vectors import node_weights
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
 from oocpr.result.names import ListedNames, Name, Names, RowNames, index_of, rows_named
-from oocpr.result.teleport import teleport_vector
+from oocpr.result.node_vectors import teleport_vector
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.errors import InputError, UsageError
-from oocpr.result import start as starting
+from oocpr.result import node_vectors as starting
 from oocpr.result.names import ListedNames, RowNames
+from oocpr.result.node_vectors import start_vector
 from oocpr.result.ranks import Ranks
-from oocpr.result.start import start_vector
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import numpy as np
 from oocpr.ingest.budget import OWN_NEEDS
 from oocpr.ingest.sort.rows import sorted_pieces
 from oocpr.ingest.sort.weights import weighted_pieces
-from oocpr.store.codec.tile_encoder import TileCoder
+from oocpr.store.codec.tile_encoder import TileEncoder
 from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class SortEncodeService(Protocol):
         """
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """Encode a tile to the bytes that `oocpr.store.codec.tile_encoder.TileCoder.encode` makes of it.
+        """Encode a tile to the bytes that `oocpr.store.codec.tile_encoder.TileEncoder.encode` makes of it.
 
         Parameters
         ----------
@@ -242,6 +242,6 @@ class LocalSortEncode:
         """See SortEncodeService."""
         # Fresh memory costs more than much of what is done with it here.
         if not hasattr(self._own, "coder"):
-            self._own.coder = TileCoder()
-        coder: TileCoder = self._own.coder
+            self._own.coder = TileEncoder()
+        coder: TileEncoder = self._own.coder
         return coder.encode(columns, lengths)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.result.columns import from_arrow
+from oocpr.result.names import from_arrow
+from oocpr.result.rank_writer import RUN_KEY
 from oocpr.result.ranks import Ranks
 from oocpr.result.report import Report
-from oocpr.result.writers import RUN_KEY
-from oocpr.sources.block import Strings, arrow_array, arrow_numbers
+from oocpr.sources.block import Strings
+from oocpr.sources.block import arrow_array, arrow_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from oocpr.result.columns import Block
-    from oocpr.result.names import Name
+    from oocpr.result.names import Block, Name
     from oocpr.store.rank_file import RankFile
 
 _ROWS = 1 << 18

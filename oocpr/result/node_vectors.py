@@ -1,0 +1,424 @@
+"""What a run begins from: earlier ranks, matched with the nodes of the graph by their names."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Set
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oocpr.errors import InputError, OocprError, UsageError
+from oocpr.result.names import aligned, block_of, index_of, matched_rows, rows_named, sorts_of
+from oocpr.result.ranks import Ranks
+from oocpr.sources.detection import BLANKS, is_comment
+from oocpr.sources.lines import LONGEST_LINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.result.names import Block, Name, Names
+
+
+_CHUNK = 1 << 12
+
+
+def start_vector(
+    wanted: Any,
+    names: Names,
+    nodes: int,
+    least: NDArray[np.float64] | float,
+    memory: int | None = None,
+) -> NDArray[np.float64]:
+    """Spread one unit of mass over the nodes as earlier ranks do.
+
+    Parameters
+    ----------
+    wanted
+        Ranks, a file of them, or numbers as `node_weights` takes them, of this graph or of one that shares
+        nodes with it. They need not sum to one.
+    names
+        What the caller calls the nodes.
+    nodes
+        How many there are.
+    least
+        What nodes get that have no earlier rank, where these sum to one: shape (nodes,), or the same for all.
+    memory
+        Most bytes that the process may hold while names are looked up; None for any number.
+
+    Returns
+    -------
+    float64, shape (nodes,)
+        Sums to one.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where `memory` is too small.
+    InputError
+        For a file that cannot be read, and ranks of which none is that of a node of the graph.
+    UsageError
+        For numbers that are negative, not finite, or all zero, and arrays of another length.
+
+    Examples
+    --------
+    >>> from oocpr.result.names import ListedNames
+    >>> start_vector({"b": 0.75, "gone": 0.25}, ListedNames(["a", "b"]), 2, 0.25).tolist()
+    [0.25, 0.75]
+    """
+    origin = "start"
+    if isinstance(wanted, str | os.PathLike):
+        from oocpr.result.rank_reader import read_ranks
+
+        origin = os.fspath(wanted)
+        wanted = read_ranks(wanted)
+    theirs: Iterator[tuple[Block, NDArray[np.float64]]] | None
+    if isinstance(wanted, Ranks):
+        total, smallest = _summed(wanted.chunks())
+        theirs = aligned(wanted.names.blocks(len(wanted)), wanted.chunks())
+    else:
+        named, values = node_weights(wanted, origin)
+        theirs = None if named is None else _blocks_of(named, values, names)
+        if named is None and values.shape != (nodes,):
+            raise UsageError(
+                f"{origin} has the shape {values.shape}.",
+                f"Give a number for each of the {nodes} nodes, or ranks with their names.",
+            )
+        total, smallest = _summed(iter([values]))
+    if not (math.isfinite(total) and total > 0 and smallest >= 0):
+        raise UsageError(
+            f"The numbers of {origin} sum to {total} and the least is {smallest}.",
+            "Give finite numbers of at least 0, one of them above.",
+        )
+    if theirs is None:
+        return values / total
+    start = np.full(nodes, np.nan)
+    for rows, found in matched_rows(names, nodes, theirs, memory):
+        known = rows >= 0
+        start[rows[known]] = found[known] / total
+    fresh = np.isnan(start)
+    if fresh.all():
+        raise InputError(
+            f"{origin} has no rank of any node of the graph.", "Give ranks of nodes of the same names."
+        )
+    start[fresh] = least[fresh] if isinstance(least, np.ndarray) else least
+    whole = math.fsum(start)
+    if whole == 0:
+        raise UsageError(
+            f"The numbers of {origin} for nodes of the graph are all zero.", "Leave the start out."
+        )
+    start /= whole
+    return start
+
+
+def start_identity(wanted: object) -> str | None:
+    """Identity of the graph that ranks, or a file of them, are of; None where that is not said.
+
+    Parameters
+    ----------
+    wanted
+        As for `start_vector`.
+
+    Raises
+    ------
+    InputError
+        For a file that cannot be read.
+    """
+    # A CSV file says nothing of its run, and would be read whole.
+    if isinstance(wanted, str | os.PathLike) and not os.fspath(wanted).endswith(".csv"):
+        from oocpr.result.rank_reader import read_ranks
+
+        wanted = read_ranks(wanted)
+    return wanted.identity if isinstance(wanted, Ranks) else None
+
+
+def _summed(chunks: Iterator[NDArray[np.float64]]) -> tuple[float, float]:
+    """Sum and least of values, in one pass."""
+    smallest = math.inf
+
+    def each() -> Iterator[float]:
+        nonlocal smallest
+        for chunk in chunks:
+            smallest = float(np.minimum(smallest, chunk.min(initial=math.inf)))
+            yield from chunk
+
+    return math.fsum(each()), smallest
+
+
+def _blocks_of(
+    theirs: Sequence[Any], values: NDArray[np.float64], names: Names
+) -> Iterator[tuple[Block, NDArray[np.float64]]]:
+    """Yield those names that the graph's nodes may have, and the values that belong to them."""
+    for first in range(0, len(theirs), _CHUNK):
+        some = theirs[first : first + _CHUNK]
+        fits = sorts_of(some, names.textual)
+        block = block_of([name for name, fit in zip(some, fits, strict=True) if fit], names.textual)
+        yield block, values[first : first + _CHUNK][fits]
+
+
+_LINES = 1 << 12
+
+
+def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = None) -> NDArray[np.float64]:
+    """Spread one unit of mass over the nodes as the caller wants it.
+
+    Parameters
+    ----------
+    wanted
+        Weights as `node_weights` takes them, nodes that are not named getting none; or a file of lines
+        ``node`` or ``node<TAB>weight``. Weights need not sum to one. A line is a comment if it begins with
+        ``# `` or, if nodes have numbers, with ``#`` or ``%``.
+    names
+        What the caller calls the nodes.
+    nodes
+        How many there are.
+    memory
+        Most bytes that the process may hold while names are looked up; None for any number.
+
+    Returns
+    -------
+    float64, shape (nodes,)
+        Sums to one.
+
+    Raises
+    ------
+    DoesNotFitError
+        Where `memory` is too small.
+    InputError
+        For a file that cannot be read, and nodes that the graph does not have.
+    UsageError
+        For weights that are negative, not finite, or all zero, and arrays of another length.
+
+    Examples
+    --------
+    >>> from oocpr.result.names import ListedNames
+    >>> teleport_vector({"b": 3, "c": 1}, ListedNames(["a", "b", "c"]), 3).tolist()
+    [0.0, 0.75, 0.25]
+    """
+    origin = "personalization"
+    named: Iterator[tuple[list[Name], Sequence[float] | NDArray[np.float64]]] | None
+    if isinstance(wanted, str | os.PathLike):
+        origin = os.fspath(wanted)
+        named = _read_weights(Path(wanted), textual=names.textual)
+    else:
+        listed, weights = node_weights(wanted, origin)
+        named = None if listed is None else _listed(listed, weights)
+    if named is not None:
+        index = index_of(names, nodes, memory)
+        weights = np.zeros(nodes)
+        for some, of_them in named:
+            np.add.at(weights, rows_named(index, names.textual, some, origin), of_them)
+        del index
+    if weights.shape != (nodes,):
+        raise UsageError(
+            f"{origin} has the shape {weights.shape}.",
+            f"Give one weight for each of the {nodes:,} nodes, or weights by name.",
+        )
+    total = math.fsum(weights)
+    if not total > 0:
+        raise UsageError(
+            f"{origin} has no number above 0.", "Give one node a number above 0, or leave it out."
+        )
+    return weights / total
+
+
+def _listed(
+    names: list[Name], weights: NDArray[np.float64]
+) -> Iterator[tuple[list[Name], Sequence[float] | NDArray[np.float64]]]:
+    for first in range(0, len(names), _LINES):
+        yield names[first : first + _LINES], weights[first : first + _LINES]
+
+
+def _read_weights(
+    path: Path, *, textual: bool
+) -> Iterator[tuple[list[Name], Sequence[float] | NDArray[np.float64]]]:
+    """Yield the nodes of a file and their weights, some at a time."""
+    names: list[Name] = []
+    weights: list[float] = []
+    size = 0
+    for number, line in _lines(path):
+        if not line.strip() or (is_comment(line) if textual else line.startswith(("#", "%"))):
+            continue
+        text, _, weight = line.partition("\t")
+        try:
+            # Labels may hold spaces; ids cannot, so there any white space separates.
+            if not textual:
+                text, weight = [*line.split(maxsplit=1), ""][:2]
+            names.append(text.strip(BLANKS) if textual else int(text))
+            weights.append(float(weight) if weight.strip() else 1.0)
+        except ValueError as error:
+            raise InputError(
+                f"{path}, line {number}: {line.strip()!r} is no node and weight.",
+                "Write a node, or a node, a tab and a number, on each line.",
+            ) from error
+        if not 0 <= weights[-1] < math.inf:
+            raise InputError(
+                f"{path}, line {number}: {weights[-1]} is no weight.", "Give finite numbers of at least 0."
+            )
+        size += len(line)
+        if len(names) == _LINES or size >= LONGEST_LINE:
+            yield names, weights
+            names, weights, size = [], [], 0
+    yield names, weights
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file with their numbers."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), ""), 1):
+                if len(line) > LONGEST_LINE:
+                    raise InputError(
+                        f"{path}, line {number} has more than {LONGEST_LINE:,} letters.",
+                        "Write one node on each line.",
+                    )
+                yield number, line.rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OocprError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{path} cannot be read: {reason}.", "Name a text file of nodes and weights."
+        ) from error
+
+
+NODES = ("node", "name", "id", "label")
+"""What a table calls its column of nodes."""
+
+_MANY = 1e290  # sums of larger numbers may be beyond float64
+
+NodeWeights = tuple[list["Name"] | None, "NDArray[np.float64]"]
+
+
+def node_weights(wanted: Any, origin: str) -> NodeWeights:
+    """Take weights of nodes as they come.
+
+    Parameters
+    ----------
+    wanted
+        Numbers by node: a dict, a Series of pandas, whose index has the nodes, or a table with a column
+        ``node`` and one of numbers, or none; the nodes themselves, which count alike: a set, or a list,
+        tuple, array or Series of text; or a number for each node in store order: an array, shape (nodes,), or
+        a list of floats.
+    origin
+        The parameter, for messages.
+
+    Returns
+    -------
+    names : list of int or str, or None
+        The nodes, each once; None where `values` are in store order.
+    values : float64, shape (len(names),) or as given
+        Finite, at least 0 and not all of them 0.
+
+    Raises
+    ------
+    UsageError
+        Something else, or a number that is no weight.
+
+    Examples
+    --------
+    >>> node_weights({"a": 2}, "start"), node_weights({"b"}, "start")
+    ((['a'], array([2.])), (['b'], array([1.])))
+    """
+    names: list[Name] | None
+    if isinstance(wanted, Mapping):
+        names, values = list(wanted), list(wanted.values())
+    elif isinstance(wanted, Set):
+        names, values = list(wanted), [1.0] * len(wanted)
+    elif hasattr(wanted, "__arrow_c_stream__") and hasattr(wanted, "columns"):
+        names, values = _of_table(wanted, origin)
+    elif hasattr(wanted, "index") and hasattr(wanted, "to_dict"):
+        names, values = wanted.index.tolist(), wanted.tolist()
+        if any(isinstance(value, str) for value in values):
+            names, values = values, [1.0] * len(values)
+    else:
+        names, values = _of_sequence(wanted, origin)
+    weights = _weights(names, values, origin)
+    if names is None:
+        return None, weights
+    total: dict[Name, float] = {}
+    for name, weight in zip(names, weights.tolist(), strict=True):
+        total[name] = total.get(name, 0.0) + weight
+    return list(total), np.fromiter(total.values(), np.float64, len(total))
+
+
+def _of_sequence(wanted: Any, origin: str) -> tuple[list[Name] | None, Any]:
+    if isinstance(wanted, str | bytes) or not (
+        isinstance(wanted, list | tuple) or hasattr(wanted, "__array__") or hasattr(wanted, "to_list")
+    ):
+        raise UsageError(
+            f"{origin} is a {type(wanted).__name__}.",
+            "Give numbers by node, such as {node: weight}, a set of nodes, or an array with one for each.",
+        )
+    items = wanted.tolist() if hasattr(wanted, "tolist") else list(wanted)
+    if not isinstance(items, list):
+        items = [items]
+    if items and all(isinstance(item, str) for item in items):
+        return items, [1.0] * len(items)
+    if not isinstance(wanted, np.ndarray) and any(
+        isinstance(item, int | np.integer) and not isinstance(item, bool) for item in items
+    ):
+        raise UsageError(
+            f"{origin} is a {type(wanted).__name__} of whole numbers, which may be nodes or weights.",
+            "Give nodes as a set, or weights as an array of floats or by node: {node: weight}.",
+        )
+    if isinstance(wanted, np.ndarray) and wanted.dtype.kind in "biuf":
+        items = wanted
+    return None, items
+
+
+def _of_table(table: Any, origin: str) -> tuple[list[Name], list[Any]]:
+    import pyarrow as pa
+
+    read = pa.table(table)
+    columns = read.column_names
+    texts = [field.name for field in read.schema if "string" in str(field.type)]
+    nodes = [name for name in columns if name in NODES] or texts
+    others = [name for name in columns if name not in nodes]
+    if len(nodes) != 1 or len(others) > 1:
+        raise UsageError(
+            f"{origin} is a table with the columns {', '.join(map(repr, columns)) or 'none'}.",
+            "Give a table with the columns node and weight.",
+        )
+    names = read[nodes[0]].to_pylist()
+    return names, read[others[0]].to_pylist() if others else [1.0] * len(names)
+
+
+def _weights(names: list[Name] | None, values: Any, origin: str) -> NDArray[np.float64]:
+    """Take values as weights, and name the first that is none."""
+    if isinstance(values, np.ndarray):
+        weights = values.astype(np.float64)
+    else:
+        weights = np.array([_float(value) for value in values], np.float64)
+    wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)).reshape(-1))
+    if wrong.size:
+        place = int(wrong[0])
+        whose = f"row {place}" if names is None else f"the node {names[place]!r}"
+        value = values.reshape(-1)[place].item() if isinstance(values, np.ndarray) else values[place]
+        raise UsageError(
+            f"{origin} gives {whose} {_short(value)}.",
+            "Give finite numbers of at least 0, one of them above.",
+        )
+    if not weights.any():
+        raise UsageError(
+            f"{origin} has no number above 0.", "Give one node a number above 0, or leave it out."
+        )
+    return weights / weights.max() if weights.max() > _MANY else weights
+
+
+def _float(value: Any) -> float:
+    """Take a number as a float; NaN where it is none."""
+    try:
+        return float(value) if isinstance(value, Real) else np.nan
+    except OverflowError:
+        return np.inf
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
