@@ -435,10 +435,10 @@ def verify(
     )
     if found.identity not in (None, store.identity):
         origin += f" (of the graph {found.identity}, and this is {store.identity})"
-    with store.unchanged():
+    with store.unchanged(), check.in_store_order(store, found, origin, most) as ordered:
         outcome = check.verify(
             store,
-            check.in_store_order(store, found, origin, most),
+            ordered,
             damping=damping if damping is not None else run.damping if run else 0.85,
             dangling=dangling if dangling is not None else run.dangling if run else "strongly",
             personalization=teleport,

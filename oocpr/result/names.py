@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from oocpr.errors import InputError
-from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.sources.block import Strings
-from oocpr.sources.block import arrow_array, arrow_numbers, arrow_strings
-from oocpr.system import resident_after_trim
+from oocpr.sources.block import Strings, arrow_array, arrow_numbers, arrow_strings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from oocpr.result.row_lookup import RowIndex
     from oocpr.store.graph import GraphStore
 
     Block = NDArray[Any] | Strings
@@ -122,6 +118,23 @@ class LabelNames:
         return (Strings.of(*piece) for piece in self._store.label_pieces(0, nodes))
 
 
+class StoredIds:
+    """Ids that stay in the store; those of a graph without any are the rows themselves."""
+
+    textual = False
+
+    def __init__(self, store: GraphStore) -> None:
+        self._store = store
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
+        """Read the ids of the rows, one by one."""
+        return [int(self._store.ids(row, row + 1)[0]) for row in rows.tolist()]
+
+    def blocks(self, nodes: int) -> Iterator[Block]:
+        """Read all ids."""
+        return (self._store.ids(first, min(first + ROWS, nodes)) for first in range(0, nodes, ROWS))
+
+
 def names_of(store: GraphStore) -> Names:
     """Names by which a graph's source knew its nodes.
 
@@ -139,76 +152,6 @@ def names_of(store: GraphStore) -> Names:
         return LabelNames(store)
     ids = store.node_ids()
     return RowNames() if ids is None else ListedNames(ids)
-
-
-def index_of(names: Names, nodes: int, memory: int | None = None) -> RowIndex:
-    """Make an index of all nodes by their names, outside Python's objects.
-
-    Parameters
-    ----------
-    names
-        The names of all nodes, in store order.
-    nodes
-        How many nodes there are.
-    memory
-        Most bytes that the process may hold, of which the index takes 28 a node; None for any number.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where `memory` is too small.
-    """
-    from oocpr.result import row_lookup
-
-    if isinstance(names, RowNames):
-        return row_lookup.SameRows(nodes)
-    each = row_lookup.BYTES_PER_NAME if names.textual else row_lookup.BYTES_PER_ID
-    if memory is not None:
-        needed = resident_after_trim() + each * nodes + SLACK_BYTES
-        require(needed, memory, f"Looking up {nodes:,} nodes by their names")
-    if names.textual:
-        return row_lookup.NameRows((text_of(block) for block in names.blocks(nodes)), nodes)
-    return row_lookup.IdRows((ids_of(block) for block in names.blocks(nodes)), nodes)
-
-
-def rows_named(index: RowIndex, textual: bool, wanted: Sequence[Name], origin: str) -> NDArray[np.int64]:
-    """Rows of the nodes that carry these names.
-
-    Parameters
-    ----------
-    index, textual
-        The nodes of the graph, and whether they have names rather than ids.
-    wanted
-        Names to look for.
-    origin
-        Where `wanted` comes from, for the message.
-
-    Returns
-    -------
-    int64, shape (len(wanted),)
-
-    Raises
-    ------
-    InputError
-        Where a name is not one of the graph's, or is that of several nodes.
-
-    Examples
-    --------
-    >>> index = index_of(ListedNames(np.array([7, 5, 9])), 3)
-    >>> rows_named(index, False, [9, 7], "seeds.txt").tolist()
-    [2, 0]
-    """
-    rows = np.full(len(wanted), -1)
-    fits = sorts_of(wanted, textual)
-    rows[fits] = index.rows(block_of([wanted[k] for k in np.flatnonzero(fits).tolist()], textual))
-    strangers = np.flatnonzero(rows < 0)
-    if strangers.size:
-        stranger = wanted[int(strangers[0])]
-        raise InputError(
-            f"{origin}: the graph has no node {stranger!r}.",
-            "Use the names of the source: the top of the ranks shows some.",
-        )
-    return rows
 
 
 def block_of(names: Sequence[Name], textual: bool) -> Block:
@@ -237,59 +180,6 @@ def _may_name(name: object, textual: bool) -> bool:
     if isinstance(name, float | np.floating):
         return bool(name.is_integer() and -(2.0**63) <= name < 2.0**63)
     return isinstance(name, int | np.integer) and -(2**63) <= int(name) < 2**63
-
-
-def matched_rows(
-    names: Names, nodes: int, theirs: Iterator[tuple[Block, NDArray[np.float64]]], memory: int | None = None
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Find the rows that values of named nodes belong to.
-
-    As a rule, nodes have the place that they had. Only where they have not is an index made.
-
-    Parameters
-    ----------
-    names, nodes, memory
-        Of the graph; see `index_of`.
-    theirs
-        Blocks of names, and a value for each.
-
-    Yields
-    ------
-    rows, values
-        int64, negative where the graph has no such node, and float64.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where `memory` is too small.
-    InputError
-        Where several nodes have a name that is looked up.
-
-    Examples
-    --------
-    >>> theirs = iter([(np.array([7, 5, 4]), np.array([0.5, 0.2, 0.3]))])
-    >>> [rows.tolist() for rows, _ in matched_rows(ListedNames(np.array([7, 9, 5])), 3, theirs)]
-    [[0, 2, -1]]
-    """
-    index: RowIndex | None = None
-    ours, held, first = names.blocks(nodes), None, 0
-    for their, values in theirs:
-        done = 0
-        while done < values.size:
-            if held is None or not size_of(held):
-                held = next(ours, None)
-            step = values.size - done if held is None else min(values.size - done, size_of(held))
-            part = cut(their, done, done + step)
-            if held is not None and equal(part, cut(held, 0, step)):
-                rows = np.arange(first, first + step)
-            elif isinstance(part, Strings) is not names.textual:
-                rows = np.full(step, -1)
-            else:
-                index = index or index_of(names, nodes, memory)
-                rows = index.rows(part)
-            yield rows, values[done : done + step]
-            held = None if held is None else cut(held, step, size_of(held))
-            done, first = done + step, first + step
 
 
 ROWS = 1 << 18
@@ -355,10 +245,11 @@ def strings_of(block: Strings) -> list[str]:
     return [text[a:b].decode() for a, b in zip(block.starts.tolist(), block.ends.tolist(), strict=True)]
 
 
-def ids_of(block: Block) -> NDArray[np.int64]:
-    """Numbers of a block."""
-    assert not isinstance(block, Strings)
-    return block
+def name_at(block: Block, place: int) -> Name:
+    """Name that stands at some place of a block."""
+    if not isinstance(block, Strings):
+        return int(block[place])
+    return block.text[block.starts[place] : block.ends[place]].tobytes().decode(errors="replace")
 
 
 def aligned(*columns: Iterator[Any]) -> Iterator[tuple[Any, ...]]:

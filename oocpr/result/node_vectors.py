@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import InputError, OocprError, UsageError
-from oocpr.result.names import aligned, block_of, index_of, matched_rows, rows_named, sorts_of
+from oocpr.result.names import aligned, block_of, name_at, sorts_of
 from oocpr.result.ranks import Ranks
+from oocpr.result.row_lookup import find_rows, match_rows
 from oocpr.sources.detection import BLANKS, is_comment
 from oocpr.sources.lines import LONGEST_LINE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -98,7 +99,7 @@ def start_vector(
     if theirs is None:
         return values / total
     start = np.full(nodes, np.nan)
-    for rows, found in matched_rows(names, nodes, theirs, memory):
+    for _, rows, found in match_rows(names, nodes, theirs, memory):
         known = rows >= 0
         start[rows[known]] = found[known] / total
     fresh = np.isnan(start)
@@ -209,11 +210,9 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
         listed, weights = node_weights(wanted, origin)
         named = None if listed is None else _listed(listed, weights)
     if named is not None:
-        index = index_of(names, nodes, memory)
         weights = np.zeros(nodes)
-        for some, of_them in named:
-            np.add.at(weights, rows_named(index, names.textual, some, origin), of_them)
-        del index
+        for rows, of_them in rows_named(names, nodes, named, origin, memory):
+            np.add.at(weights, rows, of_them)
     if weights.shape != (nodes,):
         raise UsageError(
             f"{origin} has the shape {weights.shape}.",
@@ -225,6 +224,51 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
             f"{origin} has no number above 0.", "Give one node a number above 0, or leave it out."
         )
     return weights / total
+
+
+def rows_named(
+    names: Names,
+    nodes: int,
+    wanted: Iterable[tuple[list[Name], Sequence[float] | NDArray[np.float64]]],
+    origin: str,
+    memory: int | None = None,
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Yield the rows of nodes that are named, and what belongs to them.
+
+    Raises
+    ------
+    DoesNotFitError
+        If `memory` is too small.
+    InputError
+        If a name is not one of the graph's, or is that of several nodes.
+
+    Examples
+    --------
+    >>> from oocpr.result.names import ListedNames
+    >>> names = ListedNames(np.array([7, 5, 9]))
+    >>> [rows.tolist() for rows, _ in rows_named(names, 3, [([9, 7], [1.0, 1.0])], "seeds.txt")]
+    [[2, 0]]
+    """
+
+    def blocks() -> Iterator[tuple[Block, NDArray[np.float64]]]:
+        for some, values in wanted:
+            strange = np.flatnonzero(~sorts_of(some, names.textual))
+            if strange.size:
+                raise _stranger(some[int(strange[0])], origin)
+            yield block_of(some, names.textual), np.asarray(values, np.float64)
+
+    for block, rows, values in find_rows(names, nodes, blocks(), memory):
+        unknown = np.flatnonzero(rows < 0)
+        if unknown.size:
+            raise _stranger(name_at(block, int(unknown[0])), origin)
+        yield rows, values
+
+
+def _stranger(name: Name, origin: str) -> InputError:
+    return InputError(
+        f"{origin}: the graph has no node {name!r}.",
+        "Use the names of the source: the top of the ranks shows some.",
+    )
 
 
 def _listed(

@@ -15,8 +15,7 @@ from oocpr.result.names import from_arrow
 from oocpr.result.rank_writer import RUN_KEY
 from oocpr.result.ranks import Ranks
 from oocpr.result.report import Report
-from oocpr.sources.block import Strings
-from oocpr.sources.block import arrow_array, arrow_numbers
+from oocpr.sources.block import Strings, arrow_array, arrow_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

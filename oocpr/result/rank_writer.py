@@ -14,7 +14,6 @@ from oocpr.errors import OocprError, UsageError
 from oocpr.ingest.budget import require
 from oocpr.plan.memory import writing_bytes
 from oocpr.result.names import ROWS, RowNames, aligned, permuted, text_of, to_arrow
-from oocpr.result.ranks import rank_order
 from oocpr.sources.block import arrow_array
 from oocpr.store.atomic import replacing, require_room
 from oocpr.system import resident_after_trim
@@ -203,6 +202,8 @@ def _tables(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterat
 
 def _pieces(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterator[pa.Table]:
     import pyarrow as pa
+
+    from oocpr.result.ranks import rank_order  # it imports this module
 
     values = ranks.to_numpy() if sort == "rank" else None
     order = None if values is None else rank_order(values)

@@ -84,7 +84,7 @@ class Ranks:
         run: Report | None = None,
         history: Sequence[PassRecord] = (),
     ) -> None:
-        self._vector: Vector = MemoryVector(values) if isinstance(values, np.ndarray) else values
+        self.vector: Vector = MemoryVector(values) if isinstance(values, np.ndarray) else values
         self.names = names
         self.run = run
         self.history = list(history)
@@ -92,7 +92,7 @@ class Ranks:
     @property
     def nodes(self) -> int:
         """How many nodes there are."""
-        return self._vector.size
+        return self.vector.size
 
     @property
     def error_bound(self) -> float | None:
@@ -121,7 +121,7 @@ class Ranks:
 
     def chunks(self) -> Iterator[NDArray[np.float64]]:
         """Yield the ranks in store order, in bounded pieces."""
-        return self._vector.chunks()
+        return self.vector.chunks()
 
     def top(self, k: int = 10) -> list[tuple[Name, float]]:
         """List the nodes of largest rank; equal ranks stay in store order.
@@ -175,8 +175,8 @@ class Ranks:
 
     def to_numpy(self) -> NDArray[np.float64]:
         """Give all ranks in store order: float64, shape (nodes,)."""
-        if isinstance(self._vector, MemoryVector):
-            return self._vector.values
+        if isinstance(self.vector, MemoryVector):
+            return self.vector.values
         whole = np.empty(self.nodes)
         start = 0
         for chunk in self.chunks():

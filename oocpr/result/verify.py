@@ -1,48 +1,71 @@
 """An independent check of ranks against the stored graph.
 
 The engine pulls narrow numbers along sorted rows and keeps a residual up to date. This pass does neither:
-every node pushes its whole float64 rank to the nodes it links to, one scattered addition an edge, with
-out-degrees and out-weights counted on the way, and what comes out is compared with what went in. The two
-share the bytes on disk and their decoders, nothing else.
+every node gives whole float64 numbers, its rank over its out-degree, along its edges, out-degrees and
+out-weights are counted on the way, and what comes out is compared with what went in. The two share the bytes
+on disk and their decoders, nothing else.
+
+Tiles come in the order of their rows, so that sums of rows are needed for a window of rows only. Memory holds
+12 bytes per node: its share, and how often it was met; 20 if edges have weights.
 """
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 from __future__ import annotations
 
+import contextlib
 import math
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
+from oocpr.ingest.spill.files import SpillDir
+from oocpr.jit import entry
 from oocpr.progress import silent
-from oocpr.result.names import aligned, matched_rows, names_of
+from oocpr.result.names import LabelNames, StoredIds, aligned
+from oocpr.result.ranks import MemoryVector
+from oocpr.result.row_lookup import in_same_order, match_rows
 from oocpr.store.format import REMEDY
 from oocpr.store.zarr_arrays import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from numpy.typing import NDArray
 
+    from oocpr.ingest.spill.files import SpillFile
     from oocpr.progress import Progress
-    from oocpr.result.ranks import Ranks
+    from oocpr.result.ranks import Ranks, Vector
     from oocpr.store.graph import GraphStore
 
 _CHUNK = 1 << 16
-_OFFSETS = 1 << 18
+"""Numbers that are summed pairwise; the sums of chunks are summed exactly."""
+
+_WINDOW = 1 << 18
+"""Rows that are summed and compared at a time."""
+
 _UNIT = 2.0**-53
-_ROW_BYTES = 64
-"""Ranks, their shares, what is received, the weight that leaves, edges in and out (8 each), the out-degree
-(4), whether there is one (1), and a comparison."""
+_ROW_BYTES = 12
+"""The share of a rank that goes along an edge, and how many edges were met."""
 
-_WEIGHED_ROW_BYTES = 40
-"""What weights add up to, and a comparison."""
+_WEIGHED_ROW_BYTES = 8
+"""What weights add up to."""
 
-_EDGE_BYTES = 48
-"""Of a tile: columns decoded, rows and what is given, and copies."""
+_WINDOW_ROW_BYTES = 96
+"""What a row receives, its edges, rank, step, offsets, and comparisons."""
 
-_WEIGHED_EDGE_BYTES = 40
+_EDGE_BYTES = 8
+"""Of a tile: columns decoded, and what allocators hold beside."""
+
+_WEIGHED_EDGE_BYTES = 24
+_SEGMENT_BYTES = 16
 _OTHER_ROUNDINGS = 64  # the division, the products, the dangling mass, the totals
 
 
@@ -76,27 +99,45 @@ class Verification:
     ranks_identity: str | None = None
 
 
+@entry()
+def _receive(columns, lengths, weights, share, received, counted, weighed):
+    """Add to each row what its edges bring, in their order; `weights` and `weighed` may be empty."""
+    at = 0
+    for row in range(lengths.size):
+        total = received[row]
+        for _ in range(lengths[row]):
+            column = columns[at]
+            given = share[column]
+            if weights.size:
+                given *= weights[at]
+                weighed[column] += weights[at]
+            total += given
+            counted[column] += 1
+            at += 1
+        received[row] = total
+
+
 def verify(
     store: GraphStore,
-    ranks: NDArray[np.float64],
+    ranks: NDArray[np.float64] | Vector,
     *,
     damping: float = 0.85,
     dangling: str = "strongly",
     personalization: NDArray[np.float64] | None = None,
     progress: Progress = silent,
 ) -> Verification:
-    """Bound the error of ranks by one push of float64 numbers over all edges.
+    """Bound the error of ranks by one pass of float64 numbers over all edges.
 
     Parameters
     ----------
     store
         The graph.
     ranks
-        float64, shape (nodes,), in store order.
+        float64, shape (nodes,), in store order; a vector on disk is read three times.
     damping
-        Probability of following a link, in (0, 1).
+        Probability of following an edge, in (0, 1).
     dangling
-        ``"strongly"``: the mass of nodes without out-links follows the teleport vector; ``"weakly"``: it is
+        ``"strongly"``: the mass of nodes without out-edges follows the teleport vector; ``"weakly"``: it is
         spread evenly.
     personalization
         Teleport vector: float64, shape (nodes,), sums to 1; None for the uniform one.
@@ -114,109 +155,286 @@ def verify(
         raise UsageError(f"damping is {damping}, outside (0, 1).", "Use a value such as 0.85.")
     if dangling not in ("strongly", "weakly"):
         raise UsageError(f"dangling {dangling!r} is not known.", "Use one of strongly, weakly.")
-    if ranks.shape != (store.nodes,):
+    vector = MemoryVector(ranks) if isinstance(ranks, np.ndarray) else ranks
+    if vector.size != store.nodes:
         raise InputError(
-            f"{len(ranks):,} ranks for a graph of {store.nodes:,} nodes.", "Name the graph that was ranked."
+            f"{vector.size:,} ranks for a graph of {store.nodes:,} nodes.", "Name the graph that was ranked."
         )
-    nodes = store.nodes
-    degree = store.out_degree(0, nodes)
-    leaving = store.out_weight(0, nodes)
-    # The unit of weights cancels; one in which their sums are near one cannot overflow.
-    octaves = 0 if store.weights is None else -math.frexp(leaving.max(initial=0.0))[1]
-    leaving = np.ldexp(leaving, octaves)
-    linking = leaving > 0
-    share = np.divide(ranks, leaving, out=np.zeros(nodes), where=linking)
-    received, counted, weighed, links = _push(store, share, octaves, progress)
-    check_degrees(store.path, counted, degree)
-    check_dangling(store.path, int((~linking).sum()), store.dangling)
-    _check_weights(store, degree, leaving, weighed)
-    _check_offsets(store, links)
-    del share, leaving, degree, counted, weighed
-    lost = damping * _total(ranks[~linking])
-    residuals, roundings = [], []
-    for first in range(0, nodes, _CHUNK):
-        here = slice(first, first + _CHUNK)
-        teleport = 1 / nodes if personalization is None else personalization[here]
-        # Teleport of mass one, whatever the ranks sum to: a multiple of the answer must not pass for it.
-        step = damping * received[here] + (1 - damping) * teleport
-        step += lost * teleport if dangling == "strongly" else lost / nodes
-        residuals.append(float(np.sum(np.abs(step - ranks[here]))))
-        # A sum of k terms is wrong by at most k units of rounding of the sum of their magnitudes.
-        sizes = np.abs(step) + np.abs(ranks[here])
-        roundings.append(float(np.sum((links[here] + _OTHER_ROUNDINGS) * sizes)))
-    residual = math.fsum(residuals)
-    rounding = _UNIT * math.fsum(roundings)
-    bound = (residual + rounding) / (1 - damping)
-    return Verification(residual, rounding, bound, _total(ranks), damping, dangling)
+    return _Pass(store, vector, damping, dangling, personalization).run(progress)
+
+
+class _Pass:
+    """One PageRank step from ranks, and what it tells of them."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        ranks: Vector,
+        damping: float,
+        dangling: str,
+        personalization: NDArray[np.float64] | None,
+    ) -> None:
+        self._store = store
+        self._damping, self._dangling, self._personalization = damping, dangling, personalization
+        self._ranks = ranks
+        weighted = store.weights is not None
+        # The unit of weights cancels; one in which their sums are near one cannot overflow.
+        most = (
+            max((float(store.out_weight(*w).max()) for w in self._windows()), default=0.0) if weighted else 0
+        )
+        self._octaves = -math.frexp(most)[1] if weighted else 0
+        self._share = np.empty(store.nodes)
+        self._counted = np.zeros(store.nodes, np.uint32)
+        self._weighed = np.zeros(store.nodes if weighted else 0)
+        self._offset = 0  # edges of all rows before the window
+        self._wrong_offsets: int | None = None
+        self._residuals: list[float] = []
+        self._roundings: list[float] = []
+
+    def _windows(self) -> Iterator[tuple[int, int]]:
+        nodes = self._store.nodes
+        return ((first, min(first + _WINDOW, nodes)) for first in range(0, nodes, _WINDOW))
+
+    def _leaving(self, lo: int, hi: int) -> NDArray[np.float64]:
+        """Out-weights of rows in the unit of this pass."""
+        return np.ldexp(self._store.out_weight(lo, hi), self._octaves)
+
+    def run(self, progress: Progress) -> Verification:
+        store, damping = self._store, self._damping
+        total, stuck, dangling_nodes = _Sum(), _Sum(), 0
+        for (lo, hi), ranks in zip(self._windows(), _recut(self._ranks.chunks(), _WINDOW), strict=True):
+            leaving = self._leaving(lo, hi)
+            linking = leaving > 0
+            self._share[lo:hi] = np.divide(ranks, leaving, out=np.zeros(hi - lo), where=linking)
+            total.add(ranks)
+            stuck.add(ranks[~linking])
+            dangling_nodes += hi - lo - int(linking.sum())
+        lost = damping * stuck.value()
+        ranked = _recut(self._ranks.chunks(), _WINDOW)
+        pieces = self._row_pieces(progress)
+        held = next(pieces, None)
+        for lo, hi in self._windows():
+            received, edges = np.zeros(hi - lo), np.zeros(hi - lo, np.int64)
+            while held is not None and held[0] < hi:
+                first, lengths, columns, weights = held
+                count = min(lengths.size, hi - first)
+                used = int(lengths[:count].sum(dtype=np.int64))
+                here = slice(first - lo, first - lo + count)
+                _receive(
+                    columns[:used], lengths[:count], weights[:used], self._share, received[here],
+                    self._counted, self._weighed,
+                )  # fmt: skip
+                edges[here] += lengths[:count]
+                rest = (first + count, lengths[count:], columns[used:], weights[used:])
+                held = rest if count < lengths.size else next(pieces, None)
+            self._compare_offsets(lo, edges)
+            self._compare_ranks(lo, next(ranked), received, edges, lost)
+        self._compare_offsets(store.nodes, np.empty(0, np.int64))
+        self._check_counts(dangling_nodes)
+        residual = math.fsum(self._residuals)
+        rounding = _UNIT * math.fsum(self._roundings)
+        bound = (residual + rounding) / (1 - damping)
+        return Verification(residual, rounding, bound, total.value(), damping, self._dangling)
+
+    def _row_pieces(
+        self, progress: Progress
+    ) -> Iterator[tuple[int, NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64]]]:
+        """Yield for each tile its first row, the edges of each row in it, their columns and their weights."""
+        from oocpr.store.codec.tile_encoder import decode_tile
+
+        store = self._store
+        buffer = np.empty(store.encoded.max_bytes, np.uint8)
+        for tile in range(store.tiles):
+            size = store.encoded.read_into(tile, buffer)
+            columns, lengths = decode_tile(buffer[:size])
+            if int(columns.max(initial=0)) >= store.nodes:
+                raise DamagedError(f"{store.path}: tile {tile} has column {columns.max()}.", REMEDY)
+            if tile == store.tiles - 1:
+                # The last tile has one segment more than there are rows, always empty.
+                if lengths[-1]:
+                    raise DamagedError(
+                        f"{store.path}: the last tile has edges of a row behind the last one.", REMEDY
+                    )
+                lengths = lengths[:-1]
+            weights = np.empty(0)
+            if store.weights is not None:
+                weights = store.weights.read(tile)
+                np.ldexp(weights, self._octaves, out=weights)
+            # The last segment belongs to the row that goes on in the next tile.
+            yield int(store.tile_rows[tile]), lengths, columns, weights
+            progress("verifying", tile + 1, store.tiles, "tiles")
+
+    def _compare_ranks(
+        self,
+        first: int,
+        ranks: NDArray[np.float64],
+        received: NDArray[np.float64],
+        edges: NDArray[np.int64],
+        lost: float,
+    ) -> None:
+        nodes, damping = self._store.nodes, self._damping
+        for start in range(0, ranks.size, _CHUNK):
+            here = slice(start, start + _CHUNK)
+            at = slice(first + start, first + min(start + _CHUNK, ranks.size))
+            teleport = 1 / nodes if self._personalization is None else self._personalization[at]
+            # Teleport of mass one, whatever the ranks sum to: a multiple of the answer must not pass for it.
+            step = damping * received[here] + (1 - damping) * teleport
+            step += lost * teleport if self._dangling == "strongly" else lost / nodes
+            self._residuals.append(float(np.sum(np.abs(step - ranks[here]))))
+            # A sum of k terms is wrong by at most k units of rounding of the sum of their magnitudes.
+            sizes = np.abs(step) + np.abs(ranks[here])
+            self._roundings.append(float(np.sum((edges[here] + _OTHER_ROUNDINGS) * sizes)))
+
+    def _compare_offsets(self, first: int, edges: NDArray[np.int64]) -> None:
+        """Compare the row offsets, which a run has no need of, with the rows of the tiles."""
+        stored = self._store.indptr(first, min(first + _WINDOW, self._store.nodes + 1))
+        ends = self._offset + np.cumsum(edges)
+        right = not stored.size or (
+            stored[0] == self._offset and np.array_equal(stored[1:], ends[: len(stored) - 1])
+        )
+        if not right and self._wrong_offsets is None:
+            self._wrong_offsets = first
+        self._offset = int(ends[-1]) if ends.size else self._offset
+
+    def _check_counts(self, dangling_nodes: int) -> None:
+        """Raise DamagedError if edges contradict out-degrees, out-weights or row offsets."""
+        store = self._store
+        for lo, hi in self._windows():
+            check_degrees(store.path, self._counted[lo:hi], store.out_degree(lo, hi), lo)
+        check_dangling(store.path, dangling_nodes, store.dangling)
+        for lo, hi in self._windows() if store.weights is not None else ():
+            leaving, weighed = self._leaving(lo, hi), self._weighed[lo:hi]
+            # Both are rounded, in one unit.
+            apart = np.abs(weighed - leaving) > 2 * _UNIT * store.out_degree(lo, hi) * leaving
+            if apart.any():
+                k = int(np.flatnonzero(apart)[0])
+                raise DamagedError(
+                    f"{store.path}: the weights of row {lo + k}'s out-links are {weighed[k] / leaving[k]:g} "
+                    "times its out-weight."
+                    if leaving[k]
+                    else f"{store.path}: row {lo + k} has out-links with weights and out-weight 0.",
+                    "Import the graph again.",
+                )
+        if self._wrong_offsets is not None:
+            raise DamagedError(
+                f"{store.path}: the row offsets from {self._wrong_offsets} on are not those of the tiles.",
+                "Import the graph again.",
+            )
+
+
+def _recut(pieces: Iterable[NDArray[np.float64]], size: int) -> Iterator[NDArray[np.float64]]:
+    """Yield the numbers of pieces in arrays of `size`, the last of what is left."""
+    held = np.empty(size)
+    fill = 0
+    for piece in pieces:
+        done = 0
+        while done < piece.size:
+            step = min(size - fill, piece.size - done)
+            held[fill : fill + step] = piece[done : done + step]
+            fill, done = fill + step, done + step
+            if fill == size:
+                yield held
+                fill = 0
+    if fill:
+        yield held[:fill]
+
+
+class _Sum:
+    """Sum of numbers that come in pieces: pairwise inside a chunk, exactly between chunks."""
+
+    def __init__(self) -> None:
+        self._held = np.empty(0)
+        self._sums: list[float] = []
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        values = np.concatenate([self._held, values])
+        whole = values.size // _CHUNK * _CHUNK
+        self._sums += [float(np.sum(values[k : k + _CHUNK])) for k in range(0, whole, _CHUNK)]
+        self._held = values[whole:].copy()
+
+    def value(self) -> float:
+        return math.fsum([*self._sums, float(np.sum(self._held))])
 
 
 def require_memory(store: GraphStore, memory: int, *, personalized: bool = False) -> None:
-    """Refuse memory in which a graph's ranks cannot be verified.
-
-    Parameters
-    ----------
-    store
-        The graph.
-    memory
-        Most bytes that the process may hold.
-    personalized
-        Whether a teleport vector is given.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where it is too small.
-    """
+    """Raise DoesNotFitError if a graph's ranks cannot be verified in `memory` bytes of the whole process."""
     facts = store.attributes
     weighted = store.weights is not None
     rows = store.nodes * (_ROW_BYTES + _WEIGHED_ROW_BYTES * weighted + 8 * personalized)
-    tile = facts.tile_edges * (_EDGE_BYTES + _WEIGHED_EDGE_BYTES * weighted) + store.encoded.max_bytes
+    rows += min(store.nodes, _WINDOW) * _WINDOW_ROW_BYTES
+    edges = min(facts.tile_edges, facts.edges)
+    tile = edges * (_EDGE_BYTES + _WEIGHED_EDGE_BYTES * weighted) + store.encoded.max_bytes
+    tile += (int(np.diff(store.tile_rows).max()) + 1) * _SEGMENT_BYTES
     needed = resident_after_trim() + rows + tile + SLACK_BYTES
     require(needed, memory, f"Verifying {store.path}")
 
 
+class _SpilledVector:
+    """A vector in a temporary file."""
+
+    def __init__(self, file: SpillFile, size: int) -> None:
+        self._file = file
+        self.size = size
+
+    def chunks(self) -> Iterator[NDArray[np.float64]]:
+        for first in range(0, self.size, _WINDOW):
+            piece = np.empty(min(_WINDOW, self.size - first))
+            self._file.read(8 * first, piece)
+            yield piece
+
+
+@contextlib.contextmanager
 def in_store_order(
     store: GraphStore, ranks: Ranks, origin: str, memory: int | None = None
-) -> NDArray[np.float64]:
-    """Put ranks that were read from a file into the order of the store, by the names of the nodes.
+) -> Iterator[Vector]:
+    """Give ranks that were read from a file in the order of the store, by the names of the nodes.
+
+    Ranks that are in this order, as a rule, stay where they are; others go through a temporary file, and take
+    8 bytes per node while names are looked up in the rest of `memory` bytes.
 
     Parameters
     ----------
-    store
-        The graph that was ranked.
-    ranks
-        Ranks with names, in any order.
     origin
-        Where they come from, for the message.
+        Where ranks come from, for the message.
     memory
-        Most bytes that the process may hold while names are looked up; None for any number.
-
-    Returns
-    -------
-    float64, shape (nodes,)
+        Most bytes that the process may hold; None for any number.
 
     Raises
     ------
     DoesNotFitError
-        Where `memory` is too small.
+        If `memory` is too small.
     InputError
-        Where the names are not those of the graph, or name several nodes in another order than the store's.
+        If the names are not those of the graph, or name several nodes in another order than the store's.
     """
-    if len(ranks) != store.nodes:
+    nodes = store.nodes
+    if len(ranks) != nodes:
         raise InputError(
-            f"{origin} has {len(ranks):,} ranks, the graph {store.nodes:,} nodes.",
+            f"{origin} has {len(ranks):,} ranks, the graph {nodes:,} nodes.",
             "Name the graph that was ranked.",
         )
-    values = np.full(store.nodes, np.nan)
+    names = LabelNames(store) if store.has_labels else StoredIds(store)
+    if in_same_order(names, nodes, ranks.names.blocks(nodes)):
+        yield ranks.vector
+        return
+    with SpillDir(Path(tempfile.gettempdir())) as workspace:
+        file = workspace.file()
+        file.write(0, _matched(names, ranks, origin, memory))
+        yield _SpilledVector(file, nodes)
+
+
+def _matched(
+    names: LabelNames | StoredIds, ranks: Ranks, origin: str, memory: int | None
+) -> NDArray[np.float64]:
+    """Ranks in the order of the nodes that they name."""
+    values = np.full(len(ranks), np.nan)
     named = 0
-    names = names_of(store)
     theirs = aligned(ranks.names.blocks(len(ranks)), ranks.chunks())
-    for rows, found in matched_rows(names, store.nodes, theirs, memory):
+    for _, rows, found in match_rows(names, len(ranks), theirs, memory):
         known = rows >= 0
         values[rows[known]] = found[known]
         named += int(known.sum())
     without = np.flatnonzero(np.isnan(values))
-    if store.nodes - without.size < named:
+    if len(ranks) - without.size < named:
         raise InputError(
             f"{origin} has several ranks for one node name.", "Write it in the order of the nodes."
         )
@@ -224,75 +442,3 @@ def in_store_order(
         [missing] = names.take(without[:1])
         raise InputError(f"{origin} has no rank for the node {missing!r}.", "Name the graph that was ranked.")
     return values
-
-
-def _push(
-    store: GraphStore, share: NDArray[np.float64], octaves: int, progress: Progress
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    from oocpr.store.codec.tile_encoder import decode_tile
-
-    weights = store.weights
-    received = np.zeros(store.nodes)
-    counted = np.zeros(store.nodes, np.int64)
-    weighed = np.zeros(0 if weights is None else store.nodes)
-    links = np.zeros(store.nodes, np.int64)
-    buffer = np.empty(store.encoded.max_bytes, np.uint8)
-    for tile in range(store.tiles):
-        size = store.encoded.read_into(tile, buffer)
-        columns, lengths = decode_tile(buffer[:size])
-        first = int(store.tile_rows[tile])
-        if int(columns.max(initial=0)) >= store.nodes:
-            raise DamagedError(f"{store.path}: tile {tile} has column {columns.max()}.", REMEDY)
-        # The last tile has one segment more than there are rows, always empty.
-        if tile == store.tiles - 1 and lengths[-1]:
-            raise DamagedError(f"{store.path}: the last tile has edges of a row behind the last one.", REMEDY)
-        owned = links[first : first + len(lengths)]
-        owned += lengths[: len(owned)]
-        # The last segment belongs to the row that goes on in the next tile.
-        rows = np.repeat(np.arange(first, first + len(lengths)), lengths)
-        given = share[columns]
-        if weights is not None:
-            each = np.ldexp(weights.read(tile), octaves)
-            given *= each
-            np.add.at(weighed, columns, each)
-        np.add.at(received, rows, given)
-        np.add.at(counted, columns, 1)
-        progress("verifying", tile + 1, store.tiles, "tiles")
-    return received, counted, weighed, links
-
-
-def _check_weights(
-    store: GraphStore, degree: NDArray[np.uint32], leaving: NDArray[np.float64], weighed: NDArray[np.float64]
-) -> None:
-    """Compare out-weights with the sums of the weights, both of them rounded, in one unit."""
-    if store.weights is None:
-        return
-    apart = np.abs(weighed - leaving) > 2 * _UNIT * degree * leaving
-    if apart.any():
-        node = int(np.flatnonzero(apart)[0])
-        raise DamagedError(
-            f"{store.path}: the weights of row {node}'s out-links are {weighed[node] / leaving[node]:g} "
-            "times its out-weight."
-            if leaving[node]
-            else f"{store.path}: row {node} has out-links with weights and out-weight 0.",
-            "Import the graph again.",
-        )
-
-
-def _check_offsets(store: GraphStore, links: NDArray[np.int64]) -> None:
-    """Compare the row offsets, which a run has no need of, with the rows of the tiles."""
-    offset = 0
-    for start in range(0, store.nodes + 1, _OFFSETS):
-        stored = store.indptr(start, min(start + _OFFSETS, store.nodes + 1))
-        counted = offset + np.cumsum(links[start : start + _OFFSETS])
-        if stored[0] != offset or not np.array_equal(stored[1:], counted[: len(stored) - 1]):
-            raise DamagedError(
-                f"{store.path}: the row offsets from {start} on are not those of the tiles.",
-                "Import the graph again.",
-            )
-        offset = int(counted[-1]) if len(counted) else offset
-
-
-def _total(values: NDArray[np.float64]) -> float:
-    # Pairwise inside a chunk, exactly between chunks.
-    return math.fsum(float(np.sum(values[k : k + _CHUNK])) for k in range(0, len(values), _CHUNK))

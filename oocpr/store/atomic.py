@@ -333,7 +333,7 @@ def naming_failures(path: Path, remedy: str = "Name a place where you may write.
     except OSError as error:
         if is_disk_full(error):
             raise DoesNotFitError(
-                f"{path} cannot be written: {error.strerror}{_free_there(path)}.",
+                f"{path} cannot be written: {os.strerror(error.errno or 0)}{_free_there(path)}.",
                 "Make room, or write to another disk.",
             ) from error
         raise UsageError(f"{path} cannot be written: {error.strerror or error}.", remedy) from error

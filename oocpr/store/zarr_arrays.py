@@ -487,32 +487,18 @@ def check_array(
         )
 
 
-def check_degrees(origin: str, counted: NDArray[np.integer[Any]], degree: NDArray[np.uint32]) -> None:
-    """Compare the out-degrees of a store with the edges that leave each node.
+def check_degrees(
+    origin: str, counted: NDArray[np.integer[Any]], degree: NDArray[np.uint32], first: int = 0
+) -> None:
+    """Raise DamagedError if stored out-degrees of rows from `first` on are not the edges that leave them.
 
-    Parameters
-    ----------
-    origin
-        Path of the store, for the message.
-    counted
-        Edges in the tiles with each node as their column, shape (nodes,).
-    degree
-        Stored out-degrees, uint32, shape (nodes,).
-
-    Raises
-    ------
-    DamagedError
-        With the first node of which they differ.
-
-    Examples
-    --------
     >>> check_degrees("g.zarr", np.array([2, 0]), np.array([2, 0], np.uint32))
     """
     if not np.array_equal(counted, degree):
-        node = int(np.flatnonzero(counted != degree)[0])
+        k = int(np.flatnonzero(counted != degree)[0])
         raise DamagedError(
-            f"{origin}: row {node} has {int(counted[node])} out-links in the tiles and out-degree "
-            f"{int(degree[node])}.",
+            f"{origin}: row {first + k} has {int(counted[k])} out-links in the tiles and out-degree "
+            f"{int(degree[k])}.",
             REMEDY,
         )
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
-from oocpr.result.names import ListedNames, Name, Names, RowNames, index_of, rows_named
-from oocpr.result.node_vectors import teleport_vector
+from oocpr.result import row_lookup
+from oocpr.result.names import ListedNames, Name, Names, RowNames, aligned, size_of
+from oocpr.result.node_vectors import rows_named, teleport_vector
+from oocpr.result.row_lookup import find_rows, match_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +21,8 @@ IDS = ListedNames(np.array([10, 30, 20], np.uint32))
 
 
 def found(names: Names, nodes: int, wanted: list[Name], origin: str = "x") -> list[int]:
-    return rows_named(index_of(names, nodes), names.textual, wanted, origin).tolist()
+    [(rows, _)] = rows_named(names, nodes, [(wanted, np.ones(len(wanted)))], origin)
+    return rows.tolist()
 
 
 def test_names_are_found() -> None:
@@ -35,9 +38,9 @@ def test_whatever_is_no_name_of_the_graph_is_no_node(names: Names, stranger: Any
         found(names, 3, [stranger])
 
 
-def test_an_index_that_does_not_fit_is_refused() -> None:
+def test_a_lookup_that_does_not_fit_is_refused() -> None:
     with pytest.raises(DoesNotFitError, match="Looking up 3 nodes by their names needs"):
-        index_of(LABELS, 3, 1 << 20)
+        next(find_rows(LABELS, 3, [], 1 << 20))
 
 
 def test_an_unknown_name_is_repeated() -> None:
@@ -46,8 +49,28 @@ def test_an_unknown_name_is_repeated() -> None:
 
 
 def test_a_name_of_two_nodes_is_refused() -> None:
-    with pytest.raises(InputError, match="'b' is the name of several nodes"):
-        found(ListedNames(["b", "a", "b"]), 3, ["b"])
+    for names in (["b", "a", "b"], ["a", "b", "b"]):
+        with pytest.raises(InputError, match="'b' is the name of several nodes"):
+            found(ListedNames(names), 3, ["b"])
+
+
+@pytest.mark.parametrize("textual", [True, False])
+def test_names_are_found_in_any_number_of_batches(textual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_lookup, "_budget", lambda *_: 2000)
+    random = np.random.default_rng(5)
+    ours, theirs = random.permutation(3000)[:1000], random.integers(0, 3000, 500)
+
+    def listed(numbers: Any) -> ListedNames:
+        return ListedNames([f"node {k}" for k in numbers] if textual else numbers)
+
+    blocks = listed(theirs).blocks(500)
+    values = theirs.astype(float)
+    rows_of = {int(name): row for row, name in enumerate(ours)}
+    rows = []
+    for block, some, of_them in match_rows(listed(ours), 1000, aligned(blocks, iter(np.split(values, 25)))):
+        assert size_of(block) == some.size == of_them.size
+        rows += some.tolist()
+    assert rows == [rows_of.get(int(name), -1) for name in theirs]
 
 
 @pytest.mark.parametrize(

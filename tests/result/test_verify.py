@@ -155,7 +155,7 @@ def test_out_weights_that_are_not_those_of_the_tiles_are_damage(
 def test_row_offsets_that_are_not_those_of_the_tiles_are_damage(
     tmp_path: Path, row: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifying, "_OFFSETS", 2)
+    monkeypatch.setattr(verifying, "_WINDOW", 2)
     store = written(tmp_path)
     assert verify(store, np.full(3, 1 / 3)).residual > 0
     right = store.indptr
@@ -182,6 +182,11 @@ def test_other_parameters_that_cannot_be_are_refused(tmp_path: Path) -> None:
         verify(store, np.full(2, 1 / 2))
 
 
+def ordered(store: GraphStore, ranks: Ranks) -> list[float]:
+    with in_store_order(store, ranks, "r.csv") as vector:
+        return [float(value) for chunk in vector.chunks() for value in chunk]
+
+
 class TestOrder:
     """Ranks in a file may stand in any order; names tell whose they are."""
 
@@ -191,27 +196,27 @@ class TestOrder:
 
     def test_ranks_in_the_order_of_the_store_need_no_unique_names(self, store: GraphStore) -> None:
         ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(["a", "b", "b"]))
-        assert in_store_order(store, ranks, "r.csv").tolist() == [0.1, 0.2, 0.7]
+        assert ordered(store, ranks) == [0.1, 0.2, 0.7]
 
     def test_names_that_repeat_cannot_be_matched_in_another_order(self, store: GraphStore) -> None:
         ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(["b", "a", "b"]))
         with pytest.raises(InputError, match="'b' is the name of several nodes"):
-            in_store_order(store, ranks, "r.csv")
+            ordered(store, ranks)
 
     def test_several_ranks_of_a_node_are_refused(self, tmp_path: Path) -> None:
         ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(["b", "a", "b"]))
         with pytest.raises(InputError, match=r"r\.csv has several ranks for one node name"):
-            in_store_order(written(tmp_path, labels=["a", "b", "c"]), ranks, "r.csv")
+            ordered(written(tmp_path, labels=["a", "b", "c"]), ranks)
 
     def test_any_order_is_matched_by_name(self, tmp_path: Path) -> None:
         store = written(tmp_path, node_ids=np.array([30, 10, 20], np.uint32))
         ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(np.array([10, 20, 30])))
-        assert in_store_order(store, ranks, "r.csv").tolist() == [0.7, 0.1, 0.2]
+        assert ordered(store, ranks) == [0.7, 0.1, 0.2]
 
     def test_a_node_without_a_rank_is_named(self, tmp_path: Path) -> None:
         ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(np.array([2, 1, 5])))
         with pytest.raises(InputError, match="no rank for the node 0"):
-            in_store_order(written(tmp_path), ranks, "r.csv")
+            ordered(written(tmp_path), ranks)
 
     def test_another_number_of_ranks_is_refused(self, store: GraphStore) -> None:
         with pytest.raises(InputError, match="4 ranks, the graph 3 nodes"):
