@@ -185,7 +185,10 @@ class _ParquetColumns:
                 for group in groups.tolist():
                     step = _batch_rows(file.metadata.row_group(group), names)
                     start = int(self._starts[group])
-                    for batch in file.iter_batches(step, row_groups=[group], columns=list(names)):
+                    # Each thread of Arrow would keep memory of its own, 40 MiB in all.
+                    for batch in file.iter_batches(
+                        step, row_groups=[group], columns=list(names), use_threads=False
+                    ):
                         yield start, batch
                         start += batch.num_rows
         except (pa.ArrowException, OSError) as error:

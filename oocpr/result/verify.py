@@ -210,6 +210,7 @@ class _Pass:
             stuck.add(ranks[~linking])
             dangling_nodes += hi - lo - int(linking.sum())
         lost = damping * stuck.value()
+        resident_after_trim()
         ranked = _recut(self._ranks.chunks(), _WINDOW)
         pieces = self._row_pieces(progress)
         held = next(pieces, None)
@@ -413,7 +414,9 @@ def in_store_order(
             "Name the graph that was ranked.",
         )
     names = LabelNames(store) if store.has_labels else StoredIds(store)
-    if in_same_order(names, nodes, ranks.names.blocks(nodes)):
+    same = in_same_order(names, nodes, ranks.names.blocks(nodes))
+    resident_after_trim()
+    if same:
         yield ranks.vector
         return
     with SpillDir(Path(tempfile.gettempdir())) as workspace:

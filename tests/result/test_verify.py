@@ -220,4 +220,4 @@ class TestOrder:
 
     def test_another_number_of_ranks_is_refused(self, store: GraphStore) -> None:
         with pytest.raises(InputError, match="4 ranks, the graph 3 nodes"):
-            in_store_order(store, Ranks(np.full(4, 0.25), RowNames()), "r.csv")
+            ordered(store, Ranks(np.full(4, 0.25), RowNames()))
