@@ -45,11 +45,8 @@ if TYPE_CHECKING:
     from oocpr.result.ranks import Ranks, Vector
     from oocpr.store.graph import GraphStore
 
-_CHUNK = 1 << 16
-"""Numbers that are summed pairwise; the sums of chunks are summed exactly."""
-
-_WINDOW = 1 << 18
-"""Rows that are summed and compared at a time."""
+_WINDOW = 1 << 16
+"""Rows that are compared at a time: sums are pairwise inside a window, and exact between windows."""
 
 _UNIT = 2.0**-53
 _ROW_BYTES = 12
@@ -226,8 +223,11 @@ class _Pass:
                     self._counted, self._weighed,
                 )  # fmt: skip
                 edges[here] += lengths[:count]
-                rest = (first + count, lengths[count:], columns[used:], weights[used:])
-                held = rest if count < lengths.size else next(pieces, None)
+                held = None
+                if count < lengths.size:
+                    held = (first + count, lengths[count:], columns[used:], weights[used:])
+                del lengths, columns, weights  # before another tile comes
+                held = held or next(pieces, None)
             self._compare_offsets(lo, edges)
             self._compare_ranks(lo, next(ranked), received, edges, lost)
         self._compare_offsets(store.nodes, np.empty(0, np.int64))
@@ -263,6 +263,7 @@ class _Pass:
                 np.ldexp(weights, self._octaves, out=weights)
             # The last segment belongs to the row that goes on in the next tile.
             yield int(store.tile_rows[tile]), lengths, columns, weights
+            del lengths, columns, weights
             progress("verifying", tile + 1, store.tiles, "tiles")
 
     def _compare_ranks(
@@ -274,17 +275,15 @@ class _Pass:
         lost: float,
     ) -> None:
         nodes, damping = self._store.nodes, self._damping
-        for start in range(0, ranks.size, _CHUNK):
-            here = slice(start, start + _CHUNK)
-            at = slice(first + start, first + min(start + _CHUNK, ranks.size))
-            teleport = 1 / nodes if self._personalization is None else self._personalization[at]
-            # Teleport of mass one, whatever the ranks sum to: a multiple of the answer must not pass for it.
-            step = damping * received[here] + (1 - damping) * teleport
-            step += lost * teleport if self._dangling == "strongly" else lost / nodes
-            self._residuals.append(float(np.sum(np.abs(step - ranks[here]))))
-            # A sum of k terms is wrong by at most k units of rounding of the sum of their magnitudes.
-            sizes = np.abs(step) + np.abs(ranks[here])
-            self._roundings.append(float(np.sum((edges[here] + _OTHER_ROUNDINGS) * sizes)))
+        here = slice(first, first + ranks.size)
+        teleport = 1 / nodes if self._personalization is None else self._personalization[here]
+        # Teleport of mass one, whatever the ranks sum to: a multiple of the answer must not pass for it.
+        step = damping * received + (1 - damping) * teleport
+        step += lost * teleport if self._dangling == "strongly" else lost / nodes
+        self._residuals.append(float(np.sum(np.abs(step - ranks))))
+        # A sum of k terms is wrong by at most k units of rounding of the sum of their magnitudes.
+        sizes = np.abs(step) + np.abs(ranks)
+        self._roundings.append(float(np.sum((edges + _OTHER_ROUNDINGS) * sizes)))
 
     def _compare_offsets(self, first: int, edges: NDArray[np.int64]) -> None:
         """Compare the row offsets, which a run has no need of, with the rows of the tiles."""
@@ -349,8 +348,8 @@ class _Sum:
 
     def add(self, values: NDArray[np.float64]) -> None:
         values = np.concatenate([self._held, values])
-        whole = values.size // _CHUNK * _CHUNK
-        self._sums += [float(np.sum(values[k : k + _CHUNK])) for k in range(0, whole, _CHUNK)]
+        whole = values.size // _WINDOW * _WINDOW
+        self._sums += [float(np.sum(values[k : k + _WINDOW])) for k in range(0, whole, _WINDOW)]
         self._held = values[whole:].copy()
 
     def value(self) -> float:
