@@ -8,8 +8,8 @@
 //   READS, PAIRED  as in gather.cuh; PAIRED where later tiles read proposals
 //   PROPOSES       1: rows propose; 0: the residual is the proposal
 //   SLOTS          passes that are remembered; a slot is a vector of `rows` numbers of 16 bits
-//   WEIGHTED       as in links.cuh, for `degree`
-#include "keep.cuh"
+//   WEIGHTED       as in rows.cuh, for `degree`
+#include "rows.cuh"
 
 #ifndef PROPOSES
 #define PROPOSES PAIRED
@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Adds what a tile's rows were sent to their residual, takes away what they pushed, and begins their proposal.
 //
-//   pushes, proposals    sums of segments, see segments.cuh
+//   pushes, proposals    sums of segments, see rows.cuh
 //   owned, offset, rows  rows of the tile, where in the stripe they begin, and rows of the stripe
 //   carries, number      push and proposal delivered to the row that a tile ends with and the next one owns: those of
 //                        the tile before at `number`, those of this one behind
@@ -264,4 +264,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void finish(u64 rows, double* ranks, const double* residual, double carry) {
   const u64 row = thread_number();
   if (row < rows) ranks[row] = ranks[row] + residual[row] + (row == 0 ? carry : 0);
+}
+
+// Tile-local sweeps: between two products with the edges that stay inside a tile (spmv.cu with LOCAL), each row becomes
+// what it has from outside and the sum of its segment.
+// start, sums, sends as in update.
+extern "C" __global__ void settle(const float* start, const double* sums, const u32* filled, const u32* filled_before,
+                                  u64 owned, u64 offset, const Links* degree, double damping, float* sends) {
+  const u64 i = thread_number();
+  if (i >= owned) return;
+  const u32 rank = Filled{filled, filled_before}.rank(i);
+  const float value = start[i] + (rank == NOTHING ? 0 : float(sums[rank]));
+  sends[i] = float(damping) / short_divisor_of(degree[offset + i]) * value;
 }

@@ -215,9 +215,12 @@ def chosen_device(name: str, kernel: str | None) -> str:
 
 def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Backend:
     from oocpr.engine.cuda.backend import CudaBackend
-    from oocpr.engine.cuda.papers.kernel_names import parse_kernel
 
-    product, cut = parse_kernel(kernel)
+    product, cut = "balanced", None
+    if kernel is not None:
+        from oocpr.engine.cuda.papers.products import parse_kernel
+
+        product, cut = parse_kernel(kernel)
     # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
     pairs = tiers is not None and tiers.pairs
     rows_in_host = tiers is not None and tiers.rows_in_host
@@ -228,7 +231,7 @@ def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Back
         product,
         pairs=pairs,
         rows_in_host=rows_in_host,
-        islands_from=small,
+        diagonal_blocks_from=small,
         cut=cut,
         limit=tiers.memory if tiers is not None and tiers.promised else None,
         slices=slices,

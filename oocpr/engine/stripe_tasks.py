@@ -19,7 +19,7 @@ import numpy as np
 
 from oocpr.engine import method
 from oocpr.engine.backend import Streams
-from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.device import download
 from oocpr.engine.degree_check import check_balance, claims_of, key_of
 from oocpr.engine.executors.dask_preflight import open_on_worker
 from oocpr.engine.gather_vector import exchange
@@ -181,7 +181,7 @@ def _published(row_begin: int, stored: Any, sums: Callable[[], PushSums]) -> Str
 def publish_to_host(job: Job, stripe: Stripe, state: State, index: int) -> StripePush:
     """Make a stripe's next push and bring it where other processes can be sent it."""
     published = publish(job, stripe, state, index)
-    return replace(published, stored=fetch(published.stored))
+    return replace(published, stored=download(published.stored))
 
 
 def sweep(job: Job, stripe: Stripe, state: State, published: Sequence[StripePush]) -> StripeReport:

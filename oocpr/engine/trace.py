@@ -153,7 +153,7 @@ class DeviceTrace:
         self._spare: list[Any] = []
         # The first moment of a device may take long, so the second is what both clocks are compared at.
         for _ in range(2):
-            self._zero = device.moment()
+            self._zero = device.timestamp()
             device.synchronize()
             self._origin = time.perf_counter()
 
@@ -164,7 +164,7 @@ class DeviceTrace:
             yield
             return
         # Moments are made slowly, so those that have passed serve again.
-        while self._waiting and self._device.passed(self._waiting[0][3]):
+        while self._waiting and self._device.has_passed(self._waiting[0][3]):
             self._take_over()
         begin = self._moment(track)
         yield
@@ -177,11 +177,11 @@ class DeviceTrace:
 
     def _moment(self, track: str) -> Any:
         again = self._spare.pop() if self._spare else None
-        return self._device.moment(beside=track == COPY, again=again)
+        return self._device.timestamp(copy_stream=track == COPY, again=again)
 
     def _take_over(self) -> None:
         track, name, begin, end, nbytes = self._waiting.popleft()
-        first, last = (self._origin + self._device.between(self._zero, moment) for moment in (begin, end))
+        first, last = (self._origin + self._device.elapsed(self._zero, moment) for moment in (begin, end))
         self._trace.add(track, name, first, last, nbytes)
         self._spare += (begin, end)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from oocpr.api.choices import stats_of
 from oocpr.engine import method, stripe_tasks
-from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.device import download
 from oocpr.engine.gather_vector import forget
 from oocpr.engine.number_formats import widen
 from oocpr.engine.probe.measure import measure_rates
@@ -202,7 +202,7 @@ def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
             published = [
                 stripe_tasks.publish(job, stripe, state, index) for index, stripe in enumerate(stripes)
             ]
-            stored = np.concatenate([fetch(part.stored) for part in published])
+            stored = np.concatenate([download(part.stored) for part in published])
             pushed = widen(stored, job.settings.reads, scale) * degree
             p = pushed if job.settings.method == "power" else p + pushed
             swept = [stripe_tasks.sweep(job, stripe, state, published) for stripe in stripes]

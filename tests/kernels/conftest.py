@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.cuda.device import CudaDevice
 
 from .shim.host import SANITIZE, HostDevice
 

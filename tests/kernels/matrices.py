@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse
 
-from oocpr.engine.cuda.papers.products import PADDING, Matrix
+from oocpr.engine.cuda.papers.products import Matrix
+from oocpr.engine.cuda.spmv import PADDING
 from oocpr.engine.number_formats import READS, narrow, widen
 
 if TYPE_CHECKING:

@@ -60,13 +60,13 @@ class PacedDevice(HostDevice):
         """See Device."""
         PacedMark(max(self._until)).synchronize()
 
-    def mark(self) -> PacedMark:  # type: ignore[override]
+    def record_event(self) -> PacedMark:  # type: ignore[override]
         """See Device."""
         return PacedMark(self._until[0])
 
-    def send_beside(self, array: Any, values: NDArray[np.uint8]) -> PacedMark:  # type: ignore[override]
+    def upload_async(self, array: Any, values: NDArray[np.uint8]) -> PacedMark:  # type: ignore[override]
         """See Device."""
-        super().send_beside(array, values)
+        super().upload_async(array, values)
         self.take(values.nbytes * self._byte, 1)
         return PacedMark(self._until[1])
 
@@ -74,17 +74,17 @@ class PacedDevice(HostDevice):
         """See Device."""
         self._until[0] = max(self._until[0], mark.until)
 
-    def hold_beside(self, mark: PacedMark) -> None:  # type: ignore[override]
+    def copy_stream_wait(self, mark: PacedMark) -> None:  # type: ignore[override]
         """See Device."""
         self._until[1] = max(self._until[1], mark.until)
 
-    def moment(self, *, beside: bool = False, again: Any = None) -> list[float]:
+    def timestamp(self, *, copy_stream: bool = False, again: Any = None) -> list[float]:
         """See Device."""
-        moment = super().moment(again=again)
-        moment[0] = max(moment[0], self._until[1 if beside else 0])
+        moment = super().timestamp(again=again)
+        moment[0] = max(moment[0], self._until[1 if copy_stream else 0])
         return moment
 
-    def passed(self, moment: list[float]) -> bool:
+    def has_passed(self, moment: list[float]) -> bool:
         """See Device."""
         return moment[0] <= time.perf_counter()
 
@@ -126,7 +126,7 @@ class PacedBackend(CudaBackend):
         """See Backend."""
         self._reach(state.spec.rows * self._push)
         stored, told = super().publish(state, step)
-        done = self._paced.mark()
+        done = self._paced.record_event()
 
         def tell() -> PushSums:
             done.synchronize()
@@ -136,5 +136,5 @@ class PacedBackend(CudaBackend):
 
     def sums(self, *swept: Any) -> Any:
         """See Backend."""
-        self._paced.mark().synchronize()
+        self._paced.record_event().synchronize()
         return super().sums(*swept)

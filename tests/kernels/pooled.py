@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine.cuda.discovery import named_devices, open_device
@@ -66,16 +64,6 @@ class PooledDevice(HostDevice):
         if nbytes is not None:
             self._pool.limit = nbytes
         return before
-
-    @contextmanager
-    def apart(self) -> Iterator[None]:  # type: ignore[override]
-        """See Device; a thread's own stream has pieces of its own."""
-        before, self._pool.stream = self._pool.stream, threading.get_ident()
-        try:
-            with self:
-                yield
-        finally:
-            self._pool.stream = before
 
     def __exit__(self, *exception: object) -> None:
         if isinstance(exception[1], PoolError):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.cuda.device import fetch
-from oocpr.engine.cuda.papers.products import BASELINES, Binned, Chunked, Cut, Gather, RowLanes, Sell
-from oocpr.engine.cuda.spmv import EVERYTHING
+from oocpr.engine.cuda.device import download
+from oocpr.engine.cuda.papers.products import BASELINES, Binned, BinThresholds, Chunked, RowLanes, Sell
+from oocpr.engine.cuda.spmv import EVERYTHING, Gather
 from oocpr.engine.number_formats import READS, narrow
 
 from .matrices import NAMES, exact_numbers, matrix_on, rows_of
@@ -32,7 +32,7 @@ def sums(
     for _ in range(2):
         product(reads, pushes, proposals if stored.ndim == 2 else None, window)
     device.synchronize()
-    return fetch(pushes), fetch(proposals)
+    return download(pushes), download(proposals)
 
 
 @pytest.mark.parametrize("name", NARROW)
@@ -72,7 +72,7 @@ def test_edges_that_divide(device: Device, rows: str) -> None:
     matrix = rows_of(rows)
     there = matrix_on(device, matrix)
     stored, values = exact_numbers("float64", (matrix.shape[1],))
-    degrees = fetch(there.degrees)
+    degrees = download(there.degrees)
     stored[: len(values)] *= degrees
     product = BASELINES["edges-divide"].make(device, there, Gather("float64"))
     assert np.array_equal(sums(device, product, matrix.shape[0], stored)[0], matrix @ values)
@@ -91,10 +91,10 @@ def test_what_a_node_gives_to_each_link_is_divided_once(device: Device, reads: s
     scale = 2.0
     form = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}[reads]
     stored = xp.zeros(300, READS[reads].dtype)
-    kernel = device.load("edges.cu", READS=form).get_function("exchange")
+    kernel = device.load("papers/edges.cu", READS=form).get_function("exchange")
     kernel((2,), (256,), (xp.asarray(pushed), xp.asarray(degrees), np.uint32(300), np.float64(scale), stored))
     expected = np.where(degrees > 0, pushed / np.maximum(degrees, 1), 0)
-    assert np.array_equal(fetch(stored), narrow(expected, reads, scale))
+    assert np.array_equal(download(stored), narrow(expected, reads, scale))
 
 
 @pytest.mark.parametrize("rows", NAMES)
@@ -102,7 +102,10 @@ def test_what_a_node_gives_to_each_link_is_divided_once(device: Device, reads: s
     "make",
     [
         *(lambda d, m, g, n=n: RowLanes(d, m, g, lanes=n) for n in (2, 4, 8)),
-        *(lambda d, m, g, c=c: Binned(d, m, g, cut=c) for c in (Cut(0, 0), Cut(1, 16, 32), Cut(5000, 5000))),
+        *(
+            lambda d, m, g, c=c: Binned(d, m, g, cut=c)
+            for c in (BinThresholds(0, 0), BinThresholds(1, 16, 32), BinThresholds(5000, 5000))
+        ),
         *(lambda d, m, g, w=w: Sell(d, m, g, window=w) for w in (1, 64, 100, 1 << 20)),
         *(lambda d, m, g, s=s: Chunked(d, m, g, size=s, lanes=1) for s in (1, 64, 1000)),
     ],

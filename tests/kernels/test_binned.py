@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.cuda.device import fetch
-from oocpr.engine.cuda.papers.products import PADDING, Binned, Cut, Gather, Matrix
+from oocpr.engine.cuda.device import download
+from oocpr.engine.cuda.papers.products import Binned, BinThresholds, Matrix
+from oocpr.engine.cuda.spmv import PADDING, Gather
 from oocpr.engine.number_formats import READS, narrow, widen
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def stored_numbers(reads: str) -> np.ndarray:
 
 
 def in_order(numbers: np.ndarray) -> np.floating:
-    """The sum of a row as kernels/binned.cu says that it is added."""
+    """The sum of a row as kernels/papers/binned.cu says that it is added."""
     parts = np.zeros(32, numbers.dtype)
     for k, number in enumerate(numbers):
         parts[k % 32] += number
@@ -47,11 +48,11 @@ def row_sizes(draw: st.DrawFn) -> list[int]:
     return draw(st.lists(st.one_of(edges, st.integers(0, 200)), max_size=40))
 
 
-def cuts() -> st.SearchStrategy[Cut]:
+def cuts() -> st.SearchStrategy[BinThresholds]:
     """Bounds that send rows of every size to one thread, to 16 lanes and to 32."""
     bound = st.sampled_from([0, 1, 4, 6, 8, 9, 16, 33, 100, 2000])
     block = st.sampled_from([32, 64, 256, 1024])
-    return st.builds(lambda a, b, block: Cut(min(a, b), max(a, b), block), bound, bound, block)
+    return st.builds(lambda a, b, block: BinThresholds(min(a, b), max(a, b), block), bound, bound, block)
 
 
 @pytest.mark.parametrize("reads", READS)
@@ -62,7 +63,7 @@ def test_bounds_of_bins_change_no_bit(device: Device, reads: str) -> None:
     there = xp.asarray(stored)
 
     @given(sizes=row_sizes(), cut=cuts(), seed=st.integers(0, 99))
-    def check(sizes: list[int], cut: Cut, seed: int) -> None:
+    def check(sizes: list[int], cut: BinThresholds, seed: int) -> None:
         rng = np.random.default_rng(seed)
         lists = [np.sort(rng.choice(NODES, size, replace=False)) for size in sizes]
         columns = np.concatenate([*lists, np.empty(0)]).astype(np.uint32)
@@ -72,9 +73,9 @@ def test_bounds_of_bins_change_no_bit(device: Device, reads: str) -> None:
         Binned(device, matrix, Gather(reads, paired=True), cut=cut)(there, pushes, proposals)
         device.synchronize()
         expected = [in_order(values[row, 0]) for row in lists]
-        assert fetch(pushes).tobytes() == np.array(expected, np.float64).tobytes()
+        assert download(pushes).tobytes() == np.array(expected, np.float64).tobytes()
         expected = [in_order(values[row, 1].astype(np.float32)) for row in lists]
-        assert fetch(proposals).tobytes() == np.array(expected, np.float32).tobytes()
+        assert download(proposals).tobytes() == np.array(expected, np.float32).tobytes()
 
     check()
 
@@ -83,10 +84,10 @@ def test_other_bins_share_the_rows(device: Device) -> None:
     xp = device.xp
     matrix = Matrix(xp.asarray(np.array([0, 3, 3, 10], np.uint32)), xp.arange(10, dtype=np.uint32), NODES)
     one = Binned(device, matrix, Gather("float64"))
-    other = one.divided(Cut(0, 3, 64))
+    other = one.divided(BinThresholds(0, 3, 64))
     assert other.nbytes == one.nbytes
     numbers = xp.asarray(widen(stored_numbers("float64"), "float64")[:, 0].copy())
     sums = [xp.empty(3), xp.empty(3)]
     one(numbers, sums[0])
     other(numbers, sums[1])
-    assert fetch(sums[0]).tobytes() == fetch(sums[1]).tobytes()
+    assert download(sums[0]).tobytes() == download(sums[1]).tobytes()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oocpr.engine.cuda.cupy_device import OPTIONS
+from oocpr.engine.cuda.device import OPTIONS
 from oocpr.engine.cuda.source import kernel_names, source, sources
 
 from . import nvrtc

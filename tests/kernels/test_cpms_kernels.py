@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.papers.cpms import SegmentedVector, cpms_pagerank
 from oocpr.engine.cuda.papers.products import Matrix
 from oocpr.sources import open_source
@@ -31,8 +31,8 @@ def test_reading_fewer_segments_cuts_numbers(device: Device, segments: int, coun
     vector = SegmentedVector(device, segments, count)
     vector.write(device.xp.asarray(values), segments)
     for kept in range(1, segments + 1):
-        assert np.array_equal(fetch(vector.read(kept)), cut(values, 64 // segments * kept))
-    assert np.array_equal(fetch(vector.plain()), values)
+        assert np.array_equal(download(vector.read(kept)), cut(values, 64 // segments * kept))
+    assert np.array_equal(download(vector.plain()), values)
 
 
 @pytest.mark.parametrize("segments", [2, 4])
@@ -45,7 +45,7 @@ def test_writing_fewer_segments_leaves_the_others(device: Device, segments: int)
     bits = 64 // segments
     rest = first.view(np.uint64) << np.uint64(bits) >> np.uint64(bits)
     expected = (cut(second, bits).view(np.uint64) | rest).view(np.float64)
-    assert np.array_equal(fetch(vector.read(segments)), expected)
+    assert np.array_equal(download(vector.read(segments)), expected)
 
 
 @pytest.mark.parametrize("segments", [2, 4])
@@ -56,20 +56,20 @@ def test_blocks_of_128_bytes_hold_one_segment_of_neighbours(device: Device, segm
     vector.write(device.xp.asarray(values), segments)
     kind = f"u{8 // segments}"
     parts = values.view(kind).reshape(3, numbers, segments)[:, :, ::-1]
-    assert np.array_equal(fetch(vector.array).reshape(3, segments, numbers), parts.swapaxes(1, 2))
+    assert np.array_equal(download(vector.array).reshape(3, segments, numbers), parts.swapaxes(1, 2))
 
 
 @pytest.mark.parametrize("segments", [2, 4])
 def test_converting_in_place_there_and_back(device: Device, segments: int) -> None:
     values = np.random.default_rng(1).random(1280)
     there = device.xp.asarray(values.copy())
-    kernels = device.load("cpms.cu", SEGMENTS=segments)
+    kernels = device.load("papers/cpms.cu", SEGMENTS=segments)
     kernels.get_function("to_segments")((10,), (128,), (there, np.uint64(1280)))
     vector = SegmentedVector(device, segments, 1280)
     vector.write(device.xp.asarray(values), segments)
-    assert np.array_equal(fetch(there).view(vector.array.dtype), fetch(vector.array))
+    assert np.array_equal(download(there).view(vector.array.dtype), download(vector.array))
     kernels.get_function("to_numbers")((10,), (128,), (there, np.uint64(1280)))
-    assert np.array_equal(fetch(there), values)
+    assert np.array_equal(download(there), values)
 
 
 # Sweeps less one: in plain float64, in 2 segments, in 4; those of the paper's authors' program, emulated.

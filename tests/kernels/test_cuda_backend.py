@@ -11,7 +11,7 @@ import zarr
 
 from oocpr.engine.backend import StripeSpec, SweepStep
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.papers.kernel_names import KERNELS
+from oocpr.engine.cuda.papers.products import KERNELS
 from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
@@ -144,8 +144,10 @@ class Quiet(CudaBackend):
 WAYS = {
     "no proposals": lambda device: Quiet(device),
     "proposals inside tiles only": lambda device: CudaBackend(device, pairs=False),
-    "islands": lambda device: CudaBackend(device, islands_from=0),
-    "islands, proposals inside tiles only": lambda device: CudaBackend(device, pairs=False, islands_from=0),
+    "islands": lambda device: CudaBackend(device, diagonal_blocks_from=0),
+    "islands, proposals inside tiles only": lambda device: CudaBackend(
+        device, pairs=False, diagonal_blocks_from=0
+    ),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import oocpr
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.discovery import check_device, is_cuda, named_devices, open_device
-from oocpr.engine.cuda.papers.products import Cut
+from oocpr.engine.cuda.papers.products import BinThresholds
 from oocpr.engine.job import chosen_device, make_backend
 from oocpr.errors import UsageError
 
@@ -129,7 +129,7 @@ def test_bins_that_are_named_are_taken(
     graph = oocpr.import_graph(random_digraph(300, 2000, seed=3).entries, tmp_path / "graph.zarr")
     backend = make_backend("cuda", None, "binned:1:20:32")
     assert isinstance(backend, CudaBackend)
-    assert backend._cut == Cut(1, 20, 32)
+    assert backend._cut == BinThresholds(1, 20, 32)
     ranks = [
         oocpr.pagerank(graph, device="cuda", kernel=kernel, max_passes=2).to_numpy()
         for kernel in ("binned:1:20:32", "binned")

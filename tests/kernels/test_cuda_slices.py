@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import fetch
-from oocpr.engine.cuda.partitions import SlicedReads
-from oocpr.engine.cuda.spmv import Product, SegmentSums
+from oocpr.engine.cuda.device import download
+from oocpr.engine.cuda.gather_vector import PartitionedGatherVector
+from oocpr.engine.cuda.spmv import SegmentSums, SpMV
 from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
@@ -55,10 +55,10 @@ def brought(
     """Sums of the segments that are not empty over all slices and passes, and faults after each slice."""
     there = placed(device, *tile)
     faults = device.xp.zeros(1, np.uint32)
-    gathered = SlicedReads(device, NODES, reads, slices)
+    gathered = PartitionedGatherVector(device, NODES, reads, slices)
     assert gathered.array.size < stored.size
     assert gathered.take(device.xp.array(stored)[:NODES])
-    product = Product(device, reads, local=True, checked=checked)
+    product = SpMV(device, reads, local=True, checked=checked)
     total, found = np.zeros(there.nonempty), []
     for number in [*range(slices)] * passes:
         sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=False)
@@ -66,8 +66,8 @@ def brought(
         with device:
             gathered.select_partition(number, bring=True)
             product(there, gathered.array, NODES, gathered.window, sums, faults)
-        total += fetch(sums.pushes)[: there.nonempty]
-        found.append(int(fetch(faults)[0]))
+        total += download(sums.pushes)[: there.nonempty]
+        found.append(int(download(faults)[0]))
         faults[:] = 0
     return total, found
 

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 
 from oocpr.api.choices import stats_of
 from oocpr.engine.backend import StripeSpec
-from oocpr.engine.cuda import transport
+from oocpr.engine.cuda import staging
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.cupy_device import CudaDevice
-from oocpr.engine.cuda.device import fetch
-from oocpr.engine.cuda.encoded_tile import map_tile
-from oocpr.engine.cuda.staging import ArrivalRoom
+from oocpr.engine.cuda.device import CudaDevice, download
+from oocpr.engine.cuda.staging import DecodeWorkspace
+from oocpr.engine.cuda.tile import map_tile
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.host_merge import HostJoins
@@ -53,29 +52,29 @@ def sent(device: Device, columns: np.ndarray, lengths: np.ndarray) -> tuple[Any,
     buffer = device.pinned(coded.size)
     buffer[:] = coded
     slot = device.xp.full(coded.size + 5000, 0xA5, np.uint8)
-    device.hold_beside(device.mark())
-    device.wait_for(device.send_beside(slot[: coded.size], buffer))
+    device.copy_stream_wait(device.record_event())
+    device.wait_for(device.upload_async(slot[: coded.size], buffer))
     return slot[: coded.size], map_tile(buffer)
 
 
-def check(device: Device, room: ArrivalRoom, columns: np.ndarray, lengths: np.ndarray) -> None:
+def check(device: Device, room: DecodeWorkspace, columns: np.ndarray, lengths: np.ndarray) -> None:
     """A tile made ready where it lies has the arrays of one that was placed."""
     faults = device.xp.zeros(1, np.uint32)
-    there = room.make_ready(room.land(*sent(device, columns, lengths)), faults)
+    there = room.expand(room.stage(*sent(device, columns, lengths)), faults)
     expected = placed(device, columns, lengths)
-    assert fetch(faults)[0] == 0
+    assert download(faults)[0] == 0
     assert (there.edges, there.segments, there.nonempty) == (
         expected.edges,
         expected.segments,
         expected.nonempty,
     )
     for mine, theirs in zip(there.columns, expected.columns, strict=True):
-        assert np.array_equal(fetch(mine)[: theirs.size], fetch(theirs).ravel())
+        assert np.array_equal(download(mine)[: theirs.size], download(theirs).ravel())
     for name in ("begins", "ranks", "starts", "filled", "filled_before"):
         mine, theirs = getattr(there, name), getattr(expected, name)
         assert (mine is None) == (theirs is None)
         if theirs is not None:
-            assert np.array_equal(fetch(mine)[: theirs.size], fetch(theirs)), name
+            assert np.array_equal(download(mine)[: theirs.size], download(theirs)), name
 
 
 @settings(max_examples=25)
@@ -83,7 +82,7 @@ def check(device: Device, room: ArrivalRoom, columns: np.ndarray, lengths: np.nd
 def test_a_tile_is_made_ready_where_it_lies(device: Device, tile: tuple[np.ndarray, np.ndarray]) -> None:
     columns, lengths = tile
     before = random_tile(900, 4, NODES)
-    room = ArrivalRoom(device, max(before[0].size, len(columns)), max(before[1].size, len(lengths)))
+    room = DecodeWorkspace(device, max(before[0].size, len(columns)), max(before[1].size, len(lengths)))
     for either in (before, tile):
         check(device, room, *either)
 
@@ -159,7 +158,7 @@ def test_what_is_remembered_of_tiles_in_slots_changes_no_bit(
         usual = stream(device, store, 0, store.tiles)
         # More tiles in slots than are remembered.
         assert store.tiles * DEVICE_SLOTS > known
-        monkeypatch.setattr(transport, "MOST_KNOWN", known)
+        monkeypatch.setattr(staging, "MOST_KNOWN", known)
         assert np.array_equal(stream(device, store, 0, store.tiles).ranks, usual.ranks)
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from oocpr.api.choices import stats_of
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import fetch
-from oocpr.engine.cuda.spmv import EVERYTHING, Product, SegmentSums
-from oocpr.engine.cuda.tile import place_weights
+from oocpr.engine.cuda.device import download
+from oocpr.engine.cuda.spmv import EVERYTHING, SegmentSums, SpMV
+from oocpr.engine.cuda.tile import upload_weights
 from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
@@ -111,14 +111,14 @@ def test_sums_are_those_of_the_weighted_links(device: Device, data: st.DataObjec
     stored = weights[: max(0, len(columns) - missing)]
     faults = device.xp.zeros(1, np.uint32)
     tile = placed(device, columns, lengths)
-    there = place_weights(device, parse_segments(encode_segments(stored)), tile.edges, 0.25)
+    there = upload_weights(device, parse_segments(encode_segments(stored)), tile.edges, 0.25)
     tile = replace(tile, weights=there)
     # Few bits each: sums of products are exact in any order.
     numbers = rng.integers(0, 2**10, NODES).astype(np.float64)
     sums = SegmentSums.allocate(device, max(1, tile.nonempty), tile.blocks, paired=False)
     reads = device.xp.asarray(np.append(numbers, np.zeros(64)))
-    Product(device, "float64", weighted=True)(tile, reads, NODES, EVERYTHING, sums, faults)
-    found = fetch(sums.pushes)[: tile.nonempty]
+    SpMV(device, "float64", weighted=True)(tile, reads, NODES, EVERYTHING, sums, faults)
+    found = download(sums.pushes)[: tile.nonempty]
     ends = np.cumsum(lengths)
     wanted = [
         sum(numbers[columns[end - size : end]] * stored_or_zero(stored, end - size, end)) / 4
@@ -136,7 +136,7 @@ def stored_or_zero(stored: np.ndarray, begin: int, end: int) -> np.ndarray:
 @RUNS
 def test_what_a_weighted_tile_cannot_be_is_refused(device: Device, tmp_path: Path) -> None:
     with pytest.raises(DamagedError, match="5 weights where 4 belong"):
-        place_weights(device, parse_segments(encode_segments(np.ones(5))), 4, 1.0)
+        upload_weights(device, parse_segments(encode_segments(np.ones(5))), 4, 1.0)
     store = random_weighted(60, 150, 16).write(tmp_path / "g.zarr", 50)
     chosen = Settings(method="residual")
     plan = streaming_plan(store, chosen, store.tiles, 0)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oocpr.engine.cuda.device import fetch
-from oocpr.engine.cuda.tile import HUBS, check_columns, place_tile, raise_faults
+from oocpr.engine.cuda.device import download
+from oocpr.engine.cuda.tile import HUBS, check_columns, raise_faults, upload_tile
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_encoder import encode_tile
@@ -36,23 +36,23 @@ def check(device: Device, columns: np.ndarray, lengths: np.ndarray) -> None:
     tile = placed(device, columns, lengths)
     faults, out = device.xp.zeros(1, np.uint32), device.xp.zeros(len(columns), np.uint32)
     hub_edges = check_columns(device, tile, 2**32 - 1, faults, out)
-    assert int(fetch(hub_edges)[0]) == np.count_nonzero(columns < HUBS)
+    assert int(download(hub_edges)[0]) == np.count_nonzero(columns < HUBS)
     if columns.max(initial=0) < 2**32 - 1:
         raise_faults(faults)
-    np.testing.assert_array_equal(fetch(out), columns)
+    np.testing.assert_array_equal(download(out), columns)
     firsts = (np.cumsum(lengths, dtype=np.int64) - lengths)[lengths > 0]
     np.testing.assert_array_equal(np.flatnonzero(bits_of(tile.begins)), firsts)
     blocks = np.minimum(1024 * np.arange(len(tile.ranks)), len(columns))
-    np.testing.assert_array_equal(fetch(tile.ranks), np.searchsorted(firsts, blocks))
+    np.testing.assert_array_equal(download(tile.ranks), np.searchsorted(firsts, blocks))
     np.testing.assert_array_equal(np.flatnonzero(bits_of(tile.filled)), np.flatnonzero(lengths))
     full = np.append(0, np.cumsum(lengths > 0))
-    np.testing.assert_array_equal(fetch(tile.filled_before), full[:-1][::32])
+    np.testing.assert_array_equal(download(tile.filled_before), full[:-1][::32])
     if tile.starts is not None:
-        np.testing.assert_array_equal(fetch(tile.starts), columns[firsts])
+        np.testing.assert_array_equal(download(tile.starts), columns[firsts])
 
 
 def bits_of(words: np.ndarray) -> np.ndarray:
-    return np.unpackbits(fetch(words).view(np.uint8), bitorder="little")
+    return np.unpackbits(download(words).view(np.uint8), bitorder="little")
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -130,7 +130,7 @@ def test_a_tile_that_contradicts_itself_is_refused(device: Device, name: str) ->
         columns, lengths = np.arange(1500, dtype=np.uint32) * 5, np.array([1500], np.uint32)
     packed = damaged(parse_tile(np.frombuffer(encode_tile(columns, lengths), np.uint8)), **changes)
     faults = device.xp.zeros(1, np.uint32)
-    tile = place_tile(device, packed, faults)
+    tile = upload_tile(device, packed, faults)
     if message == "columns":
         raise_faults(faults)
         check_columns(device, tile, 2**20, faults)
@@ -143,4 +143,4 @@ def test_a_column_that_is_no_node_is_refused(device: Device) -> None:
     for nodes, bad in ((9, False), (8, True)):
         faults = device.xp.zeros(1, np.uint32)
         check_columns(device, tile, nodes, faults)
-        assert bool(fetch(faults)[0]) == bad
+        assert bool(download(faults)[0]) == bad

@@ -16,7 +16,7 @@ import pytest
 import oocpr
 from oocpr.engine import gather_vector
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.transport import CudaTileStream
+from oocpr.engine.cuda.staging import CudaTileStream
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.probe.trial import Sample
 from oocpr.engine.run import solve

@@ -57,7 +57,7 @@ def machine(
     # Small change would hide all that a run on a small graph takes, and measuring longer shows no more.
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
     # Part of it: what is sent to try the link between two devices.
-    monkeypatch.setattr("oocpr.engine.cuda.peer_copies.TRIED", 2**8)
+    monkeypatch.setattr("oocpr.engine.cuda.communication.PEER_TEST_NUMBERS", 2**8)
     monkeypatch.setattr(trial, "SECONDS", 0)
     monkeypatch.setattr("oocpr.engine.probe.measure.SECONDS", 0)
     gc.disable()

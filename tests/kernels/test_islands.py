@@ -9,8 +9,15 @@ import pytest
 
 from oocpr.engine.backend import StripeSpec, SweepStep
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import fetch, send
-from oocpr.engine.cuda.diagonal_blocks import MOST_ROWS, SLICE, SLICES, THREADS, find_islands, sweep_islands
+from oocpr.engine.cuda.device import download, upload
+from oocpr.engine.cuda.diagonal_blocks import (
+    MOST_ROWS,
+    SLICE,
+    SLICES,
+    THREADS,
+    find_diagonal_blocks,
+    sweep_diagonal_blocks,
+)
 from oocpr.engine.cuda.vectors import TileRows
 from oocpr.engine.number_formats import narrow, widen
 
@@ -53,7 +60,7 @@ def inside(tile: tuple[np.ndarray, np.ndarray], owned: int) -> np.ndarray:
 def listed(islands: DiagonalBlocks, owned: int) -> np.ndarray:
     """The same as the islands have it."""
     before, order, selves, words = (
-        fetch(array) for array in (islands.before, islands.order, islands.selves, islands.links)
+        download(array) for array in (islands.before, islands.order, islands.selves, islands.links)
     )
     links = np.zeros((owned, owned), bool)
     for island in range(islands.count):
@@ -80,16 +87,16 @@ def listed(islands: DiagonalBlocks, owned: int) -> np.ndarray:
 @pytest.mark.parametrize("owned", [1, 31, 255, 256, 700])
 def test_all_links_inside_are_listed_once(device: Device, owned: int) -> None:
     tile = near_tile(owned)
-    islands = find_islands(device, placed(device, *tile), owned, FIRST, FIRST + owned + BEHIND)
+    islands = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, FIRST + owned + BEHIND)
     assert islands.count == -(-owned // MOST_ROWS)
     assert np.array_equal(listed(islands, owned), inside(tile, owned))
 
 
 def test_tiles_without_rows_or_links_have_no_links_inside(device: Device) -> None:
     tail = placed(device, np.array([1, 2], np.uint32), np.array([2], np.uint32))
-    assert find_islands(device, tail, 0, FIRST, FIRST).count == 0
+    assert find_diagonal_blocks(device, tail, 0, FIRST, FIRST).count == 0
     empty = placed(device, np.array([], np.uint32), np.zeros(301, np.uint32))
-    islands = find_islands(device, empty, 300, 0, 300)
+    islands = find_diagonal_blocks(device, empty, 300, 0, 300)
     assert islands.count == 2
     assert not listed(islands, 300).any()
 
@@ -105,13 +112,13 @@ def test_sweeps(device: Device, reads: str, paired: bool, turns: int) -> None:
     degree = rng.integers(0, 9, spec.rows).astype(np.uint32)
     state, numbers = backend.allocate(spec, degree, None), backend.allocate_reads(nodes, reads, True)
     held, stored = rng.random(spec.rows).astype(np.float32), narrow(rng.random(spec.rows), reads, 1.0)
-    send(state.push, held)
-    send(state.stored[: spec.rows], stored)
+    upload(state.push, held)
+    upload(state.stored[: spec.rows], stored)
     start = rng.random(owned).astype(np.float32)
     step = SweepStep(0.85, 0.15, 0.0, 1 + turns, 1, (1,), 1.0)
     rows = TileRows(0, FIRST, owned, offset, 0)
-    islands = find_islands(device, placed(device, *tile), owned, FIRST, nodes)
-    sweep_islands(device, islands, device.xp.asarray(start), state, rows, step, numbers, turns)
+    islands = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, nodes)
+    sweep_diagonal_blocks(device, islands, device.xp.asarray(start), state, rows, step, numbers, turns)
     device.synchronize()
 
     links = inside(tile, owned)
@@ -121,17 +128,17 @@ def test_sweeps(device: Device, reads: str, paired: bool, turns: int) -> None:
     value = gain * start
     for _ in range(turns):
         value = gain * (start + others @ (share * value))
-    push = fetch(state.push)
+    push = download(state.push)
     assert np.array_equal(push[:offset], held[:offset])
     np.testing.assert_allclose(push[offset:], value, rtol=2e-5)
     pushed = widen(stored, reads)[offset:] * np.maximum(1, degree[offset:])
-    steps = widen(fetch(state.steps), "bits16")
+    steps = widen(download(state.steps), "bits16")
     expected = pushed + value - held[offset:]
     assert not steps[0].any()
     assert not steps[1, :offset].any()
     # Half a unit of eight bits of fraction, and float32 in the value.
     assert np.all(np.abs(steps[1, offset:] - expected) <= np.abs(expected) / 256 + 2e-5 * (1 + value))
-    gathered = fetch(numbers.array)
+    gathered = download(numbers.array)
     if not paired:
         assert not gathered.any()
         return

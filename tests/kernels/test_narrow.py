@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.device import download
 from oocpr.engine.number_formats import READS, narrow, widen
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def test_numbers_are_stored_and_read_as_the_reference_does(device: Device, reads
     small = (np.abs(values) < 2.0**-126) & (reads in ("float32", "bits16"))
     expected[small] = narrow(np.copysign(0.0, values[small]), reads)
     raw = f"u{expected.itemsize}"
-    assert np.array_equal(fetch(stored).view(raw), expected.view(raw))
-    assert np.array_equal(fetch(back), widen(expected, reads, scale))
+    assert np.array_equal(download(stored).view(raw), expected.view(raw))
+    assert np.array_equal(download(back), widen(expected, reads, scale))
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -73,5 +73,5 @@ def test_heads_are_the_first_bits_of_a_float64(device: Device, head: str) -> Non
     kernels.get_function("load")((3,), (128,), (stored, back, *arguments))
     cut = np.uint64(64 - 8 * stored.itemsize)
     bits = values.view(np.uint64) >> cut
-    assert np.array_equal(fetch(stored), bits.astype(stored.dtype))
-    assert np.array_equal(fetch(back).view(np.uint64), bits << cut)
+    assert np.array_equal(download(stored), bits.astype(stored.dtype))
+    assert np.array_equal(download(back).view(np.uint64), bits << cut)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oocpr.engine.cuda.peer_copies import Peers
+from oocpr.engine.cuda.communication import PeerCopies
 
 
 class DriverError(RuntimeError):
@@ -133,12 +133,12 @@ def test_what_is_copied_arrives_as_it_was(how: dict[str, Any], source: int) -> N
     if how.get("changes") and source == 1:
         pytest.skip("a device's own memory is not doubted")
     machine = Machine(**how)
-    peers = Peers(machine, 1)
+    peers = PeerCopies(machine, 1)
     for count in (5, 9):
         with Current(machine, source):
             there = machine.asarray(np.arange(count, dtype=np.uint16) + 7)
         here = machine.zeros(count, np.uint16)
-        assert peers.sees(there) == (source == 1 or how in SEEN)
+        assert peers.can_read(there) == (source == 1 or how in SEEN)
         peers.copy(here, there)
         assert np.array_equal(here.values, there.values)
     # Copies begin after the kernels before them, and kernels after them.

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import (
     EVERYTHING,
     FORMATS,
-    LANES,
     MOST_IN_EDGE_ORDER,
     SCRATCH_BYTES,
-    Product,
+    WIDE_CONFIG,
+    LaunchConfig,
     SegmentSums,
-    Shape,
-    shape_for,
+    SpMV,
+    launch_config,
 )
-from oocpr.engine.cuda.tile import check_columns, place_tile
+from oocpr.engine.cuda.tile import check_columns, upload_tile
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import GROUP, parse_tile
@@ -55,7 +55,7 @@ def run(
     stored: np.ndarray,
     reads: str,
     window: Window = EVERYTHING,
-    shape: Shape | None = None,
+    shape: LaunchConfig | None = None,
     **parameters: bool,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Sums of pushes and proposals of the segments that are not empty, and the faults."""
@@ -64,11 +64,11 @@ def run(
     faults = device.xp.zeros(1, np.uint32)
     for array in (sums.pushes, sums.heads):
         array[:] = np.nan
-    product = Product(device, reads, paired=stored.shape[1] > 1, shape=shape, **parameters)
+    product = SpMV(device, reads, paired=stored.shape[1] > 1, shape=shape, **parameters)
     product(there, device.xp.array(stored), NODES, window, sums, faults)
     device.synchronize()
     kept = slice(0, there.nonempty)
-    return fetch(sums.pushes)[kept], fetch(sums.proposals)[kept], int(fetch(faults)[0])
+    return download(sums.pushes)[kept], download(sums.proposals)[kept], int(download(faults)[0])
 
 
 def expected(tile: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -104,14 +104,14 @@ VARIANTS = {
     "float32": ("float32", 1, {}),
     "bits16": ("bits16", 1, {}),
     "bits8": ("bits8", 1, {}),
-    "float32, lanes apart": ("float32", 1, {"shape": LANES}),
-    "bits8, hubs": ("bits8", 1, {"shape": Shape(teams=3, resident=1, hubs=1 << 16)}),
-    "float64 pairs, hubs": ("float64", 2, {"shape": replace(LANES, hubs=96)}),
+    "float32, lanes apart": ("float32", 1, {"shape": WIDE_CONFIG}),
+    "bits8, hubs": ("bits8", 1, {"shape": LaunchConfig(teams=3, resident=1, hubs=1 << 16)}),
+    "float64 pairs, hubs": ("float64", 2, {"shape": replace(WIDE_CONFIG, hubs=96)}),
     "float64 pairs": ("float64", 2, {}),
     "bits16 pairs of a stripe": ("bits16", 2, {"striped": True}),
     "float32 pairs": ("float32", 2, {}),
     "bits16 pairs, checked": ("bits16", 2, {"checked": True}),
-    "bits16 pairs, lanes apart, checked": ("bits16", 2, {"shape": LANES, "checked": True}),
+    "bits16 pairs, lanes apart, checked": ("bits16", 2, {"shape": WIDE_CONFIG, "checked": True}),
     "bits8 pairs of a stripe, checked": ("bits8", 2, {"striped": True, "checked": True}),
 }
 
@@ -152,8 +152,8 @@ def test_odd_rows(device: Device, name: str) -> None:
 def test_no_schedule_changes_a_bit(device: Device) -> None:
     tile = random_tile(1000, 12, NODES)
     stored = gathered("bits16", 2, 2)
-    shapes = [Shape(), Shape(each=1), LANES, Shape(teams=2, resident=2, each=9)]
-    shapes += [Shape(hubs=64), shape_for("bits16", paired=True, shared_bytes=device.shared_bytes)]
+    shapes = [LaunchConfig(), LaunchConfig(each=1), WIDE_CONFIG, LaunchConfig(teams=2, resident=2, each=9)]
+    shapes += [LaunchConfig(hubs=64), launch_config("bits16", paired=True, shared_bytes=device.shared_bytes)]
     results = [run(device, tile, stored, "bits16", shape=shape)[:2] for shape in shapes]
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
@@ -161,13 +161,13 @@ def test_no_schedule_changes_a_bit(device: Device) -> None:
 
 
 @st.composite
-def shapes(draw: st.DrawFn, word: int, shared_bytes: int) -> Shape:
+def shapes(draw: st.DrawFn, word: int, shared_bytes: int) -> LaunchConfig:
     """Draw any shape that can be compiled for so many bytes gathered of a node."""
     teams, resident = draw(st.sampled_from([(2, 8), (2, 16), (4, 5), (8, 2), (8, 4), (14, 1), (7, 2)]))
     room = shared_bytes - teams * SCRATCH_BYTES
     hubs = min(draw(st.sampled_from([0, 0, 40 << 10, 80 << 10, 120 << 10])), room) // word // GROUP * GROUP
     order = draw(st.booleans()) and word <= MOST_IN_EDGE_ORDER
-    return Shape(teams, resident, 1 if hubs else draw(st.integers(1, 40)), order, hubs)
+    return LaunchConfig(teams, resident, 1 if hubs else draw(st.integers(1, 40)), order, hubs)
 
 
 @pytest.mark.parametrize(("reads", "pairs"), [("bits16", 1), ("bits16", 2), ("bits8", 2), ("float64", 1)])
@@ -196,13 +196,13 @@ def test_shapes_of_one_kernel_leave_each_other_their_shared_memory(device: Devic
     sums = SegmentSums.allocate(device, tile.nonempty, tile.blocks, paired=False)
     faults = device.xp.zeros(1, np.uint32)
     products = [
-        Product(device, "bits16", shape=Shape(teams=3, resident=1, hubs=hubs)) for hubs in (1 << 15, 32)
+        SpMV(device, "bits16", shape=LaunchConfig(teams=3, resident=1, hubs=hubs)) for hubs in (1 << 15, 32)
     ]
     found = []
     for product in products:
         product(tile, reads, NODES, EVERYTHING, sums, faults)
         device.synchronize()
-        found.append(fetch(sums.pushes)[: tile.nonempty].copy())
+        found.append(download(sums.pushes)[: tile.nonempty].copy())
     assert np.array_equal(*found)
 
 
@@ -243,9 +243,9 @@ def test_no_byte_leads_astray(shim_folder: Path, seed: int) -> None:
         packed = parse_tile(coded)
     except DamagedError:
         return
-    there = place_tile(device, packed, faults)
+    there = upload_tile(device, packed, faults)
     sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=False)
     reads = gathered("bits16", 1, 1)
-    Product(device, "bits16", checked=True)(there, reads, NODES, EVERYTHING, sums, faults)
+    SpMV(device, "bits16", checked=True)(there, reads, NODES, EVERYTHING, sums, faults)
     check_columns(device, there, NODES, faults)
     assert faults[0] & ~np.uint32(15) == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from oocpr.engine.cuda.tile import place_tile, raise_faults
+from oocpr.engine.cuda.tile import raise_faults, upload_tile
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_encoder import encode_tile
 
@@ -45,6 +45,6 @@ def placed(device: Device, columns: np.ndarray, lengths: np.ndarray) -> DeviceTi
     """A tile on a device, found sound."""
     faults = device.xp.zeros(1, np.uint32)
     packed = parse_tile(np.frombuffer(encode_tile(columns, lengths), np.uint8))
-    tile = place_tile(device, packed, faults)
+    tile = upload_tile(device, packed, faults)
     raise_faults(faults)
     return tile

@@ -24,8 +24,8 @@ import cupy as cp
 import device_graphs as graphs
 import numpy as np
 
-from oocpr.engine.cuda.cupy_device import CudaDevice
-from oocpr.engine.cuda.spmv import EVERYTHING, FORMATS, LANES, Product, SegmentSums, Shape
+from oocpr.engine.cuda.device import CudaDevice
+from oocpr.engine.cuda.spmv import EVERYTHING, FORMATS, WIDE_CONFIG, LaunchConfig, SegmentSums, SpMV
 from oocpr.engine.cuda.tile import DeviceTile, check_columns
 from oocpr.engine.number_formats import level_table
 
@@ -93,7 +93,9 @@ class Bench:
         b = cp.empty_like(a)
         self.note("device", "copy GB/s", 2 * a.nbytes / self.seconds(lambda: cp.copyto(b, a)) / 1e9)
 
-    def graph(self, graph: graphs.DeviceGraph, tile_edges: int, threads: int, shapes: list[Shape]) -> None:
+    def graph(
+        self, graph: graphs.DeviceGraph, tile_edges: int, threads: int, shapes: list[LaunchConfig]
+    ) -> None:
         """Everything that is measured on one graph."""
         name = graph.name
         self.note(name, "nodes", graph.nodes)
@@ -180,7 +182,9 @@ class Cell:
         """The limit with plain columns."""
         reads, _, pairs = words.partition(" ")
         stored, _ = self.stored(words)
-        kernels = self.bench.device.load("probe.cu", READS=FORMATS[reads], PAIRED=int(bool(pairs)))
+        kernels = self.bench.device.load(
+            "papers/gather_limit.cu", READS=FORMATS[reads], PAIRED=int(bool(pairs))
+        )
         kernel = kernels.get_function("gather_columns")
         blocks = self.graph.edges // 1024
         out = cp.empty(blocks, np.float64)
@@ -189,20 +193,20 @@ class Cell:
             f"limit, plain columns, {words}, 8 x 8", lambda: kernel((-(-blocks // 8),), (256,), arguments)
         )
 
-    def products(self, words: str, shapes: list[Shape]) -> None:
+    def products(self, words: str, shapes: list[LaunchConfig]) -> None:
         """The limit with packed columns, and the product, in each shape."""
         reads, _, pairs = words.partition(" ")
         stored, values = self.stored(words)
         expected = self.expected(reads, values)
         if reads != "bits16":
-            shapes = [shape for shape in shapes if shape in (Shape(), LANES)]
+            shapes = [shape for shape in shapes if shape in (LaunchConfig(), WIDE_CONFIG)]
         for shape in shapes:
             if shape.edge_order and stored.dtype.itemsize * (2 if pairs else 1) > 4:
                 continue
             order = "edge" if shape.edge_order else "lane"
             what = f"{words}, {order} order, {shape.teams} x {shape.resident}, each {shape.each}"
             for probe in (True, False):
-                product = Product(self.bench.device, reads, paired=bool(pairs), shape=shape, probe=probe)
+                product = SpMV(self.bench.device, reads, paired=bool(pairs), shape=shape, probe=probe)
                 if not probe:
                     error = self.error(product, stored, expected)
                     if not error < 1e-14:
@@ -210,12 +214,12 @@ class Cell:
                 kind = "limit, packed" if probe else "product"
                 self.rate(f"{kind}, {what}", partial(self.run, product, stored))
 
-    def run(self, product: Product, stored: Any) -> None:
+    def run(self, product: SpMV, stored: Any) -> None:
         """One product with the whole graph."""
         for _, tile in self.tiles:
             product(tile, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
 
-    def error(self, product: Product, stored: Any, expected: Any) -> float:
+    def error(self, product: SpMV, stored: Any, expected: Any) -> float:
         """Largest relative distance from cuSPARSE's sums."""
         found = cp.zeros(self.graph.nodes, np.float64)
         for first, tile in self.tiles:
@@ -235,13 +239,13 @@ class Cell:
             self.rate(f"cuSPARSE {np.dtype(dtype)}", partial(cupyx.cusparse.spmv, matrix, x, y))
 
 
-def shapes_to_try(quick: bool) -> list[Shape]:
+def shapes_to_try(quick: bool) -> list[LaunchConfig]:
     """Ways to cut the product up; the plain ones are tried with all formats, the others with 16 bits."""
-    shapes = [Shape(edge_order=order, resident=r) for order in (False, True) for r in (4, 5, 6, 8)]
+    shapes = [LaunchConfig(edge_order=order, resident=r) for order in (False, True) for r in (4, 5, 6, 8)]
     if quick:
-        shapes = [shape for shape in shapes if shape in (Shape(), LANES)]
-    shapes += [Shape(each=each) for each in (1, 16, 64)]
-    return [*shapes, Shape(teams=8, resident=3), Shape(teams=2, resident=12)]
+        shapes = [shape for shape in shapes if shape in (LaunchConfig(), WIDE_CONFIG)]
+    shapes += [LaunchConfig(each=each) for each in (1, 16, 64)]
+    return [*shapes, LaunchConfig(teams=8, resident=3), LaunchConfig(teams=2, resident=12)]
 
 
 def main() -> None:

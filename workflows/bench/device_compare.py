@@ -24,15 +24,15 @@ from device_rank import Bench, OnDevice, Peer, Ranked
 
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.spmv import EVERYTHING, FORMATS, Product, SegmentSums, Shape
+from oocpr.engine.cuda.spmv import EVERYTHING, FORMATS, LaunchConfig, SegmentSums, SpMV
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BY_LANES = [Shape(edge_order=False, resident=r) for r in (5, 8)]
-SHAPES = [*BY_LANES, *(Shape(resident=r) for r in (4, 5, 6, 8)), Shape(each=1)]
+BY_LANES = [LaunchConfig(edge_order=False, resident=r) for r in (5, 8)]
+SHAPES = [*BY_LANES, *(LaunchConfig(resident=r) for r in (4, 5, 6, 8)), LaunchConfig(each=1)]
 
 RUNS: dict[str, list[dict[str, Any]]] = {
     "rmat": [
@@ -107,7 +107,7 @@ class Compare(Bench):
             if switches not in backends:
                 pairs, islands = switches
                 backends[switches] = CudaBackend(
-                    self.backend._device, pairs=pairs, islands_from=0 if islands else inf
+                    self.backend._device, pairs=pairs, diagonal_blocks_from=0 if islands else inf
                 )
             there.backend = backends[switches]
             chosen = {k: v for k, v in run.items() if k in ("mixing", "sweeps")}
@@ -123,7 +123,7 @@ class Compare(Bench):
         """Note one way to run."""
         cell = self.run(there, settings, exact)
         parts = {part: round(ms, 3) for part, ms in cell["ms a pass by parts"].items()}
-        found = [tile.islands for tile in there.stream.tiles if tile.islands is not None]
+        found = [tile.diagonal_blocks for tile in there.stream.tiles if tile.diagonal_blocks is not None]
         if found:
             self.note(name, "B/edge of islands", sum(islands.nbytes for islands in found) / there.edges)
         self.note(
@@ -164,7 +164,9 @@ class Compare(Bench):
     def limit(self, graph: graphs.DeviceGraph, words: str, repeats: int) -> None:
         """Gathering alone, columns not packed."""
         device = self.backend._device
-        kernels = device.load("probe.cu", READS=FORMATS["bits16"], PAIRED=int(words.endswith("pairs")))
+        kernels = device.load(
+            "papers/gather_limit.cu", READS=FORMATS["bits16"], PAIRED=int(words.endswith("pairs"))
+        )
         blocks = graph.edges // 1024
         arguments = (graph.columns, np.uint64(blocks), self.numbers(graph, words), cp.empty(blocks))
         kernel = kernels.get_function("gather_columns")
@@ -180,12 +182,12 @@ class Compare(Bench):
         faults = cp.zeros(1, np.uint32)
         expected: Any = None
 
-        def make(shape: Shape, probe: bool) -> Product:
+        def make(shape: LaunchConfig, probe: bool) -> SpMV:
             with device:
-                return Product(device, "bits16", paired=paired, shape=shape, probe=probe)
+                return SpMV(device, "bits16", paired=paired, shape=shape, probe=probe)
 
         jobs = [(shape, False) for shape in SHAPES]
-        jobs += [(shape, True) for shape in (BY_LANES[1], Shape())]
+        jobs += [(shape, True) for shape in (BY_LANES[1], LaunchConfig())]
         with ThreadPoolExecutor(8) as pool:
             made = list(pool.map(lambda job: make(*job), jobs))
         for (shape, probe), product in zip(jobs, made, strict=True):

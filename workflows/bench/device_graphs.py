@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import cupy as cp
 import numpy as np
 
-from oocpr.engine.cuda.tile import DeviceTile, check_columns, place_tile, raise_faults
+from oocpr.engine.cuda.tile import DeviceTile, check_columns, raise_faults, upload_tile
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_encoder import encode_tile
 
@@ -189,7 +189,7 @@ def pack(device: Device, graph: DeviceGraph, tile_edges: int, threads: int) -> l
     tiles = []
     with ThreadPoolExecutor(threads) as pool:
         for first, coded in pool.map(encode, range(0, graph.edges, tile_edges)):
-            tile = place_tile(device, parse_tile(np.frombuffer(coded, np.uint8)), faults)
+            tile = upload_tile(device, parse_tile(np.frombuffer(coded, np.uint8)), faults)
             check_columns(device, tile, graph.nodes, faults)
             tiles.append((first, tile))
     raise_faults(faults)

@@ -20,8 +20,8 @@ import device_graphs as graphs
 import numpy as np
 from device import Bench, Cell
 
-from oocpr.engine.cuda.papers.products import BASELINES, PADDING, Gather, Matrix
-from oocpr.engine.cuda.spmv import Product, SegmentSums, enough_hubs, shape_for
+from oocpr.engine.cuda.papers.products import BASELINES, Matrix
+from oocpr.engine.cuda.spmv import PADDING, Gather, SegmentSums, SpMV, enough_hubs, launch_config
 from oocpr.engine.cuda.tile import HUBS
 from oocpr.plan.merge_size import JOINED_EDGES
 
@@ -47,8 +47,8 @@ class Papers(Cell):
     def balanced(self, reads: str) -> None:
         """The default product."""
         stored, values = self.stored(reads)
-        shape = shape_for(reads, paired=False, shared_bytes=self.bench.device.shared_bytes * self.hubs)
-        product = Product(self.bench.device, reads, shape=shape)
+        shape = launch_config(reads, paired=False, shared_bytes=self.bench.device.shared_bytes * self.hubs)
+        product = SpMV(self.bench.device, reads, shape=shape)
         error = self.error(product, stored, self.expected(reads, values))
         if not error < CLOSE:
             raise AssertionError(f"balanced differs from cuSPARSE by {error}")

@@ -25,7 +25,7 @@ from device_compare import Variant
 from device_rank import Peer
 
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.cuda.device import CudaDevice
 from oocpr.engine.settings import Settings
 
 
@@ -67,7 +67,7 @@ def main() -> None:
     else:
         nodes, edges = graphs.web_edges(options.scale, 18 << options.scale)
     graph = graphs.rows_of(options.graph, nodes, edges)
-    there = Variant(CudaBackend(CudaDevice(0), islands_from=0), graph, options.tiles, options.threads)
+    there = Variant(CudaBackend(CudaDevice(0), diagonal_blocks_from=0), graph, options.tiles, options.threads)
     for proposals in (False, True):
         there.proposals = proposals
         sweeps = 3 if proposals and options.graph == "web" else 1

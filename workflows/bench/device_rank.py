@@ -29,7 +29,7 @@ from device_tiles import encoded_tiles, local_share
 from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda import backend as cuda
-from oocpr.engine.cuda.spmv import Product
+from oocpr.engine.cuda.spmv import SpMV
 from oocpr.engine.cuda.vectors import Vectors
 from oocpr.engine.job import make_backend
 from oocpr.engine.settings import Settings
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 VECTORS = ("publish", "load_pushes", "update", "settle", "propose")
 PARTS: dict[str, Any] = {
-    **dict.fromkeys(VECTORS, Vectors), "load_pushes": cuda, "__call__": Product, "sweep_islands": cuda
+    **dict.fromkeys(VECTORS, Vectors), "load_pushes": cuda, "__call__": SpMV, "sweep_islands": cuda
 }  # fmt: skip
 """What is timed apart: functions that launch kernels, and of which class or module."""
 
@@ -97,7 +97,7 @@ class Parts:
     def _timed(self, name: str, launch: Callable[..., Any]) -> Callable[..., Any]:
         def timed(owner: Any, *args: Any) -> Any:
             label = name
-            if isinstance(owner, Product):
+            if isinstance(owner, SpMV):
                 label = "local product" if owner.local else "product"
             begin, end = cp.cuda.Event(), cp.cuda.Event()
             begin.record()

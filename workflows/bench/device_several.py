@@ -29,7 +29,7 @@ from device_rank import Bench
 from device_stream import Coded, InMemory
 from device_tiles import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 
-from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.cuda.device import CudaDevice
 from oocpr.engine.job import chosen_device
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import solve
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.cuda.device import Mark
+    from oocpr.engine.cuda.device import Event
     from oocpr.engine.solution import Solution
     from oocpr.plan.plan import Plan
 
@@ -68,12 +68,12 @@ def link_rates(devices: list[CudaDevice], seconds: float = 0.5, tries: int = 3) 
                 values[:] = 1
             slots = [cp.empty(PIECE, np.uint8) for _ in range(4)]
             device.synchronize()
-            under_way: deque[Mark] = deque()
+            under_way: deque[Event] = deque()
             begin.wait()
             begun, sent = perf_counter(), 0
             while perf_counter() - begun < seconds:
                 for slot, values in zip(slots, pinned, strict=True):
-                    mark = device.send_beside(slot, values)
+                    mark = device.upload_async(slot, values)
                     sent += PIECE
                 under_way.append(mark)
                 # Threads wait for Python in turns, while the link has more to do.
@@ -96,11 +96,11 @@ def peer_rate(source: CudaDevice, target: CudaDevice, nbytes: int = 256 << 20, t
         source.synchronize()
     with target:
         here = cp.zeros(nbytes // 4, np.uint32)
-        target.bring(here, there)
+        target.copy_from(here, there)
         target.synchronize()
         begun = perf_counter()
         for _ in range(turns):
-            target.bring(here, there)
+            target.copy_from(here, there)
         target.synchronize()
         rate = turns * nbytes / (perf_counter() - begun)
         assert bool((here == cp.arange(nbytes // 4, dtype=np.uint32)).all()), "the bytes arrive changed"

@@ -29,7 +29,7 @@ from plain_tiles import plain_tile
 from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.cuda.device import CudaDevice
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from plain_tiles import Encode
 
-    from oocpr.engine.cuda.transport import CudaTileStream
+    from oocpr.engine.cuda.staging import CudaTileStream
     from oocpr.plan.plan import Plan
 
 PLENTY = 1 << 60
@@ -216,7 +216,7 @@ def link_rate(nbytes: int, repeats: int = 5) -> float:
         begun = perf_counter()
         for _ in range(4):
             for slot, values in zip(slots, pinned, strict=True):
-                mark = device.send_beside(slot, values)
+                mark = device.upload_async(slot, values)
         mark.synchronize()
         best = max(best, 16 * nbytes / (perf_counter() - begun))
     return best

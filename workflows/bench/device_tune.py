@@ -7,7 +7,7 @@ an installation::
 
     ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_tune.py
 
-What it finds belongs into `shape_for` of oocpr/engine/cuda/spmv.py, or into `Cut` of papers/products.py.
+What it finds belongs into `launch_config` of engine/cuda/spmv.py, or `BinThresholds` of papers/products.py.
 """
 
 from __future__ import annotations
@@ -25,8 +25,17 @@ import device_graphs as graphs
 import numpy as np
 from device import Bench, Cell
 
-from oocpr.engine.cuda.papers.products import PADDING, Binned, Cut, Gather, Matrix
-from oocpr.engine.cuda.spmv import EVERYTHING, Product, SegmentSums, Shape, enough_hubs, shape_for
+from oocpr.engine.cuda.papers.products import Binned, BinThresholds, Matrix
+from oocpr.engine.cuda.spmv import (
+    EVERYTHING,
+    PADDING,
+    Gather,
+    LaunchConfig,
+    SegmentSums,
+    SpMV,
+    enough_hubs,
+    launch_config,
+)
 from oocpr.engine.cuda.tile import HUBS
 from oocpr.engine.number_formats import READS
 
@@ -78,10 +87,10 @@ class Search(Cell):
         """Search for the balanced product."""
         stored, _ = self.stored(reads)
         device = self.bench.device
-        default = shape_for(reads, paired=False, shared_bytes=device.shared_bytes if self.hubs else 0)
+        default = launch_config(reads, paired=False, shared_bytes=device.shared_bytes if self.hubs else 0)
 
-        def make(shape: Shape) -> Works:
-            product = Product(device, reads, shape=shape)
+        def make(shape: LaunchConfig) -> Works:
+            product = SpMV(device, reads, shape=shape)
 
             def bits() -> int:
                 found = 0
@@ -102,7 +111,7 @@ class Search(Cell):
         matrix = Matrix(self.graph.offsets.astype(np.uint32), self.graph.columns, self.graph.nodes)
         sums = cp.full(self.graph.nodes, np.nan)
 
-        def make(cut: Cut) -> Works:
+        def make(cut: BinThresholds) -> Works:
             product = Binned(self.bench.device, matrix, Gather(reads), cut=cut)
 
             def bits() -> int:
@@ -111,7 +120,7 @@ class Search(Cell):
 
             return partial(product, numbers, sums), bits
 
-        self.search(f"binned, {reads}", Cut(), CUTS, make)
+        self.search(f"binned, {reads}", BinThresholds(), CUTS, make)
 
     def search(self, what: str, default: Any, axes: list[Axis], make: Callable[[Any], Works]) -> None:
         """Go along the axes from the default until none has faster constants, and note the best."""

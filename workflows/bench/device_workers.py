@@ -26,7 +26,7 @@ from device_several import link_rates
 from distributed import Client, LocalCluster
 
 import oocpr
-from oocpr.engine.cuda.cupy_device import CudaDevice
+from oocpr.engine.cuda.device import CudaDevice
 from oocpr.engine.executors.dask import SWITCH
 from oocpr.engine.executors.dask_devices import RESOURCE, assign_workers
 from oocpr.engine.job import chosen_device

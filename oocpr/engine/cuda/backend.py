@@ -15,15 +15,18 @@ from weakref import ref
 
 import numpy as np
 
-from oocpr.engine.cuda.communication import Group
-from oocpr.engine.cuda.diagonal_blocks import find_islands, sweep_islands
-from oocpr.engine.cuda.papers.products import BASELINES, Gather, Matrix
-from oocpr.engine.cuda.partitions import SlicedReads, keep_sums
-from oocpr.engine.cuda.resident_tile import CudaTile, Preparing
-from oocpr.engine.cuda.spmv import Product, SegmentSums, shape_for
-from oocpr.engine.cuda.state import DeviceReads
-from oocpr.engine.cuda.transport import CudaTileStream
-from oocpr.engine.cuda.vectors import LocalRoom, TileRows, Vectors, load_pushes
+from oocpr.engine.cuda.communication import Communicator
+from oocpr.engine.cuda.diagonal_blocks import find_diagonal_blocks, sweep_diagonal_blocks
+from oocpr.engine.cuda.gather_vector import (
+    DeviceGatherVector,
+    PartitionedGatherVector,
+    carry_sums,
+    load_pushes,
+)
+from oocpr.engine.cuda.spmv import Gather, SegmentSums, SpMV, launch_config
+from oocpr.engine.cuda.staging import CudaTileStream
+from oocpr.engine.cuda.tile import CudaTile, TileLoader
+from oocpr.engine.cuda.vectors import LocalWorkspace, TileRows, Vectors
 from oocpr.engine.tiles.source import part as part_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.codec.layout import blocks_of
@@ -36,41 +39,31 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backend import PublishStep, PushSums, StripeSpec, SweepStep, TileSums
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.papers.products import Cut
+    from oocpr.engine.cuda.papers.products import BinThresholds, Matrix
     from oocpr.engine.cuda.papers.products import Product as Baseline
-    from oocpr.engine.cuda.state import RowState
     from oocpr.engine.cuda.tile import DeviceTile
+    from oocpr.engine.cuda.vectors import RowState
     from oocpr.engine.tiles.stream import TileBytes
 
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
 
-ISLAND_SWEEPS = 2
+DIAGONAL_SWEEPS = 2
 """The same inside islands, where they cost little."""
 
 
 class CudaBackend:
     """Kernels on one device.
 
-    Parameters
-    ----------
-    device
-        Where everything is and runs.
-    kernel
-        A name of :data:`oocpr.engine.cuda.papers.kernel_names.KERNELS`: what delivers pushes to rows.
-    pairs
-        Whether rows also gather the proposals of tiles before theirs, at twice the bytes.
-    rows_in_host
-        Whether what a row has is kept in memory of the host, which kernels reach by the link.
-    islands_from
-        Edges from which on a tile that stays is swept in islands of neighbouring rows; else as a whole.
-    cut
-        How kernel ``binned`` divides rows; None for the default.
-    limit
-        Most bytes of the device that may be taken until the backend is closed; None for no such limit.
-    slices
-        Parts in which what rows gather is on the device, one after the other; several only without pairs, and
-        with the balanced kernel. The pushes are then in memory of the host.
+    `kernel`: a name of :data:`oocpr.engine.cuda.papers.products.KERNELS`: what delivers pushes to rows.
+    `pairs`: whether rows also gather the proposals of tiles before theirs, at twice the bytes.
+    `rows_in_host`: whether what a row has is kept in memory of the host, which kernels reach by the link.
+    `diagonal_blocks_from`: edges from which on a tile that stays is swept in islands of neighbouring rows;
+        else as a whole.
+    `cut`: how kernel ``binned`` divides rows; None for the default.
+    `limit`: most bytes of the device that may be taken until the backend is closed; None for no such limit.
+    `slices`: parts in which what rows gather is on the device, one after the other; several only without
+        pairs, and with the balanced kernel. The pushes are then in memory of the host.
     """
 
     name = "cuda"
@@ -82,8 +75,8 @@ class CudaBackend:
         *,
         pairs: bool = True,
         rows_in_host: bool = False,
-        islands_from: float = inf,
-        cut: Cut | None = None,
+        diagonal_blocks_from: float = inf,
+        cut: BinThresholds | None = None,
         limit: int | None = None,
         slices: int = 1,
     ) -> None:
@@ -95,22 +88,22 @@ class CudaBackend:
         self._kernel = kernel
         self._pairs = pairs
         self._rows_in_host = rows_in_host
-        self._islands_from = islands_from
+        self._islands_from = diagonal_blocks_from
         self._cut = cut
         self._lock = Lock()
         self._most = 0, 0
         self._vectors: dict[tuple[str, bool, int, bool], Vectors] = {}
-        self._products: dict[tuple[Gather, bool, bool, bool, bool], Product] = {}
+        self._products: dict[tuple[Gather, bool, bool, bool, bool], SpMV] = {}
         try:
             with device:
                 self._sums = SegmentSums.allocate(device, 1, 1, paired=pairs)
-                self._local = LocalRoom(device, 1)
+                self._local = LocalWorkspace(device, 1)
                 self._faults = device.xp.zeros(1, np.uint32)
         except BaseException:
             # Nobody has this backend, so nobody can close it.
             self.close()
             raise
-        self._tiles = Preparing(device, kernel, self._faults)
+        self._tiles = TileLoader(device, kernel, self._faults)
 
     def allocate(
         self,
@@ -129,11 +122,11 @@ class CudaBackend:
             self._opened.append(ref(state))
         return state
 
-    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceReads:
+    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> DeviceGatherVector:
         """See Backend."""
-        made = DeviceReads(self._device, nodes, reads, paired=proposals and self._pairs)
+        made = DeviceGatherVector(self._device, nodes, reads, paired=proposals and self._pairs)
         if self.slices > 1:
-            made = SlicedReads(self._device, nodes, reads, self.slices)
+            made = PartitionedGatherVector(self._device, nodes, reads, self.slices)
         self._opened.append(ref(made))
         return made
 
@@ -147,12 +140,12 @@ class CudaBackend:
         with self._device, self._lock:
             return self._vectors_for(state).pushed(state)
 
-    def select_partition(self, reads: DeviceReads, number: int, *, bring: bool) -> None:
+    def select_partition(self, reads: DeviceGatherVector, number: int, *, bring: bool) -> None:
         """See Streams."""
         with self._device, self._lock:
             reads.select_partition(number, bring=bring)
 
-    def load(self, reads: DeviceReads, row_begin: int, pushed: Any) -> None:
+    def load(self, reads: DeviceGatherVector, row_begin: int, pushed: Any) -> None:
         """See Backend; the push of a stripe of this device that has all rows is gathered where it is."""
         if not reads.take(pushed):
             with self._device, self._lock:
@@ -192,9 +185,9 @@ class CudaBackend:
             self._limited = False
             self._device.limit(self._limit_before)
 
-    def join_group(self, key: Any, rank: int, size: int) -> Group:
+    def join_group(self, key: Any, rank: int, size: int) -> Communicator:
         """Take a place among devices of other processes; returns once all have come."""
-        return Group(self._device, key, rank, size)
+        return Communicator(self._device, key, rank, size)
 
     def open_stream(
         self,
@@ -208,10 +201,7 @@ class CudaBackend:
     ) -> CudaTileStream:
         """See Streams.
 
-        Raises
-        ------
-        UsageError
-            Where the kernel takes tiles decoded and they do not stay, or rows gather slices.
+        Raises UsageError if the kernel takes tiles decoded and they do not stay, or rows gather slices.
         """
         if self._kernel != "balanced" and (len(on_device) < len(tiles) or self.slices > 1):
             raise UsageError(
@@ -235,7 +225,7 @@ class CudaBackend:
             on_device=on_device,
             factor=factor,
             keep=keep,
-            pass_by=lambda arrived: CudaTile(arrived, False),
+            wrap_streamed=lambda arrived: CudaTile(arrived, False),
             faults=self._faults,
             **ring,
         )
@@ -245,7 +235,7 @@ class CudaBackend:
     def sweep_tile(
         self,
         state: RowState,
-        reads: DeviceReads,
+        reads: DeviceGatherVector,
         tile: CudaTile,
         rows: tuple[int, int],
         step: SweepStep,
@@ -264,7 +254,7 @@ class CudaBackend:
             inside = spec.proposals and step.sweeps > 1
             self._make_room(there, swept.owned if inside else 0)
             gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
-            part = reads if isinstance(reads, SlicedReads) else None
+            part = reads if isinstance(reads, PartitionedGatherVector) else None
             window = (spec.row_begin, begin) if part is None else part.window
             if tile.matrix is None:
                 product = self._product(
@@ -278,7 +268,7 @@ class CudaBackend:
                 laid(reads.array, self._sums.pushes, self._sums.proposals if gather.paired else None, window)
                 delivered = replace(there, filled=None, filled_before=None)
             if part is not None:
-                keep_sums(self._device, state, self._sums, there, swept, part.turn)
+                carry_sums(self._device, state, self._sums, there, swept, part.turn)
                 if not part.last:
                     return swept
             local = self._local if inside else None
@@ -294,18 +284,22 @@ class CudaBackend:
         return swept
 
     def _sweep_islands(
-        self, state: RowState, reads: DeviceReads, tile: CudaTile, rows: TileRows, step: SweepStep
+        self, state: RowState, reads: DeviceGatherVector, tile: CudaTile, rows: TileRows, step: SweepStep
     ) -> None:
-        if tile.islands is None:
-            tile.islands = find_islands(self._device, tile.there, rows.owned, rows.first, state.spec.nodes)
+        if tile.diagonal_blocks is None:
+            tile.diagonal_blocks = find_diagonal_blocks(
+                self._device, tile.there, rows.owned, rows.first, state.spec.nodes
+            )
             if self._limited:
                 # As in `allocate`: what finding took is as large as a tile.
                 self._device.limit(None)
-        turns = ISLAND_SWEEPS * (step.sweeps - 1)
-        sweep_islands(self._device, tile.islands, self._local.start, state, rows, step, reads, turns)
+        turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
+        sweep_diagonal_blocks(
+            self._device, tile.diagonal_blocks, self._local.start, state, rows, step, reads, turns
+        )
 
     def _sweep_inside(
-        self, state: RowState, reads: DeviceReads, there: DeviceTile, rows: TileRows, step: SweepStep
+        self, state: RowState, reads: DeviceGatherVector, there: DeviceTile, rows: TileRows, step: SweepStep
     ) -> None:
         local, sums, vectors = self._local, self._sums, self._vectors_for(state)
         product = self._product(Gather("float32"), local=True, weighted=state.weighted)
@@ -344,7 +338,7 @@ class CudaBackend:
             sums, blocks = max(sums, most), max(tile.blocks, blocks_of(most_edges))
             self._sums = SegmentSums.allocate(self._device, sums, blocks, paired=self._pairs)
         if owned > self._local.start.size:
-            self._local = LocalRoom(self._device, max(owned, most_segments - 1))
+            self._local = LocalWorkspace(self._device, max(owned, most_segments - 1))
 
     def _vectors_of(self, spec: StripeSpec, *, weighted: bool) -> Vectors:
         key = (spec.reads, spec.proposals, spec.slots, weighted)
@@ -366,12 +360,12 @@ class CudaBackend:
         local: bool = False,
         hubs: bool = False,
         weighted: bool = False,
-    ) -> Product:
+    ) -> SpMV:
         key = (gather, checked, local, hubs, weighted)
         if key not in self._products:
             near = self._device.shared_bytes if hubs else 0
-            shape = shape_for(gather.reads, paired=gather.paired, shared_bytes=near, weighted=weighted)
-            self._products[key] = Product(
+            shape = launch_config(gather.reads, paired=gather.paired, shared_bytes=near, weighted=weighted)
+            self._products[key] = SpMV(
                 self._device,
                 gather.reads,
                 paired=gather.paired,
@@ -384,5 +378,7 @@ class CudaBackend:
         return self._products[key]
 
     def _lay(self, matrix: Matrix, gather: Gather) -> Baseline:
+        from oocpr.engine.cuda.papers.products import BASELINES
+
         options = {} if self._cut is None else {"cut": self._cut}
         return BASELINES[self._kernel].make(self._device, matrix, gather, **options)

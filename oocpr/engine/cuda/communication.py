@@ -7,8 +7,9 @@ begins only once all have published, and who ends a run aborts the group.
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,30 +22,22 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-TRIED = 1 << 16
+GROUP_TEST_NUMBERS = 1 << 16
 """Numbers that each sends to try the ways."""
 
 
-class Group:
-    """One device's place in a group.
-
-    Parameters
-    ----------
-    device
-        Where.
-    key, rank, size
-        See NcclLink.
-    """
+class Communicator:
+    """One device's place in a group."""
 
     def __init__(self, device: Device, key: Any, rank: int, size: int) -> None:
         self._device, self._rank, self._size = device, rank, size
         with device:
-            self._link = device.join(key, rank, size)
+            self._link = device.connect(key, rank, size)
 
     def works(self) -> bool:
         """Tell whether what each member sends arrives here as it was; all have to ask."""
         xp = self._device.xp
-        begins = [TRIED * member for member in range(self._size + 1)]
+        begins = [GROUP_TEST_NUMBERS * member for member in range(self._size + 1)]
         sent = np.arange(begins[-1], dtype=np.uint32) * np.uint32(2654435761)
         right = True
         with self._device:
@@ -56,17 +49,9 @@ class Group:
     def gather(self, own: Any, begins: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Give the pushes of all members in pieces, each with its first row; all have to take all of them.
 
-        Parameters
-        ----------
-        own
-            This member's push, shape (rows,), of the device.
-        begins
-            First row of each member, and the number of nodes.
-
-        Yields
-        ------
-        tuple
-            First row and numbers; these are good until the next piece is asked for.
+        `own`: this member's push, shape (rows,), of the device.
+        `begins`: first row of each member, and the number of nodes.
+        Yields first row and numbers; these are good until the next piece is asked for.
         """
         with self._device:
             room = self._device.xp.empty(min(STAGED_NUMBERS, begins[-1]), own.dtype)
@@ -83,3 +68,147 @@ class Group:
     def abort(self) -> None:
         """See Link."""
         self._link.abort()
+
+
+_ENABLED_ALREADY = 704
+
+PEER_TEST_NUMBERS = 1 << 18
+"""Numbers of the copy that tries a way between two devices."""
+
+
+class PeerPath(NamedTuple):
+    """How numbers come from a device."""
+
+    straight: bool  # whether copies arrive as they were
+    seen: bool  # whether kernels may also read them there
+
+
+class PeerCopies:
+    """Ways from other devices to one: straight over their link where that can be had, else through the host.
+
+    A certificate is worth nothing where a push arrives changed, and there are machines whose devices say that
+    they reach each other and do not. So each way is tried once. Over a link that holds kernels may read, too.
+
+    `index`: number of the device that the copies go to.
+    """
+
+    def __init__(self, cupy: Any, index: int) -> None:
+        self._cupy = cupy
+        self._index = index
+        self._ways: dict[int, PeerPath] = {}
+
+    def can_read(self, values: Any) -> bool:
+        """Whether kernels of this device, which is current, may read an array of any device where it is."""
+        return self._way(int(values.device.id)).seen
+
+    def copy(self, array: Any, values: Any) -> None:
+        """Copy an array of any device to one of this, which is current; behind what was launched here.
+
+        `array`, `values`: contiguous, of one dtype and length; `values` are there, and stay as they are
+            meanwhile.
+        """
+        if self._way(int(values.device.id)).straight:
+            self._send(array, values)
+        else:
+            with values.device:
+                passing = values.get()
+            array.set(passing)
+
+    def _send(self, array: Any, values: Any) -> None:
+        # In the stream of the kernels, a copy between two devices waits for all that both are doing, also for
+        # tiles on their way.
+        cuda = self._cupy.cuda
+        kernels, copies = cuda.get_current_stream(), self._copies
+        self._follow(copies, kernels)
+        cuda.runtime.memcpyPeerAsync(
+            array.data.ptr, self._index, values.data.ptr, int(values.device.id), values.nbytes, copies.ptr
+        )
+        self._follow(kernels, copies)
+
+    @cached_property
+    def _copies(self) -> Any:
+        return self._cupy.cuda.Stream(non_blocking=True)
+
+    def _follow(self, later: Any, earlier: Any) -> None:
+        """Let what is given to one stream from now on begin after what another has been given."""
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(earlier)
+        later.wait_event(event)
+
+    def _way(self, source: int) -> PeerPath:
+        if source not in self._ways:
+            self._ways[source] = PeerPath(True, True) if source == self._index else self._opened(source)
+        return self._ways[source]
+
+    def _opened(self, source: int) -> PeerPath:
+        """Open the way from a device, and try whether what comes over it is what was sent."""
+        runtime = self._cupy.cuda.runtime
+        linked = bool(runtime.deviceCanAccessPeer(self._index, source))
+        if linked:
+            try:
+                runtime.deviceEnablePeerAccess(source)
+            except runtime.CUDARuntimeError as error:
+                linked = error.status == _ENABLED_ALREADY
+        sent = np.arange(PEER_TEST_NUMBERS, dtype=np.uint32) * np.uint32(2654435761)
+        with self._cupy.cuda.Device(source):
+            there = self._cupy.asarray(sent)
+            self._cupy.cuda.get_current_stream().synchronize()
+        here = self._cupy.zeros(PEER_TEST_NUMBERS, np.uint32)
+        self._send(here, there)
+        arrived = bool((here.get() == sent).all())
+        if not arrived:
+            _LOG.warning("copies from cuda:%d to cuda:%d arrive changed", source, self._index)
+        way = "straight" if linked and arrived else "through the host"
+        _LOG.info("pushes go from cuda:%d to cuda:%d %s", source, self._index, way)
+        return PeerPath(arrived, linked and arrived)
+
+
+class Transport(Protocol):
+    """What devices of a group are connected by."""
+
+    def broadcast(self, source: Any, target: Any, root: int) -> None:
+        """Bring `source` of the member `root` to every member's `target`, behind what was launched.
+
+        Both are contiguous and equally long; `source` counts at that member only.
+        """
+
+    def abort(self) -> None:
+        """Let nobody wait for the others any more; from any thread."""
+
+
+def new_unique_id() -> Any:
+    """Something that a group is found by; None where this process has no NCCL."""
+    nccl = _nccl()
+    return None if nccl is None else nccl.get_unique_id()
+
+
+class NcclTransport:
+    """NCCL, as CuPy has it.
+
+    `key`: what `new_unique_id` gave one of the members.
+    `rank`, `size`: number of this member, and how many there are; returns once all have come.
+    """
+
+    def __init__(self, cupy: Any, key: Any, rank: int, size: int) -> None:
+        self._cupy = cupy
+        self._nccl = _nccl()
+        self._members = self._nccl.NcclCommunicator(size, key, rank)
+
+    def broadcast(self, source: Any, target: Any, root: int) -> None:
+        """See Link."""
+        stream = self._cupy.cuda.get_current_stream().ptr
+        self._members.broadcast(
+            source.data.ptr, target.data.ptr, target.nbytes, self._nccl.NCCL_UINT8, root, stream
+        )
+
+    def abort(self) -> None:
+        """See Link."""
+        self._members.abort()
+
+
+def _nccl() -> Any:
+    try:
+        from cupy.cuda import nccl
+    except ImportError:
+        return None
+    return nccl if nccl.available else None

@@ -1,4 +1,4 @@
-"""Sweeps inside islands of neighbouring rows, see kernels/islands.cu."""
+"""Sweeps inside islands of neighbouring rows, see kernels/diagonal_blocks.cu."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import FORMATS
 from oocpr.engine.cuda.tile import check_columns
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import SweepStep
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.state import DeviceReads, RowState
+    from oocpr.engine.cuda.gather_vector import DeviceGatherVector
     from oocpr.engine.cuda.tile import DeviceTile
-    from oocpr.engine.cuda.vectors import TileRows
+    from oocpr.engine.cuda.vectors import RowState, TileRows
 
 THREADS = 256
 MOST_ROWS = THREADS - 1
@@ -28,27 +28,13 @@ SLICES = THREADS // SLICE
 
 @dataclass(frozen=True)
 class DiagonalBlocks:
-    """The islands of a tile; arrays of the device.
+    """The islands of a tile; arrays of the device."""
 
-    Attributes
-    ----------
-    count
-        How many there are.
-    before
-        uint32, shape (8 * count + 1,): rows of 32 words before each slice of 32 rows.
-    order
-        uint8, shape (256 * count,): numbers of an island's rows, those with the most links first.
-    selves
-        uint32, shape (8 * count,): bit l says whether row l of a slice links to itself.
-    links
-        uint32: four links a word, one word a lane.
-    """
-
-    count: int
-    before: Any
-    order: Any
-    selves: Any
-    links: Any
+    count: int  # how many there are
+    before: Any  # uint32, shape (8 * count + 1,): rows of 32 words before each slice of 32 rows
+    order: Any  # uint8, shape (256 * count,): numbers of an island's rows, those with the most links first
+    selves: Any  # uint32, shape (8 * count,): bit l says whether row l of a slice links to itself
+    links: Any  # uint32: four links a word, one word a lane
 
     @property
     def nbytes(self) -> int:
@@ -56,26 +42,16 @@ class DiagonalBlocks:
         return sum(int(a.nbytes) for a in (self.before, self.order, self.selves, self.links))
 
 
-def find_islands(device: Device, tile: DeviceTile, owned: int, first: int, nodes: int) -> DiagonalBlocks:
+def find_diagonal_blocks(
+    device: Device, tile: DeviceTile, owned: int, first: int, nodes: int
+) -> DiagonalBlocks:
     """Find the links inside islands; waits for the device once.
 
-    Parameters
-    ----------
-    device
-        Where the tile is.
-    tile
-        A tile whose columns are known to be nodes.
-    owned, first
-        Rows of the tile, and the first of them in the graph.
-    nodes
-        Nodes of the graph.
-
-    Returns
-    -------
-    DiagonalBlocks
+    `tile`: a tile whose columns are known to be nodes.
+    `owned`, `first`: rows of the tile, and the first of them in the graph.
     """
     xp = device.xp
-    kernels = device.load("islands.cu")
+    kernels = device.load("diagonal_blocks.cu")
     count = -(-owned // MOST_ROWS)
     columns, edges_of = xp.empty(tile.edges, np.uint32), xp.empty(tile.nonempty, np.uint32)
     if tile.edges:
@@ -98,7 +74,7 @@ def find_islands(device: Device, tile: DeviceTile, owned: int, first: int, nodes
         before,
         xp.empty(THREADS * count, np.uint8),
         xp.empty(SLICES * count, np.uint32),
-        xp.empty(SLICE * int(fetch(before[-1:])[0]), np.uint32),
+        xp.empty(SLICE * int(download(before[-1:])[0]), np.uint32),
     )
     if count:
         arrays = (before, islands.order, islands.selves, islands.links)
@@ -106,34 +82,23 @@ def find_islands(device: Device, tile: DeviceTile, owned: int, first: int, nodes
     return islands
 
 
-def sweep_islands(
+def sweep_diagonal_blocks(
     device: Device,
     islands: DiagonalBlocks,
     start: Any,
     state: RowState,
     rows: TileRows,
     step: SweepStep,
-    numbers: DeviceReads,
+    numbers: DeviceGatherVector,
     turns: int,
 ) -> None:
     """Sweep `turns` times inside each island and keep what its rows propose.
 
-    Parameters
-    ----------
-    device
-        Where everything is.
-    islands
-        Those of a tile.
-    start
-        float32, shape (rows of the tile,): what they have from outside.
-    state, rows, step, numbers
-        As of ``Vectors.propose``.
-    turns
-        How often.
+    `start`: float32, shape (rows of the tile,): what they have from outside.
     """
     if not islands.count:
         return
-    kernels = device.load("islands.cu", READS=FORMATS[state.spec.reads], PAIRED=int(numbers.paired))
+    kernels = device.load("diagonal_blocks.cu", READS=FORMATS[state.spec.reads], PAIRED=int(numbers.paired))
     kernels.get_function("sweep_islands")(
         (islands.count,),
         (THREADS,),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from oocpr.errors import UsageError, install_remedy
 
 if TYPE_CHECKING:
-    from oocpr.engine.cuda.cupy_device import CudaDevice
+    from oocpr.engine.cuda.device import CudaDevice
 
 ALL = "cuda:all"
 """Name of all devices of the machine."""
@@ -33,18 +33,8 @@ def is_cuda(name: str) -> bool:
 def named_devices(name: str) -> tuple[str, ...]:
     """Tell several CUDA devices apart, none of them named twice; empty where that is not what a name is of.
 
-    Parameters
-    ----------
-    name
-        As for a run.
+    Raises UsageError if a device is named twice.
 
-    Raises
-    ------
-    UsageError
-        Where a device is named twice.
-
-    Examples
-    --------
     >>> named_devices("cuda:0,cuda:2"), named_devices("cuda"), named_devices("cpu")
     (('cuda:0', 'cuda:2'), ('cuda:0',), ())
     """
@@ -63,13 +53,7 @@ def named_devices(name: str) -> tuple[str, ...]:
 
 
 def all_devices() -> str:
-    """Name all CUDA devices of the machine.
-
-    Raises
-    ------
-    UsageError
-        As `open_device` does, where there is none.
-    """
+    """Name all CUDA devices of the machine."""
     open_device("cuda")
     import cupy
 
@@ -79,15 +63,8 @@ def all_devices() -> str:
 def open_device(name: str) -> CudaDevice:
     """Open a CUDA device.
 
-    Parameters
-    ----------
-    name
-        ``cuda`` for the first one, or ``cuda:`` and its number.
-
-    Raises
-    ------
-    UsageError
-        Where CuPy or the driver is missing, there is no such device, or it is too old.
+    `name`: ``cuda`` for the first one, or ``cuda:`` and its number.
+    Raises UsageError if CuPy or the driver is missing, there is no such device, or it is too old.
     """
     found = _NAME.fullmatch(name)
     assert found, f"{name} is no name of a CUDA device"
@@ -101,41 +78,20 @@ def open_device(name: str) -> CudaDevice:
             f"{install_remedy('cuda13')} CUDA 12 wants cupy-cuda12x. Or use device cpu.",
         ) from error
     check_device(cupy, name, index)
-    from oocpr.engine.cuda.cupy_device import CudaDevice
+    from oocpr.engine.cuda.device import CudaDevice
 
     return CudaDevice(index)
 
 
 def free_memory(name: str) -> int:
-    """Bytes of a CUDA device that a run may take: most of what is free.
-
-    Parameters
-    ----------
-    name
-        As for `open_device`.
-
-    Raises
-    ------
-    UsageError
-        As `open_device` does.
-    """
+    """Bytes of a CUDA device that a run may take: most of what is free."""
     return open_device(name).free_bytes * 19 // 20
 
 
 def check_device(cupy: Any, name: str, index: int) -> None:
     """Refuse a device that is not there or too old.
 
-    Parameters
-    ----------
-    cupy
-        The module.
-    name, index
-        The device as it was asked for, and its number.
-
-    Raises
-    ------
-    UsageError
-        With the way out.
+    `name`, `index`: the device as it was asked for, and its number.
     """
     runtime = cupy.cuda.runtime
     try:

@@ -30,31 +30,18 @@ def sources() -> tuple[str, ...]:
     >>> all(name.endswith(".cu") for name in sources())
     True
     """
-    return tuple(sorted(f.name for f in files("oocpr.kernels").iterdir() if f.name.endswith(".cu")))
+    folder = files("oocpr.kernels")
+    found = [f.name for f in folder.iterdir()] + [
+        f"papers/{f.name}" for f in folder.joinpath("papers").iterdir()
+    ]
+    return tuple(sorted(name for name in found if name.endswith(".cu")))
 
 
 def source(file: str, parameters: Mapping[str, int | str] | None = None) -> str:
     """One string with a file of ``kernels/`` and all that it includes.
 
-    Parameters
-    ----------
-    file
-        Name of the file.
-    parameters
-        As of inline().
+    Raises FileNotFoundError if there is no such file, or none of an included name.
 
-    Returns
-    -------
-    str
-        CUDA C++.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file, or none of an included name.
-
-    Examples
-    --------
     >>> text = source("narrow.cuh", {"WARP_SIZE": 64})
     >>> text.splitlines()[0], text.count("struct Bits16"), text.count("int WARP =")
     ('#define WARP_SIZE 64', 1, 1)
@@ -65,24 +52,10 @@ def source(file: str, parameters: Mapping[str, int | str] | None = None) -> str:
 def inline(text: str, parameters: Mapping[str, int | str] | None = None) -> str:
     """Put the files of ``kernels/`` that a text includes in their places, and its parameters in front.
 
-    Parameters
-    ----------
-    text
-        CUDA C++.
-    parameters
-        Macros by name, in capitals: a whole number, or the name of a type.
-
-    Returns
-    -------
-    str
-        The same without includes; a compiler's messages name the files and lines of ``kernels/``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no file of an included name.
-    ValueError
-        If a parameter is neither.
+    `parameters`: macros by name, in capitals: a whole number, or the name of a type.
+    Returns the same without includes; a compiler's messages name the files and lines of ``kernels/``.
+    Raises FileNotFoundError if there is no file of an included name.
+    Raises ValueError if a parameter is neither.
     """
     lines = []
     for name, value in sorted((parameters or {}).items()):

@@ -1,4 +1,4 @@
-"""Launching the balanced product, see kernels/product.cu."""
+"""Launching the balanced product, see kernels/spmv.cu."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ MOST_IN_EDGE_ORDER = 4
 FORMATS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
 """Struct of ``kernels/narrow.cuh`` for each format of gathered numbers."""
 
+PADDING = 4
+"""Numbers, all zero, that have to lie behind those of the last node."""
+
 Window = tuple[int, int]
 """First node whose proposals a tile reads, and the one past the last: its stripe's rows before its own."""
 
@@ -43,28 +46,25 @@ def window_word(window: Window) -> np.uint64:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How the product is cut up; changes its speed, never its result.
+class Gather:
+    """What is gathered."""
 
-    Parameters
-    ----------
-    teams
-        Teams of 32 lanes in a block of threads.
-    resident
-        Blocks of threads that shall share a multiprocessor.
-    each
-        Most blocks of 1024 edges that a team takes, one after the other.
-    edge_order
-        Whether lanes gather for neighbouring edges at a time; for numbers of up to four bytes a node.
-    hubs
-        Nodes, from the first one on, whose numbers each block of threads keeps in shared memory; a multiple
-        of 32.
-    """
+    reads: str  # format of the numbers
+    paired: bool = False  # whether a node has two of them, push and proposal
+    striped: bool = False  # whether proposals of nodes outside the `window` of a call are left out
 
-    teams: int = 2
-    resident: int = 16
-    each: int = 1
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """How the product is cut up; changes its speed, never its result."""
+
+    teams: int = 2  # teams of 32 lanes in a block of threads
+    resident: int = 16  # blocks of threads that shall share a multiprocessor
+    each: int = 1  # most blocks of 1024 edges that a team takes, one after the other
+    # whether lanes gather for neighbouring edges at a time; for numbers of up to four bytes a node
     edge_order: bool = True
+    # nodes, from the first one on, whose numbers each block of threads keeps in shared memory; a multiple of
+    # 32
     hubs: int = 0
 
     def cut(self, blocks: int, multiprocessors: int) -> tuple[int, int]:
@@ -72,9 +72,11 @@ class Shape:
 
         Examples
         --------
-        >>> Shape(teams=4, resident=5, each=4).cut(100_000, 100), Shape(teams=4, resident=5).cut(10, 100)
-        ((6250, 16), (3, 4))
-        >>> Shape(teams=14, resident=1, hubs=32).cut(100_000, 100)
+        >>> LaunchConfig(teams=4, resident=5, each=4).cut(100_000, 100)
+        (6250, 16)
+        >>> LaunchConfig(teams=4, resident=5).cut(10, 100)
+        (3, 4)
+        >>> LaunchConfig(teams=14, resident=1, hubs=32).cut(100_000, 100)
         (100, 14)
         """
         if self.hubs:
@@ -86,7 +88,7 @@ class Shape:
         return -(-blocks // each), each
 
 
-LANES = Shape(teams=4, resident=5, each=4, edge_order=False)
+WIDE_CONFIG = LaunchConfig(teams=4, resident=5, each=4, edge_order=False)
 """For numbers of more bytes a node."""
 
 HUB_TEAMS = 14
@@ -106,34 +108,25 @@ def enough_hubs(hub_edges: int, edges: int) -> bool:
     return 8 * hub_edges >= edges
 
 
-WEIGHING = 12
+WEIGHTED_RESIDENT = 12
 """Most blocks of threads that share a multiprocessor where links have weights, which take registers: with 16
 the compiler has them wait in memory."""
 
 
-def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: bool = False) -> Shape:
+def launch_config(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: bool = False) -> LaunchConfig:
     """Choose the fastest shape for a format of numbers.
 
-    Parameters
-    ----------
-    reads, paired
-        As for Product.
-    shared_bytes
-        Shared memory that a block of threads can be given, where hubs are worth it; else 0.
-    weighted
-        Whether links have weights.
+    `shared_bytes`: shared memory that a block of threads can be given, where hubs are worth it; else 0.
 
-    Examples
-    --------
-    >>> shape_for("bits16", paired=True).edge_order, shape_for("float64", paired=False).edge_order
+    >>> launch_config("bits16", paired=True).edge_order, launch_config("float64", paired=False).edge_order
     (True, False)
-    >>> shape_for("bits16", paired=False, shared_bytes=227 << 10).hubs
+    >>> launch_config("bits16", paired=False, shared_bytes=227 << 10).hubs
     61440
     """
     word = READS[reads].bytes * (1 + paired)
-    plain = Shape() if word <= MOST_IN_EDGE_ORDER else LANES
+    plain = LaunchConfig() if word <= MOST_IN_EDGE_ORDER else WIDE_CONFIG
     if weighted:
-        plain = replace(plain, resident=min(plain.resident, WEIGHING))
+        plain = replace(plain, resident=min(plain.resident, WEIGHTED_RESIDENT))
     hub_bytes = NARROW_HUB_BYTES if word <= MOST_IN_EDGE_ORDER else WIDE_HUB_BYTES
     hubs = min(hub_bytes, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
     if hubs <= 0:
@@ -143,18 +136,11 @@ def shape_for(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: bool
 
 @dataclass(frozen=True)
 class SegmentSums:
-    """What the product leaves behind, room for the largest tile; arrays of the device.
+    """What the product leaves behind, room for the largest tile; arrays of the device."""
 
-    Attributes
-    ----------
-    pushes, proposals
-        float64 and float32: of each segment that is not empty.
-    heads, head_proposals
-        float64 and float32: of the edges of each block before its first segment begins.
-    """
-
-    pushes: Any
+    pushes: Any  # pushes, proposals: float64 and float32: of each segment that is not empty
     proposals: Any
+    # heads, head_proposals: float64 and float32: of the edges of each block before its first segment begins
     heads: Any
     head_proposals: Any
 
@@ -170,29 +156,15 @@ class SegmentSums:
         )
 
 
-class Product:
+class SpMV:
     """The balanced product for one format of numbers.
 
-    Parameters
-    ----------
-    device
-        Where it runs.
-    reads
-        Name of a format of :mod:`oocpr.engine.number_formats`.
-    paired
-        Whether each node has its push and its proposal side by side, and both are summed.
-    striped
-        Whether proposals of nodes outside a window are to be left out.
-    checked
-        Whether columns may be no nodes; they are found then.
-    shape
-        See Shape; without one, that of shape_for().
-    weighted
-        Whether links have weights.
-    local
-        Whether nodes outside the window send nothing, and `reads` begin with the window's first node.
-    probe
-        Measure gathering alone: `heads` receive numbers without meaning.
+    `reads`: name of a format of :mod:`oocpr.engine.number_formats`.
+    `paired`: whether each node has its push and its proposal side by side, and both are summed.
+    `striped`: whether proposals of nodes outside a window are to be left out.
+    `checked`: whether columns may be no nodes; they are found then.
+    `local`: whether nodes outside the window send nothing, and `reads` begin with the window's first node.
+    `probe`: measure gathering alone: `heads` receive numbers without meaning.
     """
 
     def __init__(
@@ -205,14 +177,14 @@ class Product:
         checked: bool = False,
         weighted: bool = False,
         local: bool = False,
-        shape: Shape | None = None,
+        shape: LaunchConfig | None = None,
         probe: bool = False,
     ) -> None:
         self._device = device
-        self._shape = shape = shape or shape_for(reads, paired=paired, weighted=weighted)
+        self._shape = shape = shape or launch_config(reads, paired=paired, weighted=weighted)
         self.local = local
         kernels = device.load(
-            "product.cu",
+            "spmv.cu",
             READS=FORMATS[reads],
             PAIRED=int(paired),
             STRIPED=int(striped),
@@ -238,18 +210,9 @@ class Product:
     ) -> None:
         """Sum what is delivered to each segment of a tile that is not empty.
 
-        Parameters
-        ----------
-        tile
-            The tile.
-        reads
-            Stored numbers of all nodes, push and proposal side by side where paired, and zeros behind them.
-        nodes, window
-            Number of nodes; see Window.
-        sums
-            Receives the sums.
-        faults
-            uint32, shape (1,): receives the faults found where columns are checked.
+        `reads`: stored numbers of all nodes, push and proposal side by side where paired, and zeros behind
+            them.
+        `faults`: uint32, shape (1,): receives the faults found where columns are checked.
         """
         if not tile.edges:
             return

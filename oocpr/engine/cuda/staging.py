@@ -7,55 +7,53 @@ overwrite what the last one has read.
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.cuda.tile import DeviceWeights, Expanded, StreamArrays, device_tile, expand
+from oocpr.engine.cuda.device import THREADS, grid
+from oocpr.engine.cuda.tile import (
+    DeviceWeights,
+    SegmentArrays,
+    StreamArrays,
+    TileMap,
+    device_tile,
+    expand_segments,
+    map_tile,
+)
+from oocpr.engine.tiles.stream import PassTraffic, TileStream
+from oocpr.engine.trace import COMPUTE, COPY, HOST, DeviceTrace
 from oocpr.store.codec.layout import GROUP, blocks_of
+from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
-    from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.encoded_tile import Part, StreamMap, TileMap
-    from oocpr.engine.cuda.tile import DeviceTile
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
-THREADS = 256
+    from numpy.typing import NDArray
+
+    from oocpr.engine.cuda.device import Device, Event
+    from oocpr.engine.cuda.tile import DeviceTile, Part, StreamMap
+    from oocpr.engine.tiles.stream import TileBytes
+    from oocpr.engine.trace import Trace
 
 
-class Landed(NamedTuple):
-    """A tile in a slot, as kernels take it.
+class StagedTile(NamedTuple):
+    """A tile in a slot, as kernels take it."""
 
-    Attributes
-    ----------
-    found
-        What is in it.
-    grid, moves
-        How its widths are moved.
-    lengths, ranks, starts
-        Its segments, packed; see :func:`oocpr.engine.cuda.tile.expand`.
-    tile
-        What it is once it is ready.
-    """
-
-    found: TileMap
-    grid: tuple[int]
+    found: TileMap  # what is in it
+    grid: tuple[int]  # grid, moves: how its widths are moved
     moves: tuple[Any, ...]
     lengths: StreamArrays
     ranks: Any
     starts: StreamArrays | None
-    tile: DeviceTile
+    tile: DeviceTile  # what it is once it is ready
 
 
-class ArrivalRoom:
-    """Where tiles are made ready, one after the other.
-
-    Parameters
-    ----------
-    device
-        Where.
-    edges, segments
-        Most that a tile has.
-    """
+class DecodeWorkspace:
+    """Where tiles are made ready, one after the other."""
 
     def __init__(self, device: Device, edges: int, segments: int) -> None:
         xp = device.xp
@@ -64,7 +62,7 @@ class ArrivalRoom:
         blocks = (blocks_of(segments), blocks_of(nonempty), blocks_of(edges))
         self._widths = [xp.empty(max(1, count) * GROUP, np.uint8) for count in blocks]
         # Zeros, for a damaged tile may leave them as they are and is found only once it has been swept.
-        self._segments = Expanded(
+        self._segments = SegmentArrays(
             begins=xp.zeros(max(1, blocks_of(edges)) * GROUP, np.uint32),
             ranks=xp.zeros(blocks_of(edges) + 1, np.uint32),
             starts=xp.zeros(max(1, nonempty), np.uint32),
@@ -72,17 +70,11 @@ class ArrivalRoom:
             filled_before=xp.zeros(max(1, groups), np.uint32),
         )
 
-    def land(self, arrived: Any, found: TileMap, factor: float | None = None) -> Landed:
+    def stage(self, arrived: Any, found: TileMap, factor: float | None = None) -> StagedTile:
         """Find the parts of a tile where it arrives, which are the same whenever it arrives there.
 
-        Parameters
-        ----------
-        arrived
-            uint8 of the device, aligned to 16 bytes: where the encoded tile comes to lie.
-        found
-            What `map_tile` found in it.
-        factor
-            What weights are multiplied by; None where there are none.
+        `arrived`: uint8 of the device, aligned to 16 bytes: where the encoded tile comes to lie.
+        `factor`: what weights are multiplied by; None where there are none.
         """
         streams = (found.lengths, found.starts, found.gaps)
         words = max(1, blocks_of(found.edges)) * GROUP
@@ -98,9 +90,9 @@ class ArrivalRoom:
         if found.weights is not None and factor is not None:
             parts = (_view(arrived, part) if part.items else None for part in found.weights.parts)
             weights = DeviceWeights(tuple(parts), found.weights.size, factor)
-        return Landed(
+        return StagedTile(
             found,
-            (-(-most // THREADS),),
+            grid(most),
             (arrived, *moves, self._segments.begins, np.uint32(words)),
             lengths,
             _view(arrived, found.ranks),
@@ -108,22 +100,14 @@ class ArrivalRoom:
             device_tile(found, gaps, self._segments, weights),
         )
 
-    def make_ready(self, landed: Landed, faults: Any) -> DeviceTile:
-        """Use a tile that has arrived; it is good until the next one is made ready.
-
-        Parameters
-        ----------
-        landed
-            As `land` gave it.
-        faults
-            As for :func:`oocpr.engine.cuda.tile.place_tile`.
-        """
-        kernel = self._device.load("arrive.cu").get_function("make_room")
-        kernel(landed.grid, (THREADS,), landed.moves)
-        expand(
-            self._device, landed.found, landed.lengths, landed.ranks, landed.starts, self._segments, faults
+    def expand(self, staged: StagedTile, faults: Any) -> DeviceTile:
+        """Use a tile that has arrived; it is good until the next one is made ready."""
+        kernel = self._device.load("staging.cu").get_function("make_room")
+        kernel(staged.grid, (THREADS,), staged.moves)
+        expand_segments(
+            self._device, staged.found, staged.lengths, staged.ranks, staged.starts, self._segments, faults
         )
-        return landed.tile
+        return staged.tile
 
     def _arrays(self, arrived: Any, stream: StreamMap, widths: Any) -> StreamArrays:
         _, words, directory, wide, narrow, _ = stream
@@ -136,3 +120,195 @@ class ArrivalRoom:
 def _view(arrived: Any, part: Part) -> Any:
     dtype = np.dtype(part.dtype)
     return arrived[part.offset : part.offset + part.items * dtype.itemsize].view(dtype)
+
+
+MOST_KNOWN = 1024
+"""Tiles in slots whose parts are remembered: some 6 KiB each."""
+
+Pinned = tuple["NDArray[np.uint8]", TileMap]
+"""The encoded bytes of a tile, and what is in them."""
+
+
+class CudaTileStream:
+    """The tiles of one stripe, pass after pass; stands where a `TileStream` does.
+
+    `tiles`: tiles of the stripe, in the order of computation.
+    `on_device`, `in_host`: those that stay on the device, and those that stay in pinned memory.
+    `slots`: tiles on the device that do not stay.
+    `readers`, `buffers`: threads that read, and pinned buffers that they read into.
+    `keep`: makes of a tile's bytes what is computed with as long as the tile stays on the device.
+    `wrap_streamed`: makes of a tile on the device what is computed with once.
+    `faults`: uint32, shape (1,), of the device: receives what is wrong with a tile.
+    `trace`: receives when each tile was read, taken, sent and computed; None for nothing.
+    `direct`: whether tiles are read past the system's page cache.
+    `factor`: what weights are multiplied by, which are behind the columns of each tile; None where there are
+        none.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        source: TileBytes,
+        tiles: Sequence[int],
+        *,
+        on_device: frozenset[int],
+        in_host: frozenset[int],
+        edges: int,
+        segments: int,
+        slots: int,
+        readers: int,
+        buffers: int,
+        keep: Callable[[NDArray[np.uint8]], Any],
+        wrap_streamed: Callable[[DeviceTile], Any],
+        faults: Any,
+        trace: Trace | None = None,
+        direct: bool = False,
+        factor: float | None = None,
+    ) -> None:
+        self._device = device
+        self._on_device, self._in_host = on_device, in_host
+        self._wrap_streamed = wrap_streamed
+        self._faults, self._factor = faults, factor
+        kept = on_device | in_host
+        # What is sent from elsewhere may be read into any memory.
+        allocate = device.pinned if len(kept) < len(tiles) else aligned
+        prepare = _Prepare(device, on_device, keep, trace, weighted=factor is not None)
+        self._host = TileStream(source, tiles, kept, buffers, readers, prepare, allocate, trace, direct)
+        self._pinned = prepare.pinned
+        self._trace = None if trace is None else DeviceTrace(device, trace)
+        self._told = trace
+        passing = len(tiles) - len(on_device)
+        most = source.max_bytes if passing else 0
+        with device:
+            self._slots = [device.xp.empty(most, np.uint8) for _ in range(min(slots, passing))]
+            self._room = DecodeWorkspace(device, edges, segments) if passing else None
+        self._passing = [tile for tile in tiles if tile not in on_device]
+        self._free: list[Event | None] = [None] * len(self._slots)
+        self._known: dict[tuple[int, int], StagedTile] = {}
+        self._under_way: deque[Event] = deque()
+        self._used = 0
+
+    def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
+        """See Tiles; returns before it is done, the first tiles of the next pass under way."""
+
+        def use(tile: int, prepared: Any) -> None:
+            with _taken(self._told, tile):
+                if tile in self._on_device:
+                    with self._spanned(COMPUTE, tile):
+                        compute(tile, prepared)
+                else:
+                    self._use_passing(tile, prepared, compute)
+
+        return self._host.run(use)
+
+    @property
+    def settled(self) -> bool:
+        """See Tiles."""
+        return self._host.settled
+
+    def close(self) -> None:
+        """See Tiles; waits until nothing is under way to the memory that is freed."""
+        while self._under_way:
+            self._under_way.popleft().synchronize()
+        self._device.synchronize()
+        if self._trace is not None:
+            self._trace.finish()
+        self._host.close()
+        self._pinned.clear()
+        self._known.clear()
+        self._slots.clear()
+        self._room = self._faults = None
+
+    def _use_passing(self, tile: int, prepared: Any, compute: Callable[[int, Any], None]) -> None:
+        self._send_ahead()
+        if not self._under_way:
+            self._send(tile, prepared)
+        arriving = self._under_way.popleft()
+        with self._device:
+            self._device.wait_for(arriving)
+            assert self._room is not None, "a tile that does not stay has room"
+            at = self._used % len(self._slots)
+            staged = self._staged(self._room, tile, prepared[1], at)
+            with self._spanned(COMPUTE, tile):
+                arrived = self._room.expand(staged, self._faults)
+        with self._spanned(COMPUTE, tile):
+            compute(tile, self._wrap_streamed(arrived))
+        with self._device:
+            self._free[at] = self._device.record_event()
+        self._used += 1
+        if tile not in self._in_host:
+            arriving.synchronize()
+        self._send_ahead()
+
+    def _staged(self, room: DecodeWorkspace, tile: int, found: TileMap, at: int) -> StagedTile:
+        """Parts of a tile in a slot; finding them takes the host as long as a megabyte takes the link."""
+        key = tile, at
+        if key in self._known:
+            return self._known[key]
+        staged = room.stage(self._slots[at], found, self._factor)
+        if tile in self._pinned and len(self._known) < MOST_KNOWN:
+            self._known[key] = staged
+        return staged
+
+    def _send_ahead(self) -> None:
+        """Send tiles from pinned memory to all slots but that of the tile in use."""
+        while len(self._under_way) < len(self._slots):
+            tile = self._passing[(self._used + len(self._under_way)) % len(self._passing)]
+            if tile not in self._pinned:
+                return
+            self._send(tile, self._pinned[tile])
+
+    def _send(self, tile: int, pinned: Pinned) -> None:
+        encoded, found = pinned
+        at = (self._used + len(self._under_way)) % len(self._slots)
+        free = self._free[at]
+        with self._device:
+            if free is not None:
+                self._device.copy_stream_wait(free)
+            with self._spanned(COPY, tile, found.nbytes):
+                mark = self._device.upload_async(self._slots[at][: found.nbytes], encoded[: found.nbytes])
+        self._under_way.append(mark)
+
+    def _spanned(self, track: str, tile: int, nbytes: int = 0) -> AbstractContextManager[None]:
+        return nullcontext() if self._trace is None else self._trace.span(track, f"tile {tile}", nbytes)
+
+
+def _taken(trace: Trace | None, tile: int) -> AbstractContextManager[None]:
+    """The time in which the host takes a tile: makes it what stays, or launches what computes with it."""
+    return nullcontext() if trace is None else trace.span(HOST, f"tile {tile}")
+
+
+class _Prepare:
+    """Makes of a tile that was read what stays on the device or in pinned memory, or what is sent once.
+
+    It knows nothing of the stream, which has what reads tiles and calls this: in a cycle the tiles would be
+    there until somebody looks for garbage, long after the run.
+
+    `weighted`: whether weights are behind the columns of each tile.
+    `pinned`: tiles that stay in pinned memory, as far as they have come.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        on_device: frozenset[int],
+        keep: Callable[[NDArray[np.uint8]], Any],
+        trace: Trace | None,
+        *,
+        weighted: bool,
+    ) -> None:
+        self._device, self._on_device, self._keep, self._weighted = device, on_device, keep, weighted
+        self._trace = trace
+        self.pinned: dict[int, Pinned] = {}
+
+    def __call__(self, tile: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
+        """See `prepare` of TileStream."""
+        if not stays:
+            return encoded, map_tile(encoded, weighted=self._weighted)
+        with _taken(self._trace, tile):
+            if tile in self._on_device:
+                return self._keep(encoded)
+            kept = self._device.pinned(encoded.size)
+            kept[:] = encoded
+            self.pinned[tile] = pinned = kept, map_tile(kept, weighted=self._weighted)
+            return pinned

@@ -6,20 +6,27 @@ that say where segments begin, their first columns, and a bit a row that says wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.cuda.device import placed, send
-from oocpr.engine.cuda.encoded_tile import check_weights
-from oocpr.errors import DamagedError
-from oocpr.store.codec.layout import BLOCK, GROUP, blocks_of
+from oocpr.engine.cuda.device import download, to_device, upload
+from oocpr.engine.cuda.spmv import enough_hubs
+from oocpr.engine.tiles.source import part as part_of
+from oocpr.errors import DamagedError, UsageError
+from oocpr.store.codec.layout import BLOCK, GROUP, blocks_of, parse_tile
+from oocpr.store.codec.mantissa_segments import parse_segments
+from oocpr.store.codec.tile_decoder import decode_tile
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.encoded_tile import TileMap
+    from oocpr.engine.cuda.diagonal_blocks import DiagonalBlocks
+    from oocpr.engine.cuda.papers.products import Matrix
+    from oocpr.engine.cuda.papers.products import Product as Baseline
     from oocpr.store.codec.layout import PackedTile, Stream
     from oocpr.store.codec.mantissa_segments import Segments
 
@@ -44,21 +51,11 @@ StreamArrays = tuple[Any, Any, Any, Any, Any]
 
 @dataclass(frozen=True)
 class DeviceWeights:
-    """Weights of a tile's links as kernels take them.
+    """Weights of a tile's links as kernels take them."""
 
-    Attributes
-    ----------
-    parts
-        Their four segments, uint16 of the device, shape (size,); None for zeros.
-    size
-        How many there are; those of links behind them are zero.
-    factor
-        What they are multiplied by.
-    """
-
-    parts: tuple[Any, ...]
-    size: int
-    factor: float
+    parts: tuple[Any, ...]  # their four segments, uint16 of the device, shape (size,); None for zeros
+    size: int  # how many there are; those of links behind them are zero
+    factor: float  # what they are multiplied by
 
     @property
     def heads(self) -> DeviceWeights:
@@ -73,36 +70,21 @@ class DeviceWeights:
 
 @dataclass(frozen=True)
 class DeviceTile:
-    """A tile as kernels take it; arrays of the device.
-
-    Attributes
-    ----------
-    edges, segments, nonempty
-        As in PackedTile.
-    columns
-        words, directory, wide, narrow and widths of the packed columns.
-    begins
-        uint32: bit e says whether a segment begins at edge e; whole blocks.
-    ranks
-        uint32, shape (blocks + 1,): segments that begin before each block of 1024 edges.
-    starts
-        uint32, shape (nonempty,): first column of each segment that is not empty; None for verbatim columns.
-    filled, filled_before
-        uint32: bit s says whether segment s is not empty, and how many are not before each 32 segments.
-    weights
-        Of its links; None where they have none.
-    """
+    """A tile as kernels take it; arrays of the device."""
 
     edges: int
     segments: int
     nonempty: int
-    columns: StreamArrays
-    begins: Any
-    ranks: Any
+    columns: StreamArrays  # words, directory, wide, narrow and widths of the packed columns
+    begins: Any  # uint32: bit e says whether a segment begins at edge e; whole blocks
+    ranks: Any  # uint32, shape (blocks + 1,): segments that begin before each block of 1024 edges
+    # uint32, shape (nonempty,): first column of each segment that is not empty; None for verbatim columns
     starts: Any
+    # filled, filled_before: uint32: bit s says whether segment s is not empty, and how many are not before
+    # each 32 segments
     filled: Any
     filled_before: Any
-    weights: DeviceWeights | None = None
+    weights: DeviceWeights | None = None  # of its links; None where they have none
 
     @property
     def blocks(self) -> int:
@@ -117,39 +99,28 @@ class DeviceTile:
         return sum(int(a.nbytes) for a in arrays) + sum(int(a.nbytes) for a in some if a is not None)
 
 
-def place_tile(device: Device, packed: PackedTile, faults: Any) -> DeviceTile:
+def upload_tile(device: Device, packed: PackedTile, faults: Any) -> DeviceTile:
     """Bring a checked tile to the device and expand its segments there.
 
-    Parameters
-    ----------
-    device
-        Where to.
-    packed
-        As :func:`oocpr.store.codec.layout.parse_tile` returned it.
-    faults
-        uint32, shape (1,), of the device: receives what is wrong; look at it with :func:`raise_faults`.
-
-    Returns
-    -------
-    DeviceTile
+    `faults`: uint32, shape (1,), of the device: receives what is wrong; look at it with :func:`raise_faults`.
     """
     xp = device.xp
     groups = -(-packed.segments // GROUP)
-    segments = Expanded(
+    segments = SegmentArrays(
         begins=xp.zeros(max(1, blocks_of(packed.edges)) * GROUP, np.uint32),
         ranks=xp.zeros(blocks_of(packed.edges) + 1, np.uint32),
         starts=None if packed.verbatim else xp.empty(packed.nonempty, np.uint32),
         filled=xp.zeros(groups, np.uint32),
         filled_before=xp.zeros(groups, np.uint32),
     )
-    lengths, ranks = place_stream(device, packed.lengths), placed(device, packed.ranks)
-    starts = place_stream(device, packed.starts) if segments.starts is not None else None
-    expand(device, packed, lengths, ranks, starts, segments, faults)
-    return device_tile(packed, place_stream(device, packed.gaps), segments)
+    lengths, ranks = upload_stream(device, packed.lengths), to_device(device, packed.ranks)
+    starts = upload_stream(device, packed.starts) if segments.starts is not None else None
+    expand_segments(device, packed, lengths, ranks, starts, segments, faults)
+    return device_tile(packed, upload_stream(device, packed.gaps), segments)
 
 
 @dataclass(frozen=True)
-class Expanded:
+class SegmentArrays:
     """Where the segments of a tile lie, decoded; arrays as in DeviceTile."""
 
     begins: Any
@@ -159,29 +130,20 @@ class Expanded:
     filled_before: Any
 
 
-def expand(
+def expand_segments(
     device: Device,
     tile: PackedTile | TileMap,
     lengths: StreamArrays,
     ranks: Any,
     starts: StreamArrays | None,
-    segments: Expanded,
+    segments: SegmentArrays,
     faults: Any,
 ) -> None:
     """Decode where the segments of a tile lie.
 
-    Parameters
-    ----------
-    device
-        Where.
-    tile
-        Its numbers of edges and segments.
-    lengths, ranks, starts
-        Of the device: the packed lengths and first columns, and segments before each block of lengths.
-    segments
-        Receives what is decoded; its `begins` are zeros.
-    faults
-        As for `place_tile`.
+    `lengths`, `ranks`, `starts`: of the device: the packed lengths and first columns, and segments before
+        each block of lengths.
+    `segments`: receives what is decoded; its `begins` are zeros.
     """
     kernels = device.load("decode.cu", TEAMS=TEAMS)
     if tile.segments:
@@ -201,7 +163,7 @@ def expand(
 def device_tile(
     tile: PackedTile | TileMap,
     columns: StreamArrays,
-    segments: Expanded,
+    segments: SegmentArrays,
     weights: DeviceWeights | None = None,
 ) -> DeviceTile:
     """Put a tile together of its columns, its expanded segments and its weights."""
@@ -212,27 +174,24 @@ def device_tile(
     )  # fmt: skip
 
 
-def place_weights(device: Device, segments: Segments, edges: int, factor: float) -> DeviceWeights:
+def upload_weights(device: Device, segments: Segments, edges: int, factor: float) -> DeviceWeights:
     """Bring the weights of a tile of so many links to the device.
 
-    Raises
-    ------
-    DamagedError
-        Where there are more weights than links.
+    Raises DamagedError if there are more weights than links.
     """
     check_weights(segments.size, edges)
-    parts = tuple(placed(device, part) if part.size else None for part in segments.parts)
+    parts = tuple(to_device(device, part) if part.size else None for part in segments.parts)
     return DeviceWeights(parts, segments.size, factor)
 
 
-def place_stream(device: Device, stream: Stream) -> StreamArrays:
+def upload_stream(device: Device, stream: Stream) -> StreamArrays:
     """Bring a packed stream to the device; behind its widths stand zeros up to a whole block."""
     xp = device.xp
     widths = xp.zeros(blocks_of(stream.size) * GROUP, np.uint8)
     if stream.widths.size:
-        send(widths[: stream.widths.size], stream.widths)
+        upload(widths[: stream.widths.size], stream.widths)
     words, directory, wide, narrow = (
-        placed(device, part) for part in (stream.words, stream.directory, stream.wide, stream.narrow)
+        to_device(device, part) for part in (stream.words, stream.directory, stream.wide, stream.narrow)
     )
     return words, directory, wide, narrow, widths
 
@@ -240,21 +199,8 @@ def place_stream(device: Device, stream: Stream) -> StreamArrays:
 def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, columns: Any = None) -> Any:
     """Decode all columns of a tile and check them.
 
-    Parameters
-    ----------
-    device, tile
-        The tile, and where it is.
-    nodes
-        Number of nodes.
-    faults
-        As for `place_tile`.
-    columns
-        uint32, of the device: receives the columns; None to have them checked only.
-
-    Returns
-    -------
-    array of the device
-        uint64, shape (1,): columns among the first HUBS nodes.
+    `columns`: uint32, of the device: receives the columns; None to have them checked only.
+    Returns uint64, shape (1,): columns among the first HUBS nodes.
     """
     hub_edges = device.xp.zeros(1, np.uint64)
     if tile.edges:
@@ -268,10 +214,7 @@ def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, col
 def raise_faults(faults: Any) -> None:
     """Wait for the device, and say what it found wrong.
 
-    Raises
-    ------
-    DamagedError
-        If something is.
+    Raises DamagedError if something is.
     """
     raise_found(int(faults[0]))
 
@@ -279,10 +222,7 @@ def raise_faults(faults: Any) -> None:
 def raise_found(found: int) -> None:
     """Say what is wrong, in bits of FAULTS.
 
-    Raises
-    ------
-    DamagedError
-        If something is.
+    Raises DamagedError if something is.
     """
     if found:
         what = ", ".join(text for bit, text in FAULTS.items() if found & bit)
@@ -301,3 +241,174 @@ def teams(count: int) -> tuple[tuple[int], tuple[int]]:
 
 
 assert BLOCK == GROUP * GROUP, "a team of lanes takes a block"
+
+
+class Part(NamedTuple):
+    """Where an array lies among the bytes of a tile."""
+
+    offset: int
+    items: int
+    dtype: str
+
+
+class StreamMap(NamedTuple):
+    """Where the arrays of a packed stream lie; see :class:`oocpr.store.codec.layout.Stream`."""
+
+    size: int
+    words: Part
+    directory: Part
+    wide: Part
+    narrow: Part
+    widths: Part
+
+
+class WeightsMap(NamedTuple):
+    """Where the segments of a tile's weights lie, and how many weights there are."""
+
+    size: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class TileMap:
+    """What is to be known of an encoded tile to use it on a device without its bytes at hand."""
+
+    nbytes: int  # length of the tile
+    edges: int
+    segments: int
+    nonempty: int
+    verbatim: bool
+    lengths: StreamMap
+    starts: StreamMap
+    gaps: StreamMap
+    ranks: Part  # non-empty segments before each block of lengths
+    weights: WeightsMap | None = None  # those of its links; None where they have none
+
+
+def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
+    """Check an encoded tile and note where its parts are.
+
+    `encoded`: uint8, shape (bytes,), beginning at a multiple of four.
+    `weighted`: whether weights are behind its columns; see
+        :class:`oocpr.engine.tiles.source.WeightedTiles`.
+    Raises DamagedError if the bytes are not those of a tile.
+
+    >>> import numpy as np
+    >>> from oocpr.store.codec.tile_encoder import encode_tile
+    >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
+    >>> encoded = np.zeros(len(coded), np.uint8)
+    >>> encoded[:] = np.frombuffer(coded, np.uint8)
+    >>> found = map_tile(encoded)
+    >>> found.edges, found.gaps.size, found.gaps.words.offset % 16
+    (4, 4, 0)
+    """
+    columns, coded = part_of(encoded) if weighted else (encoded, None)
+    packed = parse_tile(columns)
+    origin = encoded.ctypes.data
+
+    def part(array: NDArray[Any]) -> Part:
+        return Part(array.ctypes.data - origin if array.size else 0, int(array.size), array.dtype.str)
+
+    def stream(of: Stream) -> StreamMap:
+        return StreamMap(
+            of.size, part(of.words), part(of.directory), part(of.wide), part(of.narrow), part(of.widths)
+        )
+
+    weights: WeightsMap | None = None
+    if coded is not None:
+        segments = parse_segments(coded)
+        check_weights(segments.size, packed.edges)
+        weights = WeightsMap(segments.size, tuple(map(part, segments.parts)))
+    return TileMap(
+        int(encoded.size), packed.edges, packed.segments, packed.nonempty, packed.verbatim,
+        stream(packed.lengths), stream(packed.starts), stream(packed.gaps), part(packed.ranks), weights,
+    )  # fmt: skip
+
+
+def check_weights(size: int, edges: int) -> None:
+    """Refuse more weights than links.
+
+    Raises DamagedError if there are.
+    """
+    if size > edges:
+        raise DamagedError(f"A chunk has {size} weights where {edges} belong.", REMEDY)
+
+
+@dataclass
+class CudaTile:
+    """A tile on the device."""
+
+    there: DeviceTile
+    checked: bool  # whether its columns are known to be nodes
+    # whether enough of them are among the first nodes for these to be kept near; known of checked tiles
+    hubs: bool = False
+    matrix: Matrix | None = None  # its links decoded, for a kernel that takes them so
+    laid: Baseline | None = None  # the same as such a kernel wants them, once it is known what is gathered
+    # links between neighbouring rows, once they are swept; of tiles whose columns are known
+    diagonal_blocks: DiagonalBlocks | None = None
+
+
+class TileLoader:
+    """What prepares the tiles of a run.
+
+    `device`: where to; current whenever tiles are prepared.
+    `faults`: uint32, shape (1,), of the device: receives what is wrong with a tile.
+    """
+
+    def __init__(self, device: Device, kernel: str, faults: Any) -> None:
+        self._device, self._kernel, self._faults = device, kernel, faults
+
+    def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CudaTile:
+        """Prepare a tile; see Backend.
+
+        Raises DamagedError if its bytes are not what was written.
+        """
+        tile = upload_tile(self._device, parse_tile(encoded), self._faults)
+        hubs = False
+        if decode:
+            hub_edges = check_columns(self._device, tile, nodes, self._faults)
+            self.raise_faults(int(download(self._faults)[0]))
+            hubs = enough_hubs(int(download(hub_edges)[0]), tile.edges)
+        matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
+        return CudaTile(tile, decode, hubs, matrix)
+
+    def prepare_weighted(
+        self,
+        encoded: NDArray[np.uint8],
+        weights: NDArray[np.uint8],
+        factor: float,
+        nodes: int,
+        decode: bool,
+    ) -> CudaTile:
+        """Prepare a tile with weights; see Backend.
+
+        Raises DamagedError if its bytes are not what was written.
+        Raises UsageError if the kernel takes no weights.
+        """
+        if self._kernel != "balanced":
+            raise UsageError(
+                f"kernel {self._kernel!r} takes no weighted graphs.", "Use kernel balanced, or leave it out."
+            )
+        tile = self.prepare(encoded, nodes, decode)
+        placed = upload_weights(self._device, parse_segments(weights), tile.there.edges, factor)
+        tile.there = replace(tile.there, weights=placed)
+        return tile
+
+    def raise_faults(self, faults: int) -> None:
+        """Say what kernels found wrong, once.
+
+        Raises DamagedError if something is.
+        """
+        if faults:
+            self._faults[:] = 0
+        raise_found(faults)
+
+    def _matrix(self, encoded: NDArray[np.uint8], nodes: int) -> Matrix:
+        """Links of a tile decoded, segments being the rows."""
+        from oocpr.engine.cuda.papers.products import Matrix
+
+        columns, lengths = decode_tile(encoded)
+        if columns.max(initial=0) >= nodes:
+            raise DamagedError(f"a tile has column {columns.max()} of {nodes} nodes.", REMEDY)
+        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
+        return Matrix(self._device.xp.asarray(offsets), self._device.xp.asarray(columns), nodes)

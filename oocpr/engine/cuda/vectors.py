@@ -1,56 +1,47 @@
-"""Launching what is done row by row, see kernels/vectors.cu and kernels/local.cu."""
+"""The rows of a stripe, and the kernels that go through them, see kernels/vectors.cu.
+
+Rows are on the device or, if it has no room, in memory of the host that kernels reach by the link. A pass
+goes through them from the first to the last, each warp reading and writing neighbours, so that the link
+carries whole lines; only what rows gather, a few bytes a node, is read in no order, so it is on the device.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oocpr.engine.backend import PushSums, TileSums
-from oocpr.engine.cuda.device import fetch, send
-from oocpr.engine.cuda.spmv import FORMATS
-from oocpr.engine.cuda.state import allocate_rows, fetch_ranks
-from oocpr.plan.device_memory import STAGED_NUMBERS
+from oocpr.engine.cpu.weights import divisors
+from oocpr.engine.cuda.device import THREADS, download, grid, to_device, upload
+from oocpr.engine.cuda.spmv import FORMATS, PADDING
+from oocpr.engine.number_formats import READS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PublishStep, StripeSpec, SweepStep
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.state import DeviceReads, RowState
+    from oocpr.engine.cuda.gather_vector import DeviceGatherVector
     from oocpr.engine.cuda.tile import DeviceTile
 
-THREADS = 256
+
 ROWS = 4 * THREADS
-"""Threads of a block, and the rows that it takes."""
+"""Rows that a block of threads takes."""
 
 START, RESTART, RESIDUAL, MIXED = (np.int32(kind) for kind in range(4))
 
 
 @dataclass(frozen=True)
 class TileRows:
-    """Where the rows of a tile are.
+    """Where the rows of a tile are."""
 
-    Parameters
-    ----------
-    number
-        Number of the tile in its stripe.
-    first
-        First owned row in the graph.
-    owned
-        Number of owned rows.
-    offset
-        First owned row in the stripe.
-    place
-        Blocks of rows of the stripe's tiles before.
-    """
-
-    number: int
-    first: int
-    owned: int
-    offset: int
-    place: int
+    number: int  # number of the tile in its stripe
+    first: int  # first owned row in the graph
+    owned: int  # number of owned rows
+    offset: int  # first owned row in the stripe
+    place: int  # blocks of rows of the stripe's tiles before
 
     @property
     def blocks(self) -> int:
@@ -61,20 +52,9 @@ class TileRows:
 class Vectors:
     """The kernels of one format of reads and one number of remembered passes.
 
-    Parameters
-    ----------
-    device
-        Where they run.
-    spec
-        A stripe; others of the same run may be treated too.
-    pairs
-        Whether rows also gather proposals.
-    in_host
-        Whether rows are kept in memory of the host; see :mod:`oocpr.engine.cuda.state`.
-    weighted
-        Whether links have weights.
-    sliced
-        Whether rows gather slice by slice; see :mod:`oocpr.engine.cuda.partitions`.
+    `spec`: a stripe; others of the same run may be treated too.
+    `in_host`: whether rows are kept in memory of the host; see :mod:`oocpr.engine.cuda.vectors`.
+    `sliced`: whether rows gather slice by slice; see :mod:`oocpr.engine.cuda.gather_vector`.
     """
 
     def __init__(
@@ -101,7 +81,7 @@ class Vectors:
             WEIGHTED=int(weighted),
         )
         self._kernel = kernels.get_function
-        self._settle = device.load("local.cu", WEIGHTED=int(weighted)).get_function("settle")
+        self._settle = self._kernel("settle")
 
     def allocate(
         self,
@@ -132,7 +112,7 @@ class Vectors:
             for slot, theta in step.mixing_coefficients:
                 thetas[slot] = theta
                 weighted |= 1 << slot
-            send(state.thetas, thetas)
+            upload(state.thetas, thetas)
         blocks = -(-spec.rows // ROWS)
         stride = np.uint64(state.partials.shape[1])
         self._kernel("publish")(
@@ -150,7 +130,7 @@ class Vectors:
 
     def pushed(self, state: RowState) -> PushSums:
         """Sums of the push that has just been made; waits for them."""
-        return PushSums(*fetch(state.totals)[:3].tolist()) if state.spec.rows else PushSums(0.0, 0.0, 0.0)
+        return PushSums(*download(state.totals)[:3].tolist()) if state.spec.rows else PushSums(0.0, 0.0, 0.0)
 
     def update(
         self,
@@ -159,20 +139,13 @@ class Vectors:
         tile: DeviceTile,
         rows: TileRows,
         step: SweepStep,
-        numbers: DeviceReads,
+        numbers: DeviceGatherVector,
         room: tuple[Any, Any],
     ) -> None:
         """Add what was delivered to a tile's rows to their residual, and begin their proposal.
 
-        Parameters
-        ----------
-        sums
-            SegmentSums of the product.
-        numbers
-            What rows gather.
-        room
-            ``start`` and ``sends`` of the LocalRoom that tile-local sweeps work in; each None where it is not
-            needed, both where the proposal is done at once.
+        `room`: ``start`` and ``sends`` of the LocalRoom that tile-local sweeps work in; each None where it is
+            not needed, both where the proposal is done at once.
         """
         spec = state.spec
         live = sum(1 << slot for slot in step.live)
@@ -192,12 +165,18 @@ class Vectors:
         )  # fmt: skip
 
     def settle(
-        self, state: RowState, sums: Any, tile: DeviceTile, rows: TileRows, step: SweepStep, local: LocalRoom
+        self,
+        state: RowState,
+        sums: Any,
+        tile: DeviceTile,
+        rows: TileRows,
+        step: SweepStep,
+        local: LocalWorkspace,
     ) -> None:
         """End one tile-local sweep that another follows."""
         if rows.owned:
             self._settle(
-                _grid(rows.owned),
+                grid(rows.owned),
                 (THREADS,),
                 (
                     local.start, sums.pushes, tile.filled, tile.filled_before, np.uint64(rows.owned),
@@ -212,13 +191,13 @@ class Vectors:
         tile: DeviceTile,
         rows: TileRows,
         step: SweepStep,
-        numbers: DeviceReads,
-        local: LocalRoom,
+        numbers: DeviceGatherVector,
+        local: LocalWorkspace,
     ) -> None:
         """End the last tile-local sweep."""
         if rows.owned:
             self._kernel("propose")(
-                _grid(rows.owned),
+                grid(rows.owned),
                 (THREADS,),
                 (
                     local.start, sums.pushes, tile.filled, tile.filled_before, np.uint64(rows.owned),
@@ -233,7 +212,7 @@ class Vectors:
         spec, live = state.spec, list(step.live)
         sums, peaks = self._sums, self._peaks
         self._total(state, sums, sums, last.place + last.blocks, last.number + 1, faults)
-        report = fetch(state.totals)
+        report = download(state.totals)
         rest = report[sums:]
         carry, proposed, faults = (float(x) for x in rest[:3])
         state.first_row = np.array([rest[3], *rest[4:][live]])
@@ -251,7 +230,7 @@ class Vectors:
                 ),
             )  # fmt: skip
             self._total(state, peaks, 0, blocks)
-            found = fetch(state.totals)
+            found = download(state.totals)
             high = np.array([found[0], *found[1:][live]])
         residual = float(self._device.xp.sum(state.residual)) if step.key else 0.0
         return TileSums(
@@ -264,7 +243,7 @@ class Vectors:
         rows = state.spec.rows
         if rows:
             arguments = (np.uint64(rows), state.ranks, state.residual, np.float64(carry))
-            self._kernel("finish")(_grid(rows), (THREADS,), arguments)
+            self._kernel("finish")(grid(rows), (THREADS,), arguments)
         return fetch_ranks(self._device, state)
 
     def _total(
@@ -281,22 +260,11 @@ class Vectors:
         )  # fmt: skip
 
 
-class LocalRoom:
+class LocalWorkspace:
     """Where tile-local sweeps work.
 
-    Parameters
-    ----------
-    device
-        Where.
-    rows
-        Rows of the largest tile.
-
-    Attributes
-    ----------
-    start
-        float32, shape (rows,): what rows have from outside the tile.
-    sends
-        float32, shape (rows + 1,): what they send along each link, and a zero behind the last.
+    `start`: float32, shape (rows,): what rows have from outside the tile.
+    `sends`: float32, shape (rows + 1,): what they send along each link, and a zero behind the last.
     """
 
     def __init__(self, device: Device, rows: int) -> None:
@@ -304,21 +272,106 @@ class LocalRoom:
         self.sends = device.xp.zeros(rows + 1, np.float32)
 
 
-def load_pushes(device: Device, numbers: DeviceReads, row_begin: int, pushed: Any) -> None:
-    """Put a stripe's push, which may be elsewhere, where rows gather; their proposals begin at zero."""
-    load = device.load("load.cu", READS=FORMATS[numbers.reads], PAIRED=int(numbers.paired))
-    kernel = load.get_function("load_pushes")
-    if len(pushed) and device.sees(pushed):
-        arguments = (pushed, np.uint64(len(pushed)), np.uint64(row_begin), numbers.array)
-        kernel(_grid(len(pushed)), (THREADS,), arguments)
-        return
-    room = device.xp.empty(min(len(pushed), STAGED_NUMBERS), pushed.dtype)
-    for first in range(0, len(pushed), STAGED_NUMBERS):
-        piece = pushed[first : first + STAGED_NUMBERS]
-        device.bring(room[: len(piece)], piece)
-        arguments = (room, np.uint64(len(piece)), np.uint64(row_begin + first), numbers.array)
-        kernel(_grid(len(piece)), (THREADS,), arguments)
+@dataclass
+class RowState:
+    """Rows of a stripe; arrays of the device."""
+
+    spec: StripeSpec
+    degree: Any  # uint32, shape (rows,); with weights float64, what leaves each row, -1 where nothing does
+    teleport: Any  # float64, shape (rows,); None where uniform
+    start: Any  # what the run begins from, float64, shape (rows,); None for the teleport vector
+    ranks: Any  # ranks, residual: float64, shape (rows,)
+    residual: Any
+    push: Any  # float32, shape (rows,): last proposal; (1,) where nothing is proposed
+    # changes, steps: uint16, shape (slots, rows): what mixing remembers, the upper halves of float32
+    changes: Any
+    steps: Any
+    # last push and PADDING zeros, dtype of the reads, shape (rows + PADDING,); in memory of the host where
+    # rows gather slices of it
+    stored: Any
+    thetas: Any  # float64, shape (slots,), one at least: weights of the steps that the next push subtracts
+    # float64, shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first
+    carries: Any
+    partials: Any  # partials, totals: float64: sums of blocks of rows, shape (vectors, places), and of all
+    totals: Any
+    # float64, shape (rows + tiles,), in memory of the host: what slices before have brought to the segments
+    # of each tile; None where rows gather from all nodes
+    kept: Any
+    ranks_here: NDArray[np.float64] | None  # the memory of `ranks` where that is the host's; else None
+    # residual of the first row after a pass, and its change in each slot; of the host
+    first_row: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether links have weights."""
+        return bool(self.degree.dtype == np.float64)
+
+    def close(self) -> None:
+        """Free all of it."""
+        vars(self).clear()
 
 
-def _grid(threads: int) -> tuple[int]:
-    return (-(-threads // THREADS),)
+def allocate_rows(
+    device: Device,
+    spec: StripeSpec,
+    degree: NDArray[Any],
+    teleport: NDArray[np.float64] | None,
+    start: NDArray[np.float64] | None,
+    *,
+    slots: int,
+    sums: int,
+    places: int,
+    in_host: bool,
+    sliced: bool,
+) -> RowState:
+    """Rows of a stripe without ranks and residual.
+
+    `sums`, `places`: vectors of sums, and blocks that write theirs.
+    `in_host`: whether what a row has is kept in memory of the host.
+    `sliced`: whether what rows gather is kept there, too.
+    """
+    xp, rows, tiles = device.xp, spec.rows, spec.last_tile - spec.first_tile
+
+    def zeros(
+        shape: int | tuple[int, ...], dtype: Any = np.float64, mapped: bool = in_host
+    ) -> tuple[Any, NDArray[Any] | None]:
+        if not mapped:
+            return xp.zeros(shape, dtype), None
+        there, here = device.mapped(shape, dtype)
+        here[...] = 0
+        return there, here
+
+    def copied(values: NDArray[Any] | None) -> Any:
+        if values is None or not in_host:
+            return None if values is None else to_device(device, values)
+        there, here = device.mapped(values.shape, values.dtype)
+        here[...] = values
+        return there
+
+    ranks, ranks_here = zeros(rows)
+    return RowState(
+        spec,
+        degree=copied(divisors(degree)),
+        teleport=copied(teleport),
+        start=copied(start),
+        ranks=ranks,
+        residual=zeros(rows)[0],
+        push=zeros(rows if spec.proposals else 1, np.float32)[0],
+        changes=zeros((spec.slots, rows), np.uint16)[0],
+        steps=zeros((spec.slots, rows), np.uint16)[0],
+        stored=zeros(rows + PADDING, READS[spec.reads].dtype, sliced)[0],
+        thetas=xp.zeros(slots),
+        carries=xp.zeros((tiles + 1, 2)),
+        partials=xp.zeros((sums, places)),
+        totals=xp.zeros(sums + 4 + slots),
+        kept=zeros(rows + tiles, mapped=True)[0] if sliced else None,
+        ranks_here=ranks_here,
+    )
+
+
+def fetch_ranks(device: Device, state: RowState) -> NDArray[np.float64]:
+    """Ranks of a stripe, once what was launched has run; in their own memory where that is the host's."""
+    if state.ranks_here is None:
+        return download(state.ranks)
+    device.synchronize()
+    return state.ranks_here

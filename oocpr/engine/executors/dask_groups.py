@@ -9,25 +9,25 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import stripe_tasks
-from oocpr.engine.cuda.nccl import new_key
+from oocpr.engine.cuda.communication import new_unique_id
 from oocpr.engine.gather_vector import forget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from oocpr.engine.cuda.communication import Group
+    from oocpr.engine.cuda.communication import Communicator
     from oocpr.engine.job import Job
     from oocpr.engine.method import State
     from oocpr.engine.stripe import Stripe
 
 _LOG = logging.getLogger(__name__)
 
-_groups: dict[tuple[str, int], Group] = {}
+_groups: dict[tuple[str, int], Communicator] = {}
 
 
 def group_key() -> Any:
-    """See `new_key`."""
-    return new_key()
+    """See `new_unique_id`."""
+    return new_unique_id()
 
 
 def join_group(job: Job, stripe: Stripe, key: Any, index: int, size: int) -> bool:

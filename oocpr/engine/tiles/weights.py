@@ -125,7 +125,7 @@ def check_weighted(method: str, kernel: str | None = None) -> None:
     ...
     oocpr.errors.UsageError: the graph is weighted, which kernel binned does not take. Use kernel balanced.
     """
-    from oocpr.engine.cuda.papers.kernel_names import parse_kernel
+    from oocpr.engine.cuda.papers.products import parse_kernel
 
     if method == "components":
         raise UsageError(

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import threading
-from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from oocpr.engine.cuda.device import Mark
+    from oocpr.engine.cuda.device import Event
 
 SHIM = Path(__file__).parent
 SANITIZE = os.environ.get("OOCPR_SHIM_SANITIZE") == "1"
@@ -277,24 +276,24 @@ class HostDevice:
         memory = np.empty(shape, dtype)
         return memory, memory
 
-    def mark(self) -> HostMark:
+    def record_event(self) -> HostMark:
         """See Device."""
         return HostMark()
 
-    def send_beside(self, array: Any, values: NDArray[np.uint8]) -> HostMark:
+    def upload_async(self, array: Any, values: NDArray[np.uint8]) -> HostMark:
         """See Device."""
         array[...] = values
         return HostMark()
 
-    def bring(self, array: Any, values: Any) -> None:
+    def copy_from(self, array: Any, values: Any) -> None:
         """See Device."""
         array[...] = values
 
-    def sees(self, values: Any) -> bool:
+    def can_read(self, values: Any) -> bool:
         """See Device; one without links gets copies of all, its own too."""
         return self._linked and isinstance(values, np.ndarray)
 
-    def join(self, key: Any, rank: int, size: int) -> HostLink:
+    def connect(self, key: Any, rank: int, size: int) -> HostLink:
         """See Device."""
         return HostLink(key, rank, size)
 
@@ -303,29 +302,25 @@ class HostDevice:
         """See Device."""
         return frozenset()
 
-    def wait_for(self, mark: Mark) -> None:
+    def wait_for(self, mark: Event) -> None:
         """See Device."""
 
-    def hold_beside(self, mark: Mark) -> None:
+    def copy_stream_wait(self, mark: Event) -> None:
         """See Device."""
 
-    def moment(self, *, beside: bool = False, again: Any = None) -> list[float]:  # noqa: ARG002
+    def timestamp(self, *, copy_stream: bool = False, again: Any = None) -> list[float]:  # noqa: ARG002
         """See Device."""
         moment: list[float] = [] if again is None else again
         moment[:] = [perf_counter()]
         return moment
 
-    def passed(self, moment: list[float]) -> bool:  # noqa: ARG002
+    def has_passed(self, moment: list[float]) -> bool:  # noqa: ARG002
         """See Device; the host does everything at once."""
         return True
 
-    def between(self, earlier: list[float], later: list[float]) -> float:
+    def elapsed(self, earlier: list[float], later: list[float]) -> float:
         """See Device."""
         return later[0] - earlier[0]
-
-    def apart(self) -> nullcontext[None]:
-        """See Device; the host has one order of work."""
-        return nullcontext()
 
     def __enter__(self) -> HostDevice:
         return self

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.cuda.device import fetch
+from oocpr.engine.cuda.device import download
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,39 +28,24 @@ _MANTISSA = {2: (20,), 4: (4, 20, 36)}
 
 @dataclass(frozen=True)
 class CpmsRun:
-    """What a run did.
+    """What a run did."""
 
-    Parameters
-    ----------
-    ranks
-        float64, shape (nodes,).
-    counts
-        Sweeps decided at each precision, the lowest first; they add up to all sweeps less one.
-    changes
-        L1 norm of the change of each sweep but the first, as that sweep read its vectors.
-    """
-
-    ranks: NDArray[np.float64]
+    ranks: NDArray[np.float64]  # float64, shape (nodes,)
+    # sweeps decided at each precision, the lowest first; they add up to all sweeps less one
     counts: tuple[int, ...]
+    # l1 norm of the change of each sweep but the first, as that sweep read its vectors
     changes: tuple[float, ...]
 
 
 class SegmentedVector:
     """Float64 numbers in segments that are read apart.
 
-    Parameters
-    ----------
-    device
-        Where they are.
-    segments
-        2 or 4.
-    count
-        How many numbers.
+    `segments`: 2 or 4.
     """
 
     def __init__(self, device: Device, segments: int, count: int) -> None:
         self._xp = device.xp
-        self._kernels = device.load("cpms.cu", SEGMENTS=segments)
+        self._kernels = device.load("papers/cpms.cu", SEGMENTS=segments)
         self.segments = segments
         self.count = count
         group = 16 * segments
@@ -100,23 +85,12 @@ def cpms_pagerank(
 ) -> CpmsRun:
     """Rank the nodes of a square matrix as the authors' program does.
 
-    Parameters
-    ----------
-    device, matrix
-        What to rank and where; offsets of 32 bits, and out-degrees.
-    segments
-        1 for plain float64 throughout, 2 or 4.
-    damping
-        Dangling nodes link to all, damped as links are.
-    tol
-        The run stops when the change of a sweep is below.
-    most
-        The run stops after as many sweeps in any case.
-
-    Returns
-    -------
-    CpmsRun
-        Ranks, and the counts of each precision.
+    `device`, `matrix`: what to rank and where; offsets of 32 bits, and out-degrees.
+    `segments`: 1 for plain float64 throughout, 2 or 4.
+    `damping`: dangling nodes link to all, damped as links are.
+    `tol`: the run stops when the change of a sweep is below.
+    `most`: the run stops after as many sweeps in any case.
+    Returns ranks, and the counts of each precision.
     """
     return _Run(device, matrix, segments, damping).run(tol, most)
 
@@ -126,7 +100,7 @@ class _Run:
         xp = device.xp
         self._device, self._matrix, self._damping = device, matrix, damping
         self._segments = segments
-        self._kernels = device.load("cpms.cu", SEGMENTS=max(2, segments))
+        self._kernels = device.load("papers/cpms.cu", SEGMENTS=max(2, segments))
         rows = matrix.rows
         self._dangling = matrix.degrees == 0
         weights = 1.0 / xp.maximum(matrix.degrees, 1)[matrix.columns]
@@ -164,7 +138,7 @@ class _Run:
         ranks = self._old if self._plain else self._old.read(self._kept)
         parts = np.diff([*decided, len(changes)]).tolist()
         parts += [0] * (self._segments - len(parts))
-        return CpmsRun(fetch(ranks), tuple(parts), tuple(changes))
+        return CpmsRun(download(ranks), tuple(parts), tuple(changes))
 
     def _sweep(self, raising: bool) -> float:
         """Compute the next vector and make it the current one; returns by how much it changed."""

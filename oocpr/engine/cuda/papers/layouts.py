@@ -17,75 +17,37 @@ _PIECE = 1 << 26
 
 
 class SortedRows(NamedTuple):
-    """Rows by rising size.
+    """Rows by rising size."""
 
-    Attributes
-    ----------
-    begins, sizes, numbers
-        First edge, number of edges and number of each row.
-    """
-
-    begins: Any
+    begins: Any  # begins, sizes, numbers: first edge, number of edges and number of each row
     sizes: Any
     numbers: Any
 
 
 class Slices(NamedTuple):
-    """Rows in slices, each as wide as its longest row; see ``kernels/sell.cu``.
+    """Rows in slices, each as wide as its longest row; see ``kernels/papers/sell.cu``."""
 
-    Attributes
-    ----------
-    begins
-        uint64: first entry of each slice, and the number of entries.
-    sizes, numbers
-        uint32: edges and number of the row in each slot.
-    columns
-        uint32: entries, slot after slot within each step of a slice; 0 where a row has no more.
-    """
-
-    begins: Any
-    sizes: Any
+    begins: Any  # uint64: first entry of each slice, and the number of entries
+    sizes: Any  # sizes, numbers: uint32: edges and number of the row in each slot
     numbers: Any
-    columns: Any
+    columns: Any  # uint32: entries, slot after slot within each step of a slice; 0 where a row has no more
 
 
 class Chunks(NamedTuple):
-    """Edges by chunk of columns, then by row; see ``kernels/chunked.cu``.
+    """Edges by chunk of columns, then by row; see ``kernels/papers/chunked.cu``."""
 
-    Attributes
-    ----------
-    offsets
-        First edge of each part, and the number of edges.
-    numbers
-        uint32: row of each part.
-    columns
-        uint16: columns, counted from the first of their chunk.
-    bounds
-        First part of each chunk, and the number of parts.
-    """
-
-    offsets: Any
-    numbers: Any
-    columns: Any
-    bounds: tuple[int, ...]
+    offsets: Any  # first edge of each part, and the number of edges
+    numbers: Any  # uint32: row of each part
+    columns: Any  # uint16: columns, counted from the first of their chunk
+    bounds: tuple[int, ...]  # first part of each chunk, and the number of parts
 
 
 class Blocks(NamedTuple):
-    """Blocks of one row and four columns; see ``kernels/bcsr.cu``.
+    """Blocks of one row and four columns; see ``kernels/papers/bcsr.cu``."""
 
-    Attributes
-    ----------
-    offsets
-        First block of each row, and the number of blocks.
-    numbers
-        uint32: first column of each block, divided by four.
-    bits
-        uint8: bit i where the block's column i is there.
-    """
-
-    offsets: Any
-    numbers: Any
-    bits: Any
+    offsets: Any  # first block of each row, and the number of blocks
+    numbers: Any  # uint32: first column of each block, divided by four
+    bits: Any  # uint8: bit i where the block's column i is there
 
 
 def row_numbers(xp: ModuleType, offsets: Any, edges: int) -> Any:

@@ -6,6 +6,7 @@ of the nodes that link to it. Where pairs are gathered, the second numbers, prop
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,8 +22,9 @@ from oocpr.engine.cuda.papers.layouts import (
     row_numbers,
     slices,
 )
-from oocpr.engine.cuda.spmv import EVERYTHING, FORMATS, window_word
+from oocpr.engine.cuda.spmv import EVERYTHING, FORMATS, Gather, window_word
 from oocpr.engine.number_formats import READS
+from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,30 +35,17 @@ if TYPE_CHECKING:
 BLOCK = 256
 """Threads of a block."""
 
-PADDING = 4
-"""Numbers, all zero, that have to lie behind those of the last node."""
-
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows and the nodes that link to them, decoded, on the device.
+    """Rows and the nodes that link to them, decoded, on the device."""
 
-    Parameters
-    ----------
-    offsets
-        First edge of each row, and the number of edges; uint32, or uint64 for 2**32 edges and more,
-        shape (rows + 1,).
-    columns
-        Ascending in each row; uint32, shape (edges,).
-    nodes
-        Number of nodes, which bounds the columns.
-    degrees
-        Out-degree of each node, which one of the products divides by; uint32, shape (nodes,).
-    """
-
+    # first edge of each row, and the number of edges; uint32, or uint64 for 2**32 edges and more, shape (rows
+    # + 1,)
     offsets: Any
-    columns: Any
-    nodes: int
+    columns: Any  # ascending in each row; uint32, shape (edges,)
+    nodes: int  # number of nodes, which bounds the columns
+    # out-degree of each node, which one of the products divides by; uint32, shape (nodes,)
     degrees: Any = None
 
     @property
@@ -70,25 +59,6 @@ class Matrix:
         return int(self.columns.size)
 
 
-@dataclass(frozen=True)
-class Gather:
-    """What is gathered.
-
-    Parameters
-    ----------
-    reads
-        Format of the numbers.
-    paired
-        Whether a node has two of them, push and proposal.
-    striped
-        Whether proposals of nodes outside the `window` of a call are left out.
-    """
-
-    reads: str
-    paired: bool = False
-    striped: bool = False
-
-
 class Product(Protocol):
     """A matrix laid out for one kernel."""
 
@@ -98,15 +68,10 @@ class Product(Protocol):
     def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """Launch the product; allocates nothing.
 
-        Parameters
-        ----------
-        reads
-            Numbers of all nodes and PADDING zeros; the format's dtype, shape (nodes + PADDING,), or
+        `reads`: numbers of all nodes and PADDING zeros; the format's dtype, shape (nodes + PADDING,), or
             (nodes + PADDING, 2) where paired.
-        pushes, proposals
-            Receive the sums, those of ``bits8`` without the scale; float64 and float32, shape (rows,).
-        window
-            See Window; where striped.
+        `pushes`, `proposals`: receive the sums, those of ``bits8`` without the scale; float64 and float32,
+            shape (rows,).
         """
 
 
@@ -139,9 +104,9 @@ class _Base:
 
 
 class RowLanes(_Base):
-    """As many lanes a row as one is told: ``kernels/rows.cu``."""
+    """As many lanes a row as one is told: ``kernels/papers/rows.cu``."""
 
-    file = "rows.cu"
+    file = "papers/rows.cu"
 
     def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, lanes: int) -> None:
         self._lanes = lanes or device.warp
@@ -156,22 +121,12 @@ class RowLanes(_Base):
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How rows are divided into bins; changes the speed, never the result.
+class BinThresholds:
+    """How rows are divided into bins; changes the speed, never the result."""
 
-    Parameters
-    ----------
-    tiny
-        Most edges of a row that one thread takes.
-    small
-        Most edges of a row that 16 lanes take; longer ones have 32.
-    block
-        Threads of a block.
-    """
-
-    tiny: int = 6
-    small: int = 96
-    block: int = BLOCK
+    tiny: int = 6  # most edges of a row that one thread takes
+    small: int = 96  # most edges of a row that 16 lanes take; longer ones have 32
+    block: int = BLOCK  # threads of a block
 
 
 MOST_THREADS = (256, 512, 1024)
@@ -179,15 +134,17 @@ MOST_THREADS = (256, 512, 1024)
 
 
 class Binned(_Base):
-    """A thread, 16 or 32 lanes a row, by its size: ``kernels/binned.cu``."""
+    """A thread, 16 or 32 lanes a row, by its size: ``kernels/papers/binned.cu``."""
 
-    file = "binned.cu"
+    file = "papers/binned.cu"
 
-    def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, cut: Cut | None = None) -> None:
+    def __init__(
+        self, device: Device, matrix: Matrix, gather: Gather, *, cut: BinThresholds | None = None
+    ) -> None:
         super().__init__(device, matrix, gather)
         self._rows = by_size(self._xp, matrix.offsets)
         self._hold(*self._rows, matrix.columns)
-        cut = cut or Cut()
+        cut = cut or BinThresholds()
         bounds = bounds_of_bins(self._xp, self._rows.sizes, (cut.tiny, cut.small))
         names, lanes = ("tiny_rows", "small_rows", "normal_rows"), (1, 16, 32)
         self._bins = [
@@ -215,9 +172,9 @@ class Binned(_Base):
 
 
 class Sell(_Base):
-    """One thread a row, rows side by side: ``kernels/sell.cu``."""
+    """One thread a row, rows side by side: ``kernels/papers/sell.cu``."""
 
-    file = "sell.cu"
+    file = "papers/sell.cu"
 
     def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, window: int = 1 << 14) -> None:
         super().__init__(device, matrix, gather, SLICE=device.warp)
@@ -231,9 +188,9 @@ class Sell(_Base):
 
 
 class Edges(_Base):
-    """One thread an edge, atomic sums: ``kernels/edges.cu``; the bits of the sums change from run to run."""
+    """One thread an edge, atomic sums, whose bits change from run to run: ``kernels/papers/edges.cu``."""
 
-    file = "edges.cu"
+    file = "papers/edges.cu"
 
     def __init__(self, device: Device, matrix: Matrix, gather: Gather) -> None:
         super().__init__(device, matrix, gather)
@@ -268,9 +225,9 @@ class DividingEdges(Edges):
 
 
 class Chunked(_Base):
-    """Gathers from chunks in shared memory: ``kernels/chunked.cu``."""
+    """Gathers from chunks in shared memory: ``kernels/papers/chunked.cu``."""
 
-    file = "chunked.cu"
+    file = "papers/chunked.cu"
     threads = 1024
 
     def __init__(
@@ -305,9 +262,9 @@ class Chunked(_Base):
 
 
 class Bcsr(_Base):
-    """Blocks of one row and four columns: ``kernels/bcsr.cu``."""
+    """Blocks of one row and four columns: ``kernels/papers/bcsr.cu``."""
 
-    file = "bcsr.cu"
+    file = "papers/bcsr.cu"
 
     def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, lanes: int = 16) -> None:
         super().__init__(device, matrix, gather, ROW_LANES=lanes)
@@ -322,24 +279,12 @@ class Bcsr(_Base):
 
 
 class Baseline(NamedTuple):
-    """One product that can be asked for.
+    """One product that can be asked for."""
 
-    Attributes
-    ----------
-    words
-        What it does, in a few words.
-    make
-        Lays a matrix out: ``make(device, matrix, gather, **options)``.
-    fixed_bits
-        Whether the bits of its sums are the same in every run.
-    divides
-        Whether it gathers float64 numbers that are not yet divided by out-degrees.
-    """
-
-    words: str
-    make: Callable[..., Product]
-    fixed_bits: bool = True
-    divides: bool = False
+    words: str  # what it does, in a few words
+    make: Callable[..., Product]  # lays a matrix out: ``make(device, matrix, gather, **options)``
+    fixed_bits: bool = True  # whether the bits of its sums are the same in every run
+    divides: bool = False  # whether it gathers float64 numbers that are not yet divided by out-degrees
 
 
 def _lanes(count: int) -> Callable[..., Product]:
@@ -363,3 +308,39 @@ BASELINES = {
     "bcsr": Baseline("blocks of one row and four columns (Shan 2010)", Bcsr),
 }
 """By the name that `--kernel` takes."""
+
+KERNELS = {
+    "balanced": "packed columns, equal pieces of edges",
+    **{name: baseline.words for name, baseline in BASELINES.items() if not baseline.divides},
+}
+"""What each product does, by the name that `--kernel` takes; all but the first are for comparison."""
+
+_THRESHOLDS = re.compile(r"binned:(\d{1,9}):(\d{1,9})(?::(\d{1,4}))?", re.ASCII)
+
+
+def parse_kernel(text: str | None) -> tuple[str, BinThresholds | None]:
+    """Tell the name of a kernel, and how rows are divided into bins where that is said.
+
+    `text`: one of KERNELS, or ``binned:6:96`` or ``binned:6:96:256``, see BinThresholds; None for the default.
+    Raises UsageError for what names no kernel, or divides no rows.
+
+    >>> parse_kernel("binned:4:64")
+    ('binned', BinThresholds(tiny=4, small=64, block=256))
+    """
+    if text is None:
+        return next(iter(KERNELS)), None
+    if text in KERNELS:
+        return text, None
+    if not text.startswith("binned:"):
+        raise UsageError(f"kernel {text!r} is not known.", f"Use one of {', '.join(KERNELS)}.")
+    found = _THRESHOLDS.fullmatch(text)
+    tiny, small, block = (
+        (int(number or BinThresholds.block) for number in found.groups()) if found else (1, 0, 0)
+    )
+    if tiny > small or block % 32 or not 32 <= block <= 1024:
+        raise UsageError(
+            f"kernel {text!r} divides no rows.",
+            "Name the most links of a row for one thread and for 16, the first no larger, as in binned:6:96; "
+            "the threads of a block, 32 to 1024 in steps of 32, may follow: binned:6:96:256.",
+        )
+    return text.partition(":")[0], BinThresholds(tiny, small, block)

@@ -7,7 +7,7 @@
 //
 // Parameters: READS, PAIRED as in gather.cuh.
 #include "decode.cuh"
-#include "keep.cuh"
+#include "rows.cuh"
 
 namespace {
 

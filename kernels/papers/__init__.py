@@ -1,0 +1,1 @@
+"""CUDA C++ sources of the products that are compared with."""
