@@ -78,16 +78,3 @@ def test_bounds_of_bins_change_no_bit(device: Device, reads: str) -> None:
         assert download(proposals).tobytes() == np.array(expected, np.float32).tobytes()
 
     check()
-
-
-def test_other_bins_share_the_rows(device: Device) -> None:
-    xp = device.xp
-    matrix = Matrix(xp.asarray(np.array([0, 3, 3, 10], np.uint32)), xp.arange(10, dtype=np.uint32), NODES)
-    one = Binned(device, matrix, Gather("float64"))
-    other = one.divided(BinThresholds(0, 3, 64))
-    assert other.nbytes == one.nbytes
-    numbers = xp.asarray(widen(stored_numbers("float64"), "float64")[:, 0].copy())
-    sums = [xp.empty(3), xp.empty(3)]
-    one(numbers, sums[0])
-    other(numbers, sums[1])
-    assert download(sums[0]).tobytes() == download(sums[1]).tobytes()
