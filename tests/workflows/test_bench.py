@@ -152,26 +152,6 @@ def test_imports_are_measured_from_every_format(tmp_path: Path) -> None:
         assert programs["networkit"] == {"reason": "no interpreter is given"}
 
 
-@pytest.mark.slow
-def test_imports_by_workers_are_measured_beside_those_of_one_process(tmp_path: Path) -> None:
-    out = tmp_path / "hands.json"
-    words = [sys.executable, str(BENCH / "import_hands.py"), "--scale", "10", "--times", "2"]
-    done = subprocess.run(
-        [*words, "--workers", "1", "--cache", str(tmp_path / "files"), "--out", str(out)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(out.read_text())["imports"]
-    assert sorted(found) == ["1 Dask workers", "own"]
-    assert len({one["sha256"] for way in found.values() for one in way["runs"]}) == 1
-    for way in found.values():
-        assert len(way["runs"]) == 2
-        assert way["seconds"] == min(one["seconds"] for one in way["runs"])
-        assert 0 < way["processor_seconds"] < way["process_seconds"]
-
-
 def run_bench(name: str, *words: object) -> dict[str, Any]:
     out = Path(str(words[-1]))
     done = subprocess.run(

@@ -4,8 +4,8 @@ Each run has a process of its own, which measures first, as `oocpr rank --predic
 predicted stands beside what was found. While it runs, the driver is asked what the devices hold in all.
 Numbers are the medians of a few runs, since both vary; budgets take turns::
 
-    python3 workflows/bench/device_budgets.py r26.zarr --budgets all 4GiB 1GiB 512MiB --out device-memory.json
-    python3 workflows/bench/device_budgets.py r26.zarr --device cuda:all --budgets all 3GiB --out several.json
+    python3 workflows/bench/device.py budgets r26.zarr --budgets all 4GiB 1GiB 512MiB --out device-memory.json
+    python3 workflows/bench/device.py budgets r26.zarr --device cuda:all --budgets all 3GiB --out several.json
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def middle(cells: list[Any], of: Callable[[list[float]], Any] = np.median) -> An
     return all(cells) if isinstance(first, bool) else float(of(cells))
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Rank within each budget, print a line each, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("store", type=Path, help="a graph, imported")
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--method", default="mixed")
     parser.add_argument("--runs", type=int, default=3, help="of each")
     parser.add_argument("--out", type=Path, required=True)
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(arguments)
     found: dict[str, Any] = {"machine": describe(), "store": chosen.store.name, "device": chosen.device}
     rows: dict[str, list[dict[str, Any]]] = {budget: [] for budget in chosen.budgets}
     first: np.ndarray | None = None

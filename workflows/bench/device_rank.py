@@ -2,10 +2,7 @@
 
 For each graph: whole runs of the default method to a certified error, the passes they take, the time of a
 pass by parts, the true error (against float64 power iteration with cuSPARSE, run until nothing moves), the
-time that cuSPARSE takes to the same true error, and whether all runs give the same bits. Needs CuPy, but
-neither Zarr nor an installation::
-
-    ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_rank.py --small
+time that cuSPARSE takes to the same true error, and whether all runs give the same bits.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
-from device_tiles import encoded_tiles, local_share
+from device_graphs import encoded_tiles, local_share
 
 from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
 
 VECTORS = ("publish", "load_pushes", "update", "settle", "propose")
 PARTS: dict[str, Any] = {
-    **dict.fromkeys(VECTORS, Vectors), "load_pushes": cuda, "__call__": SpMV, "sweep_islands": cuda
+    **dict.fromkeys(VECTORS, Vectors), "load_pushes": cuda, "__call__": SpMV, "sweep_diagonal_blocks": cuda
 }  # fmt: skip
 """What is timed apart: functions that launch kernels, and of which class or module."""
 
@@ -330,7 +327,7 @@ class Bench:
         }
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_rank.json")
@@ -341,7 +338,7 @@ def main() -> None:
     parser.add_argument("--tile-edges", type=int, default=JOINED_EDGES[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     bench = Bench(options.out, 3 if options.small else options.runs, options.threads, options.tile_edges)
     scales, web = ([18], 18) if options.small else (options.scales, options.web)
     few: list[dict[str, Any]] = [{}, {"reads": "bits8"}, {"method": "residual"}]

@@ -3,9 +3,7 @@
 Measured are the rate from pinned memory to each device alone and to all at the same time, the rate from
 device to device, and runs of R-MAT by out-degree to a certified error: on all devices, and on the first one
 with the same stripes, whose ranks have to have the same bits. No tile stays on a device; further runs have
-all tiles there. Needs CuPy, but neither Zarr nor an installation::
-
-    ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_several.py --quick
+all tiles there.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
+from device_graphs import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 from device_rank import Bench
 from device_stream import Coded, InMemory
-from device_tiles import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 
 from oocpr.engine.cuda.device import CudaDevice
 from oocpr.engine.job import chosen_device
@@ -285,7 +283,7 @@ def measure_runs(
     trace.write(trace_file)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_several.json")
@@ -296,7 +294,7 @@ def main() -> None:
         "--tile-edges", type=int, default=SHARED_EDGES[0], help="of tiles that stream, at most"
     )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     joined = {True: JOINED_EDGES[0], False: options.tile_edges}
     if options.quick:
         options.scale, joined = min(options.scale, 20), dict.fromkeys(joined, SHARED_EDGES[-1])

@@ -2,10 +2,7 @@
 
 For each graph: the rate of the link alone, with the same pinned tiles; whole runs with no tile kept on the
 device, to a certified error; and, beside them, power iteration that streams plain columns of four bytes in
-the same way, to the same true error, and what it would take at the full rate of the link. Needs CuPy, but
-neither Zarr nor an installation::
-
-    ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_stream.py --scales 24
+the same way, to the same true error, and what it would take at the full rate of the link.
 """
 
 from __future__ import annotations
@@ -22,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
+from device_graphs import encoded_tiles, local_share
 from device_rank import Bench, Peer
-from device_tiles import encoded_tiles, local_share
 from plain_tiles import plain_tile
 
 from oocpr.engine import method
@@ -316,7 +313,7 @@ def measure_plain(
     note("power iteration, plain columns", cell)
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_stream.json")
@@ -326,7 +323,7 @@ def main() -> None:
     parser.add_argument("--tile-edges", type=int, default=STREAMED_EDGES[0])
     parser.add_argument("--sweeps", type=int, nargs="*", default=[])
     parser.add_argument("--threads", type=int, default=16)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     bench = Bench(options.out, 1, options.threads, options.tile_edges)
     made = graphs.makers(options.scales, options.web, options.matrix)
     if options.crawl:

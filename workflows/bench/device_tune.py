@@ -2,10 +2,7 @@
 
 For R-MAT by out-degree and as permuted, the web-like graph, and graphs of files, for each format: along
 one axis of constants after the other, the best so far is timed beside those that differ from it, until no
-axis has a faster one. Constants that change a bit of the sums are refused. Needs CuPy, but neither Zarr nor
-an installation::
-
-    ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device_tune.py
+axis has a faster one. Constants that change a bit of the sums are refused.
 
 What it finds belongs into `launch_config` of engine/cuda/spmv.py, or `BinThresholds` of papers/products.py.
 """
@@ -23,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
-from device import Bench, Cell
+from device_products import Bench, Cell
 
 from oocpr.engine.cuda.papers.products import Binned, BinThresholds, Matrix
 from oocpr.engine.cuda.spmv import (
@@ -171,7 +168,7 @@ class Search(Cell):
                 cp.get_default_memory_pool().free_all_blocks()
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and search."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_tune.json")
@@ -180,7 +177,7 @@ def main() -> None:
     parser.add_argument("--tile-edges", type=int, default=1 << 26)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=7)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     bench = Bench(options.out, options.repeats)
     bench.note("device", "name", bench.device.name)
     scales, web = ([18], 18) if options.small else (options.scales, options.web)

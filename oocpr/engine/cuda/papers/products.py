@@ -321,7 +321,7 @@ _THRESHOLDS = re.compile(r"binned:(\d{1,9}):(\d{1,9})(?::(\d{1,4}))?", re.ASCII)
 def parse_kernel(text: str | None) -> tuple[str, BinThresholds | None]:
     """Tell the name of a kernel, and how rows are divided into bins where that is said.
 
-    `text`: one of KERNELS, or ``binned:6:96`` or ``binned:6:96:256``, see BinThresholds; None for the default.
+    `text`: one of KERNELS, or ``binned:6:96`` or ``binned:6:96:256`` (BinThresholds); None for the default.
     Raises UsageError for what names no kernel, or divides no rows.
 
     >>> parse_kernel("binned:4:64")

@@ -1,0 +1,273 @@
+"""Time the products on a CUDA device: the default, those of earlier systems, the gather limit and cuSPARSE.
+
+For R-MAT by out-degree and as permuted, the web-like graph, and graphs of files, in one run: each kernel that
+`--kernel` names adds up the same random numbers, and is compared with cuSPARSE's float64 sums before it is
+timed. GTEPS is edges over seconds over 1e9; times are medians of repeated runs between two events.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import traceback
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import cupy as cp
+import device_graphs as graphs
+import numpy as np
+
+from oocpr.engine.cuda.device import CudaDevice
+from oocpr.engine.cuda.papers.products import BASELINES, Matrix
+from oocpr.engine.cuda.spmv import (
+    EVERYTHING,
+    FORMATS,
+    PADDING,
+    Gather,
+    SegmentSums,
+    SpMV,
+    enough_hubs,
+    launch_config,
+)
+from oocpr.engine.cuda.tile import HUBS, DeviceTile, check_columns
+from oocpr.engine.number_formats import level_table
+from oocpr.plan.merge_size import JOINED_EDGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Tiles = list[tuple[int, DeviceTile]]
+
+READS = ("bits8", "bits16", "float32", "float64")
+CLOSE = 1e-12
+"""Relative; sums by atomic additions come in any order."""
+
+
+class Bench:
+    """One run: the device, how often things are repeated, and what has been found."""
+
+    def __init__(self, out: Path, repeats: int) -> None:
+        self.device = CudaDevice(0)
+        self.out = out
+        self.repeats = repeats
+        self.results: dict[str, Any] = {}
+        self.begun = perf_counter()
+
+    def note(self, graph: str, what: str, value: Any) -> None:
+        """Print a result and keep it on disk, so that nothing is lost when time runs out."""
+        self.results.setdefault(graph, {})[what] = value
+        text = f"{value:10.4g}" if isinstance(value, float) else str(value)
+        print(f"{perf_counter() - self.begun:6.1f} s  {graph:18s} {what:44s} {text}", flush=True)
+        self.out.write_text(json.dumps(self.results, indent=1) + "\n")
+
+    def guard(self, graph: str, what: str, work: Callable[[], object]) -> None:
+        """Do one part; its failure is noted and does not end the others."""
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            self.note(graph, what, f"failed: {error}"[:500])
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """Median time of the device."""
+        for _ in range(2):
+            work()
+        times = []
+        for _ in range(self.repeats):
+            begin, end = cp.cuda.Event(), cp.cuda.Event()
+            begin.record()
+            work()
+            end.record()
+            end.synchronize()
+            times.append(cp.cuda.get_elapsed_time(begin, end) / 1e3)
+        return float(np.median(times))
+
+    def copy_rate(self) -> None:
+        """Copy on the device, bytes read and written."""
+        a = cp.zeros(1 << 29, np.float64)
+        b = cp.empty_like(a)
+        self.note("device", "copy GB/s", 2 * a.nbytes / self.seconds(lambda: cp.copyto(b, a)) / 1e9)
+
+
+class Cell:
+    """One graph on the device."""
+
+    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, tiles: Tiles, sums: SegmentSums) -> None:
+        self.bench, self.graph, self.tiles, self.sums = bench, graph, tiles, sums
+        self.faults = cp.zeros(1, np.uint32)
+        self._expected: dict[str, Any] = {}
+
+    def rate(self, what: str, work: Callable[[], object]) -> None:
+        """Note GTEPS."""
+        self.bench.note(self.graph.name, what, self.graph.edges / self.bench.seconds(work) / 1e9)
+
+    def stored(self, words: str) -> tuple[Any, Any]:
+        """What is gathered, random positive numbers, as stored and as float64; proposals equal the pushes."""
+        reads, _, pairs = words.partition(" ")
+        random = cp.random.RandomState(7)
+        if reads == "bits8":
+            one = random.randint(1, 128, self.graph.nodes + 1).astype(np.uint8)
+            one[-1] = 0
+            values = cp.asarray(level_table())[one]
+        else:
+            # Magnitudes of 30 octaves, each number exact in 16 bits.
+            one = random.randint(97 << 7, 127 << 7, self.graph.nodes + 1).astype(np.uint16)
+            one[-1] = 0
+            values = (one.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+            if reads != "bits16":
+                one = values.astype(reads)
+        return (cp.ascontiguousarray(cp.stack([one, one], axis=1)) if pairs else one), values[:-1]
+
+    def expected(self, reads: str, values: Any) -> Any:
+        """Sums of each row by cuSPARSE in float64."""
+        kind = "bits8" if reads == "bits8" else "others"
+        if kind not in self._expected:
+            self._expected[kind] = self._matrix(np.float64) @ values
+        return self._expected[kind]
+
+    def _matrix(self, dtype: Any) -> Any:
+        from cupyx.scipy.sparse import csr_matrix
+
+        ones = cp.ones(self.graph.edges, dtype)
+        parts = (ones, self.graph.columns.view(np.int32), self.graph.offsets.astype(np.int32))
+        return csr_matrix(parts, shape=(self.graph.nodes, self.graph.nodes))
+
+    def decode(self) -> None:
+        """Decode all columns, alone, into memory."""
+        out = cp.empty(max(t.edges for _, t in self.tiles), np.uint32)
+        at = 0
+        for _, tile in self.tiles:
+            check_columns(self.bench.device, tile, self.graph.nodes, self.faults, out)
+            if not bool((out[: tile.edges] == self.graph.columns[at : at + tile.edges]).all()):
+                raise AssertionError("decoded columns differ")
+            at += tile.edges
+
+        def work(columns: Any) -> None:
+            for _, tile in self.tiles:
+                check_columns(self.bench.device, tile, self.graph.nodes, self.faults, columns)
+
+        self.rate("decode and write, Gedge/s", lambda: work(out))
+        self.rate("decode and check, Gedge/s", lambda: work(None))
+
+    def raw_gather(self, words: str) -> None:
+        """The limit with plain columns."""
+        reads, _, pairs = words.partition(" ")
+        stored, _ = self.stored(words)
+        kernels = self.bench.device.load(
+            "papers/gather_limit.cu", READS=FORMATS[reads], PAIRED=int(bool(pairs))
+        )
+        kernel = kernels.get_function("gather_columns")
+        blocks = self.graph.edges // 1024
+        out = cp.empty(blocks, np.float64)
+        arguments = (self.graph.columns, np.uint64(blocks), stored, out)
+        self.rate(
+            f"limit, plain columns, {words}, 8 x 8", lambda: kernel((-(-blocks // 8),), (256,), arguments)
+        )
+
+    def run(self, product: SpMV, stored: Any) -> None:
+        """One product with the whole graph."""
+        for _, tile in self.tiles:
+            product(tile, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
+
+    def error(self, product: SpMV, stored: Any, expected: Any) -> float:
+        """Largest relative distance from cuSPARSE's sums."""
+        found = cp.zeros(self.graph.nodes, np.float64)
+        for first, tile in self.tiles:
+            self.sums.pushes[:] = np.nan
+            product(tile, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
+            rows = first + cp.flatnonzero(cp.unpackbits(tile.filled.view(np.uint8), bitorder="little"))
+            found[rows] += self.sums.pushes[: tile.nonempty]
+        return float((cp.abs(found - expected) / cp.maximum(expected, 1e-300)).max())
+
+    def cusparse(self) -> None:
+        """NVIDIA's product of a sparse matrix and a vector, values of the matrix stored."""
+        import cupyx.cusparse
+
+        _, values = self.stored("float64")
+        for dtype in (np.float64, np.float32):
+            matrix, x, y = self._matrix(dtype), values.astype(dtype), cp.zeros(self.graph.nodes, dtype)
+            self.rate(f"cuSPARSE {np.dtype(dtype)}", partial(cupyx.cusparse.spmv, matrix, x, y))
+
+
+class Products(Cell):
+    """One graph on the device, with the layouts of all systems."""
+
+    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, tiles: Any) -> None:
+        room = [max(t.nonempty for _, t in tiles), max(t.blocks for _, t in tiles)]
+        super().__init__(bench, graph, tiles, SegmentSums.allocate(bench.device, *room, paired=False))
+        degrees = cp.bincount(graph.columns, minlength=graph.nodes).astype(np.uint32)
+        offsets = graph.offsets.astype(np.uint32)
+        self.hubs = enough_hubs(int((graph.columns < HUBS).sum()), graph.edges)
+        self.matrix = Matrix(offsets, graph.columns, graph.nodes, cp.maximum(degrees, np.uint32(1)))
+
+    def balanced(self, reads: str) -> None:
+        """The default product."""
+        stored, values = self.stored(reads)
+        shape = launch_config(reads, paired=False, shared_bytes=self.bench.device.shared_bytes * self.hubs)
+        product = SpMV(self.bench.device, reads, shape=shape)
+        error = self.error(product, stored, self.expected(reads, values))
+        if not error < CLOSE:
+            raise AssertionError(f"balanced differs from cuSPARSE by {error}")
+        self.rate(f"balanced, {reads}", partial(self.run, product, stored))
+
+    def baseline(self, name: str, reads: str) -> None:
+        """One product of another system."""
+        stored, values = self.stored(reads)
+        numbers = cp.zeros(self.graph.nodes + PADDING, stored.dtype)
+        numbers[: self.graph.nodes] = stored[: self.graph.nodes]
+        if BASELINES[name].divides:
+            numbers[: self.graph.nodes] *= self.matrix.degrees
+        product = BASELINES[name].make(self.bench.device, self.matrix, Gather(reads))
+        pushes = cp.full(self.graph.nodes, np.nan)
+        product(numbers, pushes)
+        expected = self.expected(reads, values)
+        error = float((cp.abs(pushes - expected) / cp.maximum(expected, 1e-300)).max())
+        if not error < CLOSE:
+            raise AssertionError(f"{name} differs from cuSPARSE by {error}")
+        self.rate(f"{name}, {reads}", partial(product, numbers, pushes))
+        self.bench.note(self.graph.name, f"{name}, B/edge", product.nbytes / self.graph.edges)
+
+    def all(self) -> None:
+        """Everything that is measured on one graph."""
+        name, guard = self.graph.name, self.bench.guard
+        for what in ("nodes", "edges"):
+            self.bench.note(name, what, getattr(self.graph, what))
+        bytes_held = sum(tile.nbytes for _, tile in self.tiles)
+        self.bench.note(name, "balanced, B/edge", bytes_held / self.graph.edges)
+        guard(name, "decode alone", self.decode)
+        guard(name, "cuSPARSE", self.cusparse)
+        for reads in READS:
+            guard(name, f"gather {reads}", partial(self.raw_gather, reads))
+            guard(name, f"balanced, {reads}", partial(self.balanced, reads))
+            for kernel, baseline in BASELINES.items():
+                if reads == "float64" or not baseline.divides:
+                    guard(name, f"{kernel}, {reads}", partial(self.baseline, kernel, reads))
+                    cp.get_default_memory_pool().free_all_blocks()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_products.json")
+    graphs.add_options(parser)
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args(arguments)
+    bench = Bench(options.out, options.repeats)
+    bench.note("device", "name", bench.device.name)
+    bench.guard("device", "copy GB/s", bench.copy_rate)
+
+    def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
+        graph = graphs.rows_of(name, *make())
+        Products(bench, graph, graphs.pack(bench.device, graph, JOINED_EDGES[0], options.threads)).all()
+
+    for name, make in graphs.makers(options.scales, options.web, options.matrix).items():
+        bench.guard(name, "graph", partial(measure, name, make))
+        cp.get_default_memory_pool().free_all_blocks()
+
+
+if __name__ == "__main__":
+    main()
