@@ -158,7 +158,7 @@ def test_what_is_remembered_of_tiles_in_slots_changes_no_bit(
         usual = stream(device, store, 0, store.tiles)
         # More tiles in slots than are remembered.
         assert store.tiles * DEVICE_SLOTS > known
-        monkeypatch.setattr(staging, "MOST_KNOWN", known)
+        monkeypatch.setattr(staging, "MAX_KNOWN", known)
         assert np.array_equal(stream(device, store, 0, store.tiles).ranks, usual.ranks)
 
 

@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from oocpr.engine import job
-from oocpr.engine.cuda import communication, vectors
+from oocpr.engine.cuda import communication, gather_vector
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.executors import dask, dask_groups
 from oocpr.engine.executors.dask_devices import RESOURCE, DeviceAssignment
@@ -77,7 +77,7 @@ def run(store: GraphStore, client: Any = None) -> Solution:
 
 def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
     key = uuid4().hex
-    monkeypatch.setattr(dask_groups, "new_key", lambda: key)
+    monkeypatch.setattr(dask_groups, "new_unique_id", lambda: key)
 
 
 @pytest.mark.parametrize("staged", [2**22, 7])
@@ -95,10 +95,10 @@ def test_workers_have_the_bits_of_one_process(
             target[-1] ^= 1
 
     monkeypatch.setattr(HostLink, "broadcast", counted)
-    for module in (vectors, communication):
+    for module in (gather_vector, communication):
         monkeypatch.setattr(module, "STAGED_NUMBERS", staged)
     # One round tries the ways, in pieces.
-    monkeypatch.setattr(communication, "TRIED", 32)
+    monkeypatch.setattr(communication, "GROUP_TEST_NUMBERS", 32)
     tried = 2 * 2 * -(-32 // staged)
     if way != "host":
         key_of_a_meeting(monkeypatch)
@@ -135,7 +135,7 @@ def test_an_error_of_one_worker_ends_the_run(
 ) -> None:
     key_of_a_meeting(monkeypatch)
     monkeypatch.setattr(dask, "PATIENCE", 0.5)
-    sweep, done = dask_groups.tasks.sweep_with, []
+    sweep, done = dask_groups.stripe_tasks.sweep_with, []
 
     def damaged(*args: Any) -> Any:
         done.append(args)
@@ -143,7 +143,7 @@ def test_an_error_of_one_worker_ends_the_run(
             raise DamagedError("a tile is damaged.", "Import again.")
         return sweep(*args)
 
-    monkeypatch.setattr(dask_groups.tasks, "sweep_with", damaged)
+    monkeypatch.setattr(dask_groups.stripe_tasks, "sweep_with", damaged)
     begun = time.monotonic()
     with Stored(GRAPH, 300) as store, pytest.raises(DamagedError, match="a tile is damaged"):
         run(store, client)

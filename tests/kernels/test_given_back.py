@@ -221,10 +221,10 @@ def test_a_run_fits_into_what_its_plan_says(
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_islands_fit_into_what_their_plan_says(
+def test_diagonal_blocks_fit_into_what_their_plan_says(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, joined: bool
 ) -> None:
-    # Only large tiles have islands, and neighbours are what is linked inside them.
+    # Only large tiles have diagonal blocks, and neighbours are what is linked inside them.
     for place in ("oocpr.engine.job", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
     if joined:
@@ -237,8 +237,8 @@ def test_islands_fit_into_what_their_plan_says(
     build(open_source(Digraph(12_000, src, dst).entries), tmp_path / "g.zarr", 6000)
     path = str(tmp_path / "g.zarr")
     found: list[Any] = []
-    find = backend.find_islands
-    monkeypatch.setattr(backend, "find_islands", lambda *of: found.append(of[2]) or find(*of))
+    find = backend.find_diagonal_blocks
+    monkeypatch.setattr(backend, "find_diagonal_blocks", lambda *of: found.append(of[2]) or find(*of))
     for budget in least_budgets(path)[::2]:
         ranks = oocpr.pagerank(path, device="cuda", device_memory=budget, predict=True, max_passes=2)
         assert ranks.run is not None

@@ -14,7 +14,7 @@ from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import (
     EVERYTHING,
     FORMATS,
-    MOST_IN_EDGE_ORDER,
+    MAX_IN_EDGE_ORDER,
     SCRATCH_BYTES,
     WIDE_CONFIG,
     LaunchConfig,
@@ -166,7 +166,7 @@ def shapes(draw: st.DrawFn, word: int, shared_bytes: int) -> LaunchConfig:
     teams, resident = draw(st.sampled_from([(2, 8), (2, 16), (4, 5), (8, 2), (8, 4), (14, 1), (7, 2)]))
     room = shared_bytes - teams * SCRATCH_BYTES
     hubs = min(draw(st.sampled_from([0, 0, 40 << 10, 80 << 10, 120 << 10])), room) // word // GROUP * GROUP
-    order = draw(st.booleans()) and word <= MOST_IN_EDGE_ORDER
+    order = draw(st.booleans()) and word <= MAX_IN_EDGE_ORDER
     return LaunchConfig(teams, resident, 1 if hubs else draw(st.integers(1, 40)), order, hubs)
 
 

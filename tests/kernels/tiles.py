@@ -46,5 +46,5 @@ def placed(device: Device, columns: np.ndarray, lengths: np.ndarray) -> DeviceTi
     faults = device.xp.zeros(1, np.uint32)
     packed = parse_tile(np.frombuffer(encode_tile(columns, lengths), np.uint8))
     tile = upload_tile(device, packed, faults)
-    raise_faults(faults)
+    raise_faults(int(faults[0]))
     return tile

@@ -198,7 +198,7 @@ def pack(device: Device, graph: DeviceGraph, tile_edges: int, threads: int) -> l
             tile = upload_tile(device, parse_tile(np.frombuffer(coded, np.uint8)), faults)
             check_columns(device, tile, graph.nodes, faults)
             tiles.append((first, tile))
-    raise_faults(faults)
+    raise_faults(int(faults[0]))
     return tiles
 
 

@@ -1,7 +1,7 @@
 """The backend for CUDA devices: everything of a run stays on the device, the host only says what comes next.
 
 All work of a process is launched on one stream, tile after tile, and nothing is waited for until the sums of
-a pass are asked for. Rooms that kernels work in are kept from tile to tile.
+a pass are asked for. Workspaces of kernels are kept from tile to tile.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
 
 DIAGONAL_SWEEPS = 2
-"""The same inside islands, where they cost little."""
+"""The same inside diagonal blocks, where they cost little."""
 
 
 class CudaBackend:
@@ -58,12 +58,11 @@ class CudaBackend:
     `kernel`: a name of :data:`oocpr.engine.cuda.papers.products.KERNELS`: what delivers pushes to rows.
     `pairs`: whether rows also gather the proposals of tiles before theirs, at twice the bytes.
     `rows_in_host`: whether what a row has is kept in memory of the host, which kernels reach by the link.
-    `diagonal_blocks_from`: edges from which on a tile that stays is swept in islands of neighbouring rows;
-        else as a whole.
+    `diagonal_blocks_from`: edges from which on a resident tile is swept in diagonal blocks; else as a whole.
     `cut`: how kernel ``binned`` divides rows; None for the default.
-    `limit`: most bytes of the device that may be taken until the backend is closed; None for no such limit.
-    `slices`: parts in which what rows gather is on the device, one after the other; several only without
-        pairs, and with the balanced kernel. The pushes are then in memory of the host.
+    `limit`: most bytes of the device that may be taken until the backend is closed; None for no limit.
+    `slices`: partitions of what rows gather, which are on the device one after the other; several only
+        without pairs, and with the balanced kernel. The pushes are then in memory of the host.
     """
 
     name = "cuda"
@@ -88,7 +87,7 @@ class CudaBackend:
         self._kernel = kernel
         self._pairs = pairs
         self._rows_in_host = rows_in_host
-        self._islands_from = diagonal_blocks_from
+        self._diagonal_blocks_from = diagonal_blocks_from
         self._cut = cut
         self._lock = Lock()
         self._most = 0, 0
@@ -185,9 +184,9 @@ class CudaBackend:
             self._limited = False
             self._device.limit(self._limit_before)
 
-    def join_group(self, key: Any, rank: int, size: int) -> Communicator:
+    def join_group(self, unique_id: Any, rank: int, size: int) -> Communicator:
         """Take a place among devices of other processes; returns once all have come."""
-        return Communicator(self._device, key, rank, size)
+        return Communicator(self._device, unique_id, rank, size)
 
     def open_stream(
         self,
@@ -201,7 +200,7 @@ class CudaBackend:
     ) -> CudaTileStream:
         """See Streams.
 
-        Raises UsageError if the kernel takes tiles decoded and they do not stay, or rows gather slices.
+        Raises UsageError if a kernel of decoded tiles has some that are not resident, or partitions.
         """
         if self._kernel != "balanced" and (len(on_device) < len(tiles) or self.slices > 1):
             raise UsageError(
@@ -272,18 +271,18 @@ class CudaBackend:
                 if not part.last:
                     return swept
             local = self._local if inside else None
-            # Diagonal blocks know which rows are linked, not by how much.
-            enough = tile.checked and there.edges >= self._islands_from
-            islands = local is not None and enough and there.weights is None
-            room = (None, None) if local is None else (local.start, None if islands else local.sends)
+            # Diagonal blocks know which rows have edges, not their weights.
+            enough = tile.checked and there.edges >= self._diagonal_blocks_from
+            diagonal = local is not None and enough and there.weights is None
+            room = (None, None) if local is None else (local.start, None if diagonal else local.sends)
             self._vectors_for(state).update(state, self._sums, delivered, swept, step, reads, room)
-            if islands:
-                self._sweep_islands(state, reads, tile, swept, step)
+            if diagonal:
+                self._sweep_diagonal_blocks(state, reads, tile, swept, step)
             elif local is not None:
                 self._sweep_inside(state, reads, there, swept, step)
         return swept
 
-    def _sweep_islands(
+    def _sweep_diagonal_blocks(
         self, state: RowState, reads: DeviceGatherVector, tile: CudaTile, rows: TileRows, step: SweepStep
     ) -> None:
         if tile.diagonal_blocks is None:

@@ -1,4 +1,4 @@
-"""Devices of several processes that bring each other their pushes, straight from device to device.
+"""Pushes from device to device: of several processes with NCCL, of one process by copies between peers.
 
 All of a group have to take part in each round, in the same order, or the others wait for them; so a round
 begins only once all have published, and who ends a run aborts the group.
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 GROUP_TEST_NUMBERS = 1 << 16
-"""Numbers that each sends to try the ways."""
+"""Numbers that each member sends to try the paths."""
 
 
 class Communicator:
     """One device's place in a group."""
 
-    def __init__(self, device: Device, key: Any, rank: int, size: int) -> None:
+    def __init__(self, device: Device, unique_id: Any, rank: int, size: int) -> None:
         self._device, self._rank, self._size = device, rank, size
         with device:
-            self._link = device.connect(key, rank, size)
+            self._transport = device.connect(unique_id, rank, size)
 
     def works(self) -> bool:
         """Tell whether what each member sends arrives here as it was; all have to ask."""
@@ -62,44 +62,44 @@ class Communicator:
                 if root == self._rank:
                     source = own[begin - first : begin - first + len(piece)]
                 with self._device:
-                    self._link.broadcast(source, piece, root)
+                    self._transport.broadcast(source, piece, root)
                 yield begin, piece
 
     def abort(self) -> None:
-        """See Link."""
-        self._link.abort()
+        """See Transport."""
+        self._transport.abort()
 
 
 _ENABLED_ALREADY = 704
 
 PEER_TEST_NUMBERS = 1 << 18
-"""Numbers of the copy that tries a way between two devices."""
+"""Numbers of the copy that tries a path between two devices."""
 
 
 class PeerPath(NamedTuple):
     """How numbers come from a device."""
 
-    straight: bool  # whether copies arrive as they were
-    seen: bool  # whether kernels may also read them there
+    straight: bool  # copies arrive as they were
+    seen: bool  # kernels may also read the numbers there
 
 
 class PeerCopies:
-    """Ways from other devices to one: straight over their link where that can be had, else through the host.
+    """Copies from other devices to one: straight over their link if that can be had, else through the host.
 
-    A certificate is worth nothing where a push arrives changed, and there are machines whose devices say that
-    they reach each other and do not. So each way is tried once. Over a link that holds kernels may read, too.
+    A certificate is worth nothing if a push arrives changed, and there are machines whose devices say that
+    they reach each other and do not. So each path is tried once. Over one that holds kernels may read, too.
 
-    `index`: number of the device that the copies go to.
+    `index` is that of the device that the copies go to.
     """
 
     def __init__(self, cupy: Any, index: int) -> None:
         self._cupy = cupy
         self._index = index
-        self._ways: dict[int, PeerPath] = {}
+        self._paths: dict[int, PeerPath] = {}
 
     def can_read(self, values: Any) -> bool:
         """Whether kernels of this device, which is current, may read an array of any device where it is."""
-        return self._way(int(values.device.id)).seen
+        return self._path(int(values.device.id)).seen
 
     def copy(self, array: Any, values: Any) -> None:
         """Copy an array of any device to one of this, which is current; behind what was launched here.
@@ -107,7 +107,7 @@ class PeerCopies:
         `array`, `values`: contiguous, of one dtype and length; `values` are there, and stay as they are
             meanwhile.
         """
-        if self._way(int(values.device.id)).straight:
+        if self._path(int(values.device.id)).straight:
             self._send(array, values)
         else:
             with values.device:
@@ -135,13 +135,13 @@ class PeerCopies:
         event.record(earlier)
         later.wait_event(event)
 
-    def _way(self, source: int) -> PeerPath:
-        if source not in self._ways:
-            self._ways[source] = PeerPath(True, True) if source == self._index else self._opened(source)
-        return self._ways[source]
+    def _path(self, source: int) -> PeerPath:
+        if source not in self._paths:
+            self._paths[source] = PeerPath(True, True) if source == self._index else self._opened(source)
+        return self._paths[source]
 
     def _opened(self, source: int) -> PeerPath:
-        """Open the way from a device, and try whether what comes over it is what was sent."""
+        """Open the path from a device, and try whether what comes over it is what was sent."""
         runtime = self._cupy.cuda.runtime
         linked = bool(runtime.deviceCanAccessPeer(self._index, source))
         if linked:
@@ -177,7 +177,7 @@ class Transport(Protocol):
 
 
 def new_unique_id() -> Any:
-    """Something that a group is found by; None where this process has no NCCL."""
+    """What a group is found by; None if this process has no NCCL."""
     nccl = _nccl()
     return None if nccl is None else nccl.get_unique_id()
 
@@ -185,24 +185,24 @@ def new_unique_id() -> Any:
 class NcclTransport:
     """NCCL, as CuPy has it.
 
-    `key`: what `new_unique_id` gave one of the members.
+    `unique_id`: what `new_unique_id` gave one of the members.
     `rank`, `size`: number of this member, and how many there are; returns once all have come.
     """
 
-    def __init__(self, cupy: Any, key: Any, rank: int, size: int) -> None:
+    def __init__(self, cupy: Any, unique_id: Any, rank: int, size: int) -> None:
         self._cupy = cupy
         self._nccl = _nccl()
-        self._members = self._nccl.NcclCommunicator(size, key, rank)
+        self._members = self._nccl.NcclCommunicator(size, unique_id, rank)
 
     def broadcast(self, source: Any, target: Any, root: int) -> None:
-        """See Link."""
+        """See Transport."""
         stream = self._cupy.cuda.get_current_stream().ptr
         self._members.broadcast(
             source.data.ptr, target.data.ptr, target.nbytes, self._nccl.NCCL_UINT8, root, stream
         )
 
     def abort(self) -> None:
-        """See Link."""
+        """See Transport."""
         self._members.abort()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class Device(Protocol):
     def upload_async(self, array: Any, values: NDArray[np.uint8]) -> Event:
         """Send pinned bytes to an array of the device while kernels run.
 
-        What is sent first arrives first. The mark that is returned is passed once the bytes are there; until
+        What is sent first arrives first. The event that is returned is passed once the bytes are there; until
         then they must not change.
         """
 
@@ -112,14 +112,14 @@ class Device(Protocol):
     def can_read(self, values: Any) -> bool:
         """Whether kernels of the device, which is current, can read numbers where they are."""
 
-    def connect(self, key: Any, rank: int, size: int) -> Transport:
+    def connect(self, unique_id: Any, rank: int, size: int) -> Transport:
         """Connect the device, which is current, with those of other processes; returns once all have come."""
 
-    def wait_for(self, mark: Event) -> None:
-        """Let kernels that are launched from now on begin after a mark."""
+    def wait_for(self, event: Event) -> None:
+        """Let kernels that are launched from now on begin after an event."""
 
-    def copy_stream_wait(self, mark: Event) -> None:
-        """Let what is sent from now on while kernels run begin after a mark."""
+    def copy_stream_wait(self, event: Event) -> None:
+        """Let what is sent from now on while kernels run begin after an event."""
 
     def timestamp(self, *, copy_stream: bool = False, again: Any = None) -> Any:
         """Note when the device gets here among its kernels or, with `copy_stream`, among its copies.
@@ -188,10 +188,7 @@ _TAKEN: dict[int, int] = {}
 
 
 class CudaDevice:
-    """The CUDA device of a number; see Device.
-
-    `index`: number of the device as CUDA counts.
-    """
+    """The CUDA device of a number, as CUDA counts; see Device."""
 
     def __init__(self, index: int = 0) -> None:
         import cupy
@@ -317,8 +314,7 @@ class CudaDevice:
 
     def record_event(self) -> Event:
         """See Device."""
-        marked: Event = self._marked(self._xp.cuda.get_current_stream())
-        return marked
+        return self._recorded(self._xp.cuda.get_current_stream())
 
     def upload_async(self, array: Any, values: NDArray[np.uint8]) -> Event:
         """See Device."""
@@ -330,8 +326,7 @@ class CudaDevice:
             runtime.memcpyHostToDevice,
             self._copy_stream.ptr,
         )
-        marked: Event = self._marked(self._copy_stream)
-        return marked
+        return self._recorded(self._copy_stream)
 
     def copy_from(self, array: Any, values: Any) -> None:
         """See Device."""
@@ -344,9 +339,9 @@ class CudaDevice:
         """See Device."""
         return isinstance(values, self._xp.ndarray) and self._peers.can_read(values)
 
-    def connect(self, key: Any, rank: int, size: int) -> Transport:
+    def connect(self, unique_id: Any, rank: int, size: int) -> Transport:
         """See Device."""
-        return NcclTransport(self._xp, key, rank, size)
+        return NcclTransport(self._xp, unique_id, rank, size)
 
     @property
     def bus(self) -> str:
@@ -354,13 +349,13 @@ class CudaDevice:
         bus: str = self._xp.cuda.runtime.deviceGetPCIBusId(self.index)
         return bus
 
-    def wait_for(self, mark: Event) -> None:
+    def wait_for(self, event: Event) -> None:
         """See Device."""
-        self._xp.cuda.get_current_stream().wait_event(mark)
+        self._xp.cuda.get_current_stream().wait_event(event)
 
-    def copy_stream_wait(self, mark: Event) -> None:
+    def copy_stream_wait(self, event: Event) -> None:
         """See Device."""
-        self._copy_stream.wait_event(mark)
+        self._copy_stream.wait_event(event)
 
     def timestamp(self, *, copy_stream: bool = False, again: Any = None) -> Any:
         """See Device."""
@@ -382,10 +377,10 @@ class CudaDevice:
         # Other streams would wait for all kernels, and they for it.
         return self._xp.cuda.Stream(non_blocking=True)
 
-    def _marked(self, stream: Any) -> Any:
-        mark = self._xp.cuda.Event(disable_timing=True)
-        mark.record(stream)
-        return mark
+    def _recorded(self, stream: Any) -> Event:
+        event = self._xp.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return cast("Event", event)
 
 
 class _Functions:

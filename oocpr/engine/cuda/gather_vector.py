@@ -22,10 +22,7 @@ FIRST, NEXT, LAST = (np.int32(turn) for turn in range(3))
 
 
 class DeviceGatherVector:
-    """What rows gather.
-
-    `reads`, `paired`: format, and whether each node has its proposal beside its push.
-    """
+    """The numbers that rows gather, of all nodes; if `paired`, each push with its proposal beside it."""
 
     def __init__(self, device: Device, nodes: int, reads: str, *, paired: bool) -> None:
         self._device = device
@@ -50,7 +47,7 @@ class DeviceGatherVector:
         return True
 
     def select_partition(self, number: int, *, bring: bool) -> None:
-        """Gather from the one slice that there is: all nodes; see Streams."""
+        """Gather from the only partition, all nodes; see Backend."""
 
     def close(self) -> None:
         """Free it."""
@@ -58,39 +55,36 @@ class DeviceGatherVector:
 
 
 class PartitionedGatherVector(DeviceGatherVector):
-    """What rows gather: the numbers of one slice of the nodes, brought from where all of them are.
+    """The numbers of one partition of the nodes, of two or more, copied from where all of them are."""
 
-    `slices`: how many there are, two at least.
-    """
-
-    def __init__(self, device: Device, nodes: int, reads: str, slices: int) -> None:
-        super().__init__(device, partition_nodes(nodes, slices), reads, paired=False)
-        self._nodes, self._slices = nodes, slices
+    def __init__(self, device: Device, nodes: int, reads: str, partitions: int) -> None:
+        super().__init__(device, partition_nodes(nodes, partitions), reads, paired=False)
+        self._nodes, self._partitions = nodes, partitions
         self._number = 0
         self._pushed: Any = None
 
     @property
     def window(self) -> Window:
-        """First node of the slice and the one past its last."""
-        return partition_bounds(self._nodes, self._slices, self._number)
+        """First node of the partition and the one past its last."""
+        return partition_bounds(self._nodes, self._partitions, self._number)
 
     @property
     def turn(self) -> np.int32:
-        """Which of the slices it is, as kernels take it."""
+        """Which of the partitions it is, as kernels take it."""
         return FIRST if self._number == 0 else LAST if self.last else NEXT
 
     @property
     def last(self) -> bool:
         """Whether it is the last one."""
-        return self._number == self._slices - 1
+        return self._number == self._partitions - 1
 
     def take(self, pushed: Any) -> bool:
-        """Bring slices from a push of all nodes from now on; always does."""
+        """Copy partitions from a push of all nodes from now on; always does."""
         self._pushed = pushed
         return True
 
     def select_partition(self, number: int, *, bring: bool) -> None:
-        """Gather from another slice; see Streams."""
+        """Gather from another partition; see Backend."""
         self._number = number
         if not bring:
             return
@@ -98,7 +92,7 @@ class PartitionedGatherVector(DeviceGatherVector):
         load_pushes(self._device, self, 0, self._pushed[first:past])
         count = past - first
         if count + PADDING < self.array.size:
-            # Behind the last one, which is shorter, is what the slice before had there.
+            # Behind the last one, which is shorter, is what the partition before had there.
             self.array[count:] = 0
 
     def close(self) -> None:
@@ -126,10 +120,9 @@ def load_pushes(device: Device, numbers: DeviceGatherVector, row_begin: int, pus
 def carry_sums(
     device: Device, state: RowState, sums: SegmentSums, tile: DeviceTile, rows: TileRows, turn: np.int32
 ) -> None:
-    """Keep what slices have brought to the segments of a tile; the last one gives all of it back.
+    """Keep what partitions have brought to the segments of a tile; the last one gives all of it back.
 
-    `state`, `rows`: rows of the stripe, and where those of the tile are.
-    `sums`: of the tile's product with one slice; after the last one, with all.
+    `sums`: of the tile's product with one partition; after the last one, with all.
     """
     # Of a damaged tile, which is found once all of it has been swept, there may be said to be more.
     count = min(tile.nonempty, tile.segments)

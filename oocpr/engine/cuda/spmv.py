@@ -1,4 +1,4 @@
-"""Launching the balanced product, see kernels/spmv.cu."""
+"""The sparse matrix-vector product of a tile, balanced by edges: see kernels/spmv.cu."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SCRATCH_BYTES = 4 * GROUP * (GROUP + 4)
 """Shared memory of a team: SCRATCH of kernels/decode.cuh, in words."""
 
-MOST_IN_EDGE_ORDER = 4
+MAX_IN_EDGE_ORDER = 4
 """Bytes a node: gathered numbers take the place of their columns in shared memory."""
 
 FORMATS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
@@ -56,7 +56,7 @@ class Gather:
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How the product is cut up; changes its speed, never its result."""
+    """How the product is launched; changes its speed, never its result."""
 
     teams: int = 2  # teams of 32 lanes in a block of threads
     resident: int = 16  # blocks of threads that shall share a multiprocessor
@@ -98,7 +98,7 @@ H200, 120 KiB instead of 80 make 16-bit numbers 12 % faster, 32-bit ones 1 %, an
 
 
 def enough_hubs(hub_edges: int, edges: int) -> bool:
-    """Say whether hubs are worth keeping near, from how many of a tile's links are theirs.
+    """Say whether hubs are worth keeping near, from how many of a tile's edges are theirs.
 
     Examples
     --------
@@ -109,14 +109,14 @@ def enough_hubs(hub_edges: int, edges: int) -> bool:
 
 
 WEIGHTED_RESIDENT = 12
-"""Most blocks of threads that share a multiprocessor where links have weights, which take registers: with 16
+"""Most blocks of threads that share a multiprocessor if edges have weights, which take registers: with 16
 the compiler has them wait in memory."""
 
 
 def launch_config(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: bool = False) -> LaunchConfig:
-    """Choose the fastest shape for a format of numbers.
+    """Choose the fastest launch constants for a format of numbers.
 
-    `shared_bytes`: shared memory that a block of threads can be given, where hubs are worth it; else 0.
+    `shared_bytes`: shared memory that a block of threads can be given, if hubs are worth it; else 0.
 
     >>> launch_config("bits16", paired=True).edge_order, launch_config("float64", paired=False).edge_order
     (True, False)
@@ -124,10 +124,10 @@ def launch_config(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: 
     61440
     """
     word = READS[reads].bytes * (1 + paired)
-    plain = LaunchConfig() if word <= MOST_IN_EDGE_ORDER else WIDE_CONFIG
+    plain = LaunchConfig() if word <= MAX_IN_EDGE_ORDER else WIDE_CONFIG
     if weighted:
         plain = replace(plain, resident=min(plain.resident, WEIGHTED_RESIDENT))
-    hub_bytes = NARROW_HUB_BYTES if word <= MOST_IN_EDGE_ORDER else WIDE_HUB_BYTES
+    hub_bytes = NARROW_HUB_BYTES if word <= MAX_IN_EDGE_ORDER else WIDE_HUB_BYTES
     hubs = min(hub_bytes, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
     if hubs <= 0:
         return plain

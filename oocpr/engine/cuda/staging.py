@@ -1,7 +1,11 @@
-"""A tile whose encoded bytes have just arrived on a device, made ready where they lie.
+"""Tiles on their way to a device: from the store to pinned memory, then to the device while kernels run.
 
-Words, directories and exceptions are used in place. Widths are moved to multiples of 16 bytes, and segments
-are expanded, into rooms that all tiles of a stream share: kernels run in order, so the next tile may
+Three tiers: tiles that stay on the device are made ready once; tiles that stay in pinned memory are sent in
+every pass; the others are read in every pass, into a ring of pinned buffers. On the device a tile passes
+through a ring of slots. Nothing here is waited for but a pinned buffer that is to be read into again.
+
+A tile that has arrived is used where it lies. Only widths are moved, to multiples of 16 bytes, and segments
+are expanded, in a workspace that all tiles of a stream share: kernels run in order, so the next tile may
 overwrite what the last one has read.
 """
 
@@ -53,7 +57,7 @@ class StagedTile(NamedTuple):
 
 
 class DecodeWorkspace:
-    """Where tiles are made ready, one after the other."""
+    """Where streamed tiles are expanded, one after the other; room for the largest."""
 
     def __init__(self, device: Device, edges: int, segments: int) -> None:
         xp = device.xp
@@ -74,7 +78,7 @@ class DecodeWorkspace:
         """Find the parts of a tile where it arrives, which are the same whenever it arrives there.
 
         `arrived`: uint8 of the device, aligned to 16 bytes: where the encoded tile comes to lie.
-        `factor`: what weights are multiplied by; None where there are none.
+        `factor`: what weights are multiplied by; None if there are none.
         """
         streams = (found.lengths, found.starts, found.gaps)
         words = max(1, blocks_of(found.edges)) * GROUP
@@ -101,7 +105,7 @@ class DecodeWorkspace:
         )
 
     def expand(self, staged: StagedTile, faults: Any) -> DeviceTile:
-        """Use a tile that has arrived; it is good until the next one is made ready."""
+        """Use a tile that has arrived; it is good until the next one is expanded."""
         kernel = self._device.load("staging.cu").get_function("make_room")
         kernel(staged.grid, (THREADS,), staged.moves)
         expand_segments(
@@ -122,7 +126,7 @@ def _view(arrived: Any, part: Part) -> Any:
     return arrived[part.offset : part.offset + part.items * dtype.itemsize].view(dtype)
 
 
-MOST_KNOWN = 1024
+MAX_KNOWN = 1024
 """Tiles in slots whose parts are remembered: some 6 KiB each."""
 
 Pinned = tuple["NDArray[np.uint8]", TileMap]
@@ -141,7 +145,7 @@ class CudaTileStream:
     `faults`: uint32, shape (1,), of the device: receives what is wrong with a tile.
     `trace`: receives when each tile was read, taken, sent and computed; None for nothing.
     `direct`: whether tiles are read past the system's page cache.
-    `factor`: what weights are multiplied by, which are behind the columns of each tile; None where there are
+    `factor`: what weights are multiplied by, which are behind the columns of each tile; None if there are
         none.
     """
 
@@ -246,7 +250,7 @@ class CudaTileStream:
         if key in self._known:
             return self._known[key]
         staged = room.stage(self._slots[at], found, self._factor)
-        if tile in self._pinned and len(self._known) < MOST_KNOWN:
+        if tile in self._pinned and len(self._known) < MAX_KNOWN:
             self._known[key] = staged
         return staged
 

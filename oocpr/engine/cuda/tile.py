@@ -34,7 +34,7 @@ TEAMS = 4
 """Blocks of a stream that a block of threads decodes at a time."""
 
 HUBS = 1 << 15
-"""Nodes, from the first one on, whose out-links are counted: about as many as shared memory has room for."""
+"""Nodes, from the first one on, whose out-edges are counted: about as many as shared memory has room for."""
 
 FAULTS = {
     1: "its lengths contradict its header",
@@ -51,10 +51,10 @@ StreamArrays = tuple[Any, Any, Any, Any, Any]
 
 @dataclass(frozen=True)
 class DeviceWeights:
-    """Weights of a tile's links as kernels take them."""
+    """Weights of a tile's edges as kernels take them."""
 
     parts: tuple[Any, ...]  # their four segments, uint16 of the device, shape (size,); None for zeros
-    size: int  # how many there are; those of links behind them are zero
+    size: int  # how many there are; those of edges behind them are zero
     factor: float  # what they are multiplied by
 
     @property
@@ -84,7 +84,7 @@ class DeviceTile:
     # each 32 segments
     filled: Any
     filled_before: Any
-    weights: DeviceWeights | None = None  # of its links; None where they have none
+    weights: DeviceWeights | None = None  # None if the graph has none
 
     @property
     def blocks(self) -> int:
@@ -102,7 +102,7 @@ class DeviceTile:
 def upload_tile(device: Device, packed: PackedTile, faults: Any) -> DeviceTile:
     """Bring a checked tile to the device and expand its segments there.
 
-    `faults`: uint32, shape (1,), of the device: receives what is wrong; look at it with :func:`raise_faults`.
+    `faults`: uint32, shape (1,), of the device: receives what is wrong; see :func:`raise_faults`.
     """
     xp = device.xp
     groups = -(-packed.segments // GROUP)
@@ -175,10 +175,7 @@ def device_tile(
 
 
 def upload_weights(device: Device, segments: Segments, edges: int, factor: float) -> DeviceWeights:
-    """Bring the weights of a tile of so many links to the device.
-
-    Raises DamagedError if there are more weights than links.
-    """
+    """Bring the weights of a tile of so many edges to the device."""
     check_weights(segments.size, edges)
     parts = tuple(to_device(device, part) if part.size else None for part in segments.parts)
     return DeviceWeights(parts, segments.size, factor)
@@ -211,19 +208,8 @@ def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, col
     return hub_edges
 
 
-def raise_faults(faults: Any) -> None:
-    """Wait for the device, and say what it found wrong.
-
-    Raises DamagedError if something is.
-    """
-    raise_found(int(faults[0]))
-
-
-def raise_found(found: int) -> None:
-    """Say what is wrong, in bits of FAULTS.
-
-    Raises DamagedError if something is.
-    """
+def raise_faults(found: int) -> None:
+    """Raise DamagedError if a bit of FAULTS is set."""
     if found:
         what = ", ".join(text for bit, text in FAULTS.items() if found & bit)
         raise DamagedError(f"A tile contradicts itself: {what}.", REMEDY)
@@ -282,7 +268,7 @@ class TileMap:
     starts: StreamMap
     gaps: StreamMap
     ranks: Part  # non-empty segments before each block of lengths
-    weights: WeightsMap | None = None  # those of its links; None where they have none
+    weights: WeightsMap | None = None  # those None if the graph has none
 
 
 def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
@@ -326,10 +312,7 @@ def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
 
 
 def check_weights(size: int, edges: int) -> None:
-    """Refuse more weights than links.
-
-    Raises DamagedError if there are.
-    """
+    """Raise DamagedError if there are more weights than edges."""
     if size > edges:
         raise DamagedError(f"A chunk has {size} weights where {edges} belong.", REMEDY)
 
@@ -342,9 +325,9 @@ class CudaTile:
     checked: bool  # whether its columns are known to be nodes
     # whether enough of them are among the first nodes for these to be kept near; known of checked tiles
     hubs: bool = False
-    matrix: Matrix | None = None  # its links decoded, for a kernel that takes them so
+    matrix: Matrix | None = None  # its edges decoded, for a kernel that takes them so
     laid: Baseline | None = None  # the same as such a kernel wants them, once it is known what is gathered
-    # links between neighbouring rows, once they are swept; of tiles whose columns are known
+    # edges between neighbouring rows, once they are swept; of tiles whose columns are known
     diagonal_blocks: DiagonalBlocks | None = None
 
 
@@ -395,16 +378,13 @@ class TileLoader:
         return tile
 
     def raise_faults(self, faults: int) -> None:
-        """Say what kernels found wrong, once.
-
-        Raises DamagedError if something is.
-        """
+        """Raise DamagedError for what kernels found wrong, once."""
         if faults:
             self._faults[:] = 0
-        raise_found(faults)
+        raise_faults(faults)
 
     def _matrix(self, encoded: NDArray[np.uint8], nodes: int) -> Matrix:
-        """Links of a tile decoded, segments being the rows."""
+        """Edges of a tile decoded, segments being the rows."""
         from oocpr.engine.cuda.papers.products import Matrix
 
         columns, lengths = decode_tile(encoded)

@@ -49,12 +49,63 @@ class TileRows:
         return -(-(self.owned + 1) // ROWS)
 
 
+@dataclass
+class RowState:
+    """Rows of a stripe; arrays of the device."""
+
+    spec: StripeSpec
+    degree: Any  # uint32, shape (rows,); with weights float64, what leaves each row, -1 where nothing does
+    teleport: Any  # float64, shape (rows,); None if uniform
+    start: Any  # what the run begins from, float64, shape (rows,); None for the teleport vector
+    ranks: Any  # ranks, residual: float64, shape (rows,)
+    residual: Any
+    push: Any  # float32, shape (rows,): last proposal; (1,) if nothing is proposed
+    # changes, steps: uint16, shape (slots, rows): what mixing remembers, the upper halves of float32
+    changes: Any
+    steps: Any
+    # last push and PADDING zeros, dtype of the reads, shape (rows + PADDING,); in memory of the host if
+    # rows gather partitions of it
+    stored: Any
+    thetas: Any  # float64, shape (slots,), one at least: weights of the steps that the next push subtracts
+    # float64, shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first
+    carries: Any
+    partials: Any  # partials, totals: float64: sums of blocks of rows, shape (vectors, places), and of all
+    totals: Any
+    # float64, shape (rows + tiles,), in memory of the host: what partitions before have brought to the
+    # segments of each tile; None if rows gather from all nodes
+    kept: Any
+    ranks_here: NDArray[np.float64] | None  # the memory of `ranks` if that is the host's; else None
+    # residual of the first row after a pass, and its change in each slot; of the host
+    first_row: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights."""
+        return bool(self.degree.dtype == np.float64)
+
+    def close(self) -> None:
+        """Free all of it."""
+        vars(self).clear()
+
+
+class LocalWorkspace:
+    """Where tile-local sweeps work.
+
+    `start`: float32, shape (rows,): what rows have from outside the tile.
+    `sends`: float32, shape (rows + 1,): what they send along each edge, and a zero behind the last.
+    """
+
+    def __init__(self, device: Device, rows: int) -> None:
+        self.start = device.xp.zeros(max(1, rows), np.float32)
+        self.sends = device.xp.zeros(rows + 1, np.float32)
+
+
 class Vectors:
     """The kernels of one format of reads and one number of remembered passes.
 
     `spec`: a stripe; others of the same run may be treated too.
-    `in_host`: whether rows are kept in memory of the host; see :mod:`oocpr.engine.cuda.vectors`.
-    `sliced`: whether rows gather slice by slice; see :mod:`oocpr.engine.cuda.gather_vector`.
+    `in_host`: whether rows are kept in memory of the host.
+    `sliced`: whether rows gather one partition after the other; see :mod:`oocpr.engine.cuda.gather_vector`.
     """
 
     def __init__(
@@ -81,7 +132,6 @@ class Vectors:
             WEIGHTED=int(weighted),
         )
         self._kernel = kernels.get_function
-        self._settle = self._kernel("settle")
 
     def allocate(
         self,
@@ -91,13 +141,45 @@ class Vectors:
         start: NDArray[np.float64] | None,
     ) -> RowState:
         """Rows of a stripe without ranks and residual."""
-        tiles = spec.last_tile - spec.first_tile
-        places = max(1, -(-spec.rows // ROWS) + 2 * tiles)
-        return allocate_rows(
-            self._device, spec, degree, teleport, start,
-            slots=self._slots, sums=self._sums + self._peaks, places=places, in_host=self._in_host,
-            sliced=self._sliced,
-        )  # fmt: skip
+        xp, rows, tiles = self._device.xp, spec.rows, spec.last_tile - spec.first_tile
+
+        def zeros(
+            shape: int | tuple[int, ...], dtype: Any = np.float64, mapped: bool | None = None
+        ) -> tuple[Any, NDArray[Any] | None]:
+            if not (self._in_host if mapped is None else mapped):
+                return xp.zeros(shape, dtype), None
+            there, here = self._device.mapped(shape, dtype)
+            here[...] = 0
+            return there, here
+
+        def copied(values: NDArray[Any] | None) -> Any:
+            if values is None or not self._in_host:
+                return None if values is None else to_device(self._device, values)
+            there, here = self._device.mapped(values.shape, values.dtype)
+            here[...] = values
+            return there
+
+        sums = self._sums + self._peaks
+        places = max(1, -(-rows // ROWS) + 2 * tiles)
+        ranks, ranks_here = zeros(rows)
+        return RowState(
+            spec,
+            degree=copied(divisors(degree)),
+            teleport=copied(teleport),
+            start=copied(start),
+            ranks=ranks,
+            residual=zeros(rows)[0],
+            push=zeros(rows if spec.proposals else 1, np.float32)[0],
+            changes=zeros((spec.slots, rows), np.uint16)[0],
+            steps=zeros((spec.slots, rows), np.uint16)[0],
+            stored=zeros(rows + PADDING, READS[spec.reads].dtype, self._sliced)[0],
+            thetas=xp.zeros(self._slots),
+            carries=xp.zeros((tiles + 1, 2)),
+            partials=xp.zeros((sums, places)),
+            totals=xp.zeros(sums + 4 + self._slots),
+            kept=zeros(rows + tiles, mapped=True)[0] if self._sliced else None,
+            ranks_here=ranks_here,
+        )
 
     def publish(self, state: RowState, step: PublishStep) -> None:
         """Make the next push."""
@@ -144,8 +226,8 @@ class Vectors:
     ) -> None:
         """Add what was delivered to a tile's rows to their residual, and begin their proposal.
 
-        `room`: ``start`` and ``sends`` of the LocalRoom that tile-local sweeps work in; each None where it is
-            not needed, both where the proposal is done at once.
+        `room`: ``start`` and ``sends`` of a LocalWorkspace; each None if not needed, both if the proposal is
+            done at once.
         """
         spec = state.spec
         live = sum(1 << slot for slot in step.live)
@@ -175,7 +257,7 @@ class Vectors:
     ) -> None:
         """End one tile-local sweep that another follows."""
         if rows.owned:
-            self._settle(
+            self._kernel("settle")(
                 grid(rows.owned),
                 (THREADS,),
                 (
@@ -244,7 +326,11 @@ class Vectors:
         if rows:
             arguments = (np.uint64(rows), state.ranks, state.residual, np.float64(carry))
             self._kernel("finish")(grid(rows), (THREADS,), arguments)
-        return fetch_ranks(self._device, state)
+        if state.ranks_here is None:
+            return download(state.ranks)
+        # They are in memory of the host, once what was launched has run.
+        self._device.synchronize()
+        return state.ranks_here
 
     def _total(
         self, state: RowState, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None
@@ -258,120 +344,3 @@ class Vectors:
                 state.residual, state.changes, state.totals,
             ),
         )  # fmt: skip
-
-
-class LocalWorkspace:
-    """Where tile-local sweeps work.
-
-    `start`: float32, shape (rows,): what rows have from outside the tile.
-    `sends`: float32, shape (rows + 1,): what they send along each link, and a zero behind the last.
-    """
-
-    def __init__(self, device: Device, rows: int) -> None:
-        self.start = device.xp.zeros(max(1, rows), np.float32)
-        self.sends = device.xp.zeros(rows + 1, np.float32)
-
-
-@dataclass
-class RowState:
-    """Rows of a stripe; arrays of the device."""
-
-    spec: StripeSpec
-    degree: Any  # uint32, shape (rows,); with weights float64, what leaves each row, -1 where nothing does
-    teleport: Any  # float64, shape (rows,); None where uniform
-    start: Any  # what the run begins from, float64, shape (rows,); None for the teleport vector
-    ranks: Any  # ranks, residual: float64, shape (rows,)
-    residual: Any
-    push: Any  # float32, shape (rows,): last proposal; (1,) where nothing is proposed
-    # changes, steps: uint16, shape (slots, rows): what mixing remembers, the upper halves of float32
-    changes: Any
-    steps: Any
-    # last push and PADDING zeros, dtype of the reads, shape (rows + PADDING,); in memory of the host where
-    # rows gather slices of it
-    stored: Any
-    thetas: Any  # float64, shape (slots,), one at least: weights of the steps that the next push subtracts
-    # float64, shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first
-    carries: Any
-    partials: Any  # partials, totals: float64: sums of blocks of rows, shape (vectors, places), and of all
-    totals: Any
-    # float64, shape (rows + tiles,), in memory of the host: what slices before have brought to the segments
-    # of each tile; None where rows gather from all nodes
-    kept: Any
-    ranks_here: NDArray[np.float64] | None  # the memory of `ranks` where that is the host's; else None
-    # residual of the first row after a pass, and its change in each slot; of the host
-    first_row: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-
-    @property
-    def weighted(self) -> bool:
-        """Whether links have weights."""
-        return bool(self.degree.dtype == np.float64)
-
-    def close(self) -> None:
-        """Free all of it."""
-        vars(self).clear()
-
-
-def allocate_rows(
-    device: Device,
-    spec: StripeSpec,
-    degree: NDArray[Any],
-    teleport: NDArray[np.float64] | None,
-    start: NDArray[np.float64] | None,
-    *,
-    slots: int,
-    sums: int,
-    places: int,
-    in_host: bool,
-    sliced: bool,
-) -> RowState:
-    """Rows of a stripe without ranks and residual.
-
-    `sums`, `places`: vectors of sums, and blocks that write theirs.
-    `in_host`: whether what a row has is kept in memory of the host.
-    `sliced`: whether what rows gather is kept there, too.
-    """
-    xp, rows, tiles = device.xp, spec.rows, spec.last_tile - spec.first_tile
-
-    def zeros(
-        shape: int | tuple[int, ...], dtype: Any = np.float64, mapped: bool = in_host
-    ) -> tuple[Any, NDArray[Any] | None]:
-        if not mapped:
-            return xp.zeros(shape, dtype), None
-        there, here = device.mapped(shape, dtype)
-        here[...] = 0
-        return there, here
-
-    def copied(values: NDArray[Any] | None) -> Any:
-        if values is None or not in_host:
-            return None if values is None else to_device(device, values)
-        there, here = device.mapped(values.shape, values.dtype)
-        here[...] = values
-        return there
-
-    ranks, ranks_here = zeros(rows)
-    return RowState(
-        spec,
-        degree=copied(divisors(degree)),
-        teleport=copied(teleport),
-        start=copied(start),
-        ranks=ranks,
-        residual=zeros(rows)[0],
-        push=zeros(rows if spec.proposals else 1, np.float32)[0],
-        changes=zeros((spec.slots, rows), np.uint16)[0],
-        steps=zeros((spec.slots, rows), np.uint16)[0],
-        stored=zeros(rows + PADDING, READS[spec.reads].dtype, sliced)[0],
-        thetas=xp.zeros(slots),
-        carries=xp.zeros((tiles + 1, 2)),
-        partials=xp.zeros((sums, places)),
-        totals=xp.zeros(sums + 4 + slots),
-        kept=zeros(rows + tiles, mapped=True)[0] if sliced else None,
-        ranks_here=ranks_here,
-    )
-
-
-def fetch_ranks(device: Device, state: RowState) -> NDArray[np.float64]:
-    """Ranks of a stripe, once what was launched has run; in their own memory where that is the host's."""
-    if state.ranks_here is None:
-        return download(state.ranks)
-    device.synchronize()
-    return state.ranks_here

@@ -1,4 +1,4 @@
-"""Sweeps inside islands of neighbouring rows against plain NumPy."""
+"""Sweeps inside blocks of neighbouring rows against plain NumPy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 
 from oocpr.engine.backend import StripeSpec, SweepStep
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import download, upload
+from oocpr.engine.cuda.device import THREADS, download, upload
 from oocpr.engine.cuda.diagonal_blocks import (
-    MOST_ROWS,
+    MAX_ROWS,
     SLICE,
     SLICES,
-    THREADS,
     find_diagonal_blocks,
     sweep_diagonal_blocks,
 )
@@ -51,34 +50,34 @@ def inside(tile: tuple[np.ndarray, np.ndarray], owned: int) -> np.ndarray:
     row = np.repeat(np.arange(lengths.size), lengths)
     column = columns.astype(np.int64) - FIRST
     kept = (row < owned) & (column >= 0) & (column < owned)
-    kept &= row // MOST_ROWS == column // MOST_ROWS
+    kept &= row // MAX_ROWS == column // MAX_ROWS
     links = np.zeros((owned, owned), bool)
     links[row[kept], column[kept]] = True
     return links
 
 
-def listed(islands: DiagonalBlocks, owned: int) -> np.ndarray:
-    """The same as the islands have it."""
+def listed(blocks: DiagonalBlocks, owned: int) -> np.ndarray:
+    """The same as the blocks have it."""
     before, order, selves, words = (
-        download(array) for array in (islands.before, islands.order, islands.selves, islands.links)
+        download(array) for array in (blocks.before, blocks.order, blocks.selves, blocks.edges)
     )
     links = np.zeros((owned, owned), bool)
-    for island in range(islands.count):
+    for island in range(blocks.count):
         numbers = order[THREADS * island : THREADS * (island + 1)]
         assert np.array_equal(np.sort(numbers), np.arange(THREADS))
         for place, number in enumerate(numbers):
             slice_ = SLICES * island + place // SLICE
-            row = MOST_ROWS * island + int(number)
+            row = MAX_ROWS * island + int(number)
             own = bool(selves[slice_] >> (place % SLICE) & 1)
             four = words[SLICE * before[slice_] : SLICE * before[slice_ + 1]].reshape(-1, SLICE)
             linked = np.ascontiguousarray(four[:, place % SLICE]).view(np.uint8)
-            linked = linked[linked < MOST_ROWS]
-            if number == MOST_ROWS or row >= owned:
+            linked = linked[linked < MAX_ROWS]
+            if number == MAX_ROWS or row >= owned:
                 assert not own
                 assert not linked.size
                 continue
             assert np.unique(linked).size == linked.size
-            links[row, MOST_ROWS * island + linked.astype(np.int64)] = True
+            links[row, MAX_ROWS * island + linked.astype(np.int64)] = True
             assert not links[row, row]
             links[row, row] = own
     return links
@@ -87,18 +86,18 @@ def listed(islands: DiagonalBlocks, owned: int) -> np.ndarray:
 @pytest.mark.parametrize("owned", [1, 31, 255, 256, 700])
 def test_all_links_inside_are_listed_once(device: Device, owned: int) -> None:
     tile = near_tile(owned)
-    islands = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, FIRST + owned + BEHIND)
-    assert islands.count == -(-owned // MOST_ROWS)
-    assert np.array_equal(listed(islands, owned), inside(tile, owned))
+    blocks = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, FIRST + owned + BEHIND)
+    assert blocks.count == -(-owned // MAX_ROWS)
+    assert np.array_equal(listed(blocks, owned), inside(tile, owned))
 
 
 def test_tiles_without_rows_or_links_have_no_links_inside(device: Device) -> None:
     tail = placed(device, np.array([1, 2], np.uint32), np.array([2], np.uint32))
     assert find_diagonal_blocks(device, tail, 0, FIRST, FIRST).count == 0
     empty = placed(device, np.array([], np.uint32), np.zeros(301, np.uint32))
-    islands = find_diagonal_blocks(device, empty, 300, 0, 300)
-    assert islands.count == 2
-    assert not listed(islands, 300).any()
+    blocks = find_diagonal_blocks(device, empty, 300, 0, 300)
+    assert blocks.count == 2
+    assert not listed(blocks, 300).any()
 
 
 @pytest.mark.parametrize(("reads", "paired"), [("float32", True), ("bits16", True), ("bits16", False)])
@@ -117,8 +116,8 @@ def test_sweeps(device: Device, reads: str, paired: bool, turns: int) -> None:
     start = rng.random(owned).astype(np.float32)
     step = SweepStep(0.85, 0.15, 0.0, 1 + turns, 1, (1,), 1.0)
     rows = TileRows(0, FIRST, owned, offset, 0)
-    islands = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, nodes)
-    sweep_diagonal_blocks(device, islands, device.xp.asarray(start), state, rows, step, numbers, turns)
+    blocks = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, nodes)
+    sweep_diagonal_blocks(device, blocks, device.xp.asarray(start), state, rows, step, numbers, turns)
     device.synchronize()
 
     links = inside(tile, owned)
