@@ -28,24 +28,9 @@ def library() -> Any:
 def compile_for(architecture: str, text: str, options: tuple[str, ...]) -> tuple[bytes, str]:
     """Compile a source.
 
-    Parameters
-    ----------
-    architecture
-        Such as ``sm_90``.
-    text
-        CUDA C++ with all it includes.
-    options
-        Further ones.
-
-    Returns
-    -------
-    code, log
-        Machine code, and what the compilers say of registers and stack.
-
-    Raises
-    ------
-    CompileError
-        If it does not compile, or with warnings.
+    `architecture`: such as ``sm_90``.
+    Returns machine code, and what the compilers say of registers and stack.
+    Raises CompileError if it does not compile, or with warnings.
     """
     nvrtc = library()
     program = ctypes.c_void_p()

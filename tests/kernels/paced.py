@@ -33,12 +33,7 @@ class PacedMark:
 class PacedDevice(HostDevice):
     """Does everything at once and is done with it when its paces say.
 
-    Parameters
-    ----------
-    folder
-        See HostDevice.
-    byte
-        Seconds for a byte that is sent while kernels run.
+    `byte`: seconds for a byte that is sent while kernels run.
     """
 
     def __init__(self, folder: Path, *, byte: float = 0.0) -> None:
@@ -92,14 +87,7 @@ class PacedDevice(HostDevice):
 class PacedBackend(CudaBackend):
     """Takes so many seconds for an edge and a row that it sweeps, and for a row that it pushes.
 
-    Parameters
-    ----------
-    device
-        Whose time.
-    edge, row, pushed
-        Seconds.
-    far
-        Whether it reaches rows over the link.
+    `far`: whether it reaches rows over the link.
     """
 
     def __init__(

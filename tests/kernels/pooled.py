@@ -22,15 +22,7 @@ MEMORY = 1 << 36
 
 
 class PooledDevice(HostDevice):
-    """A device whose arrays are in a pool.
-
-    Parameters
-    ----------
-    folder
-        See HostDevice.
-    pool
-        Where arrays are.
-    """
+    """A device whose arrays are in a pool."""
 
     def __init__(self, folder: Path, pool: Pool) -> None:
         super().__init__(folder)
@@ -71,13 +63,7 @@ class PooledDevice(HostDevice):
 
 
 class PooledMachine:
-    """Two devices of the host.
-
-    Parameters
-    ----------
-    folder
-        See HostDevice.
-    """
+    """Two devices of the host."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -257,15 +257,7 @@ def little(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 class Failing:
-    """Counts calls of a method, and has one of them fail.
-
-    Parameters
-    ----------
-    monkeypatch, of, name
-        Which method.
-    error
-        Makes what it raises.
-    """
+    """Counts calls of a method, and has one of them fail."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, of: type, name: str, error: Callable[[str], BaseException]

@@ -77,10 +77,8 @@ class HostKernel:
     ) -> None:
         """Run the kernel to its end.
 
-        Raises
-        ------
-        HostError
-            If an argument is not of the parameter's type, or threads wait for others that do not come.
+        Raises HostError if an argument is not of the parameter's type, or threads wait for others that do not
+            come.
         """
         if any(n != 1 for n in (*grid[1:], *block[1:])):
             raise HostError(f"{self._name}: grids and blocks have one dimension")
@@ -163,13 +161,7 @@ class HostMark:
 
 
 class HostLink:
-    """See Link; between devices of this process, whose threads meet at a barrier.
-
-    Parameters
-    ----------
-    key, rank, size
-        See NcclLink.
-    """
+    """See Link; between devices of this process, whose threads meet at a barrier."""
 
     _meetings: ClassVar[dict[Any, tuple[threading.Barrier, list[Any]]]] = {}
     _lock = threading.Lock()
@@ -197,18 +189,11 @@ class HostLink:
 class HostDevice:
     """What :class:`oocpr.engine.cuda.device.Device` describes, on the host.
 
-    Parameters
-    ----------
-    folder
-        Where compiled libraries are kept; they are found again by what they were compiled of.
-    warp
-        Lanes of a warp, 32 or 64.
-    reverse
-        Whether blocks, warps and lanes run from the last to the first.
-    multiprocessors
-        How many the device claims to have.
-    linked
-        Whether its kernels read what other devices have.
+    `folder`: where compiled libraries are kept; they are found again by what they were compiled of.
+    `warp`: lanes of a warp, 32 or 64.
+    `reverse`: whether blocks, warps and lanes run from the last to the first.
+    `multiprocessors`: how many the device claims to have.
+    `linked`: whether its kernels read what other devices have.
     """
 
     xp: ModuleType = np
@@ -330,13 +315,7 @@ class HostDevice:
 
 
 def build(text: str, names: tuple[str, ...], folder: Path) -> Path:
-    """Compile a source into a library that has ``launch_NAME`` and ``signature_NAME`` of each kernel.
-
-    Raises
-    ------
-    HostError
-        With what the compiler says.
-    """
+    """Compile a source into a library that has ``launch_NAME`` and ``signature_NAME`` of each kernel."""
     flags = _FLAGS + _SANITIZERS if SANITIZE else _FLAGS
     exported = "".join(_EXPORT.replace("NAME", name) for name in names)
     # Outside of any header, everything of a source is its own: static, and free to be placed in a section.

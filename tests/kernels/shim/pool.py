@@ -55,14 +55,9 @@ class Piece:
 class Pool:
     """What has been taken of a device, in blocks that are kept until somebody wants them given back.
 
-    Attributes
-    ----------
-    limit
-        Most bytes that may be taken; 0 for any.
-    most
-        Most bytes that were taken at any time since somebody set it.
-    stream
-        That of the thread which asks; what was freed in one is there for no other.
+    `limit`: most bytes that may be taken; 0 for any.
+    `most`: most bytes that were taken at any time since somebody set it.
+    `stream`: that of the thread which asks; what was freed in one is there for no other.
     """
 
     def __init__(self) -> None:
@@ -99,10 +94,7 @@ class Pool:
     def take(self, nbytes: int) -> Callable[[], None]:
         """Take memory of an array; returns what gives it back.
 
-        Raises
-        ------
-        PoolError
-            Where more would have to be taken than may be.
+        Raises PoolError if more would have to be taken than may be.
         """
         size = -(-nbytes // UNIT) * UNIT
         with self._lock:
