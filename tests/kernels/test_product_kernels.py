@@ -55,7 +55,7 @@ def run(
     stored: np.ndarray,
     reads: str,
     window: Window = EVERYTHING,
-    shape: LaunchConfig | None = None,
+    config: LaunchConfig | None = None,
     **parameters: bool,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Sums of pushes and proposals of the segments that are not empty, and the faults."""
@@ -64,7 +64,7 @@ def run(
     faults = device.xp.zeros(1, np.uint32)
     for array in (sums.pushes, sums.heads):
         array[:] = np.nan
-    product = SpMV(device, reads, paired=stored.shape[1] > 1, shape=shape, **parameters)
+    product = SpMV(device, reads, paired=stored.shape[1] > 1, config=config, **parameters)
     product(there, device.xp.array(stored), NODES, window, sums, faults)
     device.synchronize()
     kept = slice(0, there.nonempty)
@@ -104,14 +104,14 @@ VARIANTS = {
     "float32": ("float32", 1, {}),
     "bits16": ("bits16", 1, {}),
     "bits8": ("bits8", 1, {}),
-    "float32, lanes apart": ("float32", 1, {"shape": WIDE_CONFIG}),
-    "bits8, hubs": ("bits8", 1, {"shape": LaunchConfig(teams=3, resident=1, hubs=1 << 16)}),
-    "float64 pairs, hubs": ("float64", 2, {"shape": replace(WIDE_CONFIG, hubs=96)}),
+    "float32, lanes apart": ("float32", 1, {"config": WIDE_CONFIG}),
+    "bits8, hubs": ("bits8", 1, {"config": LaunchConfig(teams=3, resident=1, hubs=1 << 16)}),
+    "float64 pairs, hubs": ("float64", 2, {"config": replace(WIDE_CONFIG, hubs=96)}),
     "float64 pairs": ("float64", 2, {}),
     "bits16 pairs of a stripe": ("bits16", 2, {"striped": True}),
     "float32 pairs": ("float32", 2, {}),
     "bits16 pairs, checked": ("bits16", 2, {"checked": True}),
-    "bits16 pairs, lanes apart, checked": ("bits16", 2, {"shape": WIDE_CONFIG, "checked": True}),
+    "bits16 pairs, lanes apart, checked": ("bits16", 2, {"config": WIDE_CONFIG, "checked": True}),
     "bits8 pairs of a stripe, checked": ("bits8", 2, {"striped": True, "checked": True}),
 }
 
@@ -154,7 +154,7 @@ def test_no_schedule_changes_a_bit(device: Device) -> None:
     stored = gathered("bits16", 2, 2)
     shapes = [LaunchConfig(), LaunchConfig(each=1), WIDE_CONFIG, LaunchConfig(teams=2, resident=2, each=9)]
     shapes += [LaunchConfig(hubs=64), launch_config("bits16", paired=True, shared_bytes=device.shared_bytes)]
-    results = [run(device, tile, stored, "bits16", shape=shape)[:2] for shape in shapes]
+    results = [run(device, tile, stored, "bits16", config=config)[:2] for config in shapes]
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             assert a.tobytes() == b.tobytes()
@@ -162,7 +162,7 @@ def test_no_schedule_changes_a_bit(device: Device) -> None:
 
 @st.composite
 def shapes(draw: st.DrawFn, word: int, shared_bytes: int) -> LaunchConfig:
-    """Draw any shape that can be compiled for so many bytes gathered of a node."""
+    """Draw any constants that can be compiled for so many bytes gathered of a node."""
     teams, resident = draw(st.sampled_from([(2, 8), (2, 16), (4, 5), (8, 2), (8, 4), (14, 1), (7, 2)]))
     room = shared_bytes - teams * SCRATCH_BYTES
     hubs = min(draw(st.sampled_from([0, 0, 40 << 10, 80 << 10, 120 << 10])), room) // word // GROUP * GROUP
@@ -173,7 +173,7 @@ def shapes(draw: st.DrawFn, word: int, shared_bytes: int) -> LaunchConfig:
 @pytest.mark.parametrize(("reads", "pairs"), [("bits16", 1), ("bits16", 2), ("bits8", 2), ("float64", 1)])
 @settings(max_examples=20)
 @given(data=st.data(), tile=tiles(NODES), seed=st.integers(0, 9))
-def test_no_shape_changes_a_bit(
+def test_no_launch_config_changes_a_bit(
     shim_folder: Path,
     reads: str,
     pairs: int,
@@ -184,19 +184,19 @@ def test_no_shape_changes_a_bit(
     device = HostDevice(shim_folder)
     stored = gathered(reads, seed, pairs)
     usual = run(device, tile, stored, reads)
-    shape = data.draw(shapes(READS[reads].bytes * pairs, device.shared_bytes))
-    found = run(device, tile, stored, reads, shape=shape)
+    config = data.draw(shapes(READS[reads].bytes * pairs, device.shared_bytes))
+    found = run(device, tile, stored, reads, config=config)
     # Without pairs there are no proposals.
     for a, b in zip(usual[:pairs], found[:pairs], strict=True):
         assert a.tobytes() == b.tobytes()
 
 
-def test_shapes_of_one_kernel_leave_each_other_their_shared_memory(device: Device) -> None:
+def test_launch_configs_of_one_kernel_leave_each_other_their_shared_memory(device: Device) -> None:
     tile, reads = placed(device, *random_tile(100, 9, NODES)), device.xp.array(gathered("bits16", 2, 1))
     sums = SegmentSums.allocate(device, tile.nonempty, tile.blocks, paired=False)
     faults = device.xp.zeros(1, np.uint32)
     products = [
-        SpMV(device, "bits16", shape=LaunchConfig(teams=3, resident=1, hubs=hubs)) for hubs in (1 << 15, 32)
+        SpMV(device, "bits16", config=LaunchConfig(teams=3, resident=1, hubs=hubs)) for hubs in (1 << 15, 32)
     ]
     found = []
     for product in products:

@@ -206,8 +206,8 @@ class Products(Cell):
     def balanced(self, reads: str) -> None:
         """The default product."""
         stored, values = self.stored(reads)
-        shape = launch_config(reads, paired=False, shared_bytes=self.bench.device.shared_bytes * self.hubs)
-        product = SpMV(self.bench.device, reads, shape=shape)
+        config = launch_config(reads, paired=False, shared_bytes=self.bench.device.shared_bytes * self.hubs)
+        product = SpMV(self.bench.device, reads, config=config)
         error = self.error(product, stored, self.expected(reads, values))
         if not error < CLOSE:
             raise AssertionError(f"balanced differs from cuSPARSE by {error}")

@@ -86,8 +86,8 @@ class Search(Cell):
         device = self.bench.device
         default = launch_config(reads, paired=False, shared_bytes=device.shared_bytes if self.hubs else 0)
 
-        def make(shape: LaunchConfig) -> Works:
-            product = SpMV(device, reads, shape=shape)
+        def make(config: LaunchConfig) -> Works:
+            product = SpMV(device, reads, config=config)
 
             def bits() -> int:
                 found = 0
@@ -141,19 +141,19 @@ class Search(Cell):
             "default GTEPS": round(gteps[0], 2),
             "best GTEPS": round(gteps[1], 2),
             "tried": [
-                {**asdict(shape), "GTEPS": round(self.graph.edges / time / 1e9, 2)}
-                for shape, time in seconds.items()
+                {**asdict(config), "GTEPS": round(self.graph.edges / time / 1e9, 2)}
+                for config, time in seconds.items()
             ],
         }
         self.bench.note(self.graph.name, what, found)
 
-    def timed(self, make: Callable[[Any], Works], shape: Any, bits: int) -> float:
+    def timed(self, make: Callable[[Any], Works], config: Any, bits: int) -> float:
         """Return the time of constants; infinite if they cannot be compiled, or give other bits."""
         try:
-            work, bits_of = make(shape)
+            work, bits_of = make(config)
             same = bits_of() == bits
         except (RuntimeError, ValueError) as error:
-            print(f"{shape}: {error}"[:300])
+            print(f"{config}: {error}"[:300])
             return np.inf
         return self.bench.seconds(work) if same else np.inf
 

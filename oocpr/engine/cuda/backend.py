@@ -363,7 +363,7 @@ class CudaBackend:
         key = (gather, checked, local, hubs, weighted)
         if key not in self._products:
             near = self._device.shared_bytes if hubs else 0
-            shape = launch_config(gather.reads, paired=gather.paired, shared_bytes=near, weighted=weighted)
+            config = launch_config(gather.reads, paired=gather.paired, shared_bytes=near, weighted=weighted)
             self._products[key] = SpMV(
                 self._device,
                 gather.reads,
@@ -372,7 +372,7 @@ class CudaBackend:
                 checked=checked,
                 weighted=weighted,
                 local=local,
-                shape=shape,
+                config=config,
             )
         return self._products[key]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ALL = "cuda:all"
 """Name of all devices of the machine."""
 
-LEAST = (7, 5)
+MIN_CAPABILITY = (7, 5)
 """Oldest compute capability that the kernels are compiled for."""
 
 _NAME = re.compile(r"cuda(?::(\d+))?")
@@ -107,9 +107,9 @@ def check_device(cupy: Any, name: str, index: int) -> None:
         )
     properties = runtime.getDeviceProperties(index)
     has = int(properties["major"]), int(properties["minor"])
-    if has < LEAST:
+    if has < MIN_CAPABILITY:
         raise UsageError(
             f"device {name} ({properties['name'].decode()}) has compute capability {has[0]}.{has[1]}; "
-            f"the kernels need {LEAST[0]}.{LEAST[1]}.",
+            f"the kernels need {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]}.",
             "Use a newer device, or device cpu.",
         )

@@ -177,11 +177,11 @@ class SpMV:
         checked: bool = False,
         weighted: bool = False,
         local: bool = False,
-        shape: LaunchConfig | None = None,
+        config: LaunchConfig | None = None,
         probe: bool = False,
     ) -> None:
         self._device = device
-        self._shape = shape = shape or launch_config(reads, paired=paired, weighted=weighted)
+        self._config = config = config or launch_config(reads, paired=paired, weighted=weighted)
         self.local = local
         kernels = device.load(
             "spmv.cu",
@@ -191,15 +191,15 @@ class SpMV:
             CHECKED=int(checked),
             WEIGHTED=int(weighted),
             LOCAL=int(local),
-            EDGE_ORDER=int(shape.edge_order),
+            EDGE_ORDER=int(config.edge_order),
             PROBE=int(probe),
-            HUBS=int(shape.hubs > 0),
-            TEAMS=shape.teams,
-            RESIDENT=shape.resident,
+            HUBS=int(config.hubs > 0),
+            TEAMS=config.teams,
+            RESIDENT=config.resident,
         )
         self._product = kernels.get_function("product")
-        self._shared = shape.teams * SCRATCH_BYTES + shape.hubs * READS[reads].bytes * (1 + paired)
-        # Shapes of more hubs may have the same kernel.
+        self._shared = config.teams * SCRATCH_BYTES + config.hubs * READS[reads].bytes * (1 + paired)
+        # Configs of more hubs may have the same kernel.
         most = max(self._product.max_dynamic_shared_size_bytes, self._shared)
         self._product.max_dynamic_shared_size_bytes = most
         self._join = kernels.get_function("join_blocks")
@@ -212,16 +212,16 @@ class SpMV:
 
         `reads`: stored numbers of all nodes, push and proposal side by side where paired, and zeros behind
             them.
-        `faults`: uint32, shape (1,): receives the faults found where columns are checked.
+        `faults`: uint32, config (1,): receives the faults found where columns are checked.
         """
         if not tile.edges:
             return
-        shape = self._shape
-        grid, each = shape.cut(tile.blocks, self._device.multiprocessors)
-        hubs = min(shape.hubs, nodes // GROUP * GROUP)
+        config = self._config
+        grid, each = config.cut(tile.blocks, self._device.multiprocessors)
+        hubs = min(config.hubs, nodes // GROUP * GROUP)
         self._product(
             (grid,),
-            (shape.teams * GROUP,),
+            (config.teams * GROUP,),
             (
                 *tile.columns, tile.begins, tile.ranks, tile.starts, np.uint32(tile.edges), np.uint32(nodes),
                 reads, window_word(window), np.uint32(each), np.uint32(hubs), sums.pushes,
