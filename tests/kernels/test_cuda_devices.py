@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from oocpr.api.choices import stats_of
-from oocpr.api.on_devices import plan_on_several_devices
 from oocpr.engine import gather_vector
-from oocpr.engine.cuda import discovery
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
@@ -22,7 +19,7 @@ from oocpr.plan.partition import stripe_tiles
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, rank
-from .several import PLENTY, plan_for
+from .several import plan_for
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
@@ -67,33 +64,6 @@ def test_several_devices_agree_with_the_processor(devices: list[Device]) -> None
         ours = run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
         theirs = rank(store, stripes=2)
     assert np.abs(ours.ranks - theirs.ranks).sum() <= ours.error_bound + theirs.error_bound
-
-
-def test_devices_that_join_their_tiles_have_the_bits_of_the_processor(
-    devices: list[Device], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_name = {f"cuda:{index}": device for index, device in enumerate(devices)}
-    opened: list[str] = []
-
-    def open_device(name: str) -> Device:
-        opened.append(name)
-        return by_name[name]
-
-    monkeypatch.setattr(discovery, "open_device", open_device)
-    chosen = Settings()
-    with Stored(GRAPH, 100) as store:
-        runs = []
-        for names in ((), tuple(by_name)):
-            plan, tiled = plan_on_several_devices(
-                store, stats_of(store), chosen, memory=PLENTY, base=0, given=[PLENTY] * len(devices),
-                devices=names, promised=False, personalized=False,
-            )  # fmt: skip
-            assert plan.stats.tiles == len(devices) < store.tiles
-            backends = tuple(CudaBackend(device, pairs=False) for device in devices)
-            runs.append(solve(tiled, plan, chosen, backend=backends))
-    assert sorted(opened) == sorted(by_name)
-    assert np.array_equal(runs[0].ranks, runs[1].ranks)
-    assert np.abs(runs[0].ranks - exact_ranks(GRAPH, 0.85)).sum() <= runs[0].error_bound + 1e-14
 
 
 def test_a_stripe_may_have_no_row(devices: list[Device]) -> None:
