@@ -227,9 +227,9 @@ def import_graph(
         resume=resume,
         duplicates=duplicates,
         progress=progress,
-        tell=left.append if tell is None else tell,
-        explain=reasons.append,
-        hands=hands,
+        on_message=left.append if tell is None else tell,
+        on_reason=reasons.append,
+        service=hands,
     )
     for reason in reasons:
         _LOG.info("%s", reason)

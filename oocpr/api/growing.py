@@ -101,7 +101,7 @@ def append(
             overwrite=overwrite,
             duplicates=duplicates,
             progress=progress,
-            hands=import_hands(client),
+            service=import_hands(client),
         )
     tiles = old.store.tiles
     kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."

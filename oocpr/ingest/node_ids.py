@@ -23,27 +23,15 @@ if TYPE_CHECKING:
     from oocpr.sources.block import Source
 
 _CHUNK = 1 << 18
-_LEAST_SPACE = 1 << 20
+_MIN_SPACE = 1 << 20
 
 
 def ids_of_rows(
     dictionary: Dictionary | None, order: Order, memory: int
 ) -> NDArray[np.uint32] | Iterator[NDArray[np.integer]] | None:
-    """Give the source's id of each row, whole or in pieces; None where rows are ids, or names.
+    """Give the source's id of each row, whole or in pieces; None if rows are ids, or have names.
 
-    Parameters
-    ----------
-    dictionary
-        What the nodes that were ordered stand for; None where these are the ids.
-    order
-        The node of each row.
-    memory
-        Most bytes that the process may hold.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where `memory` is too small.
+    The dictionary says what the nodes that were ordered stand for; None if these are the ids.
     """
     if dictionary is None:
         return order.node_ids
@@ -66,33 +54,18 @@ def ids_of_rows(
 
 
 def names_of_rows(
-    source: Source, dictionary: Dictionary | None, order: Order, workspace: SpillDir, memory: int
+    source: Source, dictionary: Dictionary | None, order: Order, spill_dir: SpillDir, memory: int
 ) -> Iterable[str] | Iterator[Piece] | None:
-    """Give the name of each row, or None where it has an id only.
-
-    Parameters
-    ----------
-    source
-        Has the labels, where nodes are not known by their names.
-    dictionary, order, memory
-        As for `ids_of_rows`.
-    workspace
-        Gives temporary files.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where `memory` is too small.
-    """
+    """Give the name of each row, or None if it has an id only; labels are the source's."""
     names = None if dictionary is None else dictionary.names
     if names is None:
         if source.labels is None or order.node_ids is None:
             return source.labels
-        names = write_strings(source.labels, workspace)
+        names = write_strings(source.labels, spill_dir)
     if order.node_ids is not None:
         nodes = order.node_ids.size
-        require(resident() + 4 * nodes + SLACK_BYTES + _LEAST_SPACE, memory, "Putting names in order")
+        require(resident() + 4 * nodes + SLACK_BYTES + _MIN_SPACE, memory, "Putting names in order")
         rows = np.empty(nodes, np.uint32)
         rows[order.node_ids] = np.arange(nodes, dtype=np.uint32)
-        return permute_strings(names, rows, workspace, memory - resident() - SLACK_BYTES)
+        return permute_strings(names, rows, spill_dir, memory - resident() - SLACK_BYTES)
     return names.pieces()

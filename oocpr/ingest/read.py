@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,13 +27,12 @@ from oocpr.system import resident
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
     from oocpr.ingest.nodes.dictionary import Dictionary
-    from oocpr.ingest.resume.state import Checkpoint
     from oocpr.ingest.spill.files import SpillDir, SpillFile
     from oocpr.progress import Progress
     from oocpr.sources.block import Block, Source
@@ -67,6 +66,8 @@ class SpilledEdges:
         What the nodes are called, where the source does not number them in 32 bits.
     runs
         The keys: ascending ranges of them, or, where there is a dictionary, parts of the file.
+    partitioner
+        Has partitioned the keys into their ranges; None if there is a dictionary, or no edge.
     """
 
     file: SpillFile
@@ -75,26 +76,7 @@ class SpilledEdges:
     ids: IdBitmap | None
     dictionary: Dictionary | None
     runs: list[KeyRun]
-
-
-class Keeper(Protocol):
-    """Keeps how far reading is, for another process to go on from there."""
-
-    def begin(self, source: Source, reader: EdgeSpiller) -> bool:
-        """Take up what was read before; returns whether there is more to read."""
-        ...
-
-    def took(self, reader: EdgeSpiller, mark: dict[str, Any] | None) -> None:
-        """Take note of a block, behind which `mark` leads."""
-        ...
-
-    def read(self, source: Source, reader: EdgeSpiller) -> None:
-        """Take note that there is no more to read."""
-        ...
-
-    def numbered(self, spilled: SpilledEdges) -> None:
-        """Take note that keys have numbers of nodes."""
-        ...
+    partitioner: Partitioner | None
 
 
 def spill(
@@ -103,7 +85,6 @@ def spill(
     block_edges: int,
     memory: int,
     progress: Progress,
-    keeper: Keeper,
     passes: int = 1,
     pool: Executor | None = None,
     workers: int = 1,
@@ -126,8 +107,6 @@ def spill(
         Most bytes that the process may hold.
     progress
         Told the stage "reading", and "looking up" and "numbering" where there are records.
-    keeper
-        Knows what was read before, and is told of every block.
     passes
         How often all edges will be written to temporary files, at least.
     pool, workers
@@ -147,25 +126,22 @@ def spill(
     if isinstance(source, BaseSource):
         source.reserve = lambda needed, what: require(resident() + needed + SLACK_BYTES // 2, memory, what)
     announced = False
-    if keeper.begin(source, reader):
-        with prefetch(_marked(source, block_edges)) as blocks:
-            for number, (block, mark) in enumerate(blocks, 1):
-                reader.take(block)
-                keeper.took(reader, mark)
-                if number >= _FORESEEING and number & (number - 1) == 0:
-                    needed = _foresee(source, reader, workspace, passes)
-                    if needed >= _WORTH_SAYING and not announced:
-                        announced = True
-                        tell(
-                            f"Temporary files will take about {format_bytes(needed)} in {workspace.folder}, "
-                            f"where {format_bytes(free_bytes(workspace.folder))} are free."
-                        )
-                if source.size is None:
-                    progress("reading", reader.edges, None, "edges")
-                else:
-                    progress("reading", source.position, source.size, "B")
-        reader.finish()
-        keeper.read(source, reader)
+    with prefetch(source.blocks(block_edges)) as blocks:
+        for number, block in enumerate(blocks, 1):
+            reader.take(block)
+            if number >= _FORESEEING and number & (number - 1) == 0:
+                needed = _foresee(source, reader, workspace, passes)
+                if needed >= _WORTH_SAYING and not announced:
+                    announced = True
+                    tell(
+                        f"Temporary files will take about {format_bytes(needed)} in {workspace.folder}, "
+                        f"where {format_bytes(free_bytes(workspace.folder))} are free."
+                    )
+            if source.size is None:
+                progress("reading", reader.edges, None, "edges")
+            else:
+                progress("reading", source.position, source.size, "B")
+    reader.finish()
     if reader.records is None:
         return _check_ids(source, reader)
     reader.file.shed()
@@ -181,9 +157,7 @@ def spill(
         weighted=source.weighted,
     )
     runs = split_runs(reader.file, reader.edges, dictionary.nodes, weighted=source.weighted)
-    spilled = SpilledEdges(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs)
-    keeper.numbered(spilled)
-    return spilled
+    return SpilledEdges(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs, None)
 
 
 def split_runs(file: SpillFile, edges: int, nodes: int, *, weighted: bool) -> list[KeyRun]:
@@ -194,17 +168,6 @@ def split_runs(file: SpillFile, edges: int, nodes: int, *, weighted: bool) -> li
         KeyRun.of_words(file, start, min(step, edges - start), 0, nodes << 32, weighted=weighted)
         for start in starts
     ]
-
-
-def _marked(source: Source, block_edges: int) -> Iterator[tuple[Block, dict[str, Any] | None]]:
-    """Yield the blocks, each with what leads behind it."""
-    blocks = source.blocks(block_edges)
-    try:
-        for block in blocks:
-            yield block, getattr(source, "mark", None)
-    finally:
-        if hasattr(blocks, "close"):
-            blocks.close()
 
 
 def _foresee(source: Source, reader: EdgeSpiller, workspace: SpillDir, passes: int) -> int:
@@ -237,7 +200,7 @@ def _check_ids(source: Source, reader: EdgeSpiller) -> SpilledEdges:
             "Split the graph, or drop nodes without links.",
         )
     runs = list(reader.dealer.runs()) if reader.dealer else []
-    return SpilledEdges(reader.file, reader.edges, nodes, ids, None, runs)
+    return SpilledEdges(reader.file, reader.edges, nodes, ids, None, runs, reader.dealer)
 
 
 EDGES, KEYS = "edges", "keys"
@@ -293,53 +256,6 @@ class EdgeSpiller:
         self._workspace = workspace
         self._memory = memory
         self._crew = crew
-
-    @property
-    def nodes(self) -> int | None:
-        """How many nodes the source says there are, None where it does not."""
-        return self._source.nodes
-
-    def restore(self, at: Checkpoint, blocks: Iterable[list[int]], segments: Iterable[Segment]) -> None:
-        """Take up where another process left off, with the files that it kept.
-
-        Parameters
-        ----------
-        at
-            How far it was.
-        blocks, segments
-            All until then.
-        """
-        self.edges, self.listed, self.largest = at.edges, at.listed, at.largest
-        self.block_edges = at.block_edges
-        self.segments = list(segments)
-        if KEYS in at.files:
-            self.file.close()
-            self.file = self._workspace.file(name=KEYS)
-        if at.dealt is not None:
-            self.dealer = Partitioner(self.file, at.block_edges, at.nodes, weighted=self._weighted)
-            self.dealer.restore(at.dealt, blocks)
-        if at.records is not None:
-            self.records = BlockDictionary(
-                self._workspace,
-                named=at.points is not None,
-                count=at.records,
-                name_bytes=at.files.get("names-text", (1, 0))[1],
-                points=at.points,
-            )
-            self.ids = None
-        elif at.nodes is None and self.ids is not None and self.dealer is not None:
-            self._find_ids(self.ids, self.dealer, at.largest)
-
-    def _find_ids(self, ids: IdBitmap, dealer: Partitioner, largest: int) -> None:
-        """Find the ids of edges that were dealt before; where they do not fit, look them up."""
-        if not self._fits(ids, largest):
-            self._recording(named=False)
-            return
-        ids.reach(largest)
-        buffer = np.empty(_BLOCK_KEYS, np.uint64)
-        for run in dealer.runs():
-            for keys in run.blocks(buffer):
-                ids.add(keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32))
 
     def finish(self) -> None:
         """Wait until all blocks are written."""
@@ -444,7 +360,7 @@ class EdgeSpiller:
             for keys, weights in run.records(buffer, beside):
                 words.write(done * self._record_bytes, to_words(keys, weights))
                 done += keys.size
-        self.file.close()
+        self._workspace.drop(self.file)
         self.file, self.dealer = words, None
 
     def _write_numbers(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.order.edge_scan import Scan, count_links
-from oocpr.ingest.order.permutation import by_degree, ordered
+from oocpr.ingest.order.permutation import make_order, order_by_degree
+from oocpr.ingest.order.sample import EdgeScan, count_degrees
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter, unique_sorted
 from oocpr.ingest.sort.tiles import Tile
 from oocpr.ingest.sort.weights import OutWeights, sort_pairs, weighted_pieces
@@ -44,8 +44,8 @@ def warm_up(workspace: SpillDir) -> None:
     dealer.add(edge)
     runs = list(dealer.runs())
     [keys] = runs[0].blocks(np.empty(1, np.uint64))
-    out_degree, _ = count_links(Scan(runs, ids, lambda _: None), 2, tails=True)
-    relabel = ordered("degree", by_degree(out_degree), ids).relabel
+    out_degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), 2, sources=True)
+    relabel = make_order("degree", order_by_degree(out_degree), ids).relabel
     assert relabel is not None
     relabel(keys)
     keys = keys[: unique_sorted(keys)]

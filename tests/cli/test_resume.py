@@ -43,7 +43,7 @@ def test_an_import_that_was_interrupted_goes_on(
     oocpr.import_graph(Rmat(18), tmp_path / "undisturbed.zarr")
     folder = tmp_path / "graph.zarr.unfinished"
     done = process(*RMAT, "-o", tmp_path / "graph.zarr", stderr=subprocess.PIPE, text=True)
-    wait_for(folder / "journal", 4)
+    wait_for(folder / "journal", 3)
     done.send_signal(number)
     _, err = done.communicate(timeout=60)
     if number == signal.SIGKILL:
@@ -68,7 +68,7 @@ def killed(process: Run, tmp_path: Path) -> tuple[Path, Path]:
     source, store = tmp_path / "edges.txt", tmp_path / "graph.zarr"
     np.savetxt(source, np.random.default_rng(1).integers(0, 99_999, (400_000, 2)), "%d")
     done = process("import", source, "-o", store, "--resume", stderr=subprocess.DEVNULL)
-    wait_for(tmp_path / "graph.zarr.unfinished" / "journal", 3)
+    wait_for(tmp_path / "graph.zarr.unfinished" / "journal", 2)
     done.kill()
     done.wait()
     return source, store

@@ -65,7 +65,7 @@ def build(
     path: Path, hands: DaskSortEncodeService | None, source: Any = tuple(IDS), **ways: Any
 ) -> dict[str, bytes]:
     """Import in many small buckets, unless `ways` say otherwise, and read the store."""
-    build_store(open_source(source), path, hands=hands, **{"memory": PLENTY, "bucket_edges": 5000, **ways})
+    build_store(open_source(source), path, service=hands, **{"memory": PLENTY, "bucket_edges": 5000, **ways})
     return contents(path)
 
 
@@ -208,11 +208,11 @@ PEAK = """
         Client(cluster) as client,
     ):
         hands = ClusterHands(client)
-        build_store(Rmat(5), path, memory=1 << 33, hands=hands)
+        build_store(Rmat(5), path, memory=1 << 33, service=hands)
         Path("/proc/self/clear_refs").write_text("5")
         memory = resident() + spare
         facts = build_store(
-            Rmat(scale), path, memory=memory, overwrite=True, hands=hands, tile_edges=tile_edges
+            Rmat(scale), path, memory=memory, overwrite=True, service=hands, tile_edges=tile_edges
         )
         status = dict(line.split(":", 1) for line in open("/proc/self/status"))
         print(memory, int(status["VmHWM"].split()[0]) << 10, facts.edges + facts.duplicates, sep=",")

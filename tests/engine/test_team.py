@@ -31,7 +31,7 @@ class Given(NamedTuple):
 
 
 @inner(cache=False)
-def _part_of_squares(me, team, counter, given, out, members):
+def _slice_rows_squares(me, team, counter, given, out, members):
     members[me] += 1
     for i in range(me, given.numbers.size, team):
         out[i] = given.numbers[i] * given.factor
@@ -47,17 +47,17 @@ def _part_of_squares(me, team, counter, given, out, members):
 
 @entry(cache=False)
 def squares(board, *args):
-    return by_all(board, _part_of_squares, args)
+    return by_all(board, _slice_rows_squares, args)
 
 
 @inner(cache=False)
-def _part_of_count(me, team, counter, members):
+def _slice_rows_count(me, team, counter, members):
     members[me] += 1
 
 
 @entry(cache=False)
 def count(board, *args):
-    return by_all(board, _part_of_count, args)
+    return by_all(board, _slice_rows_count, args)
 
 
 @inner(cache=False)
@@ -95,7 +95,7 @@ def complete(team: Team) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("callers", [1, 2, 3])
 @pytest.mark.parametrize("shared", [True, False])
-def test_each_part_of_each_of_many_small_works_is_done_once(hasty, size, callers, shared):
+def test_each_slice_rows_each_of_many_small_works_is_done_once(hasty, size, callers, shared):
     teams = [Team(size)] * callers if shared else [Team(size) for _ in range(callers)]
 
     def call(team: Team, seed: int) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 
 from oocpr.errors import OocprError
 from oocpr.ingest.build import build_store
-from oocpr.ingest.resume import journal, session
+from oocpr.ingest.resume import journal
 from oocpr.sources import open_source
 from oocpr.sources.locations import Front
 from oocpr.sources.rmat import Rmat
@@ -73,7 +73,6 @@ def count_calls(last: int | None, folder: str) -> list[int]:
 
 def run(job: dict[str, Any], answer: Path) -> None:
     """Import, in a process that may be killed meanwhile."""
-    session.EACH_SECONDS = 0
     if "event" in job:
         kill_at(job["event"], job["moment"])
     if "largest_file" in job:
@@ -97,7 +96,7 @@ def run(job: dict[str, Any], answer: Path) -> None:
     calls = count_calls(job.get("call"), str(Path(job["path"]).parent))
     try:
         source = Rmat(**job["rmat"]) if "rmat" in job else open_source(job["source"], **job.get("ways", {}))
-        build_store(source, job["path"], tell=told.append, **job["options"])
+        build_store(source, job["path"], on_message=told.append, **job["options"])
     except OocprError as raised:
         error = [raised.cause, raised.remedy, *getattr(raised, "__notes__", [])]
     said = {"told": told, "added": added, "read": read, "calls": calls[0], "error": error}

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import DamagedError, DoesNotFitError, InputError, UsageError
-from oocpr.ingest.append import stored_tiles
+from oocpr.ingest.append import stored_graph
 from oocpr.ingest.append.build import append_store
 from oocpr.ingest.append.merge import NewEdges, rows_of_keys
-from oocpr.ingest.append.source import joined_name
+from oocpr.ingest.append.stored_graph import joined_name
 from oocpr.ingest.build import build_store
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.sources import open_source
@@ -116,8 +116,8 @@ class TestCopiedTiles:
     def test_their_bytes_are_not_decoded(self, tmp_path, first, monkeypatch):
         build_store(open_source(first), tmp_path / "0.zarr", memory=PLENTY, tile_edges=20)
         decoded = []
-        real = stored_tiles.parse_tile
-        monkeypatch.setattr(stored_tiles, "parse_tile", lambda coded: decoded.append(1) or real(coded))
+        real = stored_graph.parse_tile
+        monkeypatch.setattr(stored_graph, "parse_tile", lambda coded: decoded.append(1) or real(coded))
         source = open_source(write(tmp_path / "more.txt", [(3, 96)]))
         store = open_store(tmp_path / "0.zarr")
         _, copied = append_store(store, source, tmp_path / "1.zarr", memory=PLENTY)
@@ -137,9 +137,9 @@ class TestCopiedTiles:
 
 @pytest.mark.parametrize("first", [None, 4 << 32, 5 << 32, 5 << 32 | 9, 6 << 32])
 def test_a_tile_stays_unless_its_last_row_does_not(first):
-    assert stored_tiles.stays(first, 5, last=False, grown=True) == (first is None or first >= 5 << 32)
-    assert stored_tiles.stays(first, 5, last=True, grown=False) == (first is None)
-    assert not stored_tiles.stays(first, 5, last=True, grown=True)
+    assert stored_graph.is_unchanged(first, 5, last=False, grown=True) == (first is None or first >= 5 << 32)
+    assert stored_graph.is_unchanged(first, 5, last=True, grown=False) == (first is None)
+    assert not stored_graph.is_unchanged(first, 5, last=True, grown=True)
 
 
 class TestNewEdges:
@@ -162,12 +162,12 @@ class TestNewEdges:
         return [keys[k : k + size] for k in range(0, len(keys), size)]
 
     @given(keys, keys, st.integers(1, 9), st.integers(1, 9))
-    def test_blended_edges_are_the_union(self, old_keys, new_keys, one, other):
+    def test_merged_edges_are_the_union(self, old_keys, new_keys, one, other):
         new, tally = self.new(self.cut(new_keys, one))
         pieces = (rows_of_keys(np.array(piece, np.uint64)) for piece in self.cut(old_keys, other))
         found = [
             int(row) << 32 | int(column)
-            for edges in new.blended(pieces)
+            for edges in new.merged(pieces)
             for k, row in enumerate(edges.rows)
             for column in edges.columns[edges.starts[k] : edges.starts[k + 1]]
         ]
@@ -179,11 +179,12 @@ class TestNewEdges:
 
     @given(keys, keys, st.integers(1, 9))
     def test_known_edges_are_dropped_up_to_the_first_that_is_not(self, old_keys, new_keys, size):
-        new, _ = self.new(self.cut(new_keys, size))
-        dropped = new.pass_by(rows_of_keys(np.array(old_keys, np.uint64)))
+        new, counter = self.new(self.cut(new_keys, size))
+        new.drop_stored(rows_of_keys(np.array(old_keys, np.uint64)))
         fresh = [key for key in new_keys if key not in old_keys]
-        expected = [key for key in new_keys if key in old_keys and (not fresh or key < fresh[0])]
-        assert dropped == len(expected)
+        left = [key for key in new_keys if fresh and key >= fresh[0]]
+        columns = [key & 0xFFFFFFFF for key in left]
+        assert counter.out_degree().tolist() == np.bincount(columns, minlength=64).tolist()
         assert new.next == (fresh[0] if fresh else None)
 
     def test_rows_are_taken_apart(self):

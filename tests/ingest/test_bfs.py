@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.ingest.order import bfs
-from oocpr.ingest.order.bfs import by_search
+from oocpr.ingest.order.bfs import order_by_bfs
 from oocpr.sources.rmat import Rmat
 
 NODES = 14
@@ -31,7 +31,7 @@ def stats_of(pairs, nodes):
 
 
 def plain_search(pairs, nodes, classes, most):
-    """`by_search` with sets and lists."""
+    """`order_by_bfs` with sets and lists."""
     near = [set() for _ in range(nodes)]
     for u, v in pairs:
         near[u].add(v)
@@ -59,9 +59,9 @@ def plain_search(pairs, nodes, classes, most):
 def test_nodes_come_as_a_search_with_lists_meets_them(pairs, block, classes, most):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bfs, "_CLASSES", classes)
-        patch.setattr(bfs, "MOST_PASSES", most)
+        patch.setattr(bfs, "MAX_PASSES", most)
         keys = Keys(pairs, block)
-        found = by_search(keys, *stats_of(pairs, NODES))
+        found = order_by_bfs(keys, *stats_of(pairs, NODES))
     expected = plain_search(pairs, NODES, classes, most)
     assert keys.passes <= most
     assert (list(range(NODES)) if found is None else found.nodes.tolist()) == expected
@@ -73,7 +73,7 @@ def test_a_path_that_was_shuffled_is_found_again():
     rng = np.random.default_rng(2)
     names = rng.permutation(100)
     pairs = [(int(names[k]), int(names[k + 1])) for k in range(99)] + [(int(names[5]), int(names[0]))]
-    found = by_search(Keys(pairs, 1000), *stats_of(pairs, 100))
+    found = order_by_bfs(Keys(pairs, 1000), *stats_of(pairs, 100))
     places = found.rows[names].astype(int)
     # From one end, the other end being two links away over the last of them.
     assert np.abs(np.diff(places)).max() <= 3
@@ -83,6 +83,6 @@ def test_a_random_graph_is_searched_in_few_passes():
     [block] = Rmat(14).blocks(1 << 30)
     pairs = list(zip(block.src.tolist(), block.dst.tolist(), strict=True))
     keys = Keys(pairs, 1 << 20)
-    found = by_search(keys, *stats_of(pairs, 1 << 14))
+    found = order_by_bfs(keys, *stats_of(pairs, 1 << 14))
     assert keys.passes <= 6
     assert np.array_equal(np.sort(found.nodes), np.arange(1 << 14))

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.order.choose import MISS_BYTES, Worth, choose, explain
+from oocpr.ingest.order.cost import MISS_BYTES, OrderCost, choose, explain
 
-worths = st.builds(Worth, st.integers(1, 2**21), st.integers(0, 2**23), st.integers(0, 2**21))
+costs_of_orders = st.builds(OrderCost, st.integers(1, 2**21), st.integers(0, 2**23), st.integers(0, 2**21))
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ worths = st.builds(Worth, st.integers(1, 2**21), st.integers(0, 2**23), st.integ
     ],
 )
 def test_the_choice(keep, degree, chosen):
-    assert choose({"keep": Worth(*keep), "degree": Worth(*degree)}) == chosen
+    assert choose({"keep": OrderCost(*keep), "degree": OrderCost(*degree)}) == chosen
 
 
-@given(st.dictionaries(st.sampled_from("abcde"), worths), worths)
+@given(st.dictionaries(st.sampled_from("abcde"), costs_of_orders), costs_of_orders)
 def test_the_choice_is_the_least_cost_of_those_that_save_an_eighth(others, keep):
-    def cost(worth):
-        return (worth.stored + MISS_BYTES * worth.missed) / worth.edges
+    def cost(one):
+        return (one.stored + MISS_BYTES * one.missed) / one.edges
 
-    costs = {name: cost(worth) for name, worth in others.items() if cost(worth) <= 7 / 8 * cost(keep)}
+    costs = {name: cost(one) for name, one in others.items() if cost(one) <= 7 / 8 * cost(keep)}
     name = choose({"keep": keep, **others})
     if costs:
         assert (keep if name == "keep" else others[name]).cost / (
@@ -41,7 +41,7 @@ def test_the_choice_is_the_least_cost_of_those_that_save_an_eighth(others, keep)
 
 
 def test_the_reason_names_what_was_given_up():
-    keep, degree = Worth(100, 170, 0), Worth(100, 140, 0)
+    keep, degree = OrderCost(100, 170, 0), OrderCost(100, 140, 0)
     assert explain("degree", {"keep": keep, "degree": degree}) == (
         "order: by out-degree, 1.40 instead of 1.70 B/edge and 100 % of gathers in cache"
     )

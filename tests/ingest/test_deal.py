@@ -306,7 +306,7 @@ def test_temporary_files_that_take_much_are_announced(tmp_path, monkeypatch):
         memory=resident() + 100 * 2**20,
         order="degree",
         block_edges=1 << 16,
-        tell=said.append,
+        on_message=said.append,
     )
     [line] = said
     found = re.fullmatch(r"Temporary files will take about ([\d.]+) MiB in (.+), where .* are free\.", line)

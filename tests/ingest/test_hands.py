@@ -64,7 +64,7 @@ def test_any_hands_make_the_bytes_of_this_process(
     folder = tmp_path_factory.mktemp("hands")
     ways = {"memory": PLENTY, "order": order, "tile_edges": tile_edges, "bucket_edges": bucket_edges}
     for path, hands in (("own", None), ("others", Others(processes, usual_keys))):
-        build_store(arrays(src, dst), folder / path, block_edges=50, hands=hands, **ways)
+        build_store(arrays(src, dst), folder / path, block_edges=50, service=hands, **ways)
     assert contents(folder / "others") == contents(folder / "own")
 
 
@@ -73,7 +73,7 @@ def test_other_hands_add_edges(tmp_path, arrays, contents, processes):
     old, new = (arrays(*ids[:, part]) for part in (slice(300), slice(300, None)))
     build_store(old, tmp_path / "old", memory=PLENTY, tile_edges=64)
     for path, hands in (("own", None), ("others", Others(processes))):
-        append_store(open_store(tmp_path / "old"), new, tmp_path / path, memory=PLENTY, hands=hands)
+        append_store(open_store(tmp_path / "old"), new, tmp_path / path, memory=PLENTY, service=hands)
     assert contents(tmp_path / "others") == contents(tmp_path / "own")
 
 
@@ -103,7 +103,7 @@ class Counted(LocalSortEncode):
 def test_as_many_calls_are_under_way_as_hands_want(tmp_path, arrays):
     ids = np.random.default_rng(2).integers(0, 3000, (2, 20_000))
     hands = Counted(5)
-    build_store(arrays(*ids), tmp_path / "g", memory=PLENTY, bucket_edges=6000, hands=hands)
+    build_store(arrays(*ids), tmp_path / "g", memory=PLENTY, bucket_edges=6000, service=hands)
     assert hands.most == 5
 
 
@@ -126,7 +126,7 @@ def test_what_hands_raise_ends_the_import_and_leaves_nothing(tmp_path, arrays):
             raise RuntimeError(f"no hands for {len(tile)}")
 
     with pytest.raises(RuntimeError, match="no hands"):
-        build_store(arrays([0, 1], [1, 0]), tmp_path / "g", memory=PLENTY, hands=Broken())
+        build_store(arrays([0, 1], [1, 0]), tmp_path / "g", memory=PLENTY, service=Broken())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -142,7 +142,7 @@ def test_what_hands_raise_ends_the_import_and_leaves_nothing(tmp_path, arrays):
         usual_keys=st.integers(1, 2**24),
     ),
 )
-def test_what_hands_need_is_part_of_the_share(spare, edges, workers, needs):
+def test_what_hands_need_is_slice_rows_the_share(spare, edges, workers, needs):
     share = budget.SortBudget(1000, edges, 1 << 20, needs)
     got = share.workers(spare, workers)
     if share.least() <= spare:

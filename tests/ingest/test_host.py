@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oocpr.ingest.nodes import strings
 from oocpr.ingest.nodes.strings import NumberedStrings, StringFile, external_argsort, split_strings
-from oocpr.ingest.order.host import by_host, host_keys, looks_like_urls
+from oocpr.ingest.order.host import host_keys, looks_like_urls, order_by_host
 from oocpr.ingest.spill.files import SpillDir
 
 URLS = [
@@ -88,7 +88,7 @@ def test_the_order_is_that_of_an_independent_sort(names, roomy):
     with SpillDir(Path()) as workspace:
         given_names = StringFile(workspace)
         given_names.append(*joined(names))
-        found = by_host(given_names, workspace, 1 << 20 if roomy else 0)
+        found = order_by_host(given_names, workspace, 1 << 20 if roomy else 0)
     expected = sorted(range(len(names)), key=lambda k: plain_key(names[k]))
     assert (list(range(len(names))) if found is None else found.nodes.tolist()) == expected
 

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.ingest.order import permutation
-from oocpr.ingest.order.edge_scan import Scan, count_links
-from oocpr.ingest.order.permutation import Permutation, by_degree, ordered
+from oocpr.ingest.order.permutation import Permutation, make_order, order_by_degree
+from oocpr.ingest.order.sample import EdgeScan, count_degrees
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.keys import KeyRun
@@ -30,8 +30,8 @@ def test_by_degree_is_a_stable_sort(degrees, usual):
     degrees = np.array(degrees, np.uint32)
     expected = np.argsort(-degrees.astype(int), kind="stable")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(permutation, "_USUAL", usual)
-        found = by_degree(degrees)
+        patch.setattr(permutation, "_COUNTED", usual)
+        found = order_by_degree(degrees)
     if (expected == np.arange(degrees.size)).all():
         assert found is None
     else:
@@ -41,7 +41,7 @@ def test_by_degree_is_a_stable_sort(degrees, usual):
 
 def test_out_degrees_beyond_the_usual_come_first():
     degrees = np.array([65_535, 65_536, 2**32 - 1, 0, 65_536], np.uint32)
-    assert by_degree(degrees).nodes.tolist() == [2, 1, 4, 0, 3]
+    assert order_by_degree(degrees).nodes.tolist() == [2, 1, 4, 0, 3]
 
 
 @given(pairs_with_gaps, st.booleans())
@@ -52,13 +52,13 @@ def test_ids_stay_with_their_rows(tmp_path_factory, pairs, gaps):
     rows = np.random.default_rng(len(pairs)).permutation(known.size).astype(np.uint32)
     with SpillFile(tmp_path_factory.getbasetemp()) as scratch:
         scratch.write(0, keys)
-        scan = Scan([KeyRun.of_words(scratch, 0, keys.size, 0, 2**64)], ids, lambda _: None)
+        scan = EdgeScan([KeyRun.of_words(scratch, 0, keys.size, 0, 2**64)], ids, lambda _: None)
         [nodes] = [block.copy() for block in scan]
         [again] = [block.copy() for block in scan]
     np.testing.assert_array_equal(again, nodes)
     number_of = dict(zip(known.tolist(), range(known.size), strict=True))
     np.testing.assert_array_equal(nodes, keys_of([(number_of[s], number_of[d]) for s, d in pairs]))
-    made = ordered("some", Permutation.of_rows(rows), ids)
+    made = make_order("some", Permutation.of_rows(rows), ids)
     numbers = keys.copy()
     made.relabel(numbers)
     row_of = dict(zip(known.tolist(), rows.tolist(), strict=True))
@@ -71,9 +71,9 @@ def test_links_are_counted_as_often_as_they_come(tmp_path):
     told = []
     with SpillFile(tmp_path) as scratch:
         scratch.write(0, keys)
-        scan = Scan([KeyRun.of_words(scratch, 0, 4, 0, 2**64)], None, told.append)
-        out_degree, in_degree = count_links(scan, 5, tails=True, heads=True)
-        assert count_links(scan, 5, heads=True)[0].size == 0
+        scan = EdgeScan([KeyRun.of_words(scratch, 0, 4, 0, 2**64)], None, told.append)
+        out_degree, in_degree = count_degrees(scan, 5, sources=True, destinations=True)
+        assert count_degrees(scan, 5, destinations=True)[0].size == 0
     assert out_degree.tolist() == [2, 0, 1, 1, 0]
     assert in_degree.tolist() == [0, 3, 0, 1, 0]
     assert told == [4, 8]

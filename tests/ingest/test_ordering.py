@@ -37,9 +37,9 @@ def graph_for(chosen):
 def assert_one_store(source, folder, contents, chosen):
     """Any budget chooses this order and makes the store of who asks for it; returns the reason."""
     said = []
-    facts = build_store(source, folder / "auto.zarr", memory=PLENTY, order="auto", explain=said.append)
+    facts = build_store(source, folder / "auto.zarr", memory=PLENTY, order="auto", on_reason=said.append)
     assert facts.order == chosen
-    build_store(source, folder / "told.zarr", memory=PLENTY, order=chosen, explain=said.append)
+    build_store(source, folder / "told.zarr", memory=PLENTY, order=chosen, on_reason=said.append)
     build_store(
         source,
         folder / "tight.zarr",
@@ -108,7 +108,7 @@ def test_labels_are_names_too(tmp_path, arrays, contents):
 def test_a_graph_that_is_in_the_order_of_degrees_is_kept(tmp_path, arrays):
     said = []
     facts = build_store(
-        arrays([0, 0, 1], [1, 2, 2]), tmp_path / "g.zarr", memory=PLENTY, order="auto", explain=said.append
+        arrays([0, 0, 1], [1, 2, 2]), tmp_path / "g.zarr", memory=PLENTY, order="auto", on_reason=said.append
     )
     assert facts.order == "keep"
     assert "by out-degree" not in said[0]
@@ -127,7 +127,7 @@ PEAK = """
 
     import numpy as np
 
-    from oocpr.ingest import ordering
+    from oocpr.ingest.order.find import Ordering
     from oocpr.system import resident, resident_after_trim
     from oocpr.ingest.spill.keys import KeyRun
     from oocpr.ingest.spill.files import SpillFile, SpillDir
@@ -156,8 +156,8 @@ PEAK = """
             del src, dst
             before = resident_after_trim()
             Path("/proc/self/clear_refs").write_text("5")
-            spilled = SpilledEdges(file, run.count, nodes, None, None, [run])
-            ordering.Ordering(spilled, source, workspace, memory(before), lambda *_: None).find(order)
+            spilled = SpilledEdges(file, run.count, nodes, None, None, [run], None)
+            Ordering(spilled, source, workspace, memory(before), lambda *_: None).find(order)
         return before
 
     order, nodes, needed = sys.argv[2], *map(int, sys.argv[3:])

@@ -1,7 +1,6 @@
 """An import that was interrupted goes on, whatever has changed that may; and does not, where it must not."""
 
 import gc
-import json
 import os
 import shutil
 
@@ -10,7 +9,6 @@ import pytest
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
 from oocpr.ingest.build import build_store
-from oocpr.ingest.resume import session
 from oocpr.ingest.resume.journal import Journal, whole_lines
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
@@ -18,11 +16,6 @@ from oocpr.system import resident
 
 PLENTY = 3 * 2**30
 STAGES = ["reading", "looking up", "numbering", "ordering", "partitioning", "writing"]
-
-
-@pytest.fixture(autouse=True)
-def _note_every_block(monkeypatch):
-    monkeypatch.setattr(session, "EACH_SECONDS", 0)
 
 
 @pytest.fixture
@@ -51,7 +44,7 @@ def build(source, path, *, stop=None, **ways):
             raise KeyboardInterrupt
 
     usual = {"block_edges": 500, "bucket_edges": 900, "tile_edges": 128, "memory": PLENTY, "resume": True}
-    build_store(open_source(source), path, progress=listen, tell=told.append, **{**usual, **ways})
+    build_store(open_source(source), path, progress=listen, on_message=told.append, **{**usual, **ways})
     return told
 
 
@@ -82,13 +75,16 @@ def test_it_may_stop_at_any_stage_and_go_on_with_other_memory(
             interrupted = error
         if interrupted is not None:
             stopped.append(stage)
-            assert "the same import with resume=True" in interrupted.__notes__[0]
-            assert names(tmp_path) == sorted([*before, "g.zarr.unfinished"])
+            finished = stage in ("ordering", "partitioning", "writing")
+            assert finished == (
+                "the same import with resume=True" in str(getattr(interrupted, "__notes__", []))
+            )
+            assert names(tmp_path) == sorted([*before, "g.zarr.unfinished"] if finished else before)
             memory = resident() + (64 << 20)
             [told] = build(
                 source, tmp_path / "g.zarr", order=order, memory=memory, block_edges=300, bucket_edges=2000
             )
-            assert told.startswith("Going on with an import that was interrupted: ")
+            assert told.startswith("Going on with an import" if finished else "Nothing to resume: ")
         assert contents(tmp_path / "g.zarr") == expected
         shutil.rmtree(tmp_path / "g.zarr")
         assert names(tmp_path) == before
@@ -98,20 +94,18 @@ def test_it_may_stop_at_any_stage_and_go_on_with_other_memory(
     assert stopped == [stage for stage in STAGES if stage not in skipped]
 
 
-@pytest.mark.parametrize("stage", ["reading", "writing"])
-def test_ids_whose_bitmap_does_not_fit_any_more_are_looked_up(tmp_path, contents, stage):
+def test_ids_whose_bitmap_does_not_fit_any_more_wait_for_memory(tmp_path, contents):
     ids = np.random.default_rng(3).integers(0, 2**32 - 1, (2, 3000), np.uint32)
     paths = [tmp_path / "from.npy", tmp_path / "to.npy"]
     for path, end in zip(paths, ids, strict=True):
         np.save(path, end)
     build(paths, tmp_path / "whole.zarr", resume=False)
     with pytest.raises(KeyboardInterrupt):
-        build(paths, tmp_path / "g.zarr", stop=stage, memory=4 * PLENTY)
-    assert not any("numbered" in event for event in events(tmp_path / "g.zarr.unfinished"))
+        build(paths, tmp_path / "g.zarr", stop="writing", memory=4 * PLENTY)
     gc.collect()  # what the import held when it stopped would count as room that there is
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(DoesNotFitError, match=r"Going on with from and 1 more needs .* of memory") as caught:
         build(paths, tmp_path / "g.zarr", stop="writing", memory=resident() + (100 << 20))
-    assert any("numbered" in event for event in events(tmp_path / "g.zarr.unfinished"))
+    assert "is kept" in caught.value.__notes__[0]
     build(paths, tmp_path / "g.zarr", memory=4 * PLENTY)
     assert contents(tmp_path / "g.zarr") == contents(tmp_path / "whole.zarr")
 
@@ -122,15 +116,9 @@ class TestFinishedWork:
         np.save(edges, np.random.default_rng(1).integers(0, 500, (6000, 2)) * 7)
         folder = tmp_path / "g.zarr.unfinished"
         with pytest.raises(KeyboardInterrupt):
-            build(edges, tmp_path / "g.zarr", stop="reading")
-        first = events(folder)
-        reads = [event["read"]["edges"] for event in first[1:]]
-        assert reads == [500 * k for k in range(1, len(reads) + 1)]
-        assert 4 <= len(reads) <= 6
-        with pytest.raises(KeyboardInterrupt):
             build(edges, tmp_path / "g.zarr", stop="writing")
         second = events(folder)
-        assert second[: len(first)] == first
+        assert second[1]["read"]["edges"] == 6000
         tiles = [event["tile"] for event in second if "tile" in event]
         assert tiles == list(range(len(tiles)))
         # Tiles that were being written are not finished.
@@ -144,20 +132,6 @@ class TestFinishedWork:
         assert [chunk.stat().st_mtime_ns for chunk in chunks] == times
         count = sum("tile" in event for event in third)
         assert f"{count} tiles were written" in build(edges, tmp_path / "g.zarr")[0]
-
-    def test_is_checked_before_it_is_used(self, tmp_path, edges, contents):
-        build(edges, tmp_path / "whole.zarr", resume=False)
-        folder = tmp_path / "g.zarr.unfinished"
-        with pytest.raises(KeyboardInterrupt):
-            build(edges, tmp_path / "g.zarr", stop="writing")
-        # Five blocks are sound, the sixth is not.
-        at, size, _ = events(folder)[6]["read"]["pieces"]["edges"][0]
-        stored = bytearray((folder / "edges.1").read_bytes())
-        stored[at + size // 2] ^= 1
-        (folder / "edges.1").write_bytes(stored)
-        told = build(edges, tmp_path / "g.zarr")
-        assert told == ["Going on with an import that was interrupted: 2,500 edges were read."]
-        assert contents(tmp_path / "g.zarr") == contents(tmp_path / "whole.zarr")
 
     @pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
     def test_tiles_are_taken_up_to_the_first_that_is_damaged(self, tmp_path, edges, contents, damage):
@@ -190,7 +164,7 @@ class TestFinishedWork:
         build(edges, tmp_path / "whole.zarr", order="degree", resume=False)
         with pytest.raises(KeyboardInterrupt):
             build(edges, tmp_path / "g.zarr", order="degree", stop="writing")
-        (tmp_path / "g.zarr.unfinished" / "dealt.1").unlink()
+        (tmp_path / "g.zarr.unfinished" / "partitioned").unlink()
         assert build(edges, tmp_path / "g.zarr", order="degree") == [
             "Nothing that was finished is left to resume: the import starts from the beginning."
         ]
@@ -302,17 +276,10 @@ class TestLeftOvers:
         assert names(other) == []
         assert names(tmp_path) == ["edges.txt", "g.zarr", "h.zarr", "tmp", "whole.zarr"]
 
-    def test_of_an_error_are_kept_once_something_is_finished(self, tmp_path, edges):
+    def test_of_an_error_while_reading_there_are_none(self, tmp_path, edges):
         text = edges.read_text()
         edges.write_text(text + "and so on\n")
         with pytest.raises(InputError, match="line 6001") as caught:
-            build(edges, tmp_path / "g.zarr")
-        assert "is kept" in caught.value.__notes__[0]
-        edges.write_text("and so on\n")
-        with pytest.raises(UsageError, match="was changed"):
-            build(edges, tmp_path / "g.zarr")
-        shutil.rmtree(tmp_path / "g.zarr.unfinished")
-        with pytest.raises(InputError) as caught:
             build(edges, tmp_path / "g.zarr")
         assert not hasattr(caught.value, "__notes__")
         assert names(tmp_path) == ["edges.txt"]
@@ -350,18 +317,10 @@ def test_a_store_that_is_replaced_stays_until_the_new_one_is_whole(tmp_path, edg
 
 def test_what_the_source_says_is_said_after_going_on_too(tmp_path, links):
     links.write_text("source\ttarget\n" + links.read_text())
-    for stage in STAGES[:3]:
+    for stage in ("partitioning", "writing"):
         with pytest.raises(KeyboardInterrupt):
             build(links, tmp_path / "g.zarr", stop=stage)
     source = open_source(links)
     build_store(source, tmp_path / "g.zarr", memory=PLENTY, tile_edges=128, resume=True)
     [notice] = source.notices
     assert "is taken as a header" in notice
-
-
-def test_marks_are_json(tmp_path, links):
-    with pytest.raises(KeyboardInterrupt):
-        build(links, tmp_path / "g.zarr", stop="reading")
-    *_, last = events(tmp_path / "g.zarr.unfinished")
-    assert json.loads(json.dumps(last)) == last
-    assert last["read"]["points"] is not None

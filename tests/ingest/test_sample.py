@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oocpr.ingest.build import build_store
 from oocpr.ingest.order import sample
 from oocpr.ingest.order.cost import LINE_NODES, count_missed, measure
-from oocpr.ingest.order.permutation import Permutation, by_degree
+from oocpr.ingest.order.permutation import Permutation, order_by_degree
 from oocpr.ingest.order.sample import Sample, choose_windows, take_sample
 from oocpr.ingest.sort.rows import unique_sorted
 from oocpr.sources.rmat import Rmat
@@ -73,7 +73,9 @@ class TestWindows:
     )
     def test_a_sample_has_all_links_of_its_rows_whatever_the_blocks(self, pairs, by, block, random):
         src, dst = np.array(pairs, np.uint64).reshape(-1, 2).T
-        permutation = by_degree(np.bincount(src.astype(int), minlength=13).astype(np.uint32)) if by else None
+        permutation = (
+            order_by_degree(np.bincount(src.astype(int), minlength=13).astype(np.uint32)) if by else None
+        )
         rows = np.arange(13, dtype=np.uint64) if permutation is None else permutation.rows.astype(np.uint64)
         in_degree = np.bincount(dst.astype(int), minlength=13).astype(np.uint32)
         random.shuffle(pairs)
@@ -118,12 +120,12 @@ def test_bytes_of_a_graph_in_one_window_are_those_of_its_store(tmp_path, order):
     )
     keys = dst.astype(np.uint64) << np.uint64(32) | src
     out_degree = np.bincount(src, minlength=1 << 11).astype(np.uint32)
-    permutation = by_degree(out_degree) if order == "degree" else None
-    worth = measure(
+    permutation = order_by_degree(out_degree) if order == "degree" else None
+    cost = measure(
         take_sample(Keys(keys, 1 << 14), np.bincount(dst, minlength=1 << 11).astype(np.uint32), permutation)
     )
     assert facts.tiles == 1
-    assert (worth.edges, worth.stored) == (facts.edges, facts.column_bytes)
+    assert (cost.edges, cost.stored) == (facts.edges, facts.column_bytes)
 
 
 def test_a_sample_of_windows_tells_what_all_of_them_would():

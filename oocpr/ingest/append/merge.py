@@ -1,4 +1,4 @@
-"""Edges of a stored graph and new ones, each in the order of their rows, become one, without repeats."""
+"""Stored edges and new ones, each in the order of their rows, become one sequence without duplicates."""
 
 # numba compiles by the types of the arguments, not by annotations.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numba import uint32, uint64
 
-from oocpr.ingest.resume.tiles import part_of, place_behind
+from oocpr.ingest.resume.tiles import place_after, slice_rows
 from oocpr.ingest.sort.rows import Rows
 from oocpr.ingest.sort.weights import check_finite
 from oocpr.jit import entry, inner
@@ -128,7 +128,7 @@ def keys_of_rows(edges: Rows) -> NDArray[np.uint64]:
 
 
 def rows_of_keys(keys: NDArray[np.uint64]) -> Rows:
-    """Take ascending keys without repeats apart.
+    """Take ascending unique keys apart.
 
     Examples
     --------
@@ -142,28 +142,9 @@ def rows_of_keys(keys: NDArray[np.uint64]) -> Rows:
 
 
 def merged(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[np.uint64]]:
-    """Merge edges.
+    """Merge edges, unique on each side; returns all, and the ascending keys of those on both sides, uint64.
 
-    Parameters
-    ----------
-    old, new
-        Edges, each once.
-    how
-        What the weight of an edge becomes that both have, one of `oocpr.ingest.sort.weights.DUPLICATES`;
-        None where
-        there are no weights.
-
-    Returns
-    -------
-    edges : Rows
-        All of them, each once.
-    both : uint64, shape (k,)
-        Keys of those that both have, ascending.
-
-    Raises
-    ------
-    InputError
-        A sum that float64 does not hold.
+    `how` says what the weight of an edge on both sides becomes, see `duplicate_policy`; None without weights.
 
     Examples
     --------
@@ -194,30 +175,25 @@ def last_key(edges: Rows) -> int:
 
 
 class NewEdges:
-    """New edges in their order, of which some turn out to be there already.
+    """New edges in their order, of which some turn out to be stored already.
 
-    Parameters
-    ----------
-    pieces
-        The edges.
-    tally
-        Has counted all of them; those that are there already are taken back.
-    how
-        As for `merged`.
+    The counter has counted all of them; those that are stored already are taken back. `how` is that of
+    `merged`.
 
     Examples
     --------
     >>> from oocpr.ingest.sort.rows import EdgeCounter
     >>> one, other = (rows_of_keys(np.array(keys, np.uint64)) for keys in ([1, 7], [1, 5]))
     >>> edges = NewEdges(iter([one]), EdgeCounter(8))
-    >>> edges.pass_by(other), edges.next
-    (1, 7)
+    >>> edges.drop_stored(other)
+    >>> edges.next
+    7
     """
 
-    def __init__(self, pieces: Iterable[Rows], tally: EdgeCounter, how: str | None = None) -> None:
+    def __init__(self, pieces: Iterable[Rows], counter: EdgeCounter, how: str | None = None) -> None:
         self._how = how
         self._pieces = iter(pieces)
-        self._tally = tally
+        self._counter = counter
         self._held: Rows | None = None
 
     @property
@@ -229,26 +205,23 @@ class NewEdges:
                 return None
         return int(self._held.rows[0]) << 32 | int(self._held.columns[0])
 
-    def pass_by(self, old: Rows) -> int:
-        """Drop edges that are among `old`, up to the first that is not; returns how many."""
-        dropped = 0
+    def drop_stored(self, old: Rows) -> None:
+        """Drop edges that are among `old`, up to the first that is not."""
         if not old.columns.size:
-            return dropped
+            return
         known = keys_of_rows(old)
         while (nearest := self.next) is not None and nearest <= int(known[-1]):
             here = self._upto(int(known[-1]))
             keys = keys_of_rows(here)
             found = known[np.searchsorted(known, keys)] == keys
             count = keys.size if found.all() else int(found.argmin())
-            self._tally.uncount(part_of(here, 0, count))
-            dropped += count
+            self._counter.uncount(slice_rows(here, 0, count))
             if count < keys.size:
-                self._put_back(part_of(here, count, keys.size))
+                self._put_back(slice_rows(here, count, keys.size))
                 break
-        return dropped
 
-    def blended(self, old: Iterable[Rows]) -> Iterator[Rows]:
-        """Yield all that are left and `old` ones in one order and each once."""
+    def merged(self, old: Iterable[Rows]) -> Iterator[Rows]:
+        """Yield all that are left and `old` ones in one order, each once."""
         for edges in old:
             if not edges.columns.size:
                 continue
@@ -256,18 +229,18 @@ class NewEdges:
             while (nearest := self.next) is not None and nearest <= last:
                 edges, both = merged(edges, self._upto(last), self._how)
                 if both.size:
-                    self._tally.uncount(rows_of_keys(both))
+                    self._counter.uncount(rows_of_keys(both))
             yield edges
         while self.next is not None and self._held is not None:
             yield self._held
             self._held = None
 
     def _upto(self, key: int) -> Rows:
-        """Take those of the edges at hand that are not behind `key`."""
+        """Take those of the edges at hand that are not after `key`."""
         assert self._held is not None
-        held, place = self._held, place_behind(self._held, key)
-        self._held = part_of(held, place, held.columns.size)
-        return part_of(held, 0, place)
+        held, place = self._held, place_after(self._held, key)
+        self._held = slice_rows(held, place, held.columns.size)
+        return slice_rows(held, 0, place)
 
     def _put_back(self, edges: Rows) -> None:
         """Take edges to hand that come before those at hand, which came from the same piece."""

@@ -78,8 +78,6 @@ class BlockDictionary:
         Gives the temporary files.
     named
         Whether nodes have names; ids otherwise.
-    count, name_bytes, points
-        Records that are there already, bytes of their names, and what their fingerprints depend on.
 
     Attributes
     ----------
@@ -91,8 +89,6 @@ class BlockDictionary:
         Of named nodes a second word, and the text; else None.
     key
         A number that nobody knows, for tables of the words.
-    points
-        What fingerprints depend on.
 
     Examples
     --------
@@ -104,22 +100,13 @@ class BlockDictionary:
     ([0, 1, 0, 2], 3)
     """
 
-    def __init__(
-        self,
-        workspace: SpillDir,
-        *,
-        named: bool,
-        count: int = 0,
-        name_bytes: int = 0,
-        points: Sequence[int] | None = None,
-    ) -> None:
-        self.count = count
+    def __init__(self, workspace: SpillDir, *, named: bool) -> None:
+        self.count = 0
         self.key = secrets.randbits(64)
-        self.words = workspace.file(name="words")
-        self.checks = workspace.file(name="checks") if named else None
-        self.names = StringFile(workspace, "names", count, name_bytes) if named else None
-        self._fingerprints = Fingerprints(points)
-        self.points = self._fingerprints.points
+        self.words = workspace.file()
+        self.checks = workspace.file() if named else None
+        self.names = StringFile(workspace) if named else None
+        self._fingerprints = Fingerprints()
 
     @property
     def named(self) -> bool:

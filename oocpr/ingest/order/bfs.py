@@ -1,11 +1,11 @@
-"""Nodes in the order in which a breadth-first search meets them, links taken in both directions.
+"""Nodes in the order in which a breadth-first search meets them, edges taken in both directions.
 
-Nodes that one node links to, or that link to it, become neighbours, so that a graph whose nodes were shuffled
-gets back some of the nearness that it had. Each level of the search is a pass over all edges: what a node is
-reached from is the first in order of its neighbours in the level before, whatever the order of the edges. So
-memory is needed for the nodes only. The search starts at the node that most links reach; where it ends and
-nodes with links are left, it starts again at twice as many as the time before. It gives up when a pass finds
-next to nothing and few nodes are left, or after `MOST_PASSES` passes; these nodes keep their order.
+Neighbours in the graph become neighbours in the order, so that a graph whose nodes were shuffled gets back
+some of its locality. Each level of the search is a pass over all edges: what a node is reached from is the
+first in order of its neighbours in the level before, whatever the order of the edges. So memory is needed for
+the nodes only. The search starts at the node of the largest in-degree; where it ends and nodes with edges are
+left, it starts again at twice as many as the time before. It gives up when a pass finds next to nothing and
+few nodes are left, or after `MAX_PASSES` passes; these nodes keep their order.
 """
 
 # Numba carries no types.
@@ -25,37 +25,25 @@ from oocpr.jit import entry
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.ingest.order.edge_scan import Scan
+    from oocpr.ingest.order.sample import EdgeScan
 
-MOST_PASSES = 64
+MAX_PASSES = 64
 _FEW, _NOTHING = 16, 512
-"""Parts of all nodes with links: so few are left, so few are next to nothing."""
+"""Parts of all nodes with edges: so few are left, so few are next to nothing."""
 
 _CLASSES = 1 << 16
 """In-degrees from this number on count as equals where a search starts."""
 
 
-def by_search(scan: Scan, in_degree: NDArray[np.uint32], linked: int) -> Permutation | None:
-    """Order nodes by a breadth-first search.
+def order_by_bfs(scan: EdgeScan, in_degree: NDArray[np.uint32], linked: int) -> Permutation | None:
+    """Order nodes by a breadth-first search; None if nothing changes.
 
-    Parameters
-    ----------
-    scan
-        All edges.
-    in_degree
-        Links that reach each node, repeats included; uint32, shape (nodes,).
-    linked
-        How many nodes have links at all.
-
-    Returns
-    -------
-    Permutation or None
-        None where nothing changes.
+    `in_degree` counts duplicates, uint32, shape (nodes,); `linked` nodes have edges at all.
     """
     rows = np.full(in_degree.size, NOT_FOUND)
     parents = np.full(in_degree.size, NOT_FOUND)
     first, placed, starts = 0, 0, 1
-    for _ in range(MOST_PASSES):
+    for _ in range(MAX_PASSES):
         if first == placed:
             placed = _start(in_degree, rows, placed, starts, np.zeros(_CLASSES, np.int64))
             starts *= 2
@@ -74,7 +62,7 @@ def by_search(scan: Scan, in_degree: NDArray[np.uint32], linked: int) -> Permuta
 
 @entry()
 def _start(in_degree, rows, placed, wanted, counts):
-    """Place the `wanted` nodes without rows that most links reach; returns how many have rows then."""
+    """Place the `wanted` nodes without rows of the largest in-degrees; returns how many have rows then."""
     for node in range(rows.size):
         if rows[node] == NOT_FOUND:
             counts[min(in_degree[node], counts.size - 1)] += 1
@@ -100,13 +88,13 @@ def _reach(keys, rows, parents, first, end):
     """Note for nodes without rows the first of their neighbours that are in rows `first` to `end` - 1."""
     low, count = np.uint32(first), np.uint32(end - first)
     for key in keys:
-        head, tail = key >> np.uint64(32), key & np.uint64(0xFFFFFFFF)
-        of_head, of_tail = rows[head], rows[tail]
-        if of_head == NOT_FOUND:
-            if np.uint32(of_tail - low) < count:
-                parents[head] = min(parents[head], of_tail)
-        elif of_tail == NOT_FOUND and np.uint32(of_head - low) < count:
-            parents[tail] = min(parents[tail], of_head)
+        row, column = key >> np.uint64(32), key & np.uint64(0xFFFFFFFF)
+        of_row, of_column = rows[row], rows[column]
+        if of_row == NOT_FOUND:
+            if np.uint32(of_column - low) < count:
+                parents[row] = min(parents[row], of_column)
+        elif of_column == NOT_FOUND and np.uint32(of_row - low) < count:
+            parents[column] = min(parents[column], of_row)
 
 
 @entry()

@@ -1,4 +1,4 @@
-"""What an order of the nodes is worth: stored bytes, and gathers that a small cache would not hold.
+"""What an order of the nodes costs: stored bytes, and gathers that a small cache would not hold.
 
 Both are those of a sample; the bytes are what the store's own coder makes of it. The cache is one of 1 MiB
 in lines of 64 bytes, sets of eight, of which the line that was not used for longest is replaced: about what a
@@ -10,15 +10,17 @@ core has for itself. A node takes four bytes in it, its push and its proposal.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.order.choose import Worth
 from oocpr.jit import entry
 from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from oocpr.ingest.order.sample import Sample
@@ -28,15 +30,129 @@ LINE_NODES = 16
 """Nodes that share a line."""
 
 
-def measure(sample: Sample) -> Worth:
-    """Encode a sample and go over its links twice, the second time with a cache that has seen the first.
+MISS_BYTES = 16
+"""Stored bytes that cost as much as a gather from outside the cache.
+
+A line of 64 bytes comes for it, but several are under way at a time, and of a graph that is read from a disk
+or over a network the stored bytes are what takes long.
+"""
+
+_SHARE = 8
+"""An order has to save this part of what the source's costs: it takes 4 bytes a node of the store for ids,
+and tears apart what the source may have put together for reasons that a sample does not show."""
+
+_SEARCHED_EDGES = 1 << 24
+"""Most edges of a graph that is searched unasked: each level of a search goes over all of them."""
+
+_ORDER_NAMES = {
+    "keep": "as in the source",
+    "degree": "by out-degree",
+    "host": "by host",
+    "bfs": "by breadth-first search",
+}
+
+
+@dataclass(frozen=True)
+class OrderCost:
+    """What a sample of the rows costs: its edges, their stored bytes, and cache misses.
+
+    Examples
+    --------
+    >>> print(OrderCost(1000, 1990, 620))
+    1.99 B/edge and 38 % of gathers in cache
+    """
+
+    edges: int
+    stored: int
+    missed: int
+
+    @property
+    def cost(self) -> int:
+        """Bytes, and what counts as bytes."""
+        return self.stored + MISS_BYTES * self.missed
+
+    def cheaper(self, other: OrderCost) -> bool:
+        """Whether an edge costs less than one of another."""
+        return self.cost * other.edges < other.cost * self.edges
+
+    @property
+    def per_edge(self) -> str:
+        """Bytes per edge, in words."""
+        return f"{self.stored / max(self.edges, 1):.2f}"
+
+    @property
+    def hits(self) -> str:
+        """Percentage of gathers in the cache, in words."""
+        return f"{100 - 100 * self.missed / max(self.edges, 1):.0f}"
+
+    def __str__(self) -> str:
+        return f"{self.per_edge} B/edge and {self.hits} % of gathers in cache"
+
+
+def choose(costs: Mapping[str, OrderCost]) -> str:
+    """Choose an order: the cheapest, but "keep" unless another saves an eighth; the first of equals.
+
+    Examples
+    --------
+    >>> choose({"keep": OrderCost(100, 160, 10), "degree": OrderCost(100, 240, 0)})
+    'degree'
+    >>> choose({"keep": OrderCost(100, 160, 0), "degree": OrderCost(100, 141, 0)})
+    'keep'
+    """
+    best, keep = "keep", costs["keep"]
+    for name, cost in costs.items():
+        saves = _SHARE * cost.cost * keep.edges <= (_SHARE - 1) * keep.cost * cost.edges
+        if saves and cost.cheaper(costs[best]):
+            best = name
+    return best
+
+
+def search_pays(costs: Mapping[str, OrderCost], edges: int) -> bool:
+    """Whether a search pays: on small graphs whose cheapest order takes a byte per edge or more.
+
+    Examples
+    --------
+    >>> [search_pays({"keep": OrderCost(100, stored, 0)}, 1000) for stored in (160, 60)]
+    [True, False]
+    """
+    best = costs[choose(costs)]
+    return edges <= _SEARCHED_EDGES and best.stored >= best.edges > 0
+
+
+def explain(chosen: str, costs: Mapping[str, OrderCost]) -> str:
+    """Say why an order was chosen, in one line.
+
+    Examples
+    --------
+    >>> keep, degree = OrderCost(1000, 1990, 620), OrderCost(1000, 1490, 290)
+    >>> explain("degree", {"keep": keep, "degree": degree})
+    'order: by out-degree, 1.49 instead of 1.99 B/edge and 71 instead of 38 % of gathers in cache'
+    >>> explain("keep", {"keep": degree, "degree": keep})
+    'order: as in the source, 1.49 B/edge and 71 % of gathers in cache; by out-degree 1.99 and 38 %'
+    """
+    cost, keep = costs[chosen], costs["keep"]
+    said = f"order: {_ORDER_NAMES[chosen]}, {cost}"
+    if chosen != "keep":
+        hits = cost.hits if cost.hits == keep.hits else f"{cost.hits} instead of {keep.hits}"
+        said = (
+            f"order: {_ORDER_NAMES[chosen]}, {cost.per_edge} instead of {keep.per_edge} B/edge "
+            f"and {hits} % of gathers in cache"
+        )
+    others = (name for name in costs if name not in (chosen, "keep"))
+    return said + "".join(
+        f"; {_ORDER_NAMES[name]} {costs[name].per_edge} and {costs[name].hits} %" for name in others
+    )
+
+
+def measure(sample: Sample) -> OrderCost:
+    """Encode a sample and go over its edges twice, the second time with a cache that has seen the first.
 
     Examples
     --------
     >>> from oocpr.ingest.order.sample import Sample
     >>> keys = np.arange(40, dtype=np.uint64) * np.uint64(20)
-    >>> worth = measure(Sample(keys, np.array([[0, 1]])))
-    >>> worth.edges, worth.missed
+    >>> cost = measure(Sample(keys, np.array([[0, 1]])))
+    >>> cost.edges, cost.missed
     (40, 0)
     """
     size = 0
@@ -47,19 +163,14 @@ def measure(sample: Sample) -> Worth:
         size += len(encode_tile(keys.astype(np.uint32), lengths))
     cache = np.full((SETS, WAYS), 0xFFFFFFFF, np.uint32)
     missed = [count_missed(sample.keys, cache) for _ in range(2)][1]
-    return Worth(sample.keys.size, size, missed)
+    return OrderCost(sample.keys.size, size, missed)
 
 
 def count_missed(keys: NDArray[np.uint64], cache: NDArray[np.uint32]) -> int:
     """Count the columns of keys that a cache does not hold when their turn comes.
 
-    Parameters
-    ----------
-    keys
-        uint64, shape (k,).
-    cache
-        Lines that it holds, the one that was used last first in each set: uint32, shape (sets, ways), sets
-        a power of two; 0xFFFFFFFF for none. It is left as the last column left it.
+    A cache is the lines that it holds, the one that was used last first in each set: uint32, shape (sets,
+    ways), sets a power of two; 0xFFFFFFFF for none. It is left as the last column left it.
 
     Examples
     --------

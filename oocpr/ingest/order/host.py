@@ -31,34 +31,10 @@ _DOT, _SLASH, _COLON, _AT, _HASH, _QUESTION = (np.uint8(ord(char)) for char in "
 _BRACKET, _ZERO, _NINE, _A, _Z, _CASE = (np.uint8(ord(char)) for char in "[09AZ ")
 
 
-def by_host(names: StringFile, workspace: SpillDir, space: int) -> Permutation | None:
-    """Order nodes by `host_keys` of their names, and nodes with equal keys by number.
+def order_by_host(names: StringFile, workspace: SpillDir, space: int) -> Permutation | None:
+    """Order nodes by `host_keys` of their names, then by number; None if nothing changes.
 
-    Parameters
-    ----------
-    names
-        The names of all nodes.
-    workspace
-        Gives temporary files.
-    space
-        Bytes of memory that names may take at once, beside a few pieces.
-
-    Returns
-    -------
-    Permutation or None
-        None where nothing changes.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from oocpr.ingest.nodes.strings import StringFile
-    >>> from oocpr.ingest.spill.files import SpillDir
-    >>> with SpillDir(Path(".")) as workspace:
-    ...     names = StringFile(workspace)
-    ...     names.append(np.frombuffer(b"http://a.org/http://b.comhttp://x.a.org/", np.uint8),
-    ...                  np.array([13, 12, 15], np.uint32))
-    ...     by_host(names, workspace, 1000).nodes
-    array([1, 2, 0], dtype=uint32)
+    Names take `space` bytes of memory at once, besides a few pieces.
     """
     keys = NumberedStrings(workspace)
     for text, lengths in names.pieces():
@@ -75,7 +51,7 @@ def by_host(names: StringFile, workspace: SpillDir, space: int) -> Permutation |
 
 
 def looks_like_urls(names: Iterator[Piece]) -> bool:
-    """Say whether half of the first names have a scheme, as in https://example.org/.
+    """Whether half of the first names have a scheme, as in https://example.org/.
 
     Examples
     --------
@@ -87,16 +63,11 @@ def looks_like_urls(names: Iterator[Piece]) -> bool:
 
 
 def host_keys(text: NDArray[np.uint8], lengths: NDArray[np.uint32]) -> Piece:
-    """Turn names into what they are sorted by.
+    """Turn names, end to end with the length of each, into what they are sorted by.
 
     A scheme and what stands before an @ are dropped; the host, up to the first / ? or #, is reversed by its
-    dots and put in small letters, unless it is an address in numbers. A port follows it, then the rest, which
-    is at least a slash. A name without :// begins with its host.
-
-    Parameters
-    ----------
-    text, lengths
-        Names end to end, and the length of each.
+    dots and put in lower case, unless it is an address in numbers. A port follows it, then the rest, which is
+    at least a slash. A name without :// begins with its host.
 
     Examples
     --------
@@ -148,7 +119,7 @@ def _copy(text, start, end, keys, at):
 
 @inner()
 def _reverse(text, start, end, keys, at):
-    """Write a host from its last part to its first, in small letters."""
+    """Write a host from its last part to its first, in lower case."""
     low = end
     while low > start:
         low -= 1

@@ -1,4 +1,4 @@
-"""Second stage: the row of the store that each node becomes."""
+"""The row of the store that each node becomes."""
 
 # Numba carries no types.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
@@ -19,20 +19,13 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.spill.id_bitmap import IdBitmap
 
-_USUAL = 1 << 16
+_COUNTED = 1 << 16
 """Out-degrees below this are counted, larger ones, which few nodes can have, are sorted."""
 
 
 @dataclass(frozen=True)
 class Permutation:
-    """Another order of the nodes 0 .. n - 1.
-
-    Parameters
-    ----------
-    rows
-        Row of each node, uint32, shape (nodes,).
-    nodes
-        Node of each row, uint32, shape (nodes,).
+    """Another order of the nodes 0 .. n - 1: the row of each node, and the node of each row.
 
     Examples
     --------
@@ -68,16 +61,16 @@ class Permutation:
 class Order:
     """How keys become rows.
 
-    Parameters
+    Attributes
     ----------
     name
         What the store says about it.
     relabel
-        Turns keys of ids into keys of rows, in place; None where that keeps their order or changes nothing.
+        Turns keys of ids into keys of rows, in place; None if that keeps their order or changes nothing.
     node_ids
-        Id of each row, uint32, shape (nodes,); None where ids are rows.
+        Id of each row, uint32, shape (nodes,); None if ids are rows.
     reason
-        Why it was chosen, one line; None where it was asked for.
+        Why it was chosen, one line; None if it was asked for.
     """
 
     name: str
@@ -87,38 +80,20 @@ class Order:
 
 
 def keep_order(ids: IdBitmap | None) -> Order:
-    """Order the rows as the ids are.
-
-    Parameters
-    ----------
-    ids
-        The ids that occur, or None where they are 0 .. n - 1.
-
-    Examples
-    --------
-    >>> keep_order(None).node_ids is None
-    True
-    """
-    return ordered("keep", None, ids)
+    """Order the rows as the ids are; None for the ids 0 .. n - 1."""
+    return make_order("keep", None, ids)
 
 
-def ordered(
+def make_order(
     name: str, permutation: Permutation | None, ids: IdBitmap | None, reason: str | None = None
 ) -> Order:
-    """Order the rows by a permutation of the nodes.
+    """Order the rows by a permutation of the nodes, None for one that changes nothing.
 
-    Parameters
-    ----------
-    name, reason
-        See `Order`.
-    permutation
-        None for one that changes nothing; its nodes are overwritten where there are ids.
-    ids
-        Those of the nodes, or None where they are 0 .. n - 1.
+    The permutation's nodes are overwritten if there are ids, which are None if they are 0 .. n - 1.
 
     Examples
     --------
-    >>> ordered("degree", Permutation.of_rows(np.array([1, 0], np.uint32)), None).node_ids
+    >>> make_order("degree", Permutation.of_rows(np.array([1, 0], np.uint32)), None).node_ids
     array([1, 0], dtype=uint32)
     """
     if permutation is None:
@@ -134,36 +109,28 @@ def ordered(
     return Order(name, relabel, permutation.nodes, reason)
 
 
-def by_degree(out_degree: NDArray[np.uint32]) -> Permutation | None:
-    """Order nodes by out-degree, descending, and nodes of equal out-degree by number.
+def order_by_degree(out_degree: NDArray[np.uint32]) -> Permutation | None:
+    """Order nodes by out-degree, descending, equal ones by number; None if nothing changes.
 
-    Parameters
-    ----------
-    out_degree
-        uint32, shape (nodes,); overwritten. A link may count as often as the source repeats it.
-
-    Returns
-    -------
-    Permutation or None
-        None where nothing changes.
+    `out_degree`, uint32, shape (nodes,), is overwritten; it may count duplicate edges.
 
     Examples
     --------
-    >>> by_degree(np.array([1, 5, 1, 9], np.uint32)).nodes
+    >>> order_by_degree(np.array([1, 5, 1, 9], np.uint32)).nodes
     array([3, 1, 0, 2], dtype=uint32)
     """
     if bool((out_degree[1:] <= out_degree[:-1]).all()):
         return None
-    large = np.flatnonzero(out_degree >= _USUAL)
+    large = np.flatnonzero(out_degree >= _COUNTED)
     large = large[np.argsort(-out_degree[large].astype(np.int64), kind="stable")]
-    _rank(out_degree, np.zeros(_USUAL, np.int64), large.size)
+    _rank(out_degree, np.zeros(_COUNTED, np.int64), large.size)
     out_degree[large] = np.arange(large.size)
     return Permutation.of_rows(out_degree)
 
 
 @entry()
 def _rank(degrees, places, before):
-    """Replace out-degrees below the usual limit by rows, of which the first is `before`."""
+    """Replace out-degrees below the limit by rows, of which the first is `before`."""
     for degree in degrees:
         if degree < places.size:
             places[degree] += 1

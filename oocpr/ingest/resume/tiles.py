@@ -1,6 +1,6 @@
-"""Tiles that are written already, and the keys that are still to come.
+"""Tiles that an earlier process has written, and the edges that are still to come.
 
-The last key of the last such tile tells which keys these are, for tiles hold the keys in their order. What
+The last key of the last such tile tells which edges these are, for tiles hold the keys in their order. What
 has to be counted over all tiles is counted from the tiles themselves.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.resume.state import WrittenTile
+    from oocpr.ingest.resume.journal import WrittenTile
     from oocpr.ingest.sort.rows import EdgeCounter, Rows
     from oocpr.ingest.sort.weights import OutWeights
     from oocpr.ingest.spill.keys import KeyRun
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Taken:
+class ResumedTiles:
     """Tiles that were taken over.
 
-    Parameters
+    Attributes
     ----------
-    tiles
+    count
         How many.
     key
-        Their last key; None where there is none.
+        Their last key; None if there is none.
     row
         The row with which the next tile begins.
     local_edges
         Their edges whose column is among the owned rows of the tile.
     """
 
-    tiles: int = 0
+    count: int = 0
     key: int | None = None
     row: int = 0
     local_edges: int = 0
@@ -64,23 +64,14 @@ def _keys(columns, lengths, first, keys):  # type: ignore[no-untyped-def]
     return local
 
 
-def take_tiles(
-    writer: GraphWriter, tiles: Sequence[WrittenTile], tally: EdgeCounter, out_weights: OutWeights | None
-) -> Taken:
+def resume_tiles(
+    writer: GraphWriter, tiles: Sequence[WrittenTile], counter: EdgeCounter, out_weights: OutWeights | None
+) -> ResumedTiles:
     """Take over the tiles of a writer that was interrupted, up to the first that is not what it wrote.
 
-    Parameters
-    ----------
-    writer
-        Has no tiles yet.
-    tiles
-        Bytes and checksum of each, and of its weights.
-    tally
-        Counts their keys.
-    out_weights
-        Adds up their weights; None where there are none.
+    Their edges are counted and their weights are added up.
     """
-    taken = Taken()
+    taken = ResumedTiles()
     for size, checksum, data in tiles:
         found = writer.take_tile(size, checksum, data)
         if found is None:
@@ -92,9 +83,9 @@ def take_tiles(
         local = _keys(columns, lengths, taken.row, keys)
         last = int(keys[-1]) if keys.size else taken.key
         rows, starts = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
-        tally.to_rows(keys, keys.size, NO_RANKS, rows, starts)
-        taken = Taken(
-            taken.tiles + 1,
+        counter.to_rows(keys, keys.size, NO_RANKS, rows, starts)
+        taken = ResumedTiles(
+            taken.count + 1,
             last,
             taken.row + lengths.size - 1,
             taken.local_edges + local,
@@ -103,7 +94,7 @@ def take_tiles(
 
 
 def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
-    """Turn a key of rows into one of their ids, which are the rows themselves where `node_ids` is None.
+    """Turn a key of rows into one of their ids, which are the rows themselves if `node_ids` is None.
 
     Examples
     --------
@@ -115,39 +106,32 @@ def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
     return int(node_ids[key >> 32]) << 32 | int(node_ids[key & 0xFFFFFFFF])
 
 
-def runs_behind(runs: Iterable[KeyRun], key: int | None) -> Iterator[KeyRun]:
-    """Leave out the runs that have no key behind `key`, a key as the runs have them."""
+def runs_after(runs: Iterable[KeyRun], key: int | None) -> Iterator[KeyRun]:
+    """Leave out the runs that have no key after `key`, a key as the runs have them."""
     for run in runs:
         if key is None or run.high > key + 1:
             yield run
 
 
-def rows_behind(pieces: Iterable[Rows], key: int | None, tally: EdgeCounter) -> Iterator[Rows]:
-    """Leave out the edges up to the one of `key`, and take them from the counts.
+def rows_after(pieces: Iterable[Rows], key: int | None, counter: EdgeCounter) -> Iterator[Rows]:
+    """Leave out the edges up to the one of `key`, None for none, and take them from the counts.
 
-    Parameters
-    ----------
-    pieces
-        Edges in their order.
-    key
-        None to leave out none.
-    tally
-        Has counted all of them, and those of the tiles that were taken over.
+    The counter has counted all of them, and those of the tiles that were taken over.
     """
     for edges in pieces:
         if key is None:
             yield edges
             continue
-        place = place_behind(edges, key)
+        place = place_after(edges, key)
         if place:
-            tally.uncount(part_of(edges, 0, place))
+            counter.uncount(slice_rows(edges, 0, place))
         if place < edges.columns.size:
-            yield part_of(edges, place, edges.columns.size)
+            yield slice_rows(edges, place, edges.columns.size)
             key = None
 
 
-def place_behind(edges: Rows, key: int) -> int:
-    """Number of the first edge behind the one of a key."""
+def place_after(edges: Rows, key: int) -> int:
+    """Number of the first edge after the one of a key."""
     row, column = key >> 32, key & 0xFFFFFFFF
     k = int(np.searchsorted(edges.rows, np.uint32(row)))
     if k == edges.rows.size:
@@ -158,7 +142,7 @@ def place_behind(edges: Rows, key: int) -> int:
     return start + int(np.searchsorted(edges.columns[start:end], np.uint32(column), side="right"))
 
 
-def part_of(edges: Rows, start: int, stop: int) -> Rows:
+def slice_rows(edges: Rows, start: int, stop: int) -> Rows:
     """Give edges `start` to `stop` - 1."""
     first = int(np.searchsorted(edges.starts, start, side="right")) - 1
     end = int(np.searchsorted(edges.starts, stop, side="left"))

@@ -273,6 +273,11 @@ class SpillDir:
         self._files.append(SpillFile(self.folder, memory))
         return self._files[-1]
 
+    def drop(self, file: SpillFile) -> None:
+        """Close a file that nobody needs any more."""
+        self._files.remove(file)
+        file.close()
+
     def __enter__(self) -> Self:
         return self
 

@@ -26,7 +26,7 @@ from oocpr.jit import entry
 from oocpr.store.codec.bitpacking import BufferPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -174,11 +174,6 @@ class Partitioner:
         self._spaces: deque[BufferPool] = deque()
 
     @property
-    def blocks(self) -> int:
-        """Blocks that were added."""
-        return len(self._blocks)
-
-    @property
     def planned(self) -> bool:
         """Whether the buckets are known."""
         return self._bucket_of.size > 0
@@ -253,9 +248,9 @@ class Partitioner:
                 yield KeyRun(self._scratch, int(counts.sum()), first << 32, high, pieces)
             at = at + counts * (widths + np.int64(self._beside)) + (KEY_BYTES - widths)
 
-    def state(self, first: int = 0) -> dict[str, Any]:
-        """Describe the buckets, and the blocks from number `first` on, as JSON; nobody is adding any."""
-        blocks = [[*block[:3], *block.counts.tolist()] for block in self._blocks[first:]]
+    def state(self) -> dict[str, Any]:
+        """Describe the buckets and blocks as JSON; nobody is adding any."""
+        blocks = [[*block[:3], *block.counts.tolist()] for block in self._blocks]
         starts = (self._first_rows >> self._shift).tolist()
         return {
             "shift": int(self._shift),
@@ -265,13 +260,13 @@ class Partitioner:
             "blocks": blocks,
         }
 
-    def restore(self, state: dict[str, Any], blocks: Iterable[list[int]]) -> None:
-        """Take up what another dealer of the file left: its last state, and its blocks from the first on."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up what another partitioner of the file left."""
         starts = np.array(state["starts"])
         self._buckets = starts.size
         bucket_of = np.searchsorted(starts, np.arange(state["bins"]), side="right") - 1
         self._divide(np.uint64(state["shift"]), bucket_of.astype(np.uint16))
-        for at, width, column_bits, *counts in blocks:
+        for at, width, column_bits, *counts in state["blocks"]:
             self._blocks.append(_Block(at, width, column_bits, np.array(counts, np.uint32)))
             self.count += sum(counts)
         self._largest = state["largest"]

@@ -1,14 +1,17 @@
-"""The edges of a stored graph, tile by tile, and which tiles stay what they are when edges are added."""
+"""A stored graph as it is read to be appended to: its nodes, and its tiles, of which some are copied."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.errors import DamagedError
+from oocpr.errors import DamagedError, InputError
 from oocpr.ingest.append.merge import last_key
 from oocpr.ingest.sort.rows import Rows
+from oocpr.sources.base import BaseSource
+from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
 from oocpr.store.format import REMEDY
@@ -21,33 +24,24 @@ if TYPE_CHECKING:
     from oocpr.ingest.append.merge import NewEdges
     from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.sort.weights import OutWeights
+    from oocpr.sources.block import Block, Source
     from oocpr.store.graph import GraphStore, GraphWriter
 
 _CHUNK = 1 << 18
 
 
-def stays(first: int | None, next_row: int, *, last: bool, grown: bool) -> bool:
-    """Tell whether a tile without new edges stays what it is.
+def is_unchanged(first: int | None, next_row: int, *, last: bool, grown: bool) -> bool:
+    """Whether a tile without new edges stays what it is.
 
-    It says how many edges each of its rows has, up to the row of the edge that follows it: an edge behind it
-    may change which row that is.
-
-    Parameters
-    ----------
-    first
-        Key of the first new edge behind the tile; None where there is none.
-    next_row
-        Row of the edge that follows the tile.
-    last
-        Whether none does; then the tile goes to the end of the rows.
-    grown
-        Whether there are new rows.
+    A tile says how many edges each of its rows has, up to the row of the edge that follows it, `next_row`:
+    the next new edge, of key `first`, may change which row that is. If it is the last, the tile goes to the
+    end of the rows, of which there may be new ones (`grown`).
 
     Examples
     --------
-    >>> stays(5 << 32, 5, last=False, grown=True), stays(4 << 32 | 9, 5, last=False, grown=True)
+    >>> is_unchanged(5 << 32, 5, last=False, grown=True), is_unchanged(4 << 32 | 9, 5, last=False, grown=True)
     (True, False)
-    >>> stays(None, 9, last=True, grown=False), stays(None, 9, last=True, grown=True)
+    >>> is_unchanged(None, 9, last=True, grown=False), is_unchanged(None, 9, last=True, grown=True)
     (True, False)
     """
     if last:
@@ -55,20 +49,13 @@ def stays(first: int | None, next_row: int, *, last: bool, grown: bool) -> bool:
     return first is None or first >> 32 >= next_row
 
 
-class OldTiles:
-    """The tiles of a store.
-
-    Parameters
-    ----------
-    store
-        The store.
-    rows
-        New row of each of its rows, ascending, uint32, shape (nodes,); None where they stay what they are.
+class StoredTiles:
+    """The tiles of a store; `rows` are the new row of each of its rows, ascending, uint32, None if they stay.
 
     Attributes
     ----------
     local_edges
-        Edges that `edges` has given whose column is among the owned rows of their tile; 0 where rows change.
+        Edges that `edges` has given whose column is among the owned rows of their tile; 0 if rows change.
     """
 
     def __init__(self, store: GraphStore, rows: NDArray[np.uint32] | None) -> None:
@@ -81,16 +68,8 @@ class OldTiles:
     def copy(self, writer: GraphWriter, new: NewEdges, *, grown: bool, sums: OutWeights | None) -> int:
         """Copy tiles up to the first that changes; returns how many.
 
-        Parameters
-        ----------
-        writer
-            Has no tiles yet.
-        new
-            New edges; those that are in the tiles already are dropped, unless edges have weights.
-        grown
-            Whether there are new rows.
-        sums
-            Adds up the weights of the edges that are copied; None where they have none.
+        New edges that are in these tiles are dropped, unless edges have weights, which `sums` adds up.
+        `grown` tells whether there are new rows.
         """
         store = self._store
         for tile in range(store.tiles):
@@ -101,11 +80,11 @@ class OldTiles:
             if nearest is not None and (last or nearest >> 32 <= next_row):
                 edges = self._decoded(tile, size, first_row)
                 if sums is None:
-                    new.pass_by(edges)
+                    new.drop_stored(edges)
                 nearest = new.next
                 if nearest is not None and edges.columns.size and nearest <= last_key(edges):
                     return tile
-            if not stays(nearest, next_row, last=last, grown=grown):
+            if not is_unchanged(nearest, next_row, last=last, grown=grown):
                 return tile
             count = self._count(tile)
             ends = store.indptr(first_row + 1, next_row + 1)
@@ -186,3 +165,85 @@ def new_rows(store: GraphStore, dictionary: Dictionary) -> NDArray[np.uint32]:
         done = int(found[-1])
         held, first = held[done:], first + done
     return rows
+
+
+def joined_name(old: str, new: str) -> str:
+    """Name a graph made of an older one and a source, as if all files had been given at once.
+
+    Examples
+    --------
+    >>> joined_name("web", "monday"), joined_name("web and 2 more", "monday and 1 more")
+    ('web and 1 more', 'web and 4 more')
+    """
+    first, before = _first_and_more(old)
+    _, behind = _first_and_more(new)
+    return f"{first} and {before + behind + 1:,} more"
+
+
+def _first_and_more(name: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(.*) and ([\d,]+) more", name, re.DOTALL)
+    return (match[1], int(match[2].replace(",", ""))) if match else (name, 0)
+
+
+class StoredPlusNew(BaseSource):
+    """All nodes of a stored graph in their order, then the edges of a source, as one source.
+
+    Nodes are the same if they have the same id or, if the stored graph has labels, the same name. The stored
+    nodes are in the order of their ids, or in any order if they have labels; InputError for numbers where
+    there are names, or the reverse.
+    """
+
+    def __init__(self, store: GraphStore, source: Source) -> None:
+        super().__init__(joined_name(store.attributes.source, source.name), source.name)
+        self.notices = source.notices
+        self.size = source.size
+        self.weighted = source.weighted
+        self._store = store
+        self._source = source
+
+    def place(self, edge: int) -> str:
+        """Say where the edge stands that came as number `edge`, counted from 0."""
+        return self._source.place(edge)
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        if isinstance(self._source, BaseSource):
+            self._source.reserve = self.reserve
+        for first in range(0, self._store.nodes, 2 * max_edges):
+            for nodes in self._nodes(first, min(first + 2 * max_edges, self._store.nodes)):
+                yield NodeBlock(nodes)
+        stated = False
+        for block in self._source.blocks(max_edges):
+            self.position = self._source.position
+            if self._source.labels is not None or _named(block) != self._store.has_labels:
+                raise self._mixed()
+            if self._source.nodes is not None and not stated:
+                stated = True
+                for first in range(0, self._source.nodes, 2 * max_edges):
+                    yield NodeBlock(np.arange(first, min(first + 2 * max_edges, self._source.nodes)))
+            yield block
+
+    def _nodes(self, first: int, stop: int) -> Iterator[NDArray[np.int64] | Strings]:
+        """Yield the ids of some rows, or their names."""
+        if not self._store.has_labels:
+            before = max(0, first - 1)
+            ids = self._store.ids(before, stop)
+            # Rows are looked for by their ids.
+            if (ids[1:] <= ids[:-1]).any():
+                raise DamagedError(f"{self._store.path}: its ids do not ascend.", REMEDY)
+            yield ids[first - before :]
+            return
+        for text, lengths in self._store.label_pieces(first, stop):
+            yield Strings.of(text, lengths)
+
+    def _mixed(self) -> InputError:
+        ours, theirs = ("name", "number") if self._store.has_labels else ("number", "name")
+        if self._store.has_labels and self._source.labels is not None:
+            theirs = "number and name"
+        return InputError(
+            f"{self._store.path} knows its nodes by {ours}, {self._source.name} by {theirs}.",
+            "Import all sources together.",
+        )
+
+
+def _named(block: Block) -> bool:
+    return isinstance(block, NameBlock) or (isinstance(block, NodeBlock) and isinstance(block.nodes, Strings))

@@ -1,0 +1,303 @@
+"""Where an import keeps its files: one that ends with its process, and one that can be resumed.
+
+Both answer the same questions: where tiles and temporary files go, what an earlier process has finished, and
+what to do when a stage is finished. What is resumed are whole stages: all edges read and their nodes
+numbered; edges partitioned by rows; tiles. An import that ends while it reads has finished nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from oocpr.errors import UsageError
+from oocpr.ingest.budget import SLACK_BYTES, require
+from oocpr.ingest.nodes.dictionary import Dictionary
+from oocpr.ingest.nodes.strings import StringFile
+from oocpr.ingest.order.permutation import Order
+from oocpr.ingest.read import SpilledEdges, split_runs
+from oocpr.ingest.resume.files import (
+    JOURNAL,
+    STORE,
+    DurableSpillDir,
+    DurableSpillFile,
+    drop_all_but,
+    folder_of,
+    partial_of,
+    size_of,
+)
+from oocpr.ingest.resume.journal import VERSION, ImportState, Journal, difference
+from oocpr.ingest.resume.tiles import ResumedTiles, resume_tiles
+from oocpr.ingest.spill.files import SpillDir, making_files
+from oocpr.ingest.spill.id_bitmap import IdBitmap
+from oocpr.ingest.spill.partition import Partitioner
+from oocpr.sources.block import ResumableSource
+from oocpr.store.atomic import check_destination, remove_replaced, root_checksum
+from oocpr.store.writer import GraphWriter
+from oocpr.system import resident
+from oocpr.units import format_bytes
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Generator, Mapping
+
+    from oocpr.ingest.sort.rows import EdgeCounter
+    from oocpr.ingest.sort.weights import OutWeights
+    from oocpr.sources.block import Block, Source
+
+
+class OneShotImport:
+    """An import to the store `path` whose temporary files, in `tmp` or beside it, go with its process."""
+
+    whole = False
+    """Whether the store has its name already."""
+
+    def __init__(self, path: Path, tmp: str | os.PathLike[str] | None, *, overwrite: bool) -> None:
+        self._path = path
+        self._overwrite = overwrite
+        self._folder = path.absolute().parent if tmp is None else Path(tmp)
+
+    def writer(self) -> GraphWriter:
+        """Begin the store, or go on with it."""
+        return GraphWriter(self._path, overwrite=self._overwrite)
+
+    def spill_dir(self) -> SpillDir:
+        """Begin the temporary files, or go on with them."""
+        return SpillDir(self._folder)
+
+    def resumed_edges(self, source: Source, memory: int) -> SpilledEdges | None:  # noqa: ARG002
+        """Give the edges as an earlier process has read them, partitioned or not; None if none has."""
+        return None
+
+    def resumed_order(self) -> Order | None:
+        """Give the order of the rows by which `resumed_edges` are partitioned; None if they are not."""
+        return None
+
+    def resumed_tiles(
+        self,
+        writer: GraphWriter,  # noqa: ARG002
+        tally: EdgeCounter,  # noqa: ARG002
+        out_weights: OutWeights | None,  # noqa: ARG002
+    ) -> ResumedTiles:
+        """Take over the tiles that an earlier process has written."""
+        return ResumedTiles()
+
+    def finish_reading(self, source: Source, spilled: SpilledEdges) -> None:
+        """Take note that all edges are read."""
+
+    def finish_partitioning(self, spilled: SpilledEdges, order: Order) -> None:
+        """Take note that edges lie in buckets, in the order of the rows."""
+
+
+class ResumableImport(OneShotImport):
+    """An import that another process can go on with, or that goes on with what another has left.
+
+    Leaving it with an error keeps all that is finished, and adds a note to the error that says so. `options`
+    are what else the bytes of the store depend on, by the names of the options. UsageError if the source
+    cannot be read again, or what was left is of another import, or in use.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        path: Path,
+        tmp: str | os.PathLike[str] | None,
+        *,
+        overwrite: bool,
+        options: Mapping[str, Any],
+        on_message: Callable[[str], None],
+    ) -> None:
+        super().__init__(path, tmp, overwrite=overwrite)
+        known = source.identity() if isinstance(source, ResumableSource) else None
+        if known is None:
+            raise UsageError(
+                f"An import of {source.name} cannot be resumed: nobody can tell whether it has changed.",
+                "Give files, or leave resume=True out.",
+            )
+        wanted = {"version": VERSION, "output": str(path.absolute()), **options, "source": known}
+        self._weighted = source.weighted
+        self._folder, self._partial = folder_of(path, tmp), partial_of(path, tmp)
+        if not (self._folder / JOURNAL).is_file():
+            # Whoever ended behind its last step but one has left an empty folder.
+            with suppress(OSError):
+                self._folder.rmdir()
+            check_destination(path, overwrite=overwrite)
+        with making_files(self._folder.parent):
+            self._folder.mkdir(parents=tmp is None, exist_ok=True)
+        self._journal = Journal(self._folder / JOURNAL)
+        try:
+            self._take_up(json.loads(json.dumps(wanted)), on_message)
+        except BaseException:
+            self._journal.close()
+            raise
+        self._files = DurableSpillDir(self._folder, self._state.files)
+
+    def _take_up(self, wanted: dict[str, Any], on_message: Callable[[str], None]) -> None:
+        """Find out what can be used, and leave no more than that."""
+        events = self._journal.events
+        reason = difference(events[0]["import"], wanted) if events else None
+        if reason is not None:
+            raise UsageError(
+                f"The import that {self._folder} is left of cannot go on: {reason}.",
+                f"Give it what it was given, or begin again: rm -r {self._folder}",
+            )
+        found = bool(events)
+        paths = {self._folder / name: size for name, size in ImportState.of(events).files.items()}
+        # Files were on the disk before the event that lists them was written.
+        if not all(path.is_file() and path.stat().st_size >= size for path, size in paths.items()):
+            self._journal.cut(0)
+        self._state = ImportState.of(events)
+        self.whole = self._published()
+        if self._state.read is not None:
+            on_message(f"Going on with an import that was interrupted: {self._state}.")
+        elif found:
+            on_message("Nothing that was finished is left to resume: the import starts from the beginning.")
+        else:
+            on_message("Nothing to resume: the import starts from the beginning.")
+        if not events:
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._journal.add({"import": wanted})
+        drop_all_but(self._folder, {*self._state.files, JOURNAL, STORE})
+
+    def _published(self) -> bool:
+        """Find out whether the store had got its name when the process ended."""
+        whole = self._state.whole
+        if whole is None or self._partial.exists() or root_checksum(self._path) != whole:
+            return False
+        remove_replaced(self._path)
+        return True
+
+    def writer(self) -> GraphWriter:
+        """Begin the store, or go on with it."""
+        return GraphWriter(self._path, overwrite=self._overwrite, kept=self._partial, note=self._journal.add)
+
+    def spill_dir(self) -> SpillDir:
+        """Begin the temporary files, or go on with them."""
+        return self._files
+
+    def finish_reading(self, source: Source, spilled: SpilledEdges) -> None:
+        """Take note that all edges are read, and what the source has said meanwhile."""
+        said = {"closed": source.closed, "notices": list(source.notices)}
+        event, names = self._describe(spilled)
+        largest = None
+        if spilled.ids is not None:
+            largest = spilled.ids.largest
+            self._files.file(name="bitmap").write(0, spilled.ids.ranks.words)
+            names.append("bitmap")
+        self._finish({"read": event, "largest_id": largest, "said": said}, names)
+
+    def finish_partitioning(self, spilled: SpilledEdges, order: Order) -> None:
+        """Take note that edges lie in buckets, in the order of the rows."""
+        event, names = self._describe(spilled)
+        rows = 0
+        if order.node_ids is not None:
+            rows = order.node_ids.size
+            self._files.file(name="rows").write(0, order.node_ids)
+            names.append("rows")
+        ordered = {"name": order.name, "reason": order.reason, "rows": rows}
+        self._finish({"partitioned": event, "order": ordered}, names)
+
+    def _describe(self, spilled: SpilledEdges) -> tuple[dict[str, Any], list[str]]:
+        """Describe edges and their nodes, and name the files that hold them."""
+        assert isinstance(spilled.file, DurableSpillFile)
+        found, names, dictionary = spilled.dictionary, [spilled.file.name], None
+        if found is not None and found.names is not None:
+            dictionary = {"count": found.names.count, "size": found.names.size}
+            names += ["nodes-text", "nodes-lengths"]
+        elif found is not None:
+            dictionary = {}
+            names.append("ids")
+        event = {
+            "file": spilled.file.name,
+            "edges": spilled.edges,
+            "nodes": spilled.nodes,
+            "dictionary": dictionary,
+            "buckets": None if spilled.partitioner is None else spilled.partitioner.state(),
+        }
+        return event, names
+
+    def _finish(self, event: dict[str, Any], names: list[str]) -> None:
+        """Take note of a stage, and of files that are all that is needed from here on."""
+        files = self._files.synced(names)
+        self._journal.add({**event, "files": files}, durable=True)
+        drop_all_but(self._folder, {*files, JOURNAL, STORE})
+
+    def resumed_edges(self, source: Source, memory: int) -> SpilledEdges | None:
+        """Give the edges as an earlier process has read them, partitioned or not; None if none has."""
+        read, partitioned = self._state.read, self._state.partitioned
+        if read is None:
+            return None
+        # What a source says with its first block, it says again; what it said at its end is noted.
+        with closing(cast("Generator[Block]", source.blocks(1))) as blocks:
+            next(blocks, None)
+        source.closed = read["said"]["closed"]
+        source.notices[:] = read["said"]["notices"]
+        event = read["read"] if partitioned is None else partitioned["partitioned"]
+        file, nodes = self._files.file(name=event["file"]), event["nodes"]
+        dictionary, ids = None, None
+        if event["dictionary"]:
+            names = StringFile(self._files, "nodes", **event["dictionary"])
+            dictionary = Dictionary(nodes, self._files.file(), None, names, nodes, None)
+        elif event["dictionary"] is not None:
+            words = self._files.file(name="ids")
+            dictionary = Dictionary(nodes, self._files.file(), words, None, nodes, None)
+        if partitioned is None and read["largest_id"] is not None:
+            ids = self._resumed_ids(read["largest_id"], source, memory)
+        partitioner, runs = None, split_runs(file, event["edges"], nodes, weighted=self._weighted)
+        if event["buckets"] is not None:
+            partitioner = Partitioner(file, 1, nodes, weighted=self._weighted)
+            partitioner.restore(event["buckets"])
+            runs = list(partitioner.runs())
+        return SpilledEdges(file, event["edges"], nodes, ids, dictionary, runs, partitioner)
+
+    def _resumed_ids(self, largest: int, source: Source, memory: int) -> IdBitmap:
+        ids = IdBitmap()
+        require(resident() + ids.growth(largest) + SLACK_BYTES, memory, f"Going on with {source.name}")
+        ids.reach(largest)
+        self._files.file(name="bitmap").read(0, ids.ranks.words)
+        ids.reach(largest)
+        return ids
+
+    def resumed_order(self) -> Order | None:
+        """Give the order of the rows by which `resumed_edges` are partitioned; None if they are not."""
+        if self._state.partitioned is None:
+            return None
+        ordered = self._state.partitioned["order"]
+        rows = np.empty(ordered["rows"], np.uint32)
+        if rows.size:
+            self._files.file(name="rows").read(0, rows)
+        return Order(ordered["name"], None, rows if rows.size else None, ordered["reason"])
+
+    def resumed_tiles(
+        self, writer: GraphWriter, tally: EdgeCounter, out_weights: OutWeights | None
+    ) -> ResumedTiles:
+        """Take over the tiles that an earlier process has written."""
+        tiles = resume_tiles(writer, self._state.tiles, tally, out_weights)
+        others = [event for event in self._journal.events if "tile" not in event and "whole" not in event]
+        self._journal.cut(len(others) + tiles.count)
+        return tiles
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or len(self._journal.events) < 2:
+            drop_all_but(self._folder, {JOURNAL})
+            shutil.rmtree(self._partial, ignore_errors=True)
+            # The last to go: until then another process knows what it has before it.
+            (self._folder / JOURNAL).unlink()
+            self._folder.rmdir()
+        else:
+            size = size_of(self._folder)
+            if not self._partial.is_relative_to(self._folder):
+                size += size_of(self._partial)
+            error.add_note(
+                f"What is finished is kept, {format_bytes(size)} in {self._folder}: "
+                "the same import with resume=True goes on from there."
+            )
+        self._journal.close()
