@@ -216,11 +216,11 @@ def chosen_device(name: str, kernel: str | None) -> str:
 def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Backend:
     from oocpr.engine.cuda.backend import CudaBackend
 
-    product, cut = "balanced", None
+    product, thresholds = "balanced", None
     if kernel is not None:
         from oocpr.engine.cuda.papers.products import parse_kernel
 
-        product, cut = parse_kernel(kernel)
+        product, thresholds = parse_kernel(kernel)
     # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
     pairs = tiers is not None and tiers.pairs
     rows_in_host = tiers is not None and tiers.rows_in_host
@@ -232,7 +232,7 @@ def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Back
         pairs=pairs,
         rows_in_host=rows_in_host,
         diagonal_blocks_from=small,
-        cut=cut,
+        thresholds=thresholds,
         limit=tiers.memory if tiers is not None and tiers.promised else None,
         slices=slices,
     )

@@ -103,7 +103,7 @@ def test_what_a_node_gives_to_each_link_is_divided_once(device: Device, reads: s
     [
         *(lambda d, m, g, n=n: RowLanes(d, m, g, lanes=n) for n in (2, 4, 8)),
         *(
-            lambda d, m, g, c=c: Binned(d, m, g, cut=c)
+            lambda d, m, g, c=c: Binned(d, m, g, thresholds=c)
             for c in (BinThresholds(0, 0), BinThresholds(1, 16, 32), BinThresholds(5000, 5000))
         ),
         *(lambda d, m, g, w=w: Sell(d, m, g, window=w) for w in (1, 64, 100, 1 << 20)),

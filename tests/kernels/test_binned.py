@@ -48,7 +48,7 @@ def row_sizes(draw: st.DrawFn) -> list[int]:
     return draw(st.lists(st.one_of(edges, st.integers(0, 200)), max_size=40))
 
 
-def cuts() -> st.SearchStrategy[BinThresholds]:
+def bin_thresholds() -> st.SearchStrategy[BinThresholds]:
     """Bounds that send rows of every size to one thread, to 16 lanes and to 32."""
     bound = st.sampled_from([0, 1, 4, 6, 8, 9, 16, 33, 100, 2000])
     block = st.sampled_from([32, 64, 256, 1024])
@@ -62,15 +62,15 @@ def test_bounds_of_bins_change_no_bit(device: Device, reads: str) -> None:
     xp = device.xp
     there = xp.asarray(stored)
 
-    @given(sizes=row_sizes(), cut=cuts(), seed=st.integers(0, 99))
-    def check(sizes: list[int], cut: BinThresholds, seed: int) -> None:
+    @given(sizes=row_sizes(), thresholds=bin_thresholds(), seed=st.integers(0, 99))
+    def check(sizes: list[int], thresholds: BinThresholds, seed: int) -> None:
         rng = np.random.default_rng(seed)
         lists = [np.sort(rng.choice(NODES, size, replace=False)) for size in sizes]
         columns = np.concatenate([*lists, np.empty(0)]).astype(np.uint32)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint32)
         matrix = Matrix(xp.asarray(offsets), xp.asarray(columns), NODES)
         pushes, proposals = xp.full(len(sizes), np.nan), xp.full(len(sizes), np.nan, np.float32)
-        Binned(device, matrix, Gather(reads, paired=True), cut=cut)(there, pushes, proposals)
+        Binned(device, matrix, Gather(reads, paired=True), thresholds=thresholds)(there, pushes, proposals)
         device.synchronize()
         expected = [in_order(values[row, 0]) for row in lists]
         assert download(pushes).tobytes() == np.array(expected, np.float64).tobytes()

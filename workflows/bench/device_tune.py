@@ -109,7 +109,7 @@ class Search(Cell):
         sums = cp.full(self.graph.nodes, np.nan)
 
         def make(cut: BinThresholds) -> Works:
-            product = Binned(self.bench.device, matrix, Gather(reads), cut=cut)
+            product = Binned(self.bench.device, matrix, Gather(reads), thresholds=cut)
 
             def bits() -> int:
                 product(numbers, sums)

@@ -25,11 +25,12 @@ from oocpr.engine.cuda.gather_vector import (
 )
 from oocpr.engine.cuda.spmv import Gather, SegmentSums, SpMV, launch_config
 from oocpr.engine.cuda.staging import CudaTileStream
-from oocpr.engine.cuda.tile import CudaTile, TileLoader
+from oocpr.engine.cuda.tile import CudaTile, load_tile, raise_faults, upload_weights
 from oocpr.engine.cuda.vectors import LocalWorkspace, TileRows, Vectors
 from oocpr.engine.tiles.source import part as part_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.codec.layout import blocks_of
+from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class CudaBackend:
     `pairs`: whether rows also gather the proposals of tiles before theirs, at twice the bytes.
     `rows_in_host`: whether what a row has is kept in memory of the host, which kernels reach by the link.
     `diagonal_blocks_from`: edges from which on a resident tile is swept in diagonal blocks; else as a whole.
-    `cut`: how kernel ``binned`` divides rows; None for the default.
+    `thresholds`: how kernel ``binned`` divides rows; None for the default.
     `limit`: most bytes of the device that may be taken until the backend is closed; None for no limit.
     `slices`: partitions of what rows gather, which are on the device one after the other; several only
         without pairs, and with the balanced kernel. The pushes are then in memory of the host.
@@ -75,7 +76,7 @@ class CudaBackend:
         pairs: bool = True,
         rows_in_host: bool = False,
         diagonal_blocks_from: float = inf,
-        cut: BinThresholds | None = None,
+        thresholds: BinThresholds | None = None,
         limit: int | None = None,
         slices: int = 1,
     ) -> None:
@@ -88,7 +89,7 @@ class CudaBackend:
         self._pairs = pairs
         self._rows_in_host = rows_in_host
         self._diagonal_blocks_from = diagonal_blocks_from
-        self._cut = cut
+        self._thresholds = thresholds
         self._lock = Lock()
         self._most = 0, 0
         self._vectors: dict[tuple[str, bool, int, bool], Vectors] = {}
@@ -102,7 +103,6 @@ class CudaBackend:
             # Nobody has this backend, so nobody can close it.
             self.close()
             raise
-        self._tiles = TileLoader(device, kernel, self._faults)
 
     def allocate(
         self,
@@ -153,7 +153,9 @@ class CudaBackend:
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CudaTile:
         """See Backend; columns stay packed, those of a tile that stays are checked."""
         with self._device, self._lock:
-            return self._tiles.prepare(encoded, nodes, decode)
+            return load_tile(
+                self._device, encoded, nodes, self._faults, checked=decode, decoded=self._kernel != "balanced"
+            )
 
     def prepare_weighted(
         self,
@@ -164,8 +166,15 @@ class CudaBackend:
         decode: bool,
     ) -> CudaTile:
         """See Backend."""
+        if self._kernel != "balanced":
+            raise UsageError(
+                f"kernel {self._kernel!r} takes no weighted graphs.", "Use kernel balanced, or leave it out."
+            )
         with self._device, self._lock:
-            return self._tiles.prepare_weighted(encoded, weights, factor, nodes, decode)
+            tile = load_tile(self._device, encoded, nodes, self._faults, checked=decode, decoded=False)
+            placed = upload_weights(self._device, parse_segments(weights), tile.there.edges, factor)
+        tile.there = replace(tile.there, weights=placed)
+        return tile
 
     @property
     def taken_bytes(self) -> int:
@@ -178,7 +187,7 @@ class CudaBackend:
             made = self._opened.pop()()
             if made is not None:
                 made.close()
-        for room in ("_sums", "_local", "_faults", "_tiles"):
+        for room in ("_sums", "_local", "_faults"):
             vars(self).pop(room, None)
         if self._limited:
             self._limited = False
@@ -316,7 +325,9 @@ class CudaBackend:
         """See Backend."""
         with self._device, self._lock:
             sums, faults = self._vectors_for(state).totals(state, swept[-1], step, self._faults)
-            self._tiles.raise_faults(faults)
+            if faults:
+                self._faults[:] = 0
+            raise_faults(faults)
         return sums
 
     def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002
@@ -379,5 +390,5 @@ class CudaBackend:
     def _lay(self, matrix: Matrix, gather: Gather) -> Baseline:
         from oocpr.engine.cuda.papers.products import BASELINES
 
-        options = {} if self._cut is None else {"cut": self._cut}
+        options = {} if self._thresholds is None else {"thresholds": self._thresholds}
         return BASELINES[self._kernel].make(self._device, matrix, gather, **options)

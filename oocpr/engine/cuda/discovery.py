@@ -22,8 +22,6 @@ _NAME = re.compile(r"cuda(?::(\d+))?")
 def is_cuda(name: str) -> bool:
     """Whether a name is ``cuda`` or ``cuda:`` and a number.
 
-    Examples
-    --------
     >>> is_cuda("cuda:1"), is_cuda("cuda:"), is_cuda("cpu")
     (True, False, False)
     """

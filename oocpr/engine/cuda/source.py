@@ -25,8 +25,6 @@ _KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s
 def sources() -> tuple[str, ...]:
     """Names of the files that have kernels, sorted.
 
-    Examples
-    --------
     >>> all(name.endswith(".cu") for name in sources())
     True
     """
@@ -71,8 +69,6 @@ def inline(text: str, parameters: Mapping[str, int | str] | None = None) -> str:
 def kernel_names(text: str) -> tuple[str, ...]:
     """Names of the kernels that a source defines, in its order.
 
-    Examples
-    --------
     >>> kernel_names('extern "C" __global__ void __launch_bounds__(256) scale(double* x) {}')
     ('scale',)
     """

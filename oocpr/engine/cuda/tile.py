@@ -6,7 +6,7 @@ that say where segments begin, their first columns, and a bit a row that says wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from oocpr.engine.cuda.device import download, to_device, upload
 from oocpr.engine.cuda.spmv import enough_hubs
 from oocpr.engine.tiles.source import part as part_of
-from oocpr.errors import DamagedError, UsageError
+from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import BLOCK, GROUP, blocks_of, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.codec.tile_decoder import decode_tile
@@ -218,8 +218,6 @@ def raise_faults(found: int) -> None:
 def teams(count: int) -> tuple[tuple[int], tuple[int]]:
     """Grid and block for `count` teams of 32 lanes.
 
-    Examples
-    --------
     >>> teams(9)
     ((3,), (128,))
     """
@@ -331,64 +329,32 @@ class CudaTile:
     diagonal_blocks: DiagonalBlocks | None = None
 
 
-class TileLoader:
-    """What prepares the tiles of a run.
+def load_tile(
+    device: Device, encoded: NDArray[np.uint8], nodes: int, faults: Any, *, checked: bool, decoded: bool
+) -> CudaTile:
+    """Bring an encoded tile to a device, to be computed with more than once.
 
-    `device`: where to; current whenever tiles are prepared.
-    `faults`: uint32, shape (1,), of the device: receives what is wrong with a tile.
+    `faults`: as for upload_tile.
+    `checked`: whether its columns are checked, which waits for the device.
+    `decoded`: whether its edges are decoded, too, segments being the rows, for a kernel that takes them so.
+    Raises DamagedError if its bytes are not what was written.
     """
-
-    def __init__(self, device: Device, kernel: str, faults: Any) -> None:
-        self._device, self._kernel, self._faults = device, kernel, faults
-
-    def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CudaTile:
-        """Prepare a tile; see Backend.
-
-        Raises DamagedError if its bytes are not what was written.
-        """
-        tile = upload_tile(self._device, parse_tile(encoded), self._faults)
-        hubs = False
-        if decode:
-            hub_edges = check_columns(self._device, tile, nodes, self._faults)
-            self.raise_faults(int(download(self._faults)[0]))
-            hubs = enough_hubs(int(download(hub_edges)[0]), tile.edges)
-        matrix = None if self._kernel == "balanced" else self._matrix(encoded, nodes)
-        return CudaTile(tile, decode, hubs, matrix)
-
-    def prepare_weighted(
-        self,
-        encoded: NDArray[np.uint8],
-        weights: NDArray[np.uint8],
-        factor: float,
-        nodes: int,
-        decode: bool,
-    ) -> CudaTile:
-        """Prepare a tile with weights; see Backend.
-
-        Raises DamagedError if its bytes are not what was written.
-        Raises UsageError if the kernel takes no weights.
-        """
-        if self._kernel != "balanced":
-            raise UsageError(
-                f"kernel {self._kernel!r} takes no weighted graphs.", "Use kernel balanced, or leave it out."
-            )
-        tile = self.prepare(encoded, nodes, decode)
-        placed = upload_weights(self._device, parse_segments(weights), tile.there.edges, factor)
-        tile.there = replace(tile.there, weights=placed)
-        return tile
-
-    def raise_faults(self, faults: int) -> None:
-        """Raise DamagedError for what kernels found wrong, once."""
-        if faults:
-            self._faults[:] = 0
-        raise_faults(faults)
-
-    def _matrix(self, encoded: NDArray[np.uint8], nodes: int) -> Matrix:
-        """Edges of a tile decoded, segments being the rows."""
+    tile = upload_tile(device, parse_tile(encoded), faults)
+    hubs = False
+    if checked:
+        hub_edges = check_columns(device, tile, nodes, faults)
+        found = int(download(faults)[0])
+        if found:
+            faults[:] = 0
+        raise_faults(found)
+        hubs = enough_hubs(int(download(hub_edges)[0]), tile.edges)
+    loaded = CudaTile(tile, checked, hubs)
+    if decoded:
         from oocpr.engine.cuda.papers.products import Matrix
 
         columns, lengths = decode_tile(encoded)
         if columns.max(initial=0) >= nodes:
             raise DamagedError(f"a tile has column {columns.max()} of {nodes} nodes.", REMEDY)
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
-        return Matrix(self._device.xp.asarray(offsets), self._device.xp.asarray(columns), nodes)
+        loaded.matrix = Matrix(device.xp.asarray(offsets), device.xp.asarray(columns), nodes)
+    return loaded

@@ -53,8 +53,6 @@ class Blocks(NamedTuple):
 def row_numbers(xp: ModuleType, offsets: Any, edges: int) -> Any:
     """Row of each edge; uint32, shape (edges,).
 
-    Examples
-    --------
     >>> import numpy as np
     >>> row_numbers(np, np.array([0, 2, 2, 3]), 3).tolist()
     [0, 0, 2]
@@ -70,8 +68,6 @@ def row_numbers(xp: ModuleType, offsets: Any, edges: int) -> Any:
 def by_size(xp: ModuleType, offsets: Any) -> SortedRows:
     """Sort rows by size.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> found = by_size(np, np.array([0, 9, 9, 11, 16], np.uint32))
     >>> found.numbers.tolist(), found.sizes.tolist(), found.begins.tolist()
@@ -89,8 +85,6 @@ def bounds_of_bins(xp: ModuleType, sizes: Any, thresholds: tuple[int, ...]) -> t
 
     Bin k has the rows of at most ``thresholds[k]`` edges that no bin before has, the last bin all others.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> bounds_of_bins(np, np.array([0, 2, 5, 9], np.uint32), (2, 6))
     (0, 2, 3, 4)
@@ -102,8 +96,6 @@ def bounds_of_bins(xp: ModuleType, sizes: Any, thresholds: tuple[int, ...]) -> t
 def slices(xp: ModuleType, offsets: Any, columns: Any, width: int, window: int) -> Slices:
     """Lay rows side by side, `width` at a time, those of each `window` rows by falling size.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> found = slices(np, np.array([0, 1, 4, 4]), np.array([7, 1, 2, 3], np.uint32), 2, 4)
     >>> found.numbers.tolist(), found.begins.tolist(), found.columns.tolist()
@@ -138,8 +130,6 @@ def slices(xp: ModuleType, offsets: Any, columns: Any, width: int, window: int) 
 def chunks(xp: ModuleType, offsets: Any, columns: Any, nodes: int, size: int) -> Chunks:
     """Group edges by chunks of `size` columns, at most 65,536.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> found = chunks(np, np.array([0, 3, 4], np.uint32), np.array([0, 1, 5, 4], np.uint32), 6, 4)
     >>> found.offsets.tolist(), found.numbers.tolist(), found.columns.tolist(), found.bounds
@@ -165,8 +155,6 @@ def chunks(xp: ModuleType, offsets: Any, columns: Any, nodes: int, size: int) ->
 def blocks_of_four(xp: ModuleType, offsets: Any, columns: Any) -> Blocks:
     """Join neighbouring columns of a row into blocks of four.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> found = blocks_of_four(np, np.array([0, 3, 4], np.uint32), np.array([0, 2, 5, 7], np.uint32))
     >>> found.offsets.tolist(), found.numbers.tolist(), found.bits.tolist()

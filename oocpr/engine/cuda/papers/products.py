@@ -38,7 +38,7 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows and the nodes that link to them, decoded, on the device."""
+    """Rows and the nodes with edges to them, decoded, on the device."""
 
     # first edge of each row, and the number of edges; uint32, or uint64 for 2**32 edges and more, shape (rows
     # + 1,)
@@ -103,21 +103,29 @@ class _Base:
             self._kernels.get_function(name)((-(-threads // block),), (block,), arguments)
 
 
-class RowLanes(_Base):
-    """As many lanes a row as one is told: ``kernels/papers/rows.cu``."""
+class _RowProduct(_Base):
+    """One kernel, so many lanes per row."""
 
-    file = "papers/rows.cu"
-
-    def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, lanes: int) -> None:
-        self._lanes = lanes or device.warp
-        super().__init__(device, matrix, gather, ROW_LANES=self._lanes)
-        self._arrays = self._hold(matrix.offsets, matrix.columns)
+    kernel: str
+    _lanes = 1
+    _arrays: tuple[Any, ...]
 
     def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
         rows = self._matrix.rows
         arguments = (*self._arrays, reads, window_word(window), np.uint32(rows), pushes, proposals)
-        self._launch("rows", rows * self._lanes, arguments)
+        self._launch(self.kernel, rows * self._lanes, arguments)
+
+
+class RowLanes(_RowProduct):
+    """As many lanes a row as one is told: ``kernels/papers/rows.cu``."""
+
+    file, kernel = "papers/rows.cu", "rows"
+
+    def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, lanes: int) -> None:
+        self._lanes = lanes or device.warp
+        super().__init__(device, matrix, gather, ROW_LANES=self._lanes)
+        self._arrays = self._hold(matrix.offsets, matrix.columns)
 
 
 @dataclass(frozen=True)
@@ -139,21 +147,23 @@ class Binned(_Base):
     file = "papers/binned.cu"
 
     def __init__(
-        self, device: Device, matrix: Matrix, gather: Gather, *, cut: BinThresholds | None = None
+        self, device: Device, matrix: Matrix, gather: Gather, *, thresholds: BinThresholds | None = None
     ) -> None:
         super().__init__(device, matrix, gather)
         self._rows = by_size(self._xp, matrix.offsets)
         self._hold(*self._rows, matrix.columns)
-        cut = cut or BinThresholds()
-        bounds = bounds_of_bins(self._xp, self._rows.sizes, (cut.tiny, cut.small))
+        thresholds = thresholds or BinThresholds()
+        bounds = bounds_of_bins(self._xp, self._rows.sizes, (thresholds.tiny, thresholds.small))
         names, lanes = ("tiny_rows", "small_rows", "normal_rows"), (1, 16, 32)
         self._bins = [
             (name, count, np.uint32(first), np.uint32(last))
             for name, count, (first, last) in zip(names, lanes, pairwise(bounds), strict=True)
         ]
-        self._block = cut.block
+        self._block = thresholds.block
         # Threads of larger blocks have to do with fewer registers.
-        self._kernels = self._load(MOST_THREADS=next(most for most in MOST_THREADS if most >= cut.block))
+        self._kernels = self._load(
+            MOST_THREADS=next(most for most in MOST_THREADS if most >= thresholds.block)
+        )
 
     def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
         """See Product."""
@@ -171,20 +181,14 @@ class Binned(_Base):
             self._launch(name, int(last - first) * lanes, arguments, self._block)
 
 
-class Sell(_Base):
+class Sell(_RowProduct):
     """One thread a row, rows side by side: ``kernels/papers/sell.cu``."""
 
-    file = "papers/sell.cu"
+    file, kernel = "papers/sell.cu", "sell"
 
     def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, window: int = 1 << 14) -> None:
         super().__init__(device, matrix, gather, SLICE=device.warp)
         self._arrays = self._hold(*slices(self._xp, matrix.offsets, matrix.columns, device.warp, window))
-
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
-        """See Product."""
-        rows = self._matrix.rows
-        arguments = (*self._arrays, reads, window_word(window), np.uint32(rows), pushes, proposals)
-        self._launch("sell", rows, arguments)
 
 
 class Edges(_Base):
@@ -261,21 +265,15 @@ class Chunked(_Base):
                 self._kernel((grid,), (self.threads,), arguments, shared_mem=self._shared)
 
 
-class Bcsr(_Base):
+class Bcsr(_RowProduct):
     """Blocks of one row and four columns: ``kernels/papers/bcsr.cu``."""
 
-    file = "papers/bcsr.cu"
+    file, kernel = "papers/bcsr.cu", "bcsr"
 
     def __init__(self, device: Device, matrix: Matrix, gather: Gather, *, lanes: int = 16) -> None:
         super().__init__(device, matrix, gather, ROW_LANES=lanes)
         self._arrays = self._hold(*blocks_of_four(self._xp, matrix.offsets, matrix.columns))
         self._lanes = lanes
-
-    def __call__(self, reads: Any, pushes: Any, proposals: Any = None, window: Window = EVERYTHING) -> None:
-        """See Product."""
-        rows = self._matrix.rows
-        arguments = (*self._arrays, reads, window_word(window), np.uint32(rows), pushes, proposals)
-        self._launch("bcsr", rows * self._lanes, arguments)
 
 
 class Baseline(NamedTuple):
