@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from bisect import insort
-from collections import defaultdict, deque
+from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,8 +26,8 @@ class PoolError(MemoryError):
 class Piece:
     """Part of a block that was taken, between others of it."""
 
-    def __init__(self, size: int, stream: object, before: Piece | None = None, behind: Piece | None = None):
-        self.size, self.stream = size, stream
+    def __init__(self, size: int, before: Piece | None = None, behind: Piece | None = None):
+        self.size = size
         self.before, self.behind = before, behind
         self.used = True
 
@@ -38,7 +38,7 @@ class Piece:
         """Keep so many bytes; returns the rest, if there is one."""
         if size == self.size:
             return None
-        rest = Piece(self.size - size, self.stream, self, self.behind)
+        rest = Piece(self.size - size, self, self.behind)
         if rest.behind is not None:
             rest.behind.before = rest
         self.size, self.behind = size, rest
@@ -57,15 +57,13 @@ class Pool:
 
     `limit`: most bytes that may be taken; 0 for any.
     `most`: most bytes that were taken at any time since somebody set it.
-    `stream`: that of the thread which asks; what was freed in one is there for no other.
     """
 
     def __init__(self) -> None:
         self.limit = self.most = 0
         self._total = self._used = 0
-        self._free: defaultdict[object, list[Piece]] = defaultdict(list)
+        self._free: list[Piece] = []
         self._lock = threading.Lock()
-        self._own = threading.local()
         # Arrays go at any time, also while this thread has the lock.
         self._gone: deque[Piece] = deque()
 
@@ -81,15 +79,6 @@ class Pool:
         """Bytes that are taken for them, and that were for others."""
         with self._lock:
             return self._total
-
-    @property
-    def stream(self) -> object:
-        """See the class."""
-        return getattr(self._own, "stream", None)
-
-    @stream.setter
-    def stream(self, stream: object) -> None:
-        self._own.stream = stream
 
     def take(self, nbytes: int) -> Callable[[], None]:
         """Take memory of an array; returns what gives it back.
@@ -111,10 +100,9 @@ class Pool:
             self._free_whole()
 
     def _free_whole(self) -> None:
-        for stream, pieces in self._free.items():
-            whole = [piece for piece in pieces if piece.before is piece.behind is None]
-            self._free[stream] = [piece for piece in pieces if piece not in whole]
-            self._total -= sum(piece.size for piece in whole)
+        whole = [piece for piece in self._free if piece.before is piece.behind is None]
+        self._free = [piece for piece in self._free if piece not in whole]
+        self._total -= sum(piece.size for piece in whole)
 
     def _block(self, size: int) -> Piece:
         if self.limit and self._total + size > self.limit:
@@ -124,27 +112,26 @@ class Pool:
             raise PoolError(f"{size} bytes beside {self._total} are more than {self.limit}")
         self._total += size
         self.most = max(self.most, self._total)
-        return Piece(size, self.stream)
+        return Piece(size)
 
     def _found(self, size: int) -> Piece | None:
         """The smallest free piece that has the size, without what it has more."""
-        pieces = self._free[self.stream]
-        piece = next((piece for piece in pieces if piece.size >= size), None)
+        piece = next((piece for piece in self._free if piece.size >= size), None)
         if piece is not None:
-            pieces.remove(piece)
+            self._free.remove(piece)
             self._keep(piece.split(size))
         return piece
 
     def _keep(self, piece: Piece | None) -> None:
         if piece is not None:
             piece.used = False
-            insort(self._free[piece.stream], piece)
+            insort(self._free, piece)
 
     def _free_gone(self) -> None:
         while self._gone:
             piece = self._gone.popleft()
             self._used -= piece.size
-            free = self._free[piece.stream]
+            free = self._free
             if piece.behind is not None and not piece.behind.used:
                 free.remove(piece.behind)
                 piece.take_in(piece.behind)
