@@ -29,7 +29,7 @@ def is_cuda(name: str) -> bool:
 
 
 def named_devices(name: str) -> tuple[str, ...]:
-    """Tell several CUDA devices apart, none of them named twice; empty where that is not what a name is of.
+    """Tell several CUDA devices apart, none of them named twice; empty for any other name.
 
     Raises UsageError if a device is named twice.
 
@@ -87,10 +87,7 @@ def free_memory(name: str) -> int:
 
 
 def check_device(cupy: Any, name: str, index: int) -> None:
-    """Refuse a device that is not there or too old.
-
-    `name`, `index`: the device as it was asked for, and its number.
-    """
+    """Refuse a device that is not there or too old."""
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()

@@ -140,7 +140,7 @@ class SegmentSums:
 
     @classmethod
     def allocate(cls, device: Device, nonempty: int, blocks: int, *, paired: bool) -> SegmentSums:
-        """Room for tiles of up to so many segments and blocks; without proposals where not `paired`."""
+        """Room for tiles of up to so many segments and blocks; without proposals if not `paired`."""
         xp = device.xp
         return cls(
             xp.empty(max(1, nonempty), np.float64),
@@ -204,9 +204,9 @@ class SpMV:
     ) -> None:
         """Sum what is delivered to each segment of a tile that is not empty.
 
-        `reads`: stored numbers of all nodes, push and proposal side by side where paired, and zeros behind
+        `reads`: stored numbers of all nodes, push and proposal side by side if paired, and zeros behind
             them.
-        `faults`: uint32, config (1,): receives the faults found where columns are checked.
+        `faults`: uint32, shape (1,): receives the faults found if columns are checked.
         """
         if not tile.edges:
             return

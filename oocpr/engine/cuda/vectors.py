@@ -54,7 +54,7 @@ class RowState:
     """Rows of a stripe; arrays of the device."""
 
     spec: StripeSpec
-    degree: Any  # uint32, shape (rows,); with weights float64, what leaves each row, -1 where nothing does
+    degree: Any  # uint32, shape (rows,); with weights float64, what leaves each row, -1 if nothing does
     teleport: Any  # float64, shape (rows,); None if uniform
     start: Any  # what the run begins from, float64, shape (rows,); None for the teleport vector
     ranks: Any  # ranks, residual: float64, shape (rows,)
@@ -103,9 +103,8 @@ class LocalWorkspace:
 class Vectors:
     """The kernels of one format of reads and one number of remembered passes.
 
-    `spec`: a stripe; others of the same run may be treated too.
-    `in_host`: whether rows are kept in memory of the host.
-    `sliced`: whether rows gather one partition after the other; see :mod:`oocpr.engine.cuda.gather_vector`.
+    `spec` is of one stripe of a run, others may be treated too. `in_host`: rows are kept in memory of the
+    host. `sliced`: rows gather one partition after the other, see :mod:`oocpr.engine.cuda.gather_vector`.
     """
 
     def __init__(

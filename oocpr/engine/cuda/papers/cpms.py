@@ -86,11 +86,8 @@ def cpms_pagerank(
     """Rank the nodes of a square matrix as the authors' program does.
 
     `device`, `matrix`: what to rank and where; offsets of 32 bits, and out-degrees.
-    `segments`: 1 for plain float64 throughout, 2 or 4.
-    `damping`: dangling nodes link to all, damped as links are.
-    `tol`: the run stops when the change of a sweep is below.
-    `most`: the run stops after as many sweeps in any case.
-    Returns ranks, and the counts of each precision.
+    `segments`: 1 for plain float64 throughout, 2 or 4. Dangling nodes have edges to all, damped as edges are.
+    The run stops when the change of a sweep is below `tol`, or after `most` sweeps.
     """
     return _Run(device, matrix, segments, damping).run(tol, most)
 

@@ -1,7 +1,7 @@
 """The products of other systems, each with its own layout of the matrix, to be compared with the default.
 
 A product takes what was pushed, one narrow number a node as rows gather it, and sums for each row the numbers
-of the nodes that link to it. Where pairs are gathered, the second numbers, proposals, are summed as well.
+of the nodes with edges to it. If pairs are gathered, the second numbers, proposals, are summed as well.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Product(Protocol):
         """Launch the product; allocates nothing.
 
         `reads`: numbers of all nodes and PADDING zeros; the format's dtype, shape (nodes + PADDING,), or
-            (nodes + PADDING, 2) where paired.
+            (nodes + PADDING, 2) if paired.
         `pushes`, `proposals`: receive the sums, those of ``bits8`` without the scale; float64 and float32,
             shape (rows,).
         """
@@ -317,7 +317,7 @@ _THRESHOLDS = re.compile(r"binned:(\d{1,9}):(\d{1,9})(?::(\d{1,4}))?", re.ASCII)
 
 
 def parse_kernel(text: str | None) -> tuple[str, BinThresholds | None]:
-    """Tell the name of a kernel, and how rows are divided into bins where that is said.
+    """Tell the name of a kernel, and how rows are divided into bins if that is said.
 
     `text`: one of KERNELS, or ``binned:6:96`` or ``binned:6:96:256`` (BinThresholds); None for the default.
     Raises UsageError for what names no kernel, or divides no rows.
