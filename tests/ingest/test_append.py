@@ -149,21 +149,21 @@ class TestNewEdges:
 
     def new(self, pieces):
         """New edges in pieces, counted."""
-        tally = EdgeCounter(64)
+        counter = EdgeCounter(64)
         counted = []
         for piece in pieces:
             keys = np.array(piece, np.uint64)
             rows, starts = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
-            edges = tally.to_rows(keys, keys.size, NO_RANKS, rows, starts)
+            edges = counter.to_rows(keys, keys.size, NO_RANKS, rows, starts)
             counted.append(edges._replace(columns=edges.columns.copy()))
-        return NewEdges(counted, tally), tally
+        return NewEdges(counted, counter), counter
 
     def cut(self, keys, size):
         return [keys[k : k + size] for k in range(0, len(keys), size)]
 
     @given(keys, keys, st.integers(1, 9), st.integers(1, 9))
     def test_merged_edges_are_the_union(self, old_keys, new_keys, one, other):
-        new, tally = self.new(self.cut(new_keys, one))
+        new, counter = self.new(self.cut(new_keys, one))
         pieces = (rows_of_keys(np.array(piece, np.uint64)) for piece in self.cut(old_keys, other))
         found = [
             int(row) << 32 | int(column)
@@ -173,9 +173,9 @@ class TestNewEdges:
         ]
         assert found == sorted({*old_keys, *new_keys})
         fresh = [key & 0xFFFFFFFF for key in set(new_keys) - set(old_keys)]
-        assert tally.out_degree().tolist() == np.bincount(fresh, minlength=64).tolist()
+        assert counter.out_degree().tolist() == np.bincount(fresh, minlength=64).tolist()
         loops = [key for key in set(new_keys) - set(old_keys) if key >> 32 == key & 0xFFFFFFFF]
-        assert tally.self_loops == len(loops)
+        assert counter.self_loops == len(loops)
 
     @given(keys, keys, st.integers(1, 9))
     def test_known_edges_are_dropped_up_to_the_first_that_is_not(self, old_keys, new_keys, size):

@@ -176,8 +176,8 @@ def joined_name(old: str, new: str) -> str:
     ('web and 1 more', 'web and 4 more')
     """
     first, before = _first_and_more(old)
-    _, behind = _first_and_more(new)
-    return f"{first} and {before + behind + 1:,} more"
+    _, after = _first_and_more(new)
+    return f"{first} and {before + after + 1:,} more"
 
 
 def _first_and_more(name: str) -> tuple[str, int]:

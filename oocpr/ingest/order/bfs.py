@@ -32,7 +32,7 @@ _FEW, _NOTHING = 16, 512
 """Parts of all nodes with edges: so few are left, so few are next to nothing."""
 
 _CLASSES = 1 << 16
-"""In-degrees from this number on count as equals where a search starts."""
+"""In-degrees from this number on count as equals when a search starts."""
 
 
 def order_by_bfs(scan: EdgeScan, in_degree: NDArray[np.uint32], linked: int) -> Permutation | None:

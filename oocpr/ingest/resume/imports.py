@@ -81,16 +81,16 @@ class OneShotImport:
     def resumed_tiles(
         self,
         writer: GraphWriter,  # noqa: ARG002
-        tally: EdgeCounter,  # noqa: ARG002
+        counter: EdgeCounter,  # noqa: ARG002
         out_weights: OutWeights | None,  # noqa: ARG002
     ) -> ResumedTiles:
         """Take over the tiles that an earlier process has written."""
         return ResumedTiles()
 
-    def finish_reading(self, source: Source, spilled: SpilledEdges) -> None:
+    def finish_reading(self, source: Source, edges: SpilledEdges) -> None:
         """Take note that all edges are read."""
 
-    def finish_partitioning(self, spilled: SpilledEdges, order: Order) -> None:
+    def finish_partitioning(self, edges: SpilledEdges, order: Order) -> None:
         """Take note that edges lie in buckets, in the order of the rows."""
 
 
@@ -123,7 +123,7 @@ class ResumableImport(OneShotImport):
         self._weighted = source.weighted
         self._folder, self._partial = folder_of(path, tmp), partial_of(path, tmp)
         if not (self._folder / JOURNAL).is_file():
-            # Whoever ended behind its last step but one has left an empty folder.
+            # A process that ended just before its last step has left an empty folder.
             with suppress(OSError):
                 self._folder.rmdir()
             check_destination(path, overwrite=overwrite)
@@ -180,20 +180,20 @@ class ResumableImport(OneShotImport):
         """Begin the temporary files, or go on with them."""
         return self._files
 
-    def finish_reading(self, source: Source, spilled: SpilledEdges) -> None:
+    def finish_reading(self, source: Source, edges: SpilledEdges) -> None:
         """Take note that all edges are read, and what the source has said meanwhile."""
         said = {"closed": source.closed, "notices": list(source.notices)}
-        event, names = self._describe(spilled)
+        event, names = self._describe(edges)
         largest = None
-        if spilled.ids is not None:
-            largest = spilled.ids.largest
-            self._files.file(name="bitmap").write(0, spilled.ids.ranks.words)
+        if edges.ids is not None:
+            largest = edges.ids.largest
+            self._files.file(name="bitmap").write(0, edges.ids.ranks.words)
             names.append("bitmap")
         self._finish({"read": event, "largest_id": largest, "said": said}, names)
 
-    def finish_partitioning(self, spilled: SpilledEdges, order: Order) -> None:
+    def finish_partitioning(self, edges: SpilledEdges, order: Order) -> None:
         """Take note that edges lie in buckets, in the order of the rows."""
-        event, names = self._describe(spilled)
+        event, names = self._describe(edges)
         rows = 0
         if order.node_ids is not None:
             rows = order.node_ids.size
@@ -202,10 +202,10 @@ class ResumableImport(OneShotImport):
         ordered = {"name": order.name, "reason": order.reason, "rows": rows}
         self._finish({"partitioned": event, "order": ordered}, names)
 
-    def _describe(self, spilled: SpilledEdges) -> tuple[dict[str, Any], list[str]]:
+    def _describe(self, edges: SpilledEdges) -> tuple[dict[str, Any], list[str]]:
         """Describe edges and their nodes, and name the files that hold them."""
-        assert isinstance(spilled.file, DurableSpillFile)
-        found, names, dictionary = spilled.dictionary, [spilled.file.name], None
+        assert isinstance(edges.file, DurableSpillFile)
+        found, names, dictionary = edges.dictionary, [edges.file.name], None
         if found is not None and found.names is not None:
             dictionary = {"count": found.names.count, "size": found.names.size}
             names += ["nodes-text", "nodes-lengths"]
@@ -213,11 +213,11 @@ class ResumableImport(OneShotImport):
             dictionary = {}
             names.append("ids")
         event = {
-            "file": spilled.file.name,
-            "edges": spilled.edges,
-            "nodes": spilled.nodes,
+            "file": edges.file.name,
+            "edges": edges.edges,
+            "nodes": edges.nodes,
             "dictionary": dictionary,
-            "buckets": None if spilled.partitioner is None else spilled.partitioner.state(),
+            "buckets": None if edges.partitioner is None else edges.partitioner.state(),
         }
         return event, names
 
@@ -274,10 +274,10 @@ class ResumableImport(OneShotImport):
         return Order(ordered["name"], None, rows if rows.size else None, ordered["reason"])
 
     def resumed_tiles(
-        self, writer: GraphWriter, tally: EdgeCounter, out_weights: OutWeights | None
+        self, writer: GraphWriter, counter: EdgeCounter, out_weights: OutWeights | None
     ) -> ResumedTiles:
         """Take over the tiles that an earlier process has written."""
-        tiles = resume_tiles(writer, self._state.tiles, tally, out_weights)
+        tiles = resume_tiles(writer, self._state.tiles, counter, out_weights)
         others = [event for event in self._journal.events if "tile" not in event and "whole" not in event]
         self._journal.cut(len(others) + tiles.count)
         return tiles

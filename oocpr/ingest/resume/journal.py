@@ -1,7 +1,7 @@
 """The journal of an import that can be resumed: what is finished, and what another process may use of it.
 
 Each line is the CRC-32 of a JSON object in eight digits, a space, and the object. Writing may stop anywhere,
-so the first line that is not whole ends the journal, whatever stands behind it. The events, in their order::
+so the first line that is not whole ends the journal, whatever comes after it. The events, in their order::
 
     {"import": identity}            what the bytes of the store depend on
     {"read": ...}                   all edges were read, and have numbers of nodes
@@ -158,7 +158,7 @@ class ImportState:
         return state
 
     def __str__(self) -> str:
-        """Say it in words that go behind a colon."""
+        """Say it in words that go after a colon."""
         assert self.read is not None
         edges, numbered = self.read["read"]["edges"], self.read["read"]["dictionary"] is not None
         how = "read and numbered" if numbered else "read"
