@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.ingest.sort.rows import NO_RANKS
-from oocpr.jit import entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,22 +47,6 @@ class ResumedTiles:
     local_edges: int = 0
 
 
-@entry()
-def _keys(columns, lengths, first, keys):  # type: ignore[no-untyped-def]
-    """Write the keys of a tile whose rows begin with `first`; return how many edges are local."""
-    local = np.int64(0)
-    at = 0
-    last = np.uint32(first + lengths.size - 1)
-    for k in range(lengths.size):
-        row = np.uint64(first + k) << np.uint64(32)
-        for _ in range(lengths[k]):
-            column = columns[at]
-            local += np.int64(np.uint32(first) <= column and column < last)
-            keys[at] = row | np.uint64(column)
-            at += 1
-    return local
-
-
 def resume_tiles(
     writer: GraphWriter, tiles: Sequence[WrittenTile], counter: EdgeCounter, out_weights: OutWeights | None
 ) -> ResumedTiles:
@@ -79,17 +62,15 @@ def resume_tiles(
         columns, lengths, weights = found
         if out_weights is not None and weights is not None:
             out_weights.add(columns, weights)
-        keys = np.empty(columns.size, np.uint64)
-        local = _keys(columns, lengths, taken.row, keys)
+        rows = np.arange(taken.row, taken.row + lengths.size, dtype=np.uint64)
+        keys = np.repeat(rows << np.uint64(32), lengths)
+        np.bitwise_or(keys, columns, out=keys)
+        owned = lengths.size - 1
+        local = int(np.count_nonzero(columns - np.uint32(taken.row) < owned))
         last = int(keys[-1]) if keys.size else taken.key
-        rows, starts = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
-        counter.to_rows(keys, keys.size, NO_RANKS, rows, starts)
-        taken = ResumedTiles(
-            taken.count + 1,
-            last,
-            taken.row + lengths.size - 1,
-            taken.local_edges + local,
-        )
+        of_keys = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
+        counter.to_rows(keys, keys.size, NO_RANKS, *of_keys)
+        taken = ResumedTiles(taken.count + 1, last, taken.row + owned, taken.local_edges + local)
     return taken
 
 
