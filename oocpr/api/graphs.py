@@ -85,6 +85,11 @@ class Graph:
         """Where the store is."""
         return str(self.store.path)
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of what earlier runs left decoded in memory."""
+        return sum(whole.nbytes for whole in self.kept.values())
+
     def __repr__(self) -> str:
         place = "temporary" if self.temporary else masked(self.path)
         return f"Graph({self.nodes:,} nodes, {self.edges:,} edges, {place})"

@@ -5,22 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oocpr.api.arguments import ImportOptions, checked, heard, shown
-from oocpr.api.choices import (
-    asked_settings,
-    check_reproducible,
-    check_used,
-    given_memory,
-    plan_run,
-    process_bytes,
-)
 from oocpr.api.graphs import as_graph, opened_graph
-from oocpr.api.loading import Loading, plan_loaded
-from oocpr.api.timing import timed
+from oocpr.engine.planning.run import asked_settings, given_memory, plan_run
+from oocpr.engine.planning.timing import Loading, plan_loaded, process_bytes, timed
 from oocpr.errors import OocprError, UsageError
 from oocpr.progress import silent
 from oocpr.result.ranks import Ranks
@@ -28,6 +19,7 @@ from oocpr.result.ranks import Ranks
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from oocpr.engine.planning.run import PlannedRun
     from oocpr.plan.plan import Plan
     from oocpr.progress import Listener
     from oocpr.result.verify import Verification
@@ -89,6 +81,7 @@ def plan(
     from oocpr.result.names import names_of
 
     progress = heard(progress)
+    _check_kernel(kernel)
     if reproducible:
         check_reproducible(device, None)
     _import_what_runs_need()
@@ -98,31 +91,30 @@ def plan(
     check_used(method, device, stripes=stripes, io=io, kernel=kernel)
     # A run has the names of its nodes at hand.
     names = names_of(opened.store)
-    auto = method == "auto" and reads is None and stripes is None and device == "cpu"
+
+    def plan_for(base: int) -> PlannedRun:
+        return plan_run(
+            opened.store,
+            settings,
+            auto=method == "auto" and reads is None and stripes is None and device == "cpu",
+            memory=memory,
+            stripes=stripes,
+            personalized=personalized,
+            device=device,
+            device_memory=device_memory,
+            kernel=kernel,
+            io=io,
+            reproducible=reproducible,
+            # What earlier runs kept is there for this one.
+            base=base - opened.kept_bytes,
+        )
+
+    run, loading = plan_loaded(opened.store, plan_for, device, progress)
     # The probe's own memory is none of the run's.
-    plan_for = partial(
-        plan_run,
-        opened,
-        settings,
-        auto=auto,
-        memory=memory,
-        stripes=stripes,
-        personalized=personalized,
-        device=device,
-        device_memory=device_memory,
-        kernel=kernel,
-        io=io,
-        reproducible=reproducible,
-    )
-    loading = Loading(0.0, 0.0)
-    if device == "cpu":
-        (settings, made, planned), loading = plan_loaded(opened, plan_for, progress)
-    else:
-        settings, made, planned = plan_for(base=process_bytes(opened, device))
     del names
-    if not made.fits:
-        return made
-    made = timed(planned, made, settings, progress, device=device, threads=threads, kernel=kernel)
+    if not run.plan.fits:
+        return run.plan
+    made = timed(run, progress, device=device, threads=threads, kernel=kernel)
     return made.loaded(loading.seconds - loading.compiling)
 
 
@@ -257,6 +249,7 @@ def pagerank(
     from oocpr.store.atomic import check_writable
 
     progress = heard(progress)
+    _check_kernel(kernel)
     # Settings come first: what cannot be is refused before a source is imported.
     settings = asked_settings(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
@@ -297,40 +290,42 @@ def pagerank(
     if start is not None:
         least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
         begun = start_vector(start, names, store.nodes, least, most)
-    auto = method == "auto" and reads is None and stripes is None and device == "cpu"
-    plan_for = partial(
-        plan_run,
-        opened,
-        settings,
-        auto=auto,
-        memory=memory,
-        stripes=stripes,
-        personalized=teleport is not None,
-        started=begun is not None,
-        device=device,
-        device_memory=device_memory,
-        kernel=kernel,
-        alone=client is None,
-        free=free,
-        limits=limits,
-        io=io,
-        reproducible=reproducible,
-    )
-    loading = Loading(0.0, 0.0)
-    if client is None and device == "cpu":
-        (settings, made, planned), loading = plan_loaded(opened, plan_for, progress)
+
+    def plan_for(base: int) -> PlannedRun:
+        return plan_run(
+            store,
+            settings,
+            auto=method == "auto" and reads is None and stripes is None and device == "cpu",
+            memory=memory,
+            stripes=stripes,
+            personalized=teleport is not None,
+            started=begun is not None,
+            device=device,
+            device_memory=device_memory,
+            kernel=kernel,
+            alone=client is None,
+            free=free,
+            limits=limits,
+            io=io,
+            reproducible=reproducible,
+            base=base - opened.kept_bytes,
+        )
+
+    if client is None:
+        planned, loading = plan_loaded(store, plan_for, device, progress)
     else:
-        settings, made, planned = plan_for(base=process_bytes(opened, device if client is None else "cpu"))
+        planned, loading = plan_for(process_bytes()), Loading(0.0, 0.0)
+    made = planned.plan
     _LOG.info("plan of the run:\n%s", made)
     if predict:
         made.validate()
-        made = timed(planned, made, settings, progress, device=device, threads=threads, kernel=kernel)
+        made = timed(planned, progress, device=device, threads=threads, kernel=kernel)
     timeline = None if trace is None else Trace()
     with watched(silent) as compilation, store.unchanged():
         solution = solve(
-            planned,
+            planned.store,
             made,
-            settings,
+            planned.settings,
             path=_absolute(store.path),
             client=client,
             backend=device,
@@ -446,6 +441,50 @@ def verify(
         )
         store.check_identity()
     return replace(outcome, identity=store.identity, ranks_identity=found.identity)
+
+
+def _check_kernel(kernel: str | None) -> None:
+    """Refuse a kernel that does not exist, whatever computes."""
+    from oocpr.engine.cuda.papers.kernel_names import parse_kernel
+
+    parse_kernel(kernel)
+
+
+def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
+    """Refuse parameters that the method and the device, which is none of ``"auto"``, would not look at."""
+    from oocpr.engine.cuda.discovery import named_devices
+
+    if method == "components" and stripes is not None:
+        raise UsageError(
+            f"{stripes} stripes were asked for and method components has none.",
+            "Leave stripes out, or use method mixed.",
+        )
+    if method == "components" and io != "auto":
+        raise UsageError(
+            f"io {io} was asked for and method components reads the store once, through the page cache.",
+            "Leave io out, or use method mixed.",
+        )
+    if kernel is not None and not named_devices(device):
+        raise UsageError(
+            f"kernel {kernel!r} is for CUDA devices and the device is {device}.",
+            "Use device cuda, or leave the kernel out.",
+        )
+
+
+def check_reproducible(device: str, client: Any) -> None:
+    """Refuse devices that depend on the machine for a run that is to be the same on any."""
+    from oocpr.engine.executors.dask_devices import names_workers_devices
+
+    if client is not None and names_workers_devices(device):
+        raise UsageError(
+            "a run on CUDA devices of workers is planned by how many there are, so it is not reproducible.",
+            "Leave reproducible out, or use device cpu.",
+        )
+    if device in ("auto", "cuda:all"):
+        raise UsageError(
+            f"device {device} means another on another machine, so the run is not reproducible.",
+            "Name the devices, such as cpu, cuda or cuda:0,cuda:1.",
+        )
 
 
 def _import_what_runs_need() -> None:

@@ -224,7 +224,7 @@ def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Back
     # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
     pairs = tiers is not None and tiers.pairs
     rows_in_host = tiers is not None and tiers.rows_in_host
-    slices = 1 if tiers is None else tiers.slices
+    slices = 1 if tiers is None else tiers.partitions
     small = SMALL_EDGES + 1
     return CudaBackend(
         open_device(name),
@@ -233,6 +233,6 @@ def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Back
         rows_in_host=rows_in_host,
         diagonal_blocks_from=small,
         thresholds=thresholds,
-        limit=tiers.memory if tiers is not None and tiers.promised else None,
+        limit=None if tiers is None else tiers.limit,
         slices=slices,
     )

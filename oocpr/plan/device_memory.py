@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.memory import READ_BYTES
@@ -38,7 +38,7 @@ class DeviceNeed:
     vectors
         Ranks and residual (8 each) and out-degree (4, or the weight that leaves, 8) a row; 4 more where rows
         propose, 8 more where the teleport vector is not uniform, and where the run begins from another.
-        Nothing where rows are kept in memory of the host.
+        Nothing if rows are kept in memory of the host.
     history
         Change and step of each remembered pass, 2 bytes each, a row; the same.
     reads
@@ -87,34 +87,16 @@ def device_need(
     rows_in_host: bool = False,
     weighted: bool = False,
     started: bool = False,
-    slices: int = 1,
+    partitions: int = 1,
+    sharing: int = 1,
 ) -> DeviceNeed:
-    """Bytes of a run on a device, its tiles apart.
+    """Bytes of a run on a device, without the tiles that stay.
 
-    Parameters
-    ----------
-    nodes, tile_edges, tile_rows
-        Of the graph, and of its largest tile.
-    slot_bytes, slots
-        Of the ring through which tiles pass.
-    reads, mixing
-        Format of what rows gather, and passes that mixing remembers.
-    proposals, pairs
-        Whether rows propose, and whether others gather that.
-    personalized
-        Whether the teleport vector is not uniform.
-    swept
-        Whether tiles are swept on their own.
-    tiles, rows
-        Of its stripe; None for all rows.
-    rows_in_host
-        Whether rows are kept in memory of the host.
-    weighted
-        Whether links have weights.
-    started
-        Whether the run begins from another vector than the teleport vector.
-    slices
-        Parts in which what rows gather is there; see :mod:`oocpr.plan.partition`.
+    `slot_bytes` and `slots` are those of the ring through which tiles stream; `pairs` says whether rows
+    gather the proposals of others, `swept` whether tiles are swept on their own, `started` whether the run
+    begins from another vector than the teleport vector. `tiles` and `rows` are those of the stripe, all by
+    default; `partitions` has the column partitions of what
+    rows gather, `sharing` the stripes that gather from the same array.
 
     Examples
     --------
@@ -133,10 +115,10 @@ def device_need(
     if slots:
         # A bit and a width an edge and a row, a first column a row.
         scratch += tile_edges // 8 + tile_edges // 32 + 4 * segments + (tile_rows + 1) // 8 * 3 + 2**16
-    numbers = partition_nodes(nodes, slices) * (3 if pairs else 1)
+    numbers = partition_nodes(nodes, partitions) * (3 if pairs else 1)
     if rows < nodes:
         # On their way between processes they are there twice.
-        numbers = nodes * (2 if pairs else 1) + rows + staged_numbers(nodes, rows)
+        numbers = -(-(nodes * (2 if pairs else 1) + staged_numbers(nodes, rows)) // sharing) + rows
     here = 0 if rows_in_host else 1
     vectors = row_bytes(
         rows, proposals=proposals, personalized=personalized, weighted=weighted, started=started
@@ -151,76 +133,36 @@ def device_need(
 
 
 def staged_numbers(nodes: int, rows: int) -> int:
-    """Numbers of other stripes that are on their way at most; none where kernels read them where they are.
-
-    Examples
-    --------
-    >>> staged_numbers(1000, 1000), staged_numbers(1000, 500), staged_numbers(2**30, 2**29) == 2**23
-    (0, 2000, True)
-    """
+    """Numbers of other stripes that are on their way at most; none if kernels read them where they are."""
     return 2 * min(nodes, STAGED_NUMBERS) if rows < nodes else 0
 
 
 def row_bytes(
     nodes: int, *, proposals: bool, personalized: bool, weighted: bool = False, started: bool = False
 ) -> int:
-    """Bytes of what rows have, what mixing remembers apart.
-
-    Examples
-    --------
-    >>> row_bytes(10, proposals=True, personalized=False)
-    240
-    >>> row_bytes(10, proposals=True, personalized=False, weighted=True)
-    280
-    >>> row_bytes(10, proposals=True, personalized=True, started=True)
-    400
-    """
+    """Bytes of what rows have, without what mixing remembers."""
     per_row = 16 + divisor_bytes(weighted) + (4 if proposals else 0) + 8 * (personalized + started)
     return nodes * per_row
 
 
 def divisor_bytes(weighted: bool) -> int:
-    """Bytes of what a row's rank is divided by: its out-degree, or the weight that leaves it.
-
-    Examples
-    --------
-    >>> divisor_bytes(False), divisor_bytes(True)
-    (4, 8)
-    """
+    """Bytes of what a row's rank is divided by: its out-degree, or the weight that leaves it."""
     return 8 if weighted else 4
 
 
 def history_bytes(nodes: int, mixing: int) -> int:
-    """Bytes of what mixing remembers of so many passes.
-
-    Examples
-    --------
-    >>> history_bytes(10, 3)
-    120
-    """
+    """Bytes of what mixing remembers of so many passes."""
     return nodes * 4 * mixing
 
 
 def usual_host_bytes(
     *, rows: int, state: int, ring: int, pinned: int, joining: int, weighted: bool = False
 ) -> int:
-    """Bytes of the host that a run on a device comes to hold, where `Need` is what it may at most.
+    """Bytes of the host that a run on a device comes to hold, of which `Need` is the most.
 
-    In the beginning there are out-degrees or the weights that leave, until devices have them; then tiles; in
-    the end ranks, and no tiles any more.
-
-    Parameters
-    ----------
-    rows
-        Rows that the device has.
-    state
-        Bytes of what is kept of them in memory of the host.
-    ring, pinned
-        Bytes of tiles on their way, and of those that stay in pinned memory.
-    joining
-        What joining stored tiles takes.
-    weighted
-        Whether links have weights.
+    In the beginning there are out-degrees or the weights that leave, until devices have them; then tiles, on
+    their way in a `ring` and those that stay `pinned`; in the end ranks, and no tiles any more. `state` is
+    what is kept of rows in memory of the host.
 
     Examples
     --------
@@ -228,8 +170,6 @@ def usual_host_bytes(
     1060
     >>> usual_host_bytes(rows=1000, state=0, ring=10, pinned=1000, joining=50)
     8000
-    >>> usual_host_bytes(rows=100, state=2000, ring=500, pinned=1000, joining=50)
-    3550
     """
     ends = 0 if state else 8 * rows
     return state + max(divisor_bytes(weighted) * rows, pinned + ring + joining, ends)
@@ -237,17 +177,17 @@ def usual_host_bytes(
 
 @dataclass(frozen=True)
 class DeviceTiers:
-    """What stays where in a run on a device.
+    """What stays where in a stripe of a run on a device.
 
     Parameters
     ----------
     memory
-        Bytes of the device that the run was given.
+        Bytes of the device that the stripe was given.
     need
         Bytes of it without the tiles that stay.
     on_device, in_host
         Tiles that stay on the device, and that stay in pinned memory of the host.
-    kept_bytes, pinned_bytes
+    resident_bytes, pinned_bytes
         Most bytes of these.
     slots
         Slots of the ring on the device.
@@ -257,22 +197,22 @@ class DeviceTiers:
         Whether `memory` is the caller's word, which no other use of the device may exceed either.
     rows_in_host
         Whether what a row has is kept in memory of the host, which kernels reach by the link.
-    usual_host
-        Bytes that the process should come to hold for it; see `usual_host_bytes`.
-    usual
-        Bytes of the device that it should come to take.
+    usual_host, usual
+        Bytes that the process should come to hold for it, see `usual_host_bytes`, and that it should come to
+        take of the device.
     joined_at_once
         Tiles that are read at a time because each is made of several; 0 for tiles as they are stored.
-    slices
-        Parts in which what rows gather is on the device, one after the other; see
-        :mod:`oocpr.plan.partition`.
+    partitions
+        Column partitions of what rows gather; see :mod:`oocpr.plan.partition`.
+    device, sharing
+        Number of the device among those of the run, and how many stripes share it.
     """
 
     memory: int
     need: DeviceNeed
     on_device: int
     in_host: int
-    kept_bytes: int
+    resident_bytes: int
     pinned_bytes: int
     slots: int
     pairs: bool
@@ -281,16 +221,23 @@ class DeviceTiers:
     usual_host: int = 0
     joined_at_once: int = 0
     usual: int = 0
-    slices: int = 1
+    partitions: int = 1
+    device: int = 0
+    sharing: int = 1
+
+    @property
+    def limit(self) -> int | None:
+        """Bytes of the device that nothing may exceed; None if nobody has given any."""
+        return self.memory * self.sharing if self.promised else None
 
     @property
     def most(self) -> int:
-        """Most bytes of the device that the run takes."""
-        return self.need.total + self.kept_bytes
+        """Most bytes of the device that the stripe takes."""
+        return self.need.total + self.resident_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether the run stays within the memory of the device that was given."""
+        """Whether the stripe stays within the memory of the device that was given."""
         return self.most <= self.memory
 
     def to_json(self) -> dict[str, int]:
@@ -300,25 +247,25 @@ class DeviceTiers:
             "device_vectors": need.vectors + need.history + need.reads,
             "device_scratch": need.scratch,
             "device_ring": need.ring,
-            "device_tiles": self.kept_bytes,
+            "device_tiles": self.resident_bytes,
         }
 
     def rows(self, tiles: int) -> list[tuple[str, str]]:
         """Lines of the plan as a person reads it."""
-        need, passing = self.need, tiles - self.on_device
+        need, streamed = self.need, tiles - self.on_device
         vectors = need.vectors + need.history + need.reads
-        passes, parts = f"{passing} tiles a pass", []
-        if self.slices > 1:
-            passes += f", {self.slices} times"
-            parts = [("nodes' numbers", f"in {self.slices} parts, for each of which all tiles are taken")]
+        passes, parts = f"{streamed} tiles a pass", []
+        if self.partitions > 1:
+            passes += f", {self.partitions} times"
+            parts = [("nodes' numbers", f"in {self.partitions} parts, for each of which all tiles are taken")]
         return [
             ("device vectors", f"{format_bytes(vectors)}{', the rest in host memory' * self.rows_in_host}"),
             *parts,
             ("device scratch", format_bytes(need.scratch + need.ring)),
-            ("device tiles", f"{self.on_device} of {tiles}, {format_bytes(self.kept_bytes)}"),
+            ("device tiles", f"{self.on_device} of {tiles}, {format_bytes(self.resident_bytes)}"),
             ("device most, given", f"{format_bytes(self.most)} / {format_bytes(self.memory)}"),
             ("device should hold", f"about {format_bytes(self.usual)}"),
-            ("over the link", passes if passing else "nothing after the first pass"),
+            ("over the link", passes if streamed else "nothing after the first pass"),
         ]
 
     def places(self, tiles: range) -> tuple[frozenset[int], frozenset[int]]:
@@ -326,8 +273,7 @@ class DeviceTiers:
 
         Examples
         --------
-        >>> none = DeviceNeed(0, 0, 0, 0, 0)
-        >>> tiers = DeviceTiers(0, none, 2, 3, 0, 0, 3, True)
+        >>> tiers = DeviceTiers(0, DeviceNeed(0, 0, 0, 0, 0), 2, 3, 0, 0, 3, True)
         >>> [sorted(tiles) for tiles in tiers.places(range(10, 16))]
         [[12, 15], [11, 13, 14]]
         """
@@ -337,21 +283,19 @@ class DeviceTiers:
         return on_device, frozenset(others[k] for k in in_host)
 
     def validate(self) -> None:
-        """Refuse what cannot fit.
-
-        Raises
-        ------
-        DoesNotFitError
-            With both numbers and the way out.
-        """
+        """Raise DoesNotFitError, with both numbers and the way out, if the stripes do not fit."""
         if not self.fits:
-            need = self.need
-            tiles = need.scratch + need.ring
-            least = f"{-(-need.total // 2**20)}MiB"
+            # Rounded up: who gives this much must not be refused again.
+            least = f"{-(-self.need.total * self.sharing // 2**20)}MiB"
+            need, memory = (
+                {name: format_bytes(self.sharing * size) for name, size in asdict(self.need).items()},
+                format_bytes(self.sharing * self.memory),
+            )
+            tiles = self.need.scratch + self.need.ring
+            fewer = ", leave stripes out" * (self.sharing > 1)
             raise DoesNotFitError(
-                f"the run needs {format_bytes(need.total)} of the device (vectors "
-                f"{format_bytes(need.vectors)}, history {format_bytes(need.history)}, reads "
-                f"{format_bytes(need.reads)}, tiles {format_bytes(tiles)}) and was given "
-                f"{format_bytes(self.memory)}.",
-                f"Give {least} or more of it, use reads bits8, or use device cpu.",
+                f"the run needs {format_bytes(self.sharing * self.need.total)} of the device (vectors "
+                f"{need['vectors']}, history {need['history']}, reads {need['reads']}, tiles "
+                f"{format_bytes(self.sharing * tiles)}) and was given {memory}.",
+                f"Give {least} or more of it{fewer}, use reads bits8, or use device cpu.",
             )

@@ -1,7 +1,4 @@
-"""The plan of a run on one CUDA device, where all tiles stay or through which they stream.
-
-The plan of a run on several is made of such plans, one for the stripe of each; see `on_devices`.
-"""
+"""The plan of a run on CUDA devices: stripes, and which of their tiles stay or stream."""
 
 from __future__ import annotations
 
@@ -33,194 +30,12 @@ from oocpr.plan.residency import evenly, resident_tiles, ring_slots
 from oocpr.plan.tile_bytes import guessed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from oocpr.plan.graph_stats import GraphStats
     from oocpr.plan.tile_bytes import Encoded
-
-    Needed = Callable[[int, int], DeviceNeed]
-    """Tells what a run needs that sweeps so often and has so many slots."""
-    from collections.abc import Sequence
-
-
-def plan_on_device(
-    stats: GraphStats,
-    tile_rows: NDArray[np.int64],
-    *,
-    stays: bool,
-    method: str,
-    reads: str,
-    damping: float,
-    tol: float,
-    mixing: int,
-    memory: int,
-    base: int,
-    device_memory: int,
-    promised: bool = False,
-    personalized: bool,
-    started: bool = False,
-    rows_in_host: bool = False,
-    sliced: bool = False,
-    joining: Joining = NOTHING_JOINED,
-    encoded: Encoded | None = None,
-) -> Plan:
-    """Decide how a run on a device uses the memory of both, its tiles being those of `stats`.
-
-    Parameters
-    ----------
-    stats
-        The graph, in tiles as the run takes them.
-    tile_rows
-        First row of each tile that the device has, and the one past the last; int64, shape (tiles + 1,). One
-        of several has some of the graph's.
-    stays
-        Whether all tiles are to stay on the device; else as many as there is room for.
-    method, reads, damping, tol, mixing
-        As in the run's settings.
-    memory, base
-        Bytes the whole process may use on the host, and those it uses already.
-    device_memory
-        Bytes the run may use on the device.
-    promised
-        Whether these are the caller's word.
-    personalized, started
-        Whether the teleport vector is not uniform, and whether the run begins from another.
-    rows_in_host
-        Whether rows are kept in memory of the host, and the device has what they gather, and no more sweeps
-        of a tile or slots than it has room for.
-    sliced
-        Whether what they gather may be there in slices, as few as there is room for; see
-        :mod:`oocpr.plan.partition`. Only with rows in memory of the host, and on one device.
-    joining
-        What joining stored tiles takes, of the host for all devices.
-    encoded
-        Bytes of the device's tiles; None where only the stats tell.
-    """
-    tiles, rows = len(tile_rows) - 1, int(tile_rows[-1] - tile_rows[0])
-    mixed = method == "mixed"
-    edges = min(stats.tile_edges, stats.edges)
-    # What others propose doubles what is gathered, which costs nothing while the link is busy.
-    pairs = mixed and not stays and not rows_in_host
-    remembered = min(mixing, DEVICE_MIXING) if mixed else 0
-    row = {"personalized": personalized, "weighted": stats.weighted, "started": started}
-
-    def needed(sweeps: int, slots: int, slices: int) -> DeviceNeed:
-        return device_need(
-            nodes=stats.nodes,
-            tile_edges=edges,
-            tile_rows=int(np.diff(tile_rows).max()),
-            slot_bytes=stats.max_tile_bytes,
-            slots=slots,
-            reads=reads,
-            mixing=remembered,
-            proposals=mixed and (sweeps > 1 or pairs),
-            pairs=pairs,
-            swept=mixed and sweeps > 1,
-            tiles=tiles,
-            rows=rows,
-            rows_in_host=rows_in_host,
-            slices=slices,
-            **row,
-        )
-
-    for slices in partition_counts(stats.nodes) if sliced else (1,):
-        sweeps, slots = _cut_down(
-            partial(needed, slices=slices),
-            device_memory,
-            # What is swept inside a tile reads proposals, which are not kept from slice to slice.
-            sweeps=_sweeps(stats, stays=stays) if mixed and slices == 1 else 1,
-            slots=0 if stays else min(DEVICE_SLOTS, tiles),
-            fewest=None if not rows_in_host else MIN_ALTERNATING_SLOTS if joining.at_once else 1,
-        )
-        need = needed(sweeps, slots, slices)
-        if need.total <= device_memory:
-            break
-    proposals = mixed and (sweeps > 1 or pairs)
-    islands = mixed and sweeps > 1 and not stats.weighted and edges > SMALL_EDGES
-    encoded = encoded or guessed(stats, tile_rows)
-    staying = resident_tiles(stats, tile_rows, encoded, islands=islands)
-    chosen = evenly(tiles, tiles if stays else staying.within(device_memory - need.total))
-    on_device = len(chosen)
-    need = replace(need, scratch=need.scratch + staying.found_in(chosen))
-    # Slots for more tiles than pass are not made, and devices of one process read each other's numbers.
-    taken = needed(sweeps, min(slots, tiles - on_device), slices).lasting
-    taken -= staged_numbers(stats.nodes, rows) * READ_BYTES[reads]
-    # What a row has beside its ranks in the end, and what these are divided by in the beginning.
-    state = history = 0
-    if rows_in_host:
-        state = row_bytes(rows, proposals=proposals, **row)
-        history = history_bytes(rows, remembered)
-    ends = rows * (8 + divisor_bytes(stats.weighted))
-    vectors = ends + rows * (16 if personalized else 0)
-    buffers = min(ring_slots(joining.at_once), tiles)
-    pushed, brought = partition_host_bytes(rows, tiles, reads, slices)
-    host = Need(
-        base, vectors + state, history, reads=pushed, scratch=joining.host + brought,
-        ring=buffers * stats.max_tile_bytes,
-    )  # fmt: skip
-    others = np.setdiff1d(np.arange(tiles), chosen, assume_unique=True)
-    in_host = encoded.room_for(others, memory - host.total)
-    pinned = others[evenly(len(others), in_host)]
-    # Buffers of a ring that a device reads from are there before anything is written to them; in time the
-    # others have held the largest tiles.
-    largest = int(np.sort(encoded.usual)[-buffers:].sum())
-    tiers = DeviceTiers(
-        device_memory, need, on_device, in_host, int(staying.most[chosen].sum()),
-        int(encoded.most[pinned].sum()), slots, pairs, promised, rows_in_host,
-        joined_at_once=joining.at_once,
-        usual_host=usual_host_bytes(
-            rows=rows,
-            state=vectors - ends + state + history + pushed + brought if rows_in_host else 0,
-            ring=buffers * stats.max_tile_bytes if in_host < len(others) else largest,
-            pinned=int(encoded.usual[pinned].sum()),
-            joining=joining.usual_host,
-            weighted=stats.weighted,
-        ),
-        usual=taken + staying.usual_in(chosen),
-        slices=slices,
-    )  # fmt: skip
-    passes = predicted_passes(damping, tol, method, stats.local_share, pairs=pairs)
-    return Plan(
-        stats, method, reads, ((0, tiles),), remembered, sweeps, host, memory, on_device + in_host,
-        True, passes, proposals, (tiers,),
-    )  # fmt: skip
-
-
-def _sweeps(stats: GraphStats, *, stays: bool) -> int:
-    """Products inside a tile a pass, where there is room for what they take."""
-    if stays:
-        small = stats.tiles == 1 and stats.edges <= SMALL_EDGES
-        return sweeps_for(stats.local_share, on_device=True, small=small)
-    return streamed_sweeps(stats.usual_bytes / max(1, stats.edges), stats.local_share)
-
-
-def _cut_down(needed: Needed, memory: int, *, sweeps: int, slots: int, fewest: int | None) -> tuple[int, int]:
-    """Give up slots, then sweeps, then slots again, where memory is short; returns sweeps and slots.
-
-    Parameters
-    ----------
-    needed, memory
-        What a run needs, and bytes that there are.
-    sweeps, slots
-        If there are enough.
-    fewest
-        Slots without which it does not go on, where rows are in memory of the host; None where they are not.
-    """
-
-    def short() -> bool:
-        return needed(sweeps, slots).total > memory
-
-    while slots > MIN_SLOTS and short():
-        slots -= 1
-    if fewest is not None and short():
-        sweeps = 1
-        # Smaller joined tiles are better than one slot, in which nothing arrives while kernels run.
-        while slots > fewest and short():
-            slots -= 1
-    return sweeps, slots
-
 
 Stripes = tuple[tuple[int, int], ...]
 """First tile of each stripe and the one past its last."""
@@ -230,49 +45,27 @@ ROW_EDGES = 3
 is 18 ps at its own copy rate, and delivers an edge in 6 ps."""
 
 
-def stay_weights(tile_rows: NDArray[np.int64], tile_edges: int) -> NDArray[np.int64]:
-    """Weigh tiles that stay on their device by the time that they take.
-
-    Parameters
-    ----------
-    tile_rows
-        First row of each tile, and the number of nodes; int64, shape (tiles + 1,).
-    tile_edges
-        Of each tile but the last.
+def resident_weights(tile_rows: NDArray[np.int64], tile_edges: int) -> NDArray[np.int64]:
+    """Time that each resident tile takes, in edges; `tile_rows` has the first row of each, and the last.
 
     Examples
     --------
-    >>> stay_weights(np.array([0, 10, 1000]), 2000)
+    >>> resident_weights(np.array([0, 10, 1000]), 2000)
     array([2030, 4970])
     """
     return tile_edges + ROW_EDGES * np.diff(tile_rows)
 
 
 def even_cuts(stripes: Stripes, tile_edges: int, joined_edges: int) -> tuple[tuple[int, ...], Stripes]:
-    """Join the stored tiles of each stripe to as few as can be, as even as can be.
+    """Join the stored tiles of each stripe to as few as can be of at most `joined_edges`, as even as can be.
 
-    Parameters
-    ----------
-    stripes
-        First stored tile of each and the one past its last.
-    tile_edges
-        Of a stored tile.
-    joined_edges
-        Edges of a joined tile, or fewer.
-
-    Returns
-    -------
-    tuple
-        First stored tile of each joined one, and the number of tiles.
-    tuple
-        First joined tile of each stripe and the one past its last.
+    Returns the first stored tile of each joined one, with the number of tiles behind; and the stripes in
+    joined tiles.
 
     Examples
     --------
     >>> even_cuts(((0, 5), (5, 11)), 2**24, 2**26)
     ((0, 2, 5, 8, 11), ((0, 2), (2, 4)))
-    >>> even_cuts(((0, 1), (1, 2), (2, 3)), 2**24, 2**26)
-    ((0, 1, 2, 3), ((0, 1), (1, 2), (2, 3)))
     """
     each = max(1, joined_edges // tile_edges)
     cuts, bounds = [0], []
@@ -287,8 +80,8 @@ def even_cuts(stripes: Stripes, tile_edges: int, joined_edges: int) -> tuple[tup
 def plan_on_devices(
     stats: GraphStats,
     tile_rows: NDArray[np.int64],
-    stripes: Stripes,
     device_memory: Sequence[int],
+    stripes: Stripes | None = None,
     *,
     memory: int,
     base: int,
@@ -296,40 +89,61 @@ def plan_on_devices(
     encoded: Encoded | None = None,
     **how: Any,
 ) -> Plan:
-    """Decide how a run on several devices uses their memory and the host's.
+    """Decide how a run uses the memory of one or several devices and of the host.
+
+    Each device keeps what it can of its stripe; what the host has for tiles is dealt out among them. If there
+    are more stripes than devices, neighbours share one and its memory.
 
     Parameters
     ----------
     stats, tile_rows
-        The graph, in tiles as the run takes them: what is known of them, and the first row of each and the
-        number of nodes, int64, shape (tiles + 1,).
-    stripes
-        First tile of each device's stripe and the one past its last.
+        The graph in tiles as the run takes them, and the first row of each with the number of nodes behind;
+        int64, shape (tiles + 1,).
     device_memory
-        Bytes that the run may use on each device, as many as there are stripes.
-    memory, base, joining, encoded, how
-        As for `plan_on_device`.
+        Bytes that the run may use on each device.
+    stripes
+        None for one device that takes all tiles.
+    memory, base
+        Bytes the whole process may use on the host, and those it uses already.
+    joining
+        What joining stored tiles takes, of the host for all devices.
+    encoded
+        Bytes of each tile; None if only the statistics tell.
+    how
+        More for `_plan_stripe`, alike for all stripes.
     """
+    if stripes is None:
+        return _plan_stripe(
+            stats, tile_rows, memory=memory, base=base, device_memory=device_memory[0], joining=joining,
+            encoded=encoded, **how,
+        )  # fmt: skip
+    devices = [stripe * len(device_memory) // len(stripes) for stripe in range(len(stripes))]
     joining = joining.share(len(stripes))
     parts = [tile_rows[first : last + 1] for first, last in stripes]
 
     def planned(number: int, memory: int) -> Plan:
-        given = device_memory[number]
-        return plan_on_device(
+        device = devices[number]
+        sharing = devices.count(device)
+        return _plan_stripe(
             stats,
             parts[number],
             encoded=None if encoded is None else encoded.part(*stripes[number]),
             memory=memory,
             base=base,
             joining=joining,
-            device_memory=given,
+            device_memory=device_memory[device] // sharing,
+            device=device,
+            sharing=sharing,
             **how,
         )
 
     bare = [planned(number, 0) for number in range(len(stripes))]
-    need = _together([plan.need for plan in bare], base)
-    # In the end the ranks of all rows are there, and once more those of one stripe.
-    need = replace(need, vectors=need.vectors + 4 * max(int(part[-1] - part[0]) for part in parts))
+    need = _added([plan.need for plan in bare], base)
+    # In the end the ranks of all rows are there, and once more those of one stripe; or of all, if they share
+    # a device.
+    shared = len(stripes) > len(device_memory)
+    twice = stats.nodes if shared else max(int(part[-1] - part[0]) for part in parts)
+    need = replace(need, vectors=need.vectors + 4 * twice)
     left = max(0, memory - need.total)
     # Tiles that want memory of the host: those that there is no room for on their device.
     wanted = [len(part) - 1 - plan.devices[0].on_device for part, plan in zip(parts, bare, strict=True)]
@@ -351,8 +165,147 @@ def plan_on_devices(
     )
 
 
-def _together(needs: list[Need], base: int) -> Need:
-    """Bytes of the host that the parts of a run take together; the process is there once."""
+def _plan_stripe(
+    stats: GraphStats,
+    tile_rows: NDArray[np.int64],
+    *,
+    all_resident: bool,
+    method: str,
+    reads: str,
+    damping: float,
+    tol: float,
+    mixing: int,
+    memory: int,
+    base: int,
+    device_memory: int,
+    device: int = 0,
+    sharing: int = 1,
+    promised: bool = False,
+    personalized: bool,
+    started: bool = False,
+    rows_in_host: bool = False,
+    partitioned: bool = False,
+    joining: Joining = NOTHING_JOINED,
+    encoded: Encoded | None = None,
+) -> Plan:
+    """Plan the stripe of one device as if it were the run.
+
+    Parameters
+    ----------
+    tile_rows
+        First row of each tile of the stripe, and the one past the last.
+    all_resident
+        Whether all tiles are to stay on the device; else as many as there is room for.
+    device_memory, device, sharing
+        Bytes of the device for this stripe, its number, and how many stripes share it.
+    promised
+        Whether these bytes are the caller's word.
+    personalized, started
+        Whether the teleport vector is not uniform, and whether the run begins from another.
+    rows_in_host
+        Whether rows are kept in memory of the host, and the device has what they gather, and no more sweeps
+        of a tile or slots than it has room for.
+    partitioned
+        Whether what they gather may be there in column partitions, as few as there is room for. Only with
+        rows in memory of the host, and one device.
+    encoded
+        Bytes of the stripe's tiles.
+    """
+    tiles, rows = len(tile_rows) - 1, int(tile_rows[-1] - tile_rows[0])
+    mixed = method == "mixed"
+    edges = min(stats.tile_edges, stats.edges)
+    # What others propose doubles what is gathered, which costs nothing while the link is busy.
+    pairs = mixed and not all_resident and not rows_in_host
+    remembered = min(mixing, DEVICE_MIXING) if mixed else 0
+    row = {"personalized": personalized, "weighted": stats.weighted, "started": started}
+
+    def needed(sweeps: int, slots: int, partitions: int) -> DeviceNeed:
+        return device_need(
+            nodes=stats.nodes,
+            tile_edges=edges,
+            tile_rows=int(np.diff(tile_rows).max()),
+            slot_bytes=stats.max_tile_bytes,
+            slots=slots,
+            reads=reads,
+            mixing=remembered,
+            proposals=mixed and (sweeps > 1 or pairs),
+            pairs=pairs,
+            swept=mixed and sweeps > 1,
+            tiles=tiles,
+            rows=rows,
+            rows_in_host=rows_in_host,
+            partitions=partitions,
+            sharing=sharing,
+            **row,
+        )
+
+    for partitions in partition_counts(stats.nodes) if partitioned else (1,):
+        sweeps, slots = _cut_down(
+            partial(needed, partitions=partitions),
+            device_memory,
+            # What is swept inside a tile reads proposals, which are not kept from partition to partition.
+            sweeps=_sweeps(stats, all_resident=all_resident) if mixed and partitions == 1 else 1,
+            slots=0 if all_resident else min(DEVICE_SLOTS, tiles),
+            min_slots=None if not rows_in_host else MIN_ALTERNATING_SLOTS if joining.at_once else 1,
+        )
+        need = needed(sweeps, slots, partitions)
+        if need.total <= device_memory:
+            break
+    proposals = mixed and (sweeps > 1 or pairs)
+    blocks = mixed and sweeps > 1 and not stats.weighted and edges > SMALL_EDGES
+    encoded = encoded or guessed(stats, tile_rows)
+    resident = resident_tiles(stats, tile_rows, encoded, diagonal=blocks)
+    chosen = evenly(tiles, tiles if all_resident else resident.within(device_memory - need.total))
+    on_device = len(chosen)
+    need = replace(need, scratch=need.scratch + resident.found_in(chosen))
+    # Slots for more tiles than stream are not made, and devices of one process read each other's numbers.
+    taken = needed(sweeps, min(slots, tiles - on_device), partitions).lasting
+    taken -= staged_numbers(stats.nodes, rows) // sharing * READ_BYTES[reads]
+    # What a row has beside its ranks in the end, and what these are divided by in the beginning.
+    state = history = 0
+    if rows_in_host:
+        state = row_bytes(rows, proposals=proposals, **row)
+        history = history_bytes(rows, remembered)
+    ends = rows * (8 + divisor_bytes(stats.weighted))
+    vectors = ends + rows * (16 if personalized else 0)
+    buffers = min(ring_slots(joining.at_once), tiles)
+    pushed, brought = partition_host_bytes(rows, tiles, reads, partitions)
+    host = Need(
+        base, vectors + state, history, reads=pushed, scratch=joining.host + brought,
+        ring=buffers * stats.max_tile_bytes,
+    )  # fmt: skip
+    others = np.setdiff1d(np.arange(tiles), chosen, assume_unique=True)
+    in_host = encoded.room_for(others, memory - host.total)
+    pinned = others[evenly(len(others), in_host)]
+    # Buffers of a ring that a device reads from are there before anything is written to them; in time the
+    # others have held the largest tiles.
+    largest = int(np.sort(encoded.usual)[-buffers:].sum())
+    tiers = DeviceTiers(
+        device_memory, need, on_device, in_host, int(resident.most[chosen].sum()),
+        int(encoded.most[pinned].sum()), slots, pairs, promised, rows_in_host,
+        joined_at_once=joining.at_once,
+        usual_host=usual_host_bytes(
+            rows=rows,
+            state=vectors - ends + state + history + pushed + brought if rows_in_host else 0,
+            ring=buffers * stats.max_tile_bytes if in_host < len(others) else largest,
+            pinned=int(encoded.usual[pinned].sum()),
+            joining=joining.usual_host,
+            weighted=stats.weighted,
+        ),
+        usual=taken + resident.usual_in(chosen),
+        partitions=partitions,
+        device=device,
+        sharing=sharing,
+    )  # fmt: skip
+    passes = predicted_passes(damping, tol, method, stats.local_share, pairs=pairs)
+    return Plan(
+        stats, method, reads, ((0, tiles),), remembered, sweeps, host, memory, on_device + in_host,
+        True, passes, proposals, (tiers,),
+    )  # fmt: skip
+
+
+def _added(needs: list[Need], base: int) -> Need:
+    """Bytes of the host that the stripes of a run take; the process is there once."""
     return Need(
         base,
         sum(need.vectors for need in needs),
@@ -361,3 +314,33 @@ def _together(needs: list[Need], base: int) -> Need:
         scratch=sum(need.scratch for need in needs),
         ring=sum(need.ring for need in needs),
     )
+
+
+def _sweeps(stats: GraphStats, *, all_resident: bool) -> int:
+    """Products inside a tile per pass, if there is room for what they take."""
+    if all_resident:
+        small = stats.tiles == 1 and stats.edges <= SMALL_EDGES
+        return sweeps_for(stats.local_share, on_device=True, small=small)
+    return streamed_sweeps(stats.usual_bytes / max(1, stats.edges), stats.local_share)
+
+
+def _cut_down(
+    needed: Callable[[int, int], DeviceNeed], memory: int, *, sweeps: int, slots: int, min_slots: int | None
+) -> tuple[int, int]:
+    """Give up slots, then sweeps, then slots again, while memory is short; returns sweeps and slots.
+
+    `needed` has what a run needs with so many of both. `min_slots` are those without which it does not go on
+    if rows are in memory of the host; None if they are not.
+    """
+
+    def short() -> bool:
+        return needed(sweeps, slots).total > memory
+
+    while slots > MIN_SLOTS and short():
+        slots -= 1
+    if min_slots is not None and short():
+        sweeps = 1
+        # Smaller joined tiles are better than one slot, in which nothing arrives while kernels run.
+        while slots > min_slots and short():
+            slots -= 1
+    return sweeps, slots

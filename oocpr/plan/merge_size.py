@@ -51,21 +51,21 @@ class TileSize(NamedTuple):
     ----------
     edges
         Of a joined tile, or fewer; None for tiles as they are stored.
-    stays
+    all_resident
         Whether all tiles are to stay on their device.
     rows_in_host
         Whether rows are kept in memory of the host.
     at_once
         Joined tiles that are made at a time for each device; 0 where none are.
-    sliced
-        Whether what rows gather may be on the device in slices, as well.
+    partitioned
+        Whether what rows gather may be on the device in column partitions, as well.
     """
 
     edges: int | None
-    stays: bool
+    all_resident: bool
     rows_in_host: bool
     at_once: int = 0
-    sliced: bool = False
+    partitioned: bool = False
 
 
 def tile_sizes(
@@ -94,26 +94,26 @@ def tile_sizes(
     >>> stats = GraphStats(2**24, 2**28, 256, 2**20, 2**29, 2**22, 2**18, 0.5)
     >>> sizes = list(tile_sizes(stats, (2**25, 2**23), cores=4))
     >>> sizes[0]
-    TileSize(edges=268435456, stays=True, rows_in_host=False, at_once=4, sliced=False)
+    TileSize(edges=268435456, all_resident=True, rows_in_host=False, at_once=4, partitioned=False)
     >>> sizes[-1]
-    TileSize(edges=None, stays=False, rows_in_host=True, at_once=0, sliced=True)
+    TileSize(edges=None, all_resident=False, rows_in_host=True, at_once=0, partitioned=True)
     >>> [size.at_once for size in sizes[:4]]
     [4, 2, 4, 2]
-    >>> [size.stays for size in tile_sizes(replace(stats, tile_edges=2**28), (2**25, 2**23), cores=4)]
+    >>> [size.all_resident for size in tile_sizes(replace(stats, tile_edges=2**28), (2**25, 2**23), cores=4)]
     [True, False, False, False]
     """
     # Rows leave the device last, and what they gather only where it is the only one.
     ways = [(True, False, False), (False, False, False), (False, True, False), (False, True, True)]
-    for stays, rows_in_host, sliced in ways if devices == 1 else ways[:3]:
-        wanted = JOINED_EDGES if stays else streamed_edges
+    for all_resident, rows_in_host, partitioned in ways if devices == 1 else ways[:3]:
+        wanted = JOINED_EDGES if all_resident else streamed_edges
         joined = [edges for edges in wanted if _are_joined(stats, edges)]
-        made = list(_by_many(stats, cores, devices)) if stays else []
+        made = list(_by_many(stats, cores, devices)) if all_resident else []
         for edges in joined:
             made += [(at_once, edges) for at_once in MAKERS if at_once <= max(2, cores)]
         for at_once, edges in dict.fromkeys(made):
-            yield TileSize(edges, stays, rows_in_host, at_once, sliced)
-        if not stays or len(joined) < len(wanted):
-            yield TileSize(None, stays, rows_in_host, sliced=sliced)
+            yield TileSize(edges, all_resident, rows_in_host, at_once, partitioned)
+        if not all_resident or len(joined) < len(wanted):
+            yield TileSize(None, all_resident, rows_in_host, partitioned=partitioned)
 
 
 def _by_many(stats: GraphStats, cores: int, devices: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,9 @@
-"""How a graph is cut: tiles into stripes."""
+"""How a graph is cut: tiles into stripes, and what rows gather into column partitions.
+
+If a device has no room for the numbers of all nodes, it has those of one column partition at a time, and all
+tiles stream through it once for each: edges from nodes of other partitions bring nothing meanwhile. What a
+partition has brought to each row waits in pinned memory of the host, and so does what all nodes pushed.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 EDGES_PER_STRIPE = 2**25
-"""A graph gets a stripe for so many edges, so that every worker of a cluster finds one."""
+"""A graph gets a stripe per so many edges, so that every worker of a cluster finds one."""
 
 MAX_STRIPES = 64
 
 MIN_STRIPE_TILES = 4
 """A stripe of fewer tiles proposes little: later tiles use what earlier ones of the stripe proposed."""
+
+MAX_PARTITIONS = 64
+"""Column partitions above which a run is refused: all tiles stream once for each, in every pass."""
+
+LINE_NODES = 128
+"""Column partitions begin at multiples of so many nodes, with whole lines of the link and of memory."""
 
 
 def default_stripes(edges: int, tiles: int) -> int:
@@ -38,10 +49,7 @@ def default_stripes(edges: int, tiles: int) -> int:
 def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
     """First tile of each stripe and the one past its last, as even as can be.
 
-    Raises
-    ------
-    UsageError
-        When there are fewer tiles than stripes.
+    Raises UsageError if there are fewer tiles than stripes.
 
     Examples
     --------
@@ -57,24 +65,17 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
     return tuple(pairwise(cuts))
 
 
-def weighted_stripes(sizes: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:
-    """First tile of each stripe and the one past its last, of sizes as even as can be.
-
-    Parameters
-    ----------
-    sizes
-        Of each tile: int64, shape (tiles,).
-    stripes
-        At most as many as tiles.
+def weighted_stripes(weights: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:
+    """First tile of each stripe and the one past its last, of weights as even as can be.
 
     Examples
     --------
     >>> weighted_stripes(np.array([1, 1, 1, 1, 2, 2]), 2), weighted_stripes(np.array([9, 1, 1]), 3)
     (((0, 4), (4, 6)), ((0, 1), (1, 2), (2, 3)))
     """
-    tiles = len(sizes)
+    tiles = len(weights)
     stripe_tiles(tiles, stripes)
-    before = np.concatenate([[0], np.cumsum(sizes)])
+    before = np.concatenate([[0], np.cumsum(weights)])
     cuts = [0]
     for stripe in range(1, stripes):
         wanted = before[-1] * stripe / stripes
@@ -83,40 +84,27 @@ def weighted_stripes(sizes: NDArray[np.int64], stripes: int) -> tuple[tuple[int,
     return tuple(pairwise([*cuts, tiles]))
 
 
-MAX_PARTITIONS = 64
-"""Slices above which a run is refused: all tiles pass once for each, in every pass."""
-
-LINE_NODES = 128
-"""Slices begin at multiples of so many nodes, with whole lines of the link and of memory."""
-
-
-def partition_nodes(nodes: int, slices: int) -> int:
-    """Nodes of a slice; the last one may have fewer.
-
-    Examples
-    --------
-    >>> partition_nodes(1000, 1), partition_nodes(1000, 2), partition_nodes(1000, 3)
-    (1000, 512, 384)
-    """
-    if slices == 1:
+def partition_nodes(nodes: int, partitions: int) -> int:
+    """Nodes of a column partition; the last one may have fewer."""
+    if partitions == 1:
         return nodes
-    return min(nodes, -(-nodes // (slices * LINE_NODES)) * LINE_NODES)
+    return min(nodes, -(-nodes // (partitions * LINE_NODES)) * LINE_NODES)
 
 
-def partition_bounds(nodes: int, slices: int, number: int) -> tuple[int, int]:
-    """First node of a slice and the one past its last.
+def partition_bounds(nodes: int, partitions: int, number: int) -> tuple[int, int]:
+    """First node of a column partition and the one past its last.
 
     Examples
     --------
     >>> [partition_bounds(1000, 3, number) for number in range(3)]
     [(0, 384), (384, 768), (768, 1000)]
     """
-    each = partition_nodes(nodes, slices)
+    each = partition_nodes(nodes, partitions)
     return min(nodes, number * each), min(nodes, (number + 1) * each)
 
 
 def partition_counts(nodes: int) -> Iterator[int]:
-    """Numbers of slices that are worth trying, fewest first; each makes slices smaller.
+    """Numbers of column partitions that are worth trying, fewest first; each makes partitions smaller.
 
     Examples
     --------
@@ -124,30 +112,16 @@ def partition_counts(nodes: int) -> Iterator[int]:
     ([1, 2, 4], [1, 2, 3], 64)
     """
     before = nodes + 1
-    for slices in range(1, MAX_PARTITIONS + 1):
-        each = partition_nodes(nodes, slices)
+    for partitions in range(1, MAX_PARTITIONS + 1):
+        each = partition_nodes(nodes, partitions)
         if each < before:
-            yield slices
+            yield partitions
         before = each
 
 
-def partition_host_bytes(rows: int, tiles: int, reads: str, slices: int) -> tuple[int, int]:
-    """Bytes of pinned memory for what all nodes pushed, and for what slices before have brought to rows.
+def partition_host_bytes(rows: int, tiles: int, reads: str, partitions: int) -> tuple[int, int]:
+    """Bytes of pinned memory for what all nodes pushed, and for what partitions before have brought to rows.
 
-    The row that the next tile owns is there twice, as in sums of tiles.
-
-    Parameters
-    ----------
-    rows, tiles
-        Of the graph.
-    reads
-        Format of what is pushed.
-    slices
-        None of this is there for one.
-
-    Examples
-    --------
-    >>> partition_host_bytes(1000, 10, "bits16", 2), partition_host_bytes(1000, 10, "bits16", 1)
-    ((2000, 8080), (0, 0))
+    The row that the next tile owns is there twice, as in sums of tiles. A single partition takes none of it.
     """
-    return (rows * READ_BYTES[reads], 8 * (rows + tiles)) if slices > 1 else (0, 0)
+    return (rows * READ_BYTES[reads], 8 * (rows + tiles)) if partitions > 1 else (0, 0)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.forecast import (
     COMPONENT_SWEEPS,
-    DEVICE_MIXING,
     MAX_SCC_EDGES,
     MAX_SCC_NUMBERED_EDGES,
-    SMALL_EDGES,
     Forecast,
     forecast,
     predicted_passes,
@@ -110,14 +108,24 @@ class Plan:
         return self.devices[0] if len(self.devices) == 1 else None
 
     @property
+    def shares_devices(self) -> bool:
+        """Whether there are more stripes than devices."""
+        return any(tiers.sharing > 1 for tiers in self.devices)
+
+    def on_each_device(self) -> list[list[DeviceTiers]]:
+        """What stays where, by device: of each of its stripes."""
+        numbers = dict.fromkeys(tiers.device for tiers in self.devices)
+        return [[tiers for tiers in self.devices if tiers.device == number] for number in numbers]
+
+    @property
     def rows_in_host(self) -> bool:
         """Whether devices reach what rows have by the link over which tiles come."""
         return any(tiers.rows_in_host for tiers in self.devices)
 
     @property
-    def slices(self) -> int:
+    def partitions(self) -> int:
         """How often a pass takes all tiles: once for each slice of what rows gather."""
-        return max((tiers.slices for tiers in self.devices), default=1)
+        return max((tiers.partitions for tiers in self.devices), default=1)
 
     @property
     def seconds(self) -> float | None:
@@ -159,7 +167,8 @@ class Plan:
             "peak_memory": self.peak_memory,
         }
         if self.devices:
-            sizes["peak_device_memory"] = max(tiers.usual for tiers in self.devices)
+            each = self.on_each_device()
+            sizes["peak_device_memory"] = max(sum(tiers.usual for tiers in of) for of in each)
         if self.forecast is None:
             return sizes
         timing = replace(self.forecast, loading=0.0)
@@ -189,12 +198,12 @@ class Plan:
     @property
     def streamed_bytes(self) -> int:
         """Encoded bytes read from the store in every pass after the first."""
-        return self.slices * self.uncached_bytes
+        return self.partitions * self.uncached_bytes
 
     @property
     def first_bytes(self) -> int:
         """Encoded bytes read in the first pass: all tiles, and for each slice after the first some again."""
-        return self.stats.usual_bytes + (self.slices - 1) * self.uncached_bytes
+        return self.stats.usual_bytes + (self.partitions - 1) * self.uncached_bytes
 
     @property
     def bytes_read(self) -> int:
@@ -249,7 +258,11 @@ class Plan:
         DoesNotFitError
             With both numbers and the way out.
         """
-        for tiers in self.devices:
+        devices = self.devices
+        if self.shares_devices:
+            # The stripe that lacks most first: with what it asks for, the others fit.
+            devices = tuple(sorted(devices, key=lambda tiers: tiers.memory - tiers.need.total))
+        for tiers in devices:
             tiers.validate()
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
@@ -286,7 +299,6 @@ def make_plan(
     base: int,
     stripes: int | None = None,
     personalized: bool = False,
-    on_device: bool = False,
     reproducible: bool = False,
 ) -> Plan:
     """Decide how a run uses the memory it is given.
@@ -309,8 +321,6 @@ def make_plan(
         None to choose by the size of the graph.
     personalized
         Whether the teleport vector is not uniform.
-    on_device
-        Whether a CUDA device computes.
     reproducible
         Whether memory may not decide how much history there is: a plan without room for all of it does not
         fit.
@@ -322,8 +332,7 @@ def make_plan(
         stripes = default_stripes(stats.edges, stats.tiles)
     cuts = stripe_tiles(stats.tiles, stripes)
     mixed = method == "mixed"
-    small = stats.tiles == 1 and stats.edges <= SMALL_EDGES
-    usual = sweeps_for(stats.local_share, stripes, on_device=on_device, small=small)
+    usual = sweeps_for(stats.local_share, stripes)
     chosen = (sweeps or usual) if mixed else 1
     # Where few links stay inside tiles, reading what others propose saved R-MAT one pass in ten, and made
     # each a third longer.
@@ -345,7 +354,7 @@ def make_plan(
             weighted=stats.weighted,
         )
 
-    wanted = (min(mixing, DEVICE_MIXING) if on_device else mixing) if mixed else 0
+    wanted = mixing if mixed else 0
     remembered = wanted
     while remembered and need(remembered).total > memory and not reproducible:
         remembered -= 1

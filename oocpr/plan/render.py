@@ -50,10 +50,10 @@ def to_json(plan: Plan) -> dict[str, object]:
         "predicted_pass_bytes": plan.streamed_bytes,
         "predicted_bytes_read": plan.bytes_read,
         "predicted_peak_memory": plan.peak_memory,
-        "slices": plan.slices,
+        "slices": plan.partitions,
         "reproducible": plan.reproducible,
         "better": None if plan.better is None else asdict(plan.better),
-        "device_needed": max((tiers.most for tiers in plan.devices), default=0),
+        "device_needed": max((sum(tiers.most for tiers in of) for of in plan.on_each_device()), default=0),
         "predicted_peak_device_memory": plan.predictions().get("peak_device_memory", 0),
     }
 
@@ -94,7 +94,10 @@ def render(plan: Plan) -> str:
 
 def _device_json(plan: Plan) -> dict[str, object]:
     """Bytes on the device; of several the most on any, and then those on each."""
-    each = [tiers.to_json() for tiers in plan.devices]
+    each = [
+        {key: sum(tiers.to_json()[key] for tiers in of) for key in of[0].to_json()}
+        for of in plan.on_each_device()
+    ]
     most = {key: max(of[key] for of in each) for key in (each[0] if each else ())}
     return {**most, "devices": each} if len(each) > 1 else dict(most)
 

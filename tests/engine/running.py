@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.api.choices import stats_of
 from oocpr.engine import method, stripe_tasks
 from oocpr.engine.cuda.device import download
 from oocpr.engine.gather_vector import forget
 from oocpr.engine.number_formats import widen
+from oocpr.engine.planning.run import stats_of
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import METHODS, Settings
 from oocpr.ingest.build import build_store
-from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.plan import Plan, make_plan
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
@@ -107,13 +107,13 @@ def plan_streamed(
     store: GraphStore, settings: Settings, *, device_memory: int, memory: int = PLENTY, **how: Any
 ) -> Plan:
     """Plan a run on one CUDA device through which stored tiles pass, as far as they have no room there."""
-    return plan_on_device(
+    return plan_on_devices(
         stats_of(store),
         store.tile_rows,
-        stays=False,
+        all_resident=False,
         memory=memory,
         base=0,
-        device_memory=device_memory,
+        device_memory=[device_memory],
         **how,
         **asked(settings),
     )

@@ -11,8 +11,6 @@ from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import asked_settings, stats_of
-from oocpr.api.on_devices import plan_on_several_devices
 from oocpr.engine.executors import dask as engine_cluster
 from oocpr.engine.executors.dask_devices import (
     RESOURCE,
@@ -21,6 +19,8 @@ from oocpr.engine.executors.dask_devices import (
     assign_gpus,
     assign_workers,
 )
+from oocpr.engine.planning.devices import plan_for_devices
+from oocpr.engine.planning.run import asked_settings, stats_of
 from oocpr.engine.run import solve
 from oocpr.errors import LostError, UsageError
 
@@ -74,13 +74,13 @@ def client() -> Iterator[Client]:
 
 
 def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
-    plan, joined = plan_on_several_devices(
+    plan, joined = plan_for_devices(
         store,
         stats_of(store),
         SETTINGS,
         memory=2**33,
         base=0,
-        given=[2**33, 2**33],
+        device_memory=[2**33, 2**33],
         devices=(),
         promised=False,
         personalized=False,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import stats_of
+from oocpr.engine.planning.run import stats_of
 from oocpr.engine.tiles.host_merge import HostJoins
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.errors import DamagedError

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import asked_settings, plan_run, stats_of
 from oocpr.api.graphs import Graph
+from oocpr.engine.planning.run import asked_settings, plan_run, stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.scc.graph import load_whole
 from oocpr.engine.tiles.merged import JoinedStore
@@ -89,7 +89,7 @@ SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certifie
 
 
 def test_a_device_gets_joined_tiles_in_one_stripe(opened):
-    _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **HOW)
+    _, plan, store = plan_run(opened.store, SETTINGS, **DEVICE, **HOW)
     assert (plan.stats.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
     run = solve(store, plan, SETTINGS, path=opened.store.path)
     assert run.converged
@@ -97,24 +97,24 @@ def test_a_device_gets_joined_tiles_in_one_stripe(opened):
 
 
 def test_tiles_that_do_not_stay_are_not_joined(opened):
-    large = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1]
+    large = plan_run(opened.store, SETTINGS, **DEVICE, **HOW)[1]
     stats = stats_of(opened.store)
     rows = np.diff(opened.store.tile_rows[[0, stats.tiles]])
     assert joining_on_host(stats, large.stats, rows, 2, 1).host > 0
     # With less than joining takes, the stored tiles still fit.
     tight = HOW | {"memory": large.need.total - 1}
-    _, plan, store = plan_run(opened, SETTINGS, **DEVICE, **tight)
+    _, plan, store = plan_run(opened.store, SETTINGS, **DEVICE, **tight)
     assert plan.fits
     assert store is opened.store
     assert len(plan.stripes) == 1
 
 
 def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
-    most = plan_run(opened, SETTINGS, **DEVICE, **HOW)[1].device
-    given = most.need.total + most.kept_bytes - 1
-    _, plan, store = plan_run(opened, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
+    most = plan_run(opened.store, SETTINGS, **DEVICE, **HOW)[1].device
+    given = most.need.total + most.resident_bytes - 1
+    _, plan, store = plan_run(opened.store, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
     assert plan.stats.tiles == opened.store.tiles
-    assert plan.device.need.total + plan.device.kept_bytes <= given
+    assert plan.device.need.total + plan.device.resident_bytes <= given
     assert len(plan.stripes) == 1
     assert store is opened.store
 
@@ -123,7 +123,7 @@ SEVERAL = {"device": "cuda:0,cuda:1,cuda:2", "device_memory": "8GiB"}
 
 
 def test_several_devices_get_a_stripe_of_joined_tiles_each(opened):
-    _, plan, store = plan_run(opened, SETTINGS, **SEVERAL, **HOW)
+    _, plan, store = plan_run(opened.store, SETTINGS, **SEVERAL, **HOW)
     assert plan.stripes == ((0, 1), (1, 2), (2, 3))
     assert len(plan.devices) == len(store.tile_rows) - 1 == plan.stats.tiles == 3
     tiles = opened.store.tiles
@@ -134,9 +134,9 @@ def test_several_devices_get_a_stripe_of_joined_tiles_each(opened):
 
 
 def test_several_devices_with_little_memory_take_the_stored_tiles(opened):
-    most = plan_run(opened, SETTINGS, **SEVERAL, **HOW)[1].devices
+    most = plan_run(opened.store, SETTINGS, **SEVERAL, **HOW)[1].devices
     given = min(tiers.need.total for tiers in most)
-    _, plan, store = plan_run(opened, SETTINGS, **SEVERAL | {"device_memory": given}, **HOW)
+    _, plan, store = plan_run(opened.store, SETTINGS, **SEVERAL | {"device_memory": given}, **HOW)
     assert store is opened.store
     assert plan.stripes[-1][1] == opened.store.tiles
     assert len(plan.stripes) == 3
@@ -145,19 +145,19 @@ def test_several_devices_with_little_memory_take_the_stored_tiles(opened):
 def test_no_more_devices_than_tiles_are_planned_with(stored):
     small = Graph(stored(GRAPH, 10**6))
     assert small.store.tiles == 1
-    assert len(plan_run(small, SETTINGS, **SEVERAL, **HOW)[1].devices) == 1
+    assert len(plan_run(small.store, SETTINGS, **SEVERAL, **HOW)[1].devices) == 1
 
 
 def test_several_devices_do_not_go_with_other_stripes_or_a_cluster(opened):
     with pytest.raises(UsageError, match=r"2 stripes were asked for on 3 devices\. Leave the stripes out"):
-        plan_run(opened, SETTINGS, **SEVERAL, **HOW | {"stripes": 2})
+        plan_run(opened.store, SETTINGS, **SEVERAL, **HOW | {"stripes": 2})
     with pytest.raises(UsageError, match=r"of one process and a Dask client was given\. Use device cuda"):
-        plan_run(opened, SETTINGS, alone=False, **SEVERAL, **HOW)
+        plan_run(opened.store, SETTINGS, alone=False, **SEVERAL, **HOW)
 
 
-@pytest.mark.parametrize(("device", "alone"), [("cpu", True), ("cuda", False)])
-def test_a_processor_and_a_cluster_get_the_stored_tiles(opened, device, alone):
-    _, plan, store = plan_run(opened, SETTINGS, device=device, alone=alone, **HOW)
+@pytest.mark.parametrize("alone", [True, False])
+def test_processors_get_the_stored_tiles(opened, alone):
+    _, plan, store = plan_run(opened.store, SETTINGS, device="cpu", alone=alone, **HOW)
     assert plan.stats.tiles == opened.store.tiles > 10
     assert store is opened.store
 
@@ -261,7 +261,7 @@ def test_threads_join_weights_at_once(tmp_path):
 def test_ranks_of_joined_weights_are_exact(tmp_path, how, stripes):
     graph = weighted("counts")
     opened = Graph(graph.write(tmp_path / "graph.zarr", 1000))
-    _, plan, store = plan_run(opened, SETTINGS, **how, **HOW)
+    _, plan, store = plan_run(opened.store, SETTINGS, **how, **HOW)
     assert (len(plan.stripes), plan.stats.tiles) == (stripes, stripes)
     here = JoinedStore(opened.store, 1000, store.cuts)
     run = solve(here, plan, SETTINGS, path=opened.store.path)

@@ -9,8 +9,9 @@ import pytest
 
 from oocpr.api import pagerank
 from oocpr.api import plan as plan_of
-from oocpr.api.choices import asked_settings, check_reproducible, plan_run
 from oocpr.api.graphs import Graph
+from oocpr.api.ranking import check_reproducible
+from oocpr.engine.planning.run import asked_settings, plan_run
 from oocpr.engine.run import solve
 from oocpr.errors import DoesNotFitError, UsageError
 
@@ -28,7 +29,7 @@ def opened(stored):
 
 def ranks_of(opened, memory, *, threads=2, auto=False, reproducible=True):
     settings, plan, store = plan_run(
-        opened, SETTINGS, auto=auto, device="cpu", memory=memory, reproducible=reproducible, **HOW
+        opened.store, SETTINGS, auto=auto, device="cpu", memory=memory, reproducible=reproducible, **HOW
     )
     plan.validate()
     solution = solve(store, plan, settings, path=opened.store.path, threads=threads)
@@ -38,7 +39,7 @@ def ranks_of(opened, memory, *, threads=2, auto=False, reproducible=True):
 
 def needs(opened, *, auto):
     """Bytes that a run with ample memory needs, and that it takes with all that it keeps beside."""
-    plan = plan_run(opened, SETTINGS, auto=auto, device="cpu", memory=2**40, **HOW)[1]
+    plan = plan_run(opened.store, SETTINGS, auto=auto, device="cpu", memory=2**40, **HOW)[1]
     return plan.need.total, plan.need.total + plan.cache_bytes
 
 
@@ -68,7 +69,7 @@ def test_the_same_bits_for_any_memory_of_components(opened):
 def test_plans_of_devices_are_the_same_for_any_memory_that_holds_them(opened, device, count):
     def planned(device_memory, memory="8GiB"):
         return plan_run(
-            opened, SETTINGS, auto=False, device=device, device_memory=device_memory, memory=memory,
+            opened.store, SETTINGS, auto=False, device=device, device_memory=device_memory, memory=memory,
             reproducible=True, **HOW,
         )  # fmt: skip
 
@@ -79,7 +80,8 @@ def test_plans_of_devices_are_the_same_for_any_memory_that_holds_them(opened, de
     for mebibytes in range(1, 64):
         _, made, store = planned(mebibytes * 2**20, "8GiB")
         fits.append(made.fits)
-        assert (made.mixing, made.sweeps, made.stripes, made.slices, made.proposals, made.rows_in_host) == (
+        own = (made.mixing, made.sweeps, made.stripes, made.partitions, made.proposals, made.rows_in_host)
+        assert own == (
             ample.mixing, ample.sweeps, ample.stripes, 1, ample.proposals, False,
         )  # fmt: skip
         assert np.array_equal(store.tile_rows, tiled.tile_rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from oocpr.api.choices import stats_of
+from oocpr.engine.planning.run import stats_of
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.partition import stripe_tiles
 
@@ -42,11 +42,11 @@ def plan_for(
         return plan_on_devices(
             stats_of(store),
             store.tile_rows,
-            stripes or stripe_tiles(store.tiles, devices),
             given,
+            stripes or stripe_tiles(store.tiles, devices),
             memory=memory,
             base=0,
-            stays=False,
+            all_resident=False,
             **asked(chosen),
         )
 

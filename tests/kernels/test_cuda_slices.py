@@ -112,17 +112,17 @@ def sliced_plan(store: GraphStore, chosen: Settings, slices: int, **tiers: int) 
     planned = partial(plan_streamed, store, chosen, rows_in_host=True, sliced=slices > 1)
     least = planned(device_memory=0).device
     assert least is not None
-    more = partition_nodes(store.nodes, slices) - partition_nodes(store.nodes, least.slices)
+    more = partition_nodes(store.nodes, slices) - partition_nodes(store.nodes, least.partitions)
     plan = planned(device_memory=least.need.total + more * READS[chosen.reads].bytes)
     assert plan.fits
     assert plan.device is not None
-    assert (plan.slices, plan.sweeps, plan.device.on_device) == (slices, 1, 0)
+    assert (plan.partitions, plan.sweeps, plan.device.on_device) == (slices, 1, 0)
     changed = replace(plan.device, **tiers)
     return replace(plan, devices=(changed,), cached_tiles=changed.on_device + changed.in_host)
 
 
 def backend_of(device: Device, plan: Plan) -> CudaBackend:
-    return CudaBackend(device, pairs=False, rows_in_host=True, slices=plan.slices)
+    return CudaBackend(device, pairs=False, rows_in_host=True, slices=plan.partitions)
 
 
 def run(device: Device, store: GraphStore, plan: Plan, chosen: Settings, **vectors: Any) -> Solution:

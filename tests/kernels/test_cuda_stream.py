@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from oocpr.api.choices import stats_of
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda import staging
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import CudaDevice, download
 from oocpr.engine.cuda.staging import DecodeWorkspace
 from oocpr.engine.cuda.tile import map_tile
+from oocpr.engine.planning.run import stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.host_merge import HostJoins
@@ -25,7 +25,7 @@ from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
-from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.merge_memory import joining_on_host
 from oocpr.plan.merge_size import joined_facts
 from oocpr.store.codec.tile_encoder import encode_tile
@@ -339,13 +339,13 @@ def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: 
         larger = joined_facts(stats, store.tile_rows, cuts)
         joined = JoinedStore(store, stats.tile_edges, cuts, Meeting(store, at_once))
         joining = joining_on_host(stats, larger, np.diff(joined.tile_rows), at_once, 1)
-        plan = plan_on_device(
+        plan = plan_on_devices(
             larger,
             joined.tile_rows,
-            stays=False,
+            all_resident=False,
             memory=PLENTY,
             base=0,
-            device_memory=PLENTY,
+            device_memory=[PLENTY],
             joining=joining,
             **asked(chosen),
         )

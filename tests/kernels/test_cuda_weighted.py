@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oocpr.api.choices import stats_of
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import EVERYTHING, SegmentSums, SpMV
 from oocpr.engine.cuda.tile import upload_weights
 from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
+from oocpr.engine.planning.run import stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.weights import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
-from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.merge_size import joined_cuts, joined_facts
 from oocpr.store.codec.mantissa_segments import encode_segments, parse_segments
 
@@ -154,13 +154,13 @@ def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path:
     chosen = Settings()
 
     def planned(device_memory: int) -> Plan:
-        return plan_on_device(
+        return plan_on_devices(
             stats,
             store.tile_rows[np.asarray(cuts)],
-            stays=stays,
+            all_resident=stays,
             memory=PLENTY,
             base=0,
-            device_memory=device_memory,
+            device_memory=[device_memory],
             **asked(chosen),
         )
 

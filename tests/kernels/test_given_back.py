@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import oocpr
-from oocpr.api.choices import asked_settings, plan_run
 from oocpr.engine.cuda import backend
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.discovery import named_devices
+from oocpr.engine.planning.run import asked_settings, plan_run
 from oocpr.engine.probe import trial
 from oocpr.errors import DamagedError, DoesNotFitError, OocprError
 from oocpr.sources import open_source
@@ -91,7 +91,7 @@ def opened(path: str) -> oocpr.Graph:
 def planned(path: str, settings: Settings, device: str, given: int, **how: Any) -> Plan:
     """The plan of a run within so much memory of the device."""
     return plan_run(
-        opened(path),
+        opened(path).store,
         settings,
         auto=False,
         memory="1GiB",
@@ -125,7 +125,7 @@ def _least_budgets(
         if plan.fits:
             tiers = plan.devices[0]
             staying = "all" if tiers.on_device == plan.stats.tiles else min(tiers.on_device, 2)
-            sliced, rows = min(tiers.slices, 2), tiers.rows_in_host
+            sliced, rows = min(tiers.partitions, 2), tiers.rows_in_host
             way = (plan.stats.tiles, sliced, rows, tiers.slots, staying)
             found.setdefault(way, max(each.most for each in plan.devices))
         given += given // 50
@@ -165,11 +165,11 @@ def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, s
     expected = oocpr.pagerank(stores[graph], device="cpu", tol=1e-5)
     settings = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
     plans = [planned(stores[graph], settings, "cuda", given) for given in least_budgets(stores[graph])]
-    whole = [plan for plan in plans if plan.slices == 1]
+    whole = [plan for plan in plans if plan.partitions == 1]
     # Only where nothing else fits, and then as few as there is room for.
     assert plans[-len(whole) :] == whole
     fewest = planned(stores[graph], settings, "cuda", whole[0].devices[0].need.total - 1)
-    assert plans[0].slices > fewest.slices == 2
+    assert plans[0].partitions > fewest.partitions == 2
     for plan in (plans[0], fewest):
         (tiers,) = plan.devices
         ranks = oocpr.pagerank(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import oocpr
-from oocpr.api.choices import asked_settings, plan_run
+from oocpr.engine.planning.run import asked_settings, plan_run
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
@@ -73,7 +73,7 @@ def way_of(plan: Plan, stored: int) -> Way:
     tiers = max(plan.devices, key=lambda tiers: tiers.usual)
     staying = [tiers.on_device for tiers in plan.devices]
     of_all = "all" if sum(staying) == plan.stats.tiles else "some" if all(staying) else "none"
-    return Way(of_all, tiers.rows_in_host, plan.stats.tiles < stored, tiers.slices > 1)
+    return Way(of_all, tiers.rows_in_host, plan.stats.tiles < stored, tiers.partitions > 1)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_run_takes_what_was_predicted(stores: dict[str, str], graph: str, devi
 
     def planned(given: int) -> Plan:
         return plan_run(
-            opened,
+            opened.store,
             settings,
             auto=False,
             memory="4GiB",

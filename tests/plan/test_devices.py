@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device_memory import STAGED_NUMBERS
-from oocpr.plan.device_plan import ROW_EDGES, even_cuts, plan_on_device, plan_on_devices, stay_weights
+from oocpr.plan.device_plan import ROW_EDGES, even_cuts, plan_on_devices, resident_weights
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.partition import stripe_tiles, weighted_stripes
 
@@ -36,14 +36,14 @@ FACTS = GraphStats(
     local_share=0.25,
 )
 ROWS = np.linspace(0, FACTS.nodes, TILES + 1).astype(np.int64)
-HOW: dict[str, Any] = {"stays": False} | asked(Settings(mixing=3))
+HOW: dict[str, Any] = {"all_resident": False} | asked(Settings(mixing=3))
 PLENTY = 2**50
 BASE = 10**8
 
 
 def plan(given: list[int], memory: int = PLENTY, **how: Any) -> Plan:
     stripes = stripe_tiles(TILES, len(given))
-    return plan_on_devices(FACTS, ROWS, stripes, given, memory=memory, base=BASE, **(HOW | how))
+    return plan_on_devices(FACTS, ROWS, given, stripes, memory=memory, base=BASE, **(HOW | how))
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=60), st.integers(1, 9))
@@ -91,7 +91,7 @@ def test_a_plan_that_fits_stays_within_the_memory_of_each(given, memory):
 
 def test_what_all_have_to_read_is_on_each_device_and_rows_are_dealt_out():
     first, second = plan([PLENTY, PLENTY]).devices
-    alone = plan_on_device(FACTS, ROWS, memory=PLENTY, base=BASE, device_memory=PLENTY, **HOW).devices[0]
+    alone = plan_on_devices(FACTS, ROWS, memory=PLENTY, base=BASE, device_memory=[PLENTY], **HOW).devices[0]
     assert first.need.vectors + second.need.vectors == alone.need.vectors
     assert first.need.history + second.need.history == alone.need.history
     # Pushes and proposals of all, own pushes as made, and those of others on their way; 2 bytes each.
@@ -133,8 +133,8 @@ def test_what_each_keeps_is_printed_and_written():
     assert re.search(r"^over the link, 0 +nothing after the first pass$", text, re.MULTILINE)
     assert re.search(r"^over the link, 1 +8 tiles a pass$", text, re.MULTILINE)
     tiers = json.loads(json.dumps(made.to_json()))["tiers"]
-    assert [of["device_tiles"] for of in tiers["devices"]] == [made.devices[0].kept_bytes, 0]
-    assert tiers["device_tiles"] == made.devices[0].kept_bytes
+    assert [of["device_tiles"] for of in tiers["devices"]] == [made.devices[0].resident_bytes, 0]
+    assert tiers["device_tiles"] == made.devices[0].resident_bytes
     told = made.to_json()
     assert told["device_needed"] == max(of.most for of in made.devices) <= PLENTY
     assert told["predicted_peak_device_memory"] == max(of.usual for of in made.devices)
@@ -142,7 +142,7 @@ def test_what_each_keeps_is_printed_and_written():
 
 def test_one_device_is_planned_as_it_is_without_others():
     several = plan([10**8])
-    alone = plan_on_device(FACTS, ROWS, memory=PLENTY, base=BASE, device_memory=10**8, **HOW)
+    alone = plan_on_devices(FACTS, ROWS, memory=PLENTY, base=BASE, device_memory=[10**8], **HOW)
     assert several.devices == alone.devices
     assert several.stripes == alone.stripes
 
@@ -150,7 +150,7 @@ def test_one_device_is_planned_as_it_is_without_others():
 @given(st.lists(st.integers(1, 10**5), min_size=4, max_size=60), st.integers(2, 4))
 def test_stripes_that_stay_have_as_much_to_do_as_each_other(rows, stripes):
     tile_rows = np.cumsum([0, *rows])
-    weights = stay_weights(tile_rows, 2**20)
+    weights = resident_weights(tile_rows, 2**20)
     # Of two tiles of as many edges, the one of more rows takes longer.
     assert (np.argsort(weights, kind="stable") == np.argsort(rows, kind="stable")).all()
     assert weights.sum() == len(rows) * 2**20 + ROW_EDGES * tile_rows[-1]

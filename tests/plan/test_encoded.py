@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.api.choices import stats_of
+from oocpr.engine.planning.run import stats_of
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.source import tiles_of
 from oocpr.plan.merge_size import joined_cuts, joined_facts

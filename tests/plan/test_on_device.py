@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
-from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.merge_memory import NOTHING_JOINED, Joining, joining_on_host
@@ -63,13 +63,13 @@ def planned(
     joining: Joining = NOTHING_JOINED,
     tile_rows: NDArray[np.int64] | None = None,
 ) -> Plan:
-    return plan_on_device(
+    return plan_on_devices(
         stats,
         rows_of(stats) if tile_rows is None else tile_rows,
-        stays=False,
+        all_resident=False,
         memory=64 * GIB,
         base=0,
-        device_memory=device_memory,
+        device_memory=[device_memory],
         rows_in_host=rows_in_host,
         joining=joining,
         **asked(Settings(reads=reads)),
@@ -89,14 +89,16 @@ def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
     assert len(set(sizes)) == len(sizes)
     # All of them together have enough for 16 processors.
     for stays, asked_for in ((True, (*JOINED_EDGES, *HOST_JOINED_EDGES)), (False, STREAMED_EDGES)):
-        found = {size.edges for size in sizes if size.stays == stays} - {None}
+        found = {size.edges for size in sizes if size.all_resident == stays} - {None}
         assert found == set(filter(joins, asked_for))
     # As they are stored, all stay only where they would if they were joined.
-    stored = [(size.stays, size.rows_in_host, size.sliced) for size in sizes if size.edges is None]
+    stored = [
+        (size.all_resident, size.rows_in_host, size.partitioned) for size in sizes if size.edges is None
+    ]
     staying = [] if all(map(joins, JOINED_EDGES)) else [(True, False, False)]
     assert stored == [*staying, (False, False, False), (False, True, False), (False, True, True)]
     # What rows gather is in slices on one device only.
-    assert not any(size.sliced for size in tile_sizes(stats, STREAMED_EDGES, cores=32, devices=2))
+    assert not any(size.partitioned for size in tile_sizes(stats, STREAMED_EDGES, cores=32, devices=2))
 
 
 @given(st.integers(1, 64))
@@ -106,7 +108,7 @@ def test_no_more_processors_join_tiles_than_there_are(cores: int) -> None:
     # Each size of tiles may be made by two threads of the host, which any machine has, or is for many only.
     for size in sizes:
         few = size._replace(at_once=2)
-        assert few in sizes or (size.stays and size.at_once >= 8)
+        assert few in sizes or (size.all_resident and size.at_once >= 8)
     assert cores < 8 or sizes[0].at_once == (16 if cores >= 16 else 8)
 
 
@@ -183,7 +185,7 @@ def test_a_plan_that_fits_has_room_for_what_it_keeps(
     assert tiers is not None
     # What the process comes to hold as a rule is no more than what it may.
     assert plan.peak_memory <= plan.need.total + plan.cache_bytes
-    assert plan.fits == (tiers.need.total + tiers.kept_bytes <= memory)
+    assert plan.fits == (tiers.need.total + tiers.resident_bytes <= memory)
     assert 0 <= tiers.on_device + tiers.in_host <= tiles
     on_device, in_host = tiers.places(range(tiles))
     assert (len(on_device), len(in_host)) == (tiers.on_device, tiers.in_host)
@@ -224,7 +226,7 @@ def test_weights_take_their_bytes_on_the_device_the_link_and_the_host() -> None:
     assert made.device.need.vectors - bare.device.need.vectors == 4 * LARGE.nodes
     assert made.need.vectors - bare.need.vectors == 4 * LARGE.nodes
     assert made.device.need.ring == made.device.slots * WEIGHTED.max_tile_bytes
-    assert made.device.kept_bytes - bare.device.kept_bytes >= WEIGHTS
+    assert made.device.resident_bytes - bare.device.resident_bytes >= WEIGHTS
     assert made.bytes_read - bare.bytes_read == WEIGHTS
     # Tiles of 6 bytes a link leave time for more sweeps than those of 2.
     crawls = (replace(stats, local_share=0.8) for stats in (LARGE, WEIGHTED))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
-from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import Rates
 from oocpr.plan.merge_memory import NOTHING_JOINED, Joining
 from oocpr.plan.partition import (
@@ -41,15 +41,15 @@ def planned(
     joining: Joining = NOTHING_JOINED,
     **chosen: str,
 ) -> Plan:
-    return plan_on_device(
+    return plan_on_devices(
         stats,
         rows_of(stats),
-        stays=False,
+        all_resident=False,
         memory=memory,
         base=0,
-        device_memory=device_memory,
+        device_memory=[device_memory],
         rows_in_host=True,
-        sliced=sliced,
+        partitioned=sliced,
         joining=joining,
         **asked(Settings(**chosen)),
     )
@@ -78,7 +78,7 @@ def test_none_of_the_slices_that_are_tried_is_empty(nodes: int) -> None:
 
 def least(stats: GraphStats = LARGE) -> int:
     """Bytes of a device without which rows do not gather from all nodes."""
-    short = planned(1, stats=stats, sliced=False).device
+    short = planned(1, stats=stats, partitioned=False).device
     assert short is not None
     return short.need.total
 
@@ -89,7 +89,7 @@ def test_as_few_slices_are_taken_as_there_is_room_for() -> None:
     for missing, slices in ((0, 1), (1, 2), (numbers // 2, 2), (numbers // 2 + 1, 3), (numbers * 3 // 4, 4)):
         plan = planned(plenty - missing)
         assert plan.fits
-        assert plan.slices == slices
+        assert plan.partitions == slices
         assert plan.device is not None
         assert plan.device.need.reads == 2 * partition_nodes(LARGE.nodes, slices)
     # What half of the numbers leave of the 64 MiB is for two slots more, of 24 MiB each, and for tiles.
@@ -100,7 +100,7 @@ def test_as_few_slices_are_taken_as_there_is_room_for() -> None:
 
 def test_what_fits_without_slices_is_planned_without_them() -> None:
     for memory in (least(), GIB // 2, GIB, 8 * GIB):
-        assert planned(memory) == planned(memory, sliced=False)
+        assert planned(memory) == planned(memory, partitioned=False)
 
 
 @given(
@@ -125,14 +125,14 @@ def test_a_plan_with_slices_fits_or_is_refused(
     # What is found as a rule is no more than what may be.
     assert plan.peak_memory <= plan.need.total + plan.cache_bytes
     assert tiers.usual <= tiers.most
-    if tiers.slices > 1:
+    if tiers.partitions > 1:
         assert not tiers.pairs
         assert (plan.sweeps, plan.proposals) == (1, False)
         # One slice less would have been too few, whatever was given up for that.
-        fewer = max(count for count in partition_counts(nodes) if count < tiers.slices)
-        freed = (partition_nodes(nodes, fewer) - partition_nodes(nodes, tiers.slices)) * tiers.need.reads
+        fewer = max(count for count in partition_counts(nodes) if count < tiers.partitions)
+        freed = (partition_nodes(nodes, fewer) - partition_nodes(nodes, tiers.partitions)) * tiers.need.reads
         slots = (tiers.slots - (2 if joins else 1)) * stats.max_tile_bytes
-        assert tiers.need.total + freed // partition_nodes(nodes, tiers.slices) - slots > memory
+        assert tiers.need.total + freed // partition_nodes(nodes, tiers.partitions) - slots > memory
     if not plan.fits:
         with pytest.raises(DoesNotFitError):
             plan.validate()
@@ -153,9 +153,9 @@ def test_a_refusal_tells_what_is_enough(reads: str, nodes: int) -> None:
 @pytest.mark.parametrize("reads", ["bits8", "bits16"])
 def test_the_host_has_what_is_pushed_and_what_slices_bring(reads: str) -> None:
     one, some = (planned(least() - missing, reads=reads) for missing in (0, 2**27))
-    assert (one.slices == 1) == (reads == "bits16" or one.fits)
-    one = planned(8 * GIB, reads=reads, sliced=False, stats=replace(LARGE, local_share=0.0))
-    assert some.slices > 1
+    assert (one.partitions == 1) == (reads == "bits16" or one.fits)
+    one = planned(8 * GIB, reads=reads, partitioned=False, stats=replace(LARGE, local_share=0.0))
+    assert some.partitions > 1
     pushed = LARGE.nodes * (1 if reads == "bits8" else 2)
     brought = 8 * (LARGE.nodes + LARGE.tiles)
     assert (some.need.reads, some.need.scratch) == (pushed, brought)
@@ -169,7 +169,7 @@ def test_the_host_has_what_is_pushed_and_what_slices_bring(reads: str) -> None:
 
 def test_tiles_pass_once_for_each_slice() -> None:
     plan = planned(least() - 2**26 - 1, memory=5 * GIB)
-    assert plan.slices == 3
+    assert plan.partitions == 3
     passing = LARGE.column_bytes * (LARGE.tiles - plan.cached_tiles) // LARGE.tiles
     assert 0 < plan.cached_tiles < LARGE.tiles
     assert plan.uncached_bytes == passing

@@ -74,7 +74,7 @@ def test_as_many_of_many_tiles_stay_as_fit(kind):
 
 
 def test_a_tile_takes_what_its_own_rows_take():
-    found = resident_tiles(FACTS, ROWS, islands=False)
+    found = resident_tiles(FACTS, ROWS, diagonal=False)
     few, many = ROWS[1], ROWS[-1] - ROWS[-2]
     # Where segments lie: a bit an edge and a word a block, a column a row and two words a group of 32.
     for tile, rows in ((0, few), (-1, many)):
@@ -84,20 +84,20 @@ def test_a_tile_takes_what_its_own_rows_take():
     assert (found.finding == 0).all()
     assert (found.usual <= found.most).all()
     # Of the tiles of one device of several, none is smaller for being the first or the last.
-    part = resident_tiles(FACTS, ROWS[10:20], islands=False)
+    part = resident_tiles(FACTS, ROWS[10:20], diagonal=False)
     assert part.most.tolist() == found.most[10:19].tolist()
     assert part.usual.tolist() == found.usual[10:19].tolist()
 
 
 def test_a_last_tile_of_few_edges_takes_few_bytes_as_a_rule():
-    whole = resident_tiles(FACTS, ROWS, islands=False)
-    short = resident_tiles(replace(FACTS, edges=FACTS.edges - 2**20 + 1000), ROWS, islands=False)
+    whole = resident_tiles(FACTS, ROWS, diagonal=False)
+    short = resident_tiles(replace(FACTS, edges=FACTS.edges - 2**20 + 1000), ROWS, diagonal=False)
     assert whole.usual[-1] - short.usual[-1] > 2 * 2**20
     assert abs(whole.usual[0] - short.usual[0]) < 2**15
 
 
 def test_islands_are_kept_and_found_by_the_rows_of_each_tile():
-    bare, swept = (resident_tiles(FACTS, ROWS, islands=islands) for islands in (False, True))
+    bare, swept = (resident_tiles(FACTS, ROWS, diagonal=islands) for islands in (False, True))
     rows = np.diff(ROWS)
     assert (swept.most - bare.most == FACTS.local_share * 2**20 + 10 * rows).all()
     assert (swept.usual - bare.usual == swept.most - bare.most).all()

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from machine import describe
 
-from oocpr.api.choices import stats_of
 from oocpr.engine import method, stripe_tasks
 from oocpr.engine.gather_vector import exchange, forget
 from oocpr.engine.job import Job
+from oocpr.engine.planning.run import stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe_tasks import StripePush, StripeReport

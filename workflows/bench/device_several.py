@@ -33,7 +33,7 @@ from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
-from oocpr.plan.device_plan import even_cuts, plan_on_devices, stay_weights
+from oocpr.plan.device_plan import even_cuts, plan_on_devices, resident_weights
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.merge_size import JOINED_EDGES, SHARED_EDGES
 from oocpr.plan.partition import weighted_stripes
@@ -117,7 +117,7 @@ class Made:
 
     def taken(self, devices: int, joined: int, threads: int, *, stays: bool) -> Taken:
         """Give it in the tiles that so many devices take: stored ones of each stripe, joined."""
-        weights = stay_weights(self.rows, STORED_EDGES) if stays else self.sizes
+        weights = resident_weights(self.rows, STORED_EDGES) if stays else self.sizes
         cuts, stripes = even_cuts(weighted_stripes(weights, devices), STORED_EDGES, joined)
         begins = STORED_EDGES * np.array(cuts[:-1], np.int64)
         coded, tile_rows = tiles_cut_at(self.graph, begins, threads)
@@ -157,11 +157,11 @@ def planned(taken: Taken, settings: Settings, *, stays: bool) -> Plan:
         return plan_on_devices(
             taken.stats,
             taken.store.tile_rows,
-            taken.stripes,
             given,
+            taken.stripes,
             memory=PLENTY,
             base=0,
-            stays=stays,
+            all_resident=stays,
             method=settings.method,
             reads=settings.reads,
             damping=settings.damping,

@@ -32,7 +32,7 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Stripe
 from oocpr.engine.trace import COPY, Trace
 from oocpr.plan.device_memory import DEVICE_SLOTS
-from oocpr.plan.device_plan import plan_on_device
+from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import DEVICE_MIXING, streamed_sweeps
 from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.merge_size import STREAMED_EDGES
@@ -187,10 +187,10 @@ def predicted(there: Streamed, share: float, settings: Settings, found: list[flo
     )
 
     def planned(given: int) -> Plan:
-        return plan_on_device(
-            stats, there.tile_rows, stays=False, method=settings.method, reads=settings.reads,
+        return plan_on_devices(
+            stats, there.tile_rows, all_resident=False, method=settings.method, reads=settings.reads,
             damping=settings.damping, tol=settings.tol, mixing=settings.mixing, memory=PLENTY, base=0,
-            device_memory=given, personalized=False,
+            device_memory=[given], personalized=False,
         )  # fmt: skip
 
     tiers = planned(PLENTY).device

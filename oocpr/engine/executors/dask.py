@@ -174,7 +174,7 @@ def _on_devices(job: Job) -> bool:
 
 def _seats(job: Job, client: Any) -> list[DeviceAssignment]:
     """Where each stripe is computed: workers in the order of their addresses, neighbours together."""
-    stripes, planned = len(job.plan.stripes), len(job.plan.devices)
+    stripes, planned = len(job.plan.stripes), len({tiers.device for tiers in job.plan.devices})
     if _on_devices(job):
         seats = assign_workers(client)
         if len(seats) < planned:

@@ -117,7 +117,7 @@ class PassTimeModel:
         # Of tiles of a kind, as many take as long to give back.
         closing = passing.closing * place.device.in_host / max(1, len(passing.brought))
         # What was measured are rounds with a run for each slice, all but the first as in later passes.
-        once = busy / place.device.slices
+        once = busy / place.device.partitions
         first = max(_first_pass(place, told, kept, passing, readers), once) + (busy - once)
         return cls(swept, passes.swept, first, passes.sent, passes.turned, launched, closing)
 

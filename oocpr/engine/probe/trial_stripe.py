@@ -120,7 +120,7 @@ class Share:
         tiles = {
             tile: (edges_of(stats, tile), float(rows[tile + 1] - rows[tile])) for tile in self._picked.tiles
         }
-        return tile_timings(self._trace.spans, tiles, self._job.plan.slices)
+        return tile_timings(self._trace.spans, tiles, self._job.plan.partitions)
 
     def brought(self) -> dict[int, float]:
         """Seconds in which each tile was read first; none where that was not noted."""
