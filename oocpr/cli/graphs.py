@@ -16,6 +16,7 @@ from oocpr.cli.options import (
     emit_json,
     io_option,
     json_option,
+    kernel_option,
     options,
     reproducible_option,
     tell_notices,
@@ -315,6 +316,7 @@ def info(graph: str, json_path: str | None) -> None:
 @reproducible_option
 @io_option
 @device_options
+@kernel_option
 @json_option("the plan")
 @click.pass_obj
 def plan(session: Session, /, graph: str, json_path: str | None, **parameters: Any) -> None:

@@ -306,6 +306,13 @@ io_option = click.option(
     help="How tiles are read for which --memory has no room: directly from the disk, through the system's "
     "page cache, or directly where they are more than that cache can hold.",
 )
+kernel_option = click.option(
+    "--kernel",
+    metavar="NAME",
+    help="How a CUDA device multiplies: balanced; or, to compare, csr-scalar, csr-16, csr-vector, binned, "
+    "ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one thread, and up to how "
+    "many 16. Weighted graphs want balanced.  [default: balanced, the fastest]",
+)
 reproducible_option = click.option(
     "--reproducible",
     is_flag=True,

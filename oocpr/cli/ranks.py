@@ -21,6 +21,7 @@ from oocpr.cli.options import (
     emit_json,
     io_option,
     json_option,
+    kernel_option,
     naming_stdout,
     output_file,
     reproducible_option,
@@ -126,12 +127,7 @@ def _ranks_file(_: click.Context, __: click.Parameter, value: str | None) -> str
 @reproducible_option
 @io_option
 @device_options
-@click.option(
-    "--kernel",
-    metavar="NAME",
-    help="How a CUDA device multiplies; binned:6:96 also says up to how many links a row has one thread, and "
-    "up to how many 16. Links with weights want balanced.  [default: balanced, the fastest]",
-)
+@kernel_option
 @click.option(
     "--trace",
     metavar="FILE.json",

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array, load_npz
 import oocpr
 from oocpr.cli import EXIT_CODES, main
 from oocpr.cli.commands import cli
+from oocpr.engine.cuda.papers.kernel_names import KERNELS
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import DANGLING, METHODS, STOPS
 from oocpr.ingest.build import ORDERS
@@ -471,6 +472,13 @@ def test_a_tie_or_a_control_character_cannot_forge_the_table(oocpr_command: Run,
     out = oocpr_command("rank", tmp_path / "links.txt", "--labels", tmp_path / "names.txt").out
     assert "\x1b" not in out
     assert len(out.splitlines()) == 3
+
+
+@pytest.mark.parametrize("command", ["rank", "plan"])
+def test_help_lists_the_kernels(oocpr_command: Run, command: str) -> None:
+    # Lines may end behind the hyphens of names.
+    out = "".join(oocpr_command(command, "--help").out.split())
+    assert all(name in out for name in KERNELS)
 
 
 def test_main_is_what_python_m_runs(process: Run, store: Path) -> None:

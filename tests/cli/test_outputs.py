@@ -281,6 +281,10 @@ def test_reproducible_ranks_are_the_same_file_for_any_memory(oocpr_command, data
         (("--method", "components", "--io", "direct"), "reads the store once"),
         (("--method", "components", "--trace", "t.json"), "no timeline"),
         (("--kernel", "binned"), "for CUDA devices and the device is cpu"),
+        (("--kernel", "nonsense"), "kernel 'nonsense' is not known"),
+        (("--kernel", "nonsense", "--method", "components"), "kernel 'nonsense' is not known"),
+        (("--kernel", "nonsense", "--device", "auto"), "kernel 'nonsense' is not known"),
+        (("--kernel", "nonsense", "--workers", 1), "kernel 'nonsense' is not known"),
         (("--device-memory", "1GiB"), "device is cpu"),
         (("--sort", "rank"), "no file is written"),
         (("--sort", "rank", "-o", "r.zarr"), "has the order of the store"),
@@ -291,5 +295,5 @@ def test_reproducible_ranks_are_the_same_file_for_any_memory(oocpr_command, data
 def test_options_that_would_be_ignored_are_refused(fails, store, tmp_path, monkeypatch, words, told):
     monkeypatch.chdir(tmp_path)
     assert told in fails(2, "rank", store, *words)
-    if "--io" in words or "--stripes" in words:
+    if {"--io", "--stripes", "--kernel"} & set(words) and "--workers" not in words:
         assert told in fails(2, "plan", store, *words)

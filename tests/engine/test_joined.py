@@ -20,7 +20,7 @@ from oocpr.engine.run import solve
 from oocpr.engine.scc.graph import load_whole
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.source import part, tiles_of
-from oocpr.errors import DamagedError, UsageError
+from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.merge_memory import joining_on_host, weight_joining_bytes
 from oocpr.plan.merge_size import joined_cuts, joined_facts, most_bytes, unweighted
 from oocpr.store.codec.mantissa_segments import encode_segments
@@ -153,6 +153,33 @@ def test_several_devices_do_not_go_with_other_stripes_or_a_cluster(opened):
         plan_run(opened.store, SETTINGS, **SEVERAL, **HOW | {"stripes": 2})
     with pytest.raises(UsageError, match=r"of one process and a Dask client was given\. Use device cuda"):
         plan_run(opened.store, SETTINGS, alone=False, **SEVERAL, **HOW)
+
+
+def test_stripes_that_share_a_device_share_its_memory(opened):
+    def planned(device_memory, **how):
+        how = {"device": "cuda", "stripes": 4} | how
+        return plan_run(opened.store, SETTINGS, device_memory=device_memory, **HOW | how)
+
+    small = planned("1KiB").plan
+    assert not small.fits
+    with pytest.raises(DoesNotFitError, match=r"was given 1 KiB\. Give \d+MiB or more of it, leave str"):
+        small.validate()
+    settings, ample, store = planned("8GiB")
+    assert store is opened.store
+    assert [(tiers.device, tiers.sharing) for tiers in ample.devices] == [(0, 4)] * 4
+    assert sum(tiers.on_device for tiers in ample.devices) == store.tiles
+    # What the device is said to need is what it needs, to the page.
+    least = 4 * max(tiers.need.total for tiers in ample.devices)
+    tight = planned(least).plan
+    assert tight.fits
+    assert sum(tiers.on_device for tiers in tight.devices) < store.tiles
+    assert tight.to_json()["device_needed"] <= least
+    run = solve(store, tight, settings, path=store.path)
+    assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
+    of_workers = planned(None, device="cuda", alone=False, free=[2**30, 2**31]).plan
+    assert [(tiers.device, tiers.memory) for tiers in of_workers.devices] == [
+        (0, 2**29), (0, 2**29), (1, 2**30), (1, 2**30),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("alone", [True, False])
