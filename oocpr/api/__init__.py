@@ -1,8 +1,7 @@
 """The calls that people make: each joins a few rooms and does nothing of its own."""
 
 from oocpr.api.arguments import checked
-from oocpr.api.graphs import Graph, as_graph, import_graph, open_graph
-from oocpr.api.growing import append
+from oocpr.api.graphs import Graph, append, as_graph, import_graph, open_graph
 from oocpr.api.ranking import pagerank, plan, verify
 from oocpr.result import rank_reader
 

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from oocpr.engine.scc.graph import WholeGraph
+    from oocpr.ingest.sort.sorter import SortEncodeService
     from oocpr.progress import Listener
     from oocpr.sources.block import Source
     from oocpr.sources.read_options import SourceOptions
     from oocpr.store.atomic import Partial
     from oocpr.store.graph import GraphStore
+
 
 IMPORT_MEMORY = "4GiB"
 
@@ -206,14 +208,13 @@ def import_graph(
     ...     import_graph((np.array([0, 1, 2, 2]), np.array([1, 2, 0, 0])), f"{folder}/g.zarr").edges
     3
     """
-    from oocpr.api.hands import import_hands
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
     from oocpr.sources.locations import check_apart
     from oocpr.store.graph import open_store
 
     progress = heard(progress)
-    hands = import_hands(client)
+    hands = sort_encode_service(client)
     budget = parse_bytes(memory)
     duplicates = options.pop("duplicates", None)
     sources = source if isinstance(source, list | tuple) else [source]
@@ -349,6 +350,15 @@ def told_of_weights(source: Source, duplicates: str | None) -> list[str]:
     return unused_columns(getattr(source, "unused_columns", ()))
 
 
+def sort_encode_service(client: Any) -> SortEncodeService | None:
+    """Return what sorts edges and encodes tiles on the workers of a client; None for this process."""
+    if client is None:
+        return None
+    from oocpr.engine.executors.dask_import import DaskSortEncodeService
+
+    return DaskSortEncodeService(client)
+
+
 def _of_duplicates(source: Any, count: int, *, weighted: bool) -> list[str]:
     """Say what became of duplicate edges, where nobody has asked and it changes ranks."""
     if weighted:
@@ -407,3 +417,91 @@ def _array_sizes(path: Path) -> dict[str, int]:
             files = [document, *(file for file in chunks.rglob("*") if file.is_file())]
             sizes[str(document.parent.relative_to(path))] = sum(file.stat().st_size for file in files)
     return sizes
+
+
+@checked
+def append(
+    graph: Graph | str | os.PathLike[str],
+    source: Any,
+    path: str | os.PathLike[str],
+    *,
+    memory: str | int = IMPORT_MEMORY,
+    tmp: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    client: Any = None,
+    progress: Listener = None,
+    **options: Unpack[ImportOptions],
+) -> Graph:
+    """Add edges to a graph: a new store, the same that an import of all sources together makes.
+
+    The old edges are not sorted again, and tiles before the first new edge are copied as they are. Only sums
+    of weights may differ from those of such an import, by rounding.
+
+    Parameters
+    ----------
+    graph
+        A `Graph`, or the path of a store, with order ``"keep"``.
+    source
+        The new edges, as for `import_graph`. Their nodes have ids, or names where the graph has labels; a new
+        node has its place among the ids, or behind all names.
+    path
+        The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
+    memory, tmp, overwrite, client, progress
+        As for `import_graph`.
+    **options
+        How the source is read, see `oocpr.api.arguments.ImportOptions`, without labels; ``duplicates`` is
+        what it was when the graph was imported, and only graphs of earlier versions need it.
+
+    Returns
+    -------
+    Graph
+        Its ``notices`` say how many tiles were copied.
+
+    Raises
+    ------
+    InputError
+        Where the source cannot be read, or calls its nodes otherwise than the graph does.
+    NotAStoreError, DamagedError
+        See `open_graph`.
+    ReplacedError
+        Where the graph's store was replaced since it was opened.
+    DoesNotFitError, UsageError
+        See `import_graph`; also where the graph has another order.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from oocpr.api import import_graph
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     old = import_graph((np.array([0, 1]), np.array([1, 0])), f"{folder}/old.zarr")
+    ...     append(old, (np.array([1, 2]), np.array([2, 0])), f"{folder}/new.zarr").edges
+    4
+    """
+    from oocpr.ingest.append.build import append_store
+    from oocpr.sources import open_source
+    from oocpr.store.graph import open_store
+
+    progress = heard(progress)
+    old = opened_graph(graph)
+    duplicates = options.pop("duplicates", None)
+    if options.get("labels") is not None:
+        raise UsageError("A labels file is given with edges that are added.", "Leave the labels file out.")
+    opened = open_source(source, **cast("SourceOptions", options))
+    budget = parse_bytes(memory)
+    _LOG.info("adding %s to %s, as %s, with at most %d bytes of memory", opened.name, old.path, path, budget)
+    with old.store.unchanged():
+        _, copied = append_store(
+            old.store,
+            opened,
+            path,
+            memory=budget,
+            tmp=tmp,
+            overwrite=overwrite,
+            duplicates=duplicates,
+            progress=progress,
+            service=sort_encode_service(client),
+        )
+    tiles = old.store.tiles
+    kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
+    notices = [*opened.notices, *told_of_weights(opened, duplicates), kept]
+    return Graph(open_store(path), notices=notices)

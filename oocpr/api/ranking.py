@@ -6,19 +6,25 @@ import logging
 import os
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from oocpr.api.arguments import ImportOptions, checked, heard, shown
-from oocpr.api.graphs import as_graph, opened_graph
+from oocpr.api.graphs import as_graph, import_graph, opened_graph
 from oocpr.engine.planning.run import asked_settings, given_memory, plan_run
 from oocpr.engine.planning.timing import Loading, plan_loaded, process_bytes, timed
 from oocpr.errors import OocprError, UsageError
-from oocpr.progress import silent
+from oocpr.jit import kept_in, watched
+from oocpr.progress import Progress, silent
 from oocpr.result.ranks import Ranks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Unpack
 
+    from oocpr.api.graphs import Graph
     from oocpr.engine.planning.run import PlannedRun
     from oocpr.plan.plan import Plan
     from oocpr.progress import Listener
@@ -445,7 +451,7 @@ def verify(
 
 def _check_kernel(kernel: str | None) -> None:
     """Refuse a kernel that does not exist, whatever computes."""
-    from oocpr.engine.cuda.papers.kernel_names import parse_kernel
+    from oocpr.engine.cuda.papers.products import parse_kernel
 
     parse_kernel(kernel)
 
@@ -493,3 +499,43 @@ def _import_what_runs_need() -> None:
 
 def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).resolve())
+
+
+TILED = ("mixed", "residual", "power")
+READS = ("float64", "float32", "bits16", "bits8")
+
+
+def warmup(progress: Progress = silent) -> tuple[str, float]:
+    """Compile what an import, a run on processors and a list of the first nodes need.
+
+    Parameters
+    ----------
+    progress
+        Told of each function that is compiled.
+
+    Returns
+    -------
+    str
+        Folder in which the compiled functions are kept; empty if no folder can be written.
+    float
+        Seconds that compiling took; 0 if everything was there.
+    """
+    ids = np.random.default_rng(1).integers(0, 300, (2, 3000))
+    with TemporaryDirectory(prefix="oocpr-warmup-") as folder, watched(progress) as compilation:
+        numbers, names = Path(folder, "numbers.txt"), Path(folder, "names.tsv")
+        np.savetxt(numbers, ids.T, "%d")
+        names.write_text("".join(f"n{source}\tn{target}\n" for source, target in ids.T))
+        weighted = Path(folder, "weighted.txt")
+        np.savetxt(weighted, np.vstack([ids, ids[0] + 1]).T, "%d")
+        path = Path(folder, "g.zarr")
+        import_graph(names, path)
+        _rank(import_graph(numbers, path, order="degree", overwrite=True), ("auto", *TILED))
+        weighing = import_graph(weighted, path, weight="3", duplicates="sum", overwrite=True)
+        _rank(weighing, TILED)
+    return kept_in(), compilation.seconds
+
+
+def _rank(graph: Graph, methods: Iterable[str]) -> None:
+    for method in methods:
+        for reads in (None,) if method in ("auto", "power") else READS:
+            pagerank(graph, method=method, reads=reads, tol=1e-4).top(3)

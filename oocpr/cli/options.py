@@ -310,8 +310,8 @@ kernel_option = click.option(
     "--kernel",
     metavar="NAME",
     help="How a CUDA device multiplies: balanced; or, to compare, csr-scalar, csr-16, csr-vector, binned, "
-    "ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one thread, and up to how "
-    "many 16. Weighted graphs want balanced.  [default: balanced, the fastest]",
+    "ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one thread, and up "
+    "to how many 16. Weighted graphs want balanced.  [default: balanced, the fastest]",
 )
 reproducible_option = click.option(
     "--reproducible",

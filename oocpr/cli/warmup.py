@@ -27,7 +27,7 @@ def warmup(session: Session, /) -> None:
     Such as while the image of a container is made. Compiled functions are kept under OOCPR_CACHE_DIR, else
     beside the package or in the user's cache; what is there already is not compiled again.
     """
-    from oocpr.api.warmup import warmup as compile_ahead
+    from oocpr.api.ranking import warmup as compile_ahead
 
     with session.progress() as progress:
         folder, seconds = compile_ahead(progress)

@@ -11,8 +11,6 @@ import pytest
 
 from oocpr.engine import gather_vector
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.planning.devices import plan_for_devices
-from oocpr.engine.planning.run import stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
