@@ -188,7 +188,7 @@ def fail(cause: str, remedy: str, code: int) -> int:
     code
         A key of `EXIT_CODES`; returned.
     """
-    from oocpr.cli.flags import cause_in_flags, in_flags
+    from oocpr.cli.options import cause_in_flags, in_flags
     from oocpr.errors import masked
 
     for word, text in (("error", cause_in_flags(cause)), ("remedy", in_flags(remedy))):

@@ -7,9 +7,9 @@ import click
 from oocpr import __version__
 from oocpr.cli import EXIT_CODES
 from oocpr.cli.graphs import append, generate, import_, info, plan
-from oocpr.cli.options import Session, common_options
+from oocpr.cli.options import Command, Session, common_options, emit
 from oocpr.cli.ranks import rank, top, verify
-from oocpr.cli.warmup import warmup
+from oocpr.units import format_seconds
 
 __all__ = ["Session", "cli"]
 
@@ -28,6 +28,29 @@ def cli() -> None:
     Try `oocpr rank links.txt.gz --top 10`, or keep the graph for later with `oocpr import`. Each command's
     --help has examples.
     """
+
+
+@click.command(
+    cls=Command,
+    examples="""
+    oocpr warmup
+    OOCPR_CACHE_DIR=/opt/oocpr oocpr warmup
+    """,
+)
+@click.pass_obj
+def warmup(session: Session, /) -> None:
+    """Compile ahead what import, rank on processors and top need.
+
+    Such as while the image of a container is made. Compiled functions are kept under OOCPR_CACHE_DIR, else
+    beside the package or in the user's cache; what is there already is not compiled again.
+    """
+    from oocpr.api.ranking import warmup as compile_ahead
+
+    with session.progress() as progress:
+        folder, seconds = compile_ahead(progress)
+    where = f"kept in {folder}" if folder else "kept nowhere: no folder can be written, set OOCPR_CACHE_DIR"
+    done = f"{format_seconds(seconds)} of compiling" if seconds else "nothing was left to compile"
+    emit(f"{done}; {where}\n")
 
 
 for _command in (import_, append, generate, info, plan, rank, top, verify, warmup):

@@ -27,8 +27,7 @@ from oocpr.cli.options import (
     reproducible_option,
     tell_notices,
 )
-from oocpr.cli.summary import summary
-from oocpr.cli.tables import pairs, ranking
+from oocpr.cli.tables import pairs, ranking, summary
 from oocpr.errors import OocprError, UsageError
 from oocpr.units import FARTHEST, format_bound, tell_error
 
