@@ -69,9 +69,9 @@ class Rates:
     ----------
     store_bytes
         Encoded bytes read from the store to memory; infinite where devices do that in a first pass only.
-    kept
+    resident
         Edges swept, in a pass after the first, of tiles that stay where they are computed.
-    passing
+    streamed
         The same of the others, while the next ones are read; on a device once they are there.
     first
         Edges swept in a first pass, in which all tiles are read and those that stay are prepared.
@@ -81,9 +81,9 @@ class Rates:
         Rows made ready before the first pass and finished after the last.
     loading
         Seconds, once a process: see Forecast.
-    sending
+    uploaded
         Edges of the same tiles that come over the links of devices, each at work without a pause.
-    turned
+    alternating
         The same of that part of sweeping them which waits for a link in turns with what comes.
     launched
         Edges of all tiles whose sweeps the host launches.
@@ -103,16 +103,9 @@ class Rates:
 
 @dataclass(frozen=True)
 class Forecast:
-    """How long a run should take.
+    """Seconds of a run: of the first pass, which reads all tiles, of each later one, and at both ends.
 
-    Parameters
-    ----------
-    first, each
-        Seconds of the first pass, which reads all tiles, and of each later one.
-    ends
-        Seconds before the first pass and after the last.
-    loading
-        Seconds in which a new process loads what is compiled; not those of compiling it, once on a machine.
+    `loading` has those in which a new process loads what is compiled, not those of compiling it.
     """
 
     first: float
@@ -121,13 +114,7 @@ class Forecast:
     loading: float = 0.0
 
     def seconds(self, passes: int) -> float:
-        """Seconds of a run of so many passes.
-
-        Examples
-        --------
-        >>> Forecast(first=3.0, each=1.0, ends=0.5).seconds(10)
-        12.5
-        """
+        """Seconds of a run of so many passes."""
         return self.loading + self.ends + self.first + (passes - 1) * self.each
 
 
@@ -149,20 +136,9 @@ def forecast(
     between, whichever takes longer. Where kernels reach rows over the link as well, what comes and what they
     reach take turns, and between two passes nothing comes.
 
-    Parameters
-    ----------
-    rates
-        What was measured.
-    edges, rows
-        Of the graph.
-    stored_bytes, streamed_bytes
-        Encoded bytes of all tiles, and of those that are read in every pass.
-    kept_share
-        Share of the tiles that stay where they are computed.
-    beside
-        Whether the others arrive beside the computation, on a device with engines of its own for that.
-    rows_in_host
-        Whether its kernels use the link as well.
+    `kept_share` is that of tiles that stay where they are computed, `beside` says whether the others arrive
+    beside the computation, on a device with engines of its own for that, `rows_in_host` whether its kernels
+    use the link as well.
 
     Examples
     --------
@@ -206,14 +182,9 @@ def forecast(
 
 @dataclass(frozen=True)
 class Passes:
-    """How many passes a run takes; the numbers of a graph do not tell how slowly it mixes.
+    """How many passes a run takes, as a rule, and the fewest and most that graphs of all kinds needed.
 
-    Parameters
-    ----------
-    fewest, most
-        What graphs of all kinds were seen to need.
-    usual
-        What such graphs need as a rule.
+    The numbers of a graph do not show how slowly it mixes.
     """
 
     fewest: int
@@ -232,16 +203,8 @@ def predicted_passes(
 ) -> Passes:
     """Passes to a certified error of `tol`; see MIXED_PASSES.
 
-    Parameters
-    ----------
-    damping, tol, method
-        As in the run's settings.
-    local_share
-        Share of links inside tiles.
-    pairs
-        Whether rows gather the proposals of others beside their pushes.
-    mixing
-        How many passes ``mixed`` remembers, if memory is short; None for as many as it wants.
+    `local_share` is the share of edges inside tiles, `pairs` says whether rows gather the proposals of others
+    beside their pushes, `mixing` how many passes ``mixed`` remembers if memory is short.
 
     Examples
     --------
@@ -273,14 +236,8 @@ def predicted_passes(
 def passes_from(bounds: Sequence[float], tol: float, usual: int) -> int:
     """Passes that a run takes in all, by how its error has fallen so far.
 
-    Parameters
-    ----------
-    bounds
-        Certified error after each pass.
-    tol
-        Where it is to fall to.
-    usual
-        What was predicted before the run, which holds for the first passes.
+    `bounds` has the certified error after each pass, `usual` what was predicted, which holds for the first
+    passes.
 
     Examples
     --------
@@ -315,16 +272,7 @@ def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False,
     swept many times between two questions of the host: cnr-2000, in one tile, took 9 passes and 6 ms with
     eight sweeps, 36 and 13 ms with two.
 
-    Parameters
-    ----------
-    local_share
-        Share of the edges that begin and end inside a tile.
-    stripes
-        Stripes of the plan.
-    on_device
-        Whether a CUDA device computes.
-    small
-        Whether the graph is one tile of at most SMALL_EDGES edges.
+    `small` says whether the graph is one tile of at most SMALL_EDGES edges.
 
     Examples
     --------
@@ -351,13 +299,6 @@ def streamed_sweeps(bytes_an_edge: float, local_share: float) -> int:
     Those that end before it has arrived cost nothing, and are worth it where enough edges stay inside a tile.
     Where most do, three pay even if they are not free: a crawl of 0.56 B/edge took 365 ms with one, the only
     one that is, 201 with two, 170 with three and 177 with four.
-
-    Parameters
-    ----------
-    bytes_an_edge
-        Encoded bytes of the tiles over their edges.
-    local_share
-        Share of edges that stay inside the rows of their tile.
 
     Examples
     --------

@@ -29,24 +29,12 @@ ALLOCATOR_SLACK = 2**23
 
 
 def weighted_tile_bytes(columns: int, weights: int) -> int:
-    """Most bytes of a tile with its weights behind it where they are read to, by the most of both.
-
-    Examples
-    --------
-    >>> weighted_tile_bytes(100, 50)
-    8242
-    """
+    """Most bytes of a tile with its weights behind it, on pages of their own, by the most of both."""
     return PAGE + -(-columns // PAGE) * PAGE + weights
 
 
 def max_column_bytes(tile: int, weights: int) -> int:
-    """Most bytes of the columns of a tile that `weighted_tile_bytes` allows for.
-
-    Examples
-    --------
-    >>> max_column_bytes(8242, 50)
-    4096
-    """
+    """Most bytes of the columns of a tile that `weighted_tile_bytes` allows for."""
     return tile - PAGE - weights
 
 
@@ -109,11 +97,6 @@ def run_need(
     ...                 ring_slots=4, reads="bits16", proposals=True, mixing=5, personalized=False)
     >>> need.vectors, need.history, need.reads, need.ring
     (24000, 40000, 6000, 400)
-    >>> weighted = run_need(base=0, nodes=1000, tile_edges=64, max_tile_rows=10, max_tile_bytes=200,
-    ...                     ring_slots=4, reads="bits16", proposals=True, mixing=5, personalized=False,
-    ...                     weighted=True)
-    >>> weighted.vectors, weighted.ring, weighted.scratch - need.scratch == 64 * 20 + 3 * PADDING
-    (28000, 800, True)
     """
     rows = max_tile_rows + 1
     scratch = tile_edges * 4 + rows * _sum_bytes(proposals) + min(rows, tile_edges) * 12
@@ -183,8 +166,6 @@ def decoded_bytes(nodes: int, edges: int, tiles: int, inside: bool, weighted: bo
     --------
     >>> decoded_bytes(10, 100, 0, True), decoded_bytes(10, 100, 0, False)
     (1520, 720)
-    >>> decoded_bytes(10, 100, 0, True, weighted=True), decoded_bytes(10, 100, 0, False, weighted=True)
-    (2720, 1520)
     """
     weights = edges * (12 if inside else 8) + tiles * 2 * PADDING if weighted else 0
     return edges * (12 if inside else 4) + nodes * 32 + tiles * PADDING + weights
@@ -210,17 +191,6 @@ def usual_bytes(
 
     Tiles that stay are as large as they are rather than as the largest one, links inside tiles are as many as
     the graph has, and little is left over.
-
-    Parameters
-    ----------
-    need, nodes, edges, tiles, tile_edges, max_tile_rows, column_bytes, local_share
-        Of the run, and of its graph; see `GraphStats`.
-    cached_tiles, decoded
-        Tiles that stay, and whether they are decoded.
-    proposals, sweeps
-        Whether rows propose, and how often a tile is swept.
-    weight_bytes
-        Of each weight that is kept decoded; 0 where there are none.
 
     Examples
     --------
@@ -250,17 +220,6 @@ def writing_bytes(*, base: int, nodes: int, ordered: bool, texts: int = 0) -> in
 
     Beside the ranks themselves: where they are `ordered`, their order as it is found (20 a row), or the order
     and the place of each row for every column of texts (8); and `WRITING` for what is on its way out.
-
-    Parameters
-    ----------
-    base
-        The process with the libraries that write, without ranks.
-    nodes
-        How many ranks.
-    ordered
-        Whether the largest come first.
-    texts
-        Columns of texts.
 
     Examples
     --------

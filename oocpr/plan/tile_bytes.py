@@ -22,13 +22,7 @@ lengths and first columns of rows in others. On R-MAT it had 0.9995 to 1 of them
 
 
 class Encoded(NamedTuple):
-    """Bytes of each tile; int64, shape (tiles,).
-
-    Attributes
-    ----------
-    most, usual
-        At most, and as a rule.
-    """
+    """Bytes of each tile, at most and as a rule; int64, shape (tiles,)."""
 
     most: NDArray[np.int64]
     usual: NDArray[np.int64]
@@ -51,14 +45,9 @@ class Encoded(NamedTuple):
 
 
 def stored(stats: GraphStats, sizes: NDArray[np.int64] | None) -> Encoded | None:
-    """Bytes of tiles as they are stored; None where that is not known.
+    """Bytes of tiles as they are stored; None if that is not known.
 
-    Parameters
-    ----------
-    stats
-        The graph.
-    sizes
-        Bytes of each tile with its weights; int64, shape (tiles,).
+    `sizes` has the bytes of each tile with its weights.
 
     Examples
     --------
@@ -77,16 +66,10 @@ def stored(stats: GraphStats, sizes: NDArray[np.int64] | None) -> Encoded | None
 def joined(
     stats: GraphStats, tile_rows: NDArray[np.int64], sizes: NDArray[np.int64] | None, cuts: tuple[int, ...]
 ) -> Encoded | None:
-    """Bytes of tiles that are made of stored ones; None where that is not known.
+    """Bytes of tiles that are made of stored ones; None if that is not known.
 
-    Parameters
-    ----------
-    stats, tile_rows
-        The graph in joined tiles, as for `guessed`.
-    sizes
-        Bytes of each stored tile with its weights; int64, shape (tiles,).
-    cuts
-        First stored tile of each joined one, and the number of tiles.
+    `stats` and `tile_rows` are those of joined tiles, `sizes` has the bytes of each stored tile with its
+    weights, `cuts` the first stored tile of each joined one, and the number of tiles.
 
     Examples
     --------
@@ -109,13 +92,8 @@ def joined(
 def guessed(stats: GraphStats, tile_rows: NDArray[np.int64]) -> Encoded:
     """Bytes of tiles of which no more is known than what all take together.
 
-    Parameters
-    ----------
-    stats
-        The graph.
-    tile_rows
-        First row of each tile, and the one past the last; int64, shape (tiles + 1,). One of several devices
-        has some of the graph's.
+    `tile_rows` has the first row of each tile, and the one past the last; one of several devices has some of
+    the graph's.
 
     Examples
     --------
@@ -132,12 +110,7 @@ def guessed(stats: GraphStats, tile_rows: NDArray[np.int64]) -> Encoded:
 
 
 def tile_edges(stats: GraphStats, tile_rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Edges of each tile: all have as many but the last, or about as many where stored ones were joined.
-
-    Parameters
-    ----------
-    stats, tile_rows
-        As for `guessed`.
+    """Edges of each tile: all have as many but the last, or about as many if stored ones were joined.
 
     Examples
     --------

@@ -98,7 +98,7 @@ def test_what_some_tiles_take_is_told_of_all(
     stats = GraphStats(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     need = DeviceNeed(0, 0, 0, 0, 0)
     tiers = DeviceTiers(
-        0, need, on_device, 12 - on_device, 0, 0, slots, False, False, rows_in_host, slices=slices
+        0, need, on_device, 12 - on_device, 0, 0, slots, False, False, rows_in_host, partitions=slices
     )
     place = DeviceWork(stats, np.concatenate([[0], rows.cumsum()]), range(12), on_device, tiers)
     sampled = place.of_passing().tiles

@@ -7,12 +7,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from oocpr.engine.settings import power_passes
+from oocpr.engine.settings import Settings, power_passes
 from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import (
     DEVICE_MIXING,
     MIN_PASSES_FITTED,
@@ -27,6 +29,8 @@ from oocpr.plan.partition import default_stripes, stripe_tiles
 from oocpr.plan.plan import Plan, choose_method, make_plan
 from oocpr.plan.residency import RING_SLOTS
 from oocpr.units import format_bytes, parse_bytes
+
+from ..engine.running import asked
 
 FACTS = GraphStats(
     nodes=10**6,
@@ -294,12 +298,21 @@ def test_a_graph_without_edges_can_be_planned():
 
 
 @given(graphs(), st.integers(0, 8))
-def test_rows_propose_where_tiles_are_swept_inside_and_a_device_remembers_less(stats, mixing):
-    there, here = (plan(2**60, stats, mixing=mixing, on_device=on_device) for on_device in (True, False))
-    assert there.mixing == min(mixing, DEVICE_MIXING)
-    assert there.proposals == (there.sweeps > 1)
-    assert here.proposals == (here.sweeps > 1)
-    assert here.mixing == mixing
+def test_rows_propose_if_tiles_are_swept_inside(stats, mixing):
+    made = plan(2**60, stats, mixing=mixing)
+    assert made.proposals == (made.sweeps > 1)
+    assert made.mixing == mixing
+
+
+@pytest.mark.parametrize("mixing", range(6))
+@pytest.mark.parametrize("local_share", [0.25, 0.75])
+def test_a_device_remembers_fewer_passes(mixing, local_share):
+    stats = replace(FACTS, local_share=local_share)
+    rows = np.linspace(0, stats.nodes, stats.tiles + 1).astype(np.int64)
+    how = asked(Settings(mixing=mixing))
+    made = plan_on_devices(stats, rows, [2**60], all_resident=True, memory=2**60, base=BASE, **how)
+    assert made.mixing == min(mixing, DEVICE_MIXING)
+    assert made.proposals == (made.sweeps > 1)
 
 
 @given(graphs(), st.integers(0, 10**13), st.booleans())
