@@ -36,7 +36,7 @@ def planned(
     device_memory: int,
     *,
     stats: GraphStats = LARGE,
-    sliced: bool = True,
+    partitioned: bool = True,
     memory: int = 64 * GIB,
     joining: Joining = NOTHING_JOINED,
     **chosen: str,
@@ -49,7 +49,7 @@ def planned(
         base=0,
         device_memory=[device_memory],
         rows_in_host=True,
-        partitioned=sliced,
+        partitioned=partitioned,
         joining=joining,
         **asked(Settings(**chosen)),
     )
