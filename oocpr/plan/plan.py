@@ -29,17 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Alternative:
-    """A plan that more memory allows, and that takes fewer passes.
-
-    Parameters
-    ----------
-    memory
-        Bytes from which on it is chosen.
-    method, mixing
-        As of a plan.
-    passes
-        Passes as a rule.
-    """
+    """A plan that takes fewer passes, as a rule so many, and is chosen from so many bytes of memory on."""
 
     memory: int
     method: str
@@ -53,12 +43,14 @@ class Plan:
 
     Parameters
     ----------
+    stats, method, reads
+        Of the graph, and of the run.
     stripes
         First tile of each stripe and the one past its last.
     mixing
-        Passes that mixing remembers; fewer than asked for where memory is short.
+        Passes that mixing remembers; fewer than asked for if memory is short.
     sweeps
-        Products inside a tile a pass.
+        Products inside a tile per pass.
     need
         Bytes at the peak without the cache of tiles.
     memory
@@ -72,11 +64,11 @@ class Plan:
     proposals
         Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
     devices
-        What stays where on the CUDA device of each stripe; empty where a processor computes.
+        What stays where on the CUDA device of each stripe; empty if processors compute.
     direct
         Whether tiles are read past the system's page cache.
     forecast
-        Seconds of its passes; None where nothing was measured.
+        Seconds of its passes; None if nothing was measured.
     reproducible
         Whether the graph and the settings alone decide all that the bits of the ranks depend on, whatever
         the memory.
@@ -129,7 +121,7 @@ class Plan:
 
     @property
     def seconds(self) -> float | None:
-        """Predicted seconds of the run; None where nothing was measured."""
+        """Predicted seconds of the run; None if nothing was measured."""
         return None if self.forecast is None else self.forecast.seconds(self.passes)
 
     def timed(self, rates: Rates) -> Plan:
@@ -151,16 +143,13 @@ class Plan:
         return replace(self, forecast=made)
 
     def loaded(self, seconds: float) -> Plan:
-        """Return the plan with the time in which a new process loads what was loaded before it was timed."""
+        """Return the plan with the seconds in which a new process loads what is compiled."""
         if self.forecast is None:
             return self
         return replace(self, forecast=replace(self.forecast, loading=self.forecast.loading + seconds))
 
     def predictions(self) -> dict[str, float]:
-        """What a run's report shows beside what was found, by the same names.
-
-        The time is that of a process which has done such work already.
-        """
+        """What a run's report shows beside what was found; the time of a process that has done such work."""
         sizes: dict[str, float] = {
             "passes": self.passes,
             "bytes_read": self.bytes_read,
@@ -241,7 +230,7 @@ class Plan:
 
     @property
     def gathers(self) -> float:
-        """Edges gathered a pass, tile-local sweeps included, in units of the graph's edges."""
+        """Edges gathered per pass, tile-local sweeps included, in units of the graph's edges."""
         return 1 + (self.sweeps - 1) * self.stats.local_share
 
     def resident(self, stripe: int) -> frozenset[int]:
@@ -251,13 +240,7 @@ class Plan:
         return spread_evenly(first, last, kept)
 
     def validate(self) -> None:
-        """Refuse what cannot fit.
-
-        Raises
-        ------
-        DoesNotFitError
-            With both numbers and the way out.
-        """
+        """Raise DoesNotFitError, with both numbers and the way out, if the run does not fit."""
         devices = self.devices
         if self.shares_devices:
             # The stripe that lacks most first: with what it asks for, the others fit.
@@ -307,16 +290,12 @@ def make_plan(
 
     Parameters
     ----------
-    stats
-        The graph.
     method, reads, damping, tol, mixing
         As in the run's settings.
     sweeps
-        Products inside a tile a pass; None to choose by the share of edges inside tiles.
-    memory
-        Bytes the whole process may use.
-    base
-        Bytes it uses already.
+        Products inside a tile per pass; None to choose by the share of edges inside tiles.
+    memory, base
+        Bytes the whole process may use, and those it uses already.
     stripes
         None to choose by the size of the graph.
     personalized
@@ -334,7 +313,7 @@ def make_plan(
     mixed = method == "mixed"
     usual = sweeps_for(stats.local_share, stripes)
     chosen = (sweeps or usual) if mixed else 1
-    # Where few links stay inside tiles, reading what others propose saved R-MAT one pass in ten, and made
+    # If few edges stay inside tiles, reading what others propose saved R-MAT one pass in ten, and made
     # each a third longer.
     proposals = chosen > 1
 
@@ -382,11 +361,6 @@ def choose_method(
     stats: GraphStats, *, memory: int, base: int, personalized: bool, reproducible: bool = False
 ) -> tuple[str, Alternative | None]:
     """Method of a run for which nobody names one, and what more memory would make of it.
-
-    Parameters
-    ----------
-    stats, memory, base, personalized, reproducible
-        As for `make_plan`.
 
     Examples
     --------

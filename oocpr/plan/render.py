@@ -10,8 +10,8 @@ from oocpr.units import format_bytes, format_count, format_seconds
 if TYPE_CHECKING:
     from oocpr.plan.plan import Plan
 
-WORTH_SAYING = 0.05
-"""Seconds of loading that a person is told of."""
+MIN_LOADING = 0.05
+"""Seconds of loading below which a person does not read of it."""
 
 
 def to_json(plan: Plan) -> dict[str, object]:
@@ -83,8 +83,8 @@ def render(plan: Plan) -> str:
         ("from the store", f"{format_bytes(plan.streamed_bytes)} a pass{', directly' * plan.direct}"),
         ("products a byte", f"{plan.gathers * stats.edges / max(1, stats.usual_bytes):.2f} edges"),
         ("should hold", f"about {format_bytes(plan.peak_memory)}"),
-        ("passes", _passes_told(plan)),
-        *_times_told(plan),
+        ("passes", _passes(plan)),
+        *_times(plan),
         ("other memory", _other_memory(plan)),
         ("fits", "yes" if plan.fits else "no"),
     ]
@@ -111,7 +111,7 @@ def _device_rows(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
-def _passes_told(plan: Plan) -> str:
+def _passes(plan: Plan) -> str:
     least, most = plan.expected.fewest, plan.expected.most
     return f"about {plan.passes}; {least} to {most}, by how slowly the graph mixes"
 
@@ -131,12 +131,12 @@ def _other_memory(plan: Plan) -> str:
     return f"same passes and bits from {least} on; with less, more passes, unless reproducible"
 
 
-def _times_told(plan: Plan) -> list[tuple[str, str]]:
+def _times(plan: Plan) -> list[tuple[str, str]]:
     timing, seconds = plan.forecast, plan.seconds
     if timing is None or seconds is None:
         return [("time", "not predicted")]
     first, each = format_seconds(timing.first), format_seconds(timing.each)
-    loading = f", {format_seconds(timing.loading)} of it loading" if timing.loading >= WORTH_SAYING else ""
+    loading = f", {format_seconds(timing.loading)} of it loading" if timing.loading >= MIN_LOADING else ""
     return [
         ("a pass", f"about {each}, the first {first}"),
         ("time", f"about {format_seconds(seconds)} with {plan.passes} passes{loading}"),
