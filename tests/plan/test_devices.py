@@ -157,3 +157,28 @@ def test_stripes_that_stay_have_as_much_to_do_as_each_other(rows, stripes):
     cuts = weighted_stripes(weights, stripes)
     loads = [weights[first:last].sum() for first, last in cuts]
     assert max(loads) - weights.sum() / stripes <= weights.max()
+
+
+def test_stripes_that_share_a_device_stream_what_has_no_room_and_are_refused_below_that():
+    def shared(given: int) -> Plan:
+        return plan_on_devices(
+            FACTS, ROWS, [given], stripe_tiles(TILES, 4), memory=PLENTY, base=BASE, **HOW
+        )  # fmt: skip
+
+    ample = shared(PLENTY)
+    assert [(of.device, of.sharing) for of in ample.devices] == [(0, 4)] * 4
+    assert sum(of.on_device for of in ample.devices) == TILES
+    assert ample.to_json()["device_needed"] == sum(of.most for of in ample.devices)
+    assert shared(max(4 * of.most for of in ample.devices)).fits
+    # Alone they gather from one array, of which each counts its part.
+    alone = plan_on_devices(FACTS, ROWS, [PLENTY], memory=PLENTY, base=BASE, **HOW).devices[0]
+    assert sum(of.need.reads for of in ample.devices) < 3 * alone.need.reads
+    tight = shared(0)
+    with pytest.raises(DoesNotFitError, match="leave stripes out") as refused:
+        tight.validate()
+    told = re.search(r"Give (\d+)MiB", str(refused.value))
+    assert told is not None
+    enough = shared(int(told[1]) * 2**20)
+    enough.validate()
+    assert 0 <= sum(of.on_device for of in enough.devices) < TILES
+    assert not shared((int(told[1]) - 1) * 2**20).fits
