@@ -11,7 +11,7 @@ from oocpr.errors import UsageError
 _SIZE = re.compile(r"\s*(\d{1,19}(?:\.\d+)?|\.\d+)\s*([kmgtp]?)(i?)(b?)\s*", re.IGNORECASE)
 _PREFIXES = "kmgtp"
 _EXACT_COUNTS = 100_000
-FARTHEST = 2
+MAX_L1_DISTANCE = 2
 """L1 distance that no two distributions exceed."""
 
 
@@ -122,17 +122,17 @@ def format_bound(bound: float) -> str:
     return f"{float(rounded):.1e}"
 
 
-def tell_error(bound: float) -> str:
+def format_error_bound(bound: float) -> str:
     """Say what an upper bound on an L1 error tells; nothing from 2 on, for no two distributions are farther.
 
     Examples
     --------
-    >>> tell_error(5.01e-11)
+    >>> format_error_bound(5.01e-11)
     'L1 error <= 5.1e-11'
-    >>> tell_error(3.4)
+    >>> format_error_bound(3.4)
     'L1 error unknown (a bound of 3.4e+00 is no information)'
     """
-    if bound < FARTHEST:
+    if bound < MAX_L1_DISTANCE:
         return f"L1 error <= {format_bound(bound)}"
     return f"L1 error unknown (a bound of {format_bound(bound)} is no information)"
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MIN_MEMORY = 1 << 20
 """A size below it is meant otherwise: no process is as small."""
 
-MOST_THREADS = 1 << 10
+MAX_THREADS = 1 << 10
 
 MAX_NAME_BYTES = 255
 """Bytes of a name that file systems hold."""
@@ -62,8 +62,8 @@ def _count(value: Any) -> tuple[str, str] | None:
 
 def _threads(value: Any) -> tuple[str, str] | None:
     found = _count(value)
-    if found is None and value > MOST_THREADS:
-        return "more than there are", f"Give {MOST_THREADS} threads at most."
+    if found is None and value > MAX_THREADS:
+        return "more than there are", f"Give {MAX_THREADS} threads at most."
     return found
 
 
@@ -194,7 +194,7 @@ def checked(call: Callable[P, R]) -> Callable[P, R]:
                 continue
             found = _CHECKS[name](value) if name in _CHECKS else None
             if found is not None:
-                raise UsageError(f"{name} is {shown(value)}, {found[0]}.", found[1])
+                raise UsageError(f"{name} is {render_argument(value)}, {found[0]}.", found[1])
         if "progress" not in own:
             return call(*args, **named)
         with _listening(given.get("progress")) as progress:
@@ -209,23 +209,23 @@ def _listening(progress: Any) -> AbstractContextManager[Progress]:
     return nullcontext(progress or silent)
 
 
-def heard(progress: Listener) -> Progress:
+def as_progress(progress: Listener) -> Progress:
     """Take the ``progress`` that a checked function is called with for what it is by then.
 
     Examples
     --------
-    >>> heard(silent) is silent
+    >>> as_progress(silent) is silent
     True
     """
     return cast("Progress", progress)
 
 
-def shown(value: Any) -> str:
+def render_argument(value: Any) -> str:
     """Write an argument into a message: short values as they are, others by their type.
 
     Examples
     --------
-    >>> shown("4 parsecs"), shown(dict.fromkeys(range(99)))
+    >>> render_argument("4 parsecs"), render_argument(dict.fromkeys(range(99)))
     ("'4 parsecs'", 'a dict')
     """
     text = repr(value)

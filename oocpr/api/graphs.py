@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from oocpr.api.arguments import ImportOptions, checked, heard, shown
+from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
 from oocpr.errors import UsageError, masked
 from oocpr.sources.read_options import given
 from oocpr.sources.weights import unused_columns
@@ -115,25 +115,25 @@ class Graph:
             Where the store was replaced since it was opened.
         """
         self.store.check_current()
-        facts = self.store.attributes
+        known = self.store.attributes
         unnamed = "row numbers" if self.store.node_ids() is None else "ids of the source"
         return {
             "identity": self.store.identity,
-            "nodes": facts.nodes,
-            "edges": facts.edges,
-            "dangling": facts.dangling,
-            "self_loops": facts.self_loops,
-            "duplicates": facts.duplicates,
-            "duplicate_weights": facts.duplicate_weights,
-            "weighted": facts.weighted,
-            "weight_bytes_per_edge": facts.data_bytes / max(facts.edges, 1),
-            "order": facts.order,
+            "nodes": known.nodes,
+            "edges": known.edges,
+            "dangling": known.dangling,
+            "self_loops": known.self_loops,
+            "duplicates": known.duplicates,
+            "duplicate_weights": known.duplicate_weights,
+            "weighted": known.weighted,
+            "weight_bytes_per_edge": known.data_bytes / max(known.edges, 1),
+            "order": known.order,
             "names": "labels" if self.store.has_labels else unnamed,
-            "source": facts.source,
-            "tiles": facts.tiles,
-            "tile_edges": facts.tile_edges,
-            "local_share": facts.local_edges / max(facts.edges, 1),
-            "bytes_per_edge": facts.encoded_bytes / max(facts.edges, 1),
+            "source": known.source,
+            "tiles": known.tiles,
+            "tile_edges": known.tile_edges,
+            "local_share": known.local_edges / max(known.edges, 1),
+            "bytes_per_edge": known.encoded_bytes / max(known.edges, 1),
             "store_bytes": self.store.store_bytes(),
             "arrays": _array_sizes(Path(self.path)),
         }
@@ -213,8 +213,8 @@ def import_graph(
     from oocpr.sources.locations import check_apart
     from oocpr.store.graph import open_store
 
-    progress = heard(progress)
-    hands = sort_encode_service(client)
+    progress = as_progress(progress)
+    service = sort_encode_service(client)
     budget = parse_bytes(memory)
     duplicates = options.pop("duplicates", None)
     sources = source if isinstance(source, list | tuple) else [source]
@@ -223,7 +223,7 @@ def import_graph(
     _LOG.info("importing %s to %s with at most %d bytes of memory", opened.name, path, budget)
     reasons: list[str] = []
     left: list[str] = []
-    facts = build_store(
+    stored = build_store(
         opened,
         path,
         memory=budget,
@@ -235,13 +235,13 @@ def import_graph(
         progress=progress,
         on_message=left.append if tell is None else tell,
         on_reason=reasons.append,
-        service=hands,
+        service=service,
     )
     for reason in reasons:
         _LOG.info("%s", reason)
-    notices = [*left, *opened.notices, *told_of_weights(opened, duplicates)]
-    if duplicates is None and facts.duplicates:
-        notices += _of_duplicates(source, facts.duplicates, weighted=facts.weighted)
+    notices = [*left, *opened.notices, *weight_notices(opened, duplicates)]
+    if duplicates is None and stored.duplicates:
+        notices += _duplicate_notices(source, stored.duplicates, weighted=stored.weighted)
     return Graph(open_store(path), notices=notices, reason=next(iter(reasons), None))
 
 
@@ -285,7 +285,7 @@ def opened_graph(graph: Any) -> Graph:
     """
     if not isinstance(graph, Graph | str | os.PathLike):
         raise UsageError(
-            f"graph is {shown(graph)}, no Graph and no path of a store.",
+            f"graph is {render_argument(graph)}, no Graph and no path of a store.",
             "Make a store of it with oocpr.import_graph, or rank it with oocpr.pagerank, which takes both.",
         )
     if not isinstance(graph, Graph):
@@ -343,7 +343,7 @@ def as_graph(
     return Graph(made.store, folder, [*removed, *made.notices])
 
 
-def told_of_weights(source: Source, duplicates: str | None) -> list[str]:
+def weight_notices(source: Source, duplicates: str | None) -> list[str]:
     """Say which columns of a source that was read may be weights, where nobody has said what weights are."""
     if source.weighted or duplicates == "count":
         return []
@@ -359,7 +359,7 @@ def sort_encode_service(client: Any) -> SortEncodeService | None:
     return DaskSortEncodeService(client)
 
 
-def _of_duplicates(source: Any, count: int, *, weighted: bool) -> list[str]:
+def _duplicate_notices(source: Any, count: int, *, weighted: bool) -> list[str]:
     """Say what became of duplicate edges, where nobody has asked and it changes ranks."""
     if weighted:
         return [
@@ -481,7 +481,7 @@ def append(
     from oocpr.sources import open_source
     from oocpr.store.graph import open_store
 
-    progress = heard(progress)
+    progress = as_progress(progress)
     old = opened_graph(graph)
     duplicates = options.pop("duplicates", None)
     if options.get("labels") is not None:
@@ -503,5 +503,5 @@ def append(
         )
     tiles = old.store.tiles
     kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
-    notices = [*opened.notices, *told_of_weights(opened, duplicates), kept]
+    notices = [*opened.notices, *weight_notices(opened, duplicates), kept]
     return Graph(open_store(path), notices=notices)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.api.arguments import ImportOptions, checked, heard, shown
+from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
 from oocpr.api.graphs import as_graph, import_graph, opened_graph
 from oocpr.engine.planning.run import asked_settings, given_memory, plan_run
 from oocpr.engine.planning.timing import Loading, plan_loaded, process_bytes, timed
@@ -86,7 +86,7 @@ def plan(
     from oocpr.engine.job import chosen_device
     from oocpr.result.names import names_of
 
-    progress = heard(progress)
+    progress = as_progress(progress)
     _check_kernel(kernel)
     if reproducible:
         check_reproducible(device, None)
@@ -254,7 +254,7 @@ def pagerank(
     from oocpr.sources.locations import check_apart
     from oocpr.store.atomic import check_writable
 
-    progress = heard(progress)
+    progress = as_progress(progress)
     _check_kernel(kernel)
     # Settings come first: what cannot be is refused before a source is imported.
     settings = asked_settings(
@@ -418,10 +418,12 @@ def verify(
     from oocpr.result.node_vectors import teleport_vector
     from oocpr.result.rank_reader import read_ranks
 
-    progress = heard(progress)
+    progress = as_progress(progress)
     store = opened_graph(graph).store
     if not isinstance(ranks, Ranks | str | os.PathLike):
-        raise UsageError(f"ranks is {shown(ranks)}.", "Give what oocpr.pagerank returns, or a file of ranks.")
+        raise UsageError(
+            f"ranks is {render_argument(ranks)}.", "Give what oocpr.pagerank returns, or a file of ranks."
+        )
     origin = "the result" if isinstance(ranks, Ranks) else os.fspath(ranks)
     found = ranks if isinstance(ranks, Ranks) else read_ranks(ranks)
     run = found.run

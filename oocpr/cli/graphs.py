@@ -17,10 +17,10 @@ from oocpr.cli.options import (
     io_option,
     json_option,
     kernel_option,
+    notice_writer,
     options,
     reproducible_option,
-    tell_notices,
-    telling,
+    write_notices,
 )
 from oocpr.cli.tables import pairs
 from oocpr.units import format_bytes, format_count, format_seconds
@@ -185,8 +185,8 @@ def import_(session: Session, /, source: tuple[str, ...], output: str, **paramet
 
     began = time.monotonic()
     with session.progress() as progress:
-        graph = import_graph(source, output, progress=progress, tell=telling(progress), **parameters)
-    tell_notices(graph.notices)
+        graph = import_graph(source, output, progress=progress, tell=notice_writer(progress), **parameters)
+    write_notices(graph.notices)
     emit(_imported(graph, time.monotonic() - began))
 
 
@@ -218,7 +218,7 @@ def append(session: Session, /, graph: str, source: tuple[str, ...], output: str
     began = time.monotonic()
     with session.progress() as progress:
         made = api.append(graph, source, output, progress=progress, **parameters)
-    tell_notices(made.notices)
+    write_notices(made.notices)
     emit(_imported(made, time.monotonic() - began))
 
 
@@ -272,8 +272,8 @@ def rmat(
     source = Rmat(scale, edge_factor=edge_factor, seed=seed, permute=permute)
     began = time.monotonic()
     with session.progress() as progress:
-        graph = import_graph(source, output, progress=progress, tell=telling(progress), **parameters)
-    tell_notices(graph.notices)
+        graph = import_graph(source, output, progress=progress, tell=notice_writer(progress), **parameters)
+    write_notices(graph.notices)
     emit(_imported(graph, time.monotonic() - began))
 
 

@@ -209,14 +209,14 @@ def emit(pieces: str | Iterable[str]) -> None:
         sys.stdout.flush()
 
 
-def tell_notices(notices: Iterable[str]) -> None:
+def write_notices(notices: Iterable[str]) -> None:
     """Write to standard error what a person should know of an import."""
     for notice in notices:
         sys.stderr.write(f"note: {in_flags(notice)}\n")
 
 
-def telling(reporter: Reporter) -> Callable[[str], None]:
-    """Let a reporter write notices as `tell_notices` does."""
+def notice_writer(reporter: Reporter) -> Callable[[str], None]:
+    """Let a reporter write notices as `write_notices` does."""
     return lambda notice: reporter.tell(in_flags(notice))
 
 

@@ -25,11 +25,11 @@ from oocpr.cli.options import (
     naming_stdout,
     output_file,
     reproducible_option,
-    tell_notices,
+    write_notices,
 )
 from oocpr.cli.tables import pairs, ranking, summary
 from oocpr.errors import OocprError, UsageError
-from oocpr.units import FARTHEST, format_bound, tell_error
+from oocpr.units import MAX_L1_DISTANCE, format_bound, format_error_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,12 +223,12 @@ def rank(
                 raise
             ranks = error.ranks
             failures.append(error)
-    tell_notices([*removed, *opened.notices])
+    write_notices([*removed, *opened.notices])
     run = ranks.run
     assert run is not None, "pagerank always says what it did"
     if run.workers < workers:
         idle = f"{workers - run.workers} of {workers} workers had nothing to do"
-        tell_notices([f"{idle}; {_idle(run, opened)}."])
+        write_notices([f"{idle}; {_idle(run, opened)}."])
     # What is computed is not lost with the place where it was to go.
     if output is not None:
         failures += _write(ranks, output, sort)
@@ -322,8 +322,8 @@ def verify(
     with session.progress() as progress:
         outcome = api.verify(opened, ranks, progress=progress, **parameters)
     told = "certified by this pass, rounding included"
-    if not outcome.bound < FARTHEST:
-        told = f"no information: no two distributions are farther than {FARTHEST}"
+    if not outcome.bound < MAX_L1_DISTANCE:
+        told = f"no information: no two distributions are farther than {MAX_L1_DISTANCE}"
     if json_path != "-":
         emit(
             pairs(
@@ -343,7 +343,7 @@ def verify(
     if wanted is None or outcome.residual - outcome.rounding <= wanted * (1 - outcome.damping):
         return 0
     return fail(
-        f"{ranks}: an L1 error of {wanted:.3g} is not certified: {tell_error(outcome.bound)}"
+        f"{ranks}: an L1 error of {wanted:.3g} is not certified: {format_error_bound(outcome.bound)}"
         f"{_another_graph(outcome)}.",
         "Name the graph, damping and personalization of the run, or rank again.",
         NOT_CONVERGED,
@@ -418,7 +418,7 @@ def _exit_code(run: Report) -> int:
         return 0
     return fail(
         f"not converged after {run.passes} pass{'es' * (run.passes != 1)}: "
-        f"certified {tell_error(run.error_bound)}, tol is {run.tol:.3g}.",
+        f"certified {format_error_bound(run.error_bound)}, tol is {run.tol:.3g}.",
         "The ranks and their bound are given nevertheless; allow more with --max-passes.",
         NOT_CONVERGED,
     )

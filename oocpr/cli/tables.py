@@ -6,7 +6,7 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from oocpr.units import format_bytes, format_count, format_seconds, tell_error
+from oocpr.units import format_bytes, format_count, format_error_bound, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +109,7 @@ def summary(run: Report) -> str:
         compiling = f" (and {format_seconds(run.compile_seconds)} of compiling, once on a machine)"
     device = f", of the device {format_bytes(run.peak_device_memory)}" if run.peak_device_memory else ""
     return (
-        f"certified {tell_error(run.error_bound)}; "
+        f"certified {format_error_bound(run.error_bound)}; "
         f"{run.passes} passes ({run.gathers:.1f} gathers) over "
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "

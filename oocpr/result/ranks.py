@@ -12,7 +12,7 @@ import numpy as np
 from oocpr.errors import UsageError
 from oocpr.result.names import aligned, permuted, strings_of
 from oocpr.result.rank_writer import check_sort, write_csv, write_parquet, write_zarr
-from oocpr.units import tell_error
+from oocpr.units import format_error_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -116,7 +116,7 @@ class Ranks:
         if self.run is None:
             return f"Ranks({self.nodes:,} nodes, no certificate)"
         state = "converged" if self.run.converged else "not converged"
-        bound = tell_error(self.run.error_bound)
+        bound = format_error_bound(self.run.error_bound)
         return f"Ranks({self.nodes:,} nodes, {bound}, {state}, {self.run.passes} passes)"
 
     def chunks(self) -> Iterator[NDArray[np.float64]]:
