@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import InputError
-from oocpr.sources.block import EdgeBlock
 from oocpr.sources.compression import ByteStream, uncompressed_name
-from oocpr.sources.lines import BLOCK_BYTES, LineReader
 from oocpr.sources.locations import input_file, stamp
 from oocpr.sources.read_options import given
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Unpack
 
-    from oocpr.sources.block import Block, Labels, NameBlock
+    from oocpr.sources.block import Block, Labels
     from oocpr.sources.locations import AnyPath, InputFile
     from oocpr.sources.read_options import SourceOptions
 
-    AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
     Reserve = Callable[[int, str], None]
 
 
@@ -38,8 +35,6 @@ class BaseSource:
     unused_columns
         Names of columns of numbers, or of attributes of edges, that are not read and may be weights; settled
         once ``blocks`` is exhausted.
-    mark
-        See `oocpr.sources.block.ResumableSource`.
     reserve
         Called before more memory is taken than the blocks account for, with the bytes and what needs them,
         the subject of a sentence; raises DoesNotFitError if there are not so many. Whoever reads the
@@ -57,19 +52,13 @@ class BaseSource:
         self.closed: str | None = None
         self.weighted = options.get("weight") is not None
         self.unused_columns: list[str] = []
-        self.mark: dict[str, Any] | None = None
         self.reserve: Reserve = _unlimited
         self._options = options
         self._labels_path = options.get("labels")
-        self._begun: dict[str, Any] | None = None  # the mark behind which to begin
 
     def identity(self) -> dict[str, Any] | None:
         """Tell what the blocks depend on; None where nobody can tell."""
         return None
-
-    def skip_to(self, mark: dict[str, Any]) -> None:
-        """Let ``blocks`` begin behind a mark that a source of the same identity gave."""
-        self._begun = mark
 
     def place(self, edge: int) -> str:
         """Say where the edge that came as number `edge`, counted from 0, stands."""
@@ -81,7 +70,7 @@ class BaseSource:
         Raises InputError if the source cannot be read, or holds no graph; it names the file and the line or
         entry.
         """
-        empty = self._begun is None
+        empty = True
         for block in self._read(max_edges):
             empty = False
             yield block
@@ -91,12 +80,6 @@ class BaseSource:
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         raise NotImplementedError
-
-    def _together(self, blocks: Sequence[AnyBlock], mark: dict[str, Any] | None) -> Iterator[AnyBlock]:
-        """Yield blocks of which only the last one may be the last that is read."""
-        for number, block in enumerate(blocks, 1):
-            self.mark = mark if number == len(blocks) else None
-            yield block
 
     def _read_labels(self) -> None:
         """Take the labels from their file, and the number of nodes with them."""
@@ -118,6 +101,10 @@ def _unlimited(needed: int, what: str) -> None:
     """Refuse nothing."""
 
 
+_HOW = ("source_column", "target_column", "weight", "header")
+"""Options that say how the files of a format are read."""
+
+
 class FileSource(BaseSource):
     """A graph in one file, or in several that are read as one: paths, URLs, or ``-`` for standard input."""
 
@@ -128,7 +115,6 @@ class FileSource(BaseSource):
         super().__init__(f"{Path(uncompressed_name(files[0])).stem}{more}", f"{files[0]}{more}", **options)
         self._set_files(files)
         self._before = 0
-        self._told: list[str] = []  # what the first lines of files have said
 
     def _set_files(self, files: Sequence[InputFile]) -> None:
         """Take where the files are."""
@@ -142,13 +128,8 @@ class FileSource(BaseSource):
         files, named = ([stamp(file) for file in files] for files in (self._all_files(), labels))
         if None in files or None in named:
             return None
-        how = {name: str(value) for name, value in given(self._options).items() if name != "labels"}
+        how = {name: str(value) for name, value in given(self._options).items() if name in _HOW}
         return {"reader": type(self).__name__, "name": self.name, "files": files, "labels": named, "how": how}
-
-    def _tell(self, notices: Sequence[str]) -> None:
-        """Tell what the first lines of a file say; a mark repeats it as ``told``."""
-        self._told += notices
-        self.notices += notices
 
     def _all_files(self) -> Sequence[InputFile]:
         """All files that decide what the blocks are, labels aside."""
@@ -156,34 +137,11 @@ class FileSource(BaseSource):
 
     def _streams(self) -> Iterator[ByteStream]:
         """Open the files one after the other."""
+        self._before = 0
         for file in self.files:
             with ByteStream(file) as stream:
                 yield stream
                 self._before += stream.position
-
-    def _lines(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, ByteStream, LineReader]]:
-        """Open the files from the mark on, one after the other; with their numbers."""
-        first, start, line = (
-            0 if self._begun is None else self._begun[key] for key in ("file", "byte", "line")
-        )
-        self._before = sum(file.size or 0 for file in self.files[:first])
-        for number, file in enumerate(self.files[first:], first):
-            with ByteStream(file) as stream:
-                yield number, stream, LineReader(stream, block_bytes, start, max(1, line))
-                self._before += stream.position
-            start = line = 0
-
-    def _unread(self, blocks: Iterable[EdgeBlock]) -> Iterator[EdgeBlock]:
-        """Drop the edges before the mark, and mark the others; for what can be read from its front only."""
-        first = 0 if self._begun is None else int(self._begun["edges"])
-        done = 0
-        for block in blocks:
-            fresh = max(0, first - done)
-            done += len(block.src)
-            if done > first:
-                self.mark = {"edges": done}
-                weight = None if block.weight is None else block.weight[fresh:]
-                yield EdgeBlock(block.src[fresh:], block.dst[fresh:], weight)
 
     def _reserve_labels(self, count: int) -> None:
         """Refuse labels that are kept in memory once they do not fit; called with each."""

@@ -122,22 +122,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class ResumableSource(Source, Protocol):
-    """A source of which another process can read what one has not read.
-
-    Attributes
-    ----------
-    mark
-        What leads behind the block that came last, as JSON; None where reading cannot begin there.
-    """
-
-    mark: dict[str, Any] | None
+    """A source of which an import can be resumed."""
 
     def identity(self) -> dict[str, Any] | None:
-        """Tell what the blocks depend on, as JSON that changes when they may; None where nobody can tell."""
-        ...
-
-    def skip_to(self, mark: dict[str, Any]) -> None:
-        """Let ``blocks`` begin behind a mark that a source of the same identity gave."""
+        """Tell what the blocks depend on, as JSON that changes when they may; None if nobody can tell."""
         ...
 
 

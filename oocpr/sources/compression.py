@@ -141,15 +141,6 @@ class ByteStream:
                 "Fetch or pack the file again.",
             ) from error
 
-    def skip(self, count: int) -> None:
-        """Pass over the first `count` bytes, decompressed; nothing has been read before."""
-        if isinstance(self._stream, io.BufferedReader):
-            self._file.skip(count)
-            return
-        view = memoryview(bytearray(_READ_BYTES))
-        while count and (read := self.readinto(view[:count])):
-            count -= read
-
     def _ends_early(self) -> InputError:
         return InputError(
             f"{self.title} ends in the middle: the archive stops at byte {self.position:,}.",

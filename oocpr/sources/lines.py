@@ -79,31 +79,21 @@ class LineReader:
         Edges read so far, and how many of them were left out because their value is zero.
     """
 
-    def __init__(
-        self, stream: ByteStream, block_bytes: int = BLOCK_BYTES, start: int = 0, line: int = 1
-    ) -> None:
-        self.line = line
+    def __init__(self, stream: ByteStream, block_bytes: int = BLOCK_BYTES) -> None:
+        self.line = 1
         self.entries = self.zeros = 0
         self._stream = stream
         self._name = stream.title
         self._bytes = bytearray(max(block_bytes, len(_BYTE_ORDER_MARK)) + 1)
         self._start = self._whole = self._end = 0  # unread bytes start, last whole line ends, bytes end
         self._finished = False
-        self._taken = start
-        if start:
-            stream.skip(start)
         self._fill()
-        if not start and self._bytes.startswith(_BYTE_ORDER_MARK):
+        if self._bytes.startswith(_BYTE_ORDER_MARK):
             self._start = len(_BYTE_ORDER_MARK)
-        if not start and (self._bytes.startswith(_UTF_16) or 0 in self._bytes[: min(2, self._end)]):
+        if self._bytes.startswith(_UTF_16) or 0 in self._bytes[: min(2, self._end)]:
             raise self.error(
                 "the text is UTF-16, not UTF-8.", f"Convert it: iconv -f UTF-16 -t UTF-8 {self._name}."
             )
-
-    @property
-    def offset(self) -> int:
-        """Bytes of the stream before the next line."""
-        return self._taken - (self._end - self._start)
 
     def peek(self, errors: str = "strict") -> str | None:
         """Look at the next line, without the characters that end it; None at the end of the stream."""
@@ -222,11 +212,9 @@ class LineReader:
                 if self._end and self._bytes[self._end - 1] != ord("\n"):
                     self._bytes[self._end] = ord("\n")
                     self._end += 1
-                    self._taken += 1
                 self._whole = self._end
                 break
             self._end += read
-            self._taken += read
             self._whole = self._bytes.rfind(b"\n", self._end - read, self._end) + 1
             if self._whole:
                 break

@@ -240,18 +240,6 @@ class Front(io.RawIOBase):
         self._taken += count
         return count
 
-    def skip(self, count: int) -> None:
-        """Pass over bytes without reading them, where the stream allows."""
-        held, self._held = self._held[:count], self._held[count:]
-        self._taken += len(held)
-        rest = count - len(held)
-        if rest and self._stream.seekable():
-            self._stream.seek(rest, io.SEEK_CUR)
-            self._taken += rest
-            return
-        while rest and (read := len(self.read(min(rest, _SKIP_BYTES)) or b"")):
-            rest -= read
-
     def tell(self) -> int:
         """Bytes taken so far."""
         return self._taken

@@ -130,9 +130,8 @@ class Rmat(BaseSource):
     def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
         """Yield the edges in blocks of at most `max_edges`, each made by all cores."""
         cores = usable_cores()
-        begin = 0 if self._begun is None else int(self._begun["edges"])
         with ThreadPoolExecutor(cores, thread_name_prefix="oocpr-rmat") as pool:
-            for first in range(begin, self.edges, max_edges):
+            for first in range(0, self.edges, max_edges):
                 count = min(max_edges, self.edges - first)
                 src, dst = np.empty(count, np.uint32), np.empty(count, np.uint32)
                 pieces = max(1, min(cores, count >> 16))
@@ -144,7 +143,6 @@ class Rmat(BaseSource):
                 for piece in made:
                     piece.result()
                 self.position = 8 * (first + count)
-                self.mark = {"edges": first + count}
                 yield EdgeBlock(src, dst)
 
     def _fill(self, first: int, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:

@@ -88,16 +88,8 @@ class Undirected(BaseSource):
         known = self._source.identity() if isinstance(self._source, ResumableSource) else None
         return None if known is None else {"undirected": known}
 
-    def skip_to(self, mark: dict[str, Any]) -> None:
-        """Let ``blocks`` begin behind a mark that a source of the same identity gave."""
-        super().skip_to(mark)
-        assert isinstance(self._source, ResumableSource)
-        self._source.skip_to(mark)
-
     def place(self, edge: int) -> str:
         """Say where edge number `edge`, from 0, stands in the source; of a reversed one, one near it."""
-        if self._begun is not None:
-            return self.name  # the blocks before the mark are not known
         read = 0
         for forward, backward in self._counts:
             if edge < forward + backward:
@@ -115,7 +107,7 @@ class Undirected(BaseSource):
             if not isinstance(block, NodeBlock):
                 forward, *backward = map(_edges, both)
                 self._counts.append((forward, sum(backward)))
-            yield from self._together(both, getattr(self._source, "mark", None))
+            yield from both
         self._follow()
 
 

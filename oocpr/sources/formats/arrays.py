@@ -199,7 +199,6 @@ class NpyFiles(FileSource):
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
         first = 0
-        begin = 0 if self._begun is None else int(self._begun["edges"])
         waiting: _ArrayFile | None = None
         files: list[BinaryIO] = []
         try:
@@ -215,11 +214,7 @@ class NpyFiles(FileSource):
                         "Give two arrays of one dimension, or arrays of two dimensions only.",
                     )
                 links = self._length(array, waiting)
-                passed = min(links, max(0, begin - first))
-                for block in self._links(array, waiting, passed, links, max_edges, first):
-                    passed += len(block.src)
-                    self.mark = {"edges": first + passed}
-                    yield block
+                yield from self._links(array, waiting, links, max_edges, first)
                 first += links
                 waiting = None
                 for file in files:
@@ -248,14 +243,12 @@ class NpyFiles(FileSource):
         self,
         array: _ArrayFile,
         sources: _ArrayFile | None,
-        begin: int,
         links: int,
         max_edges: int,
         first: int,
     ) -> Iterator[EdgeBlock]:
         size = self.size or 0
-        self.position = min(size, self.position + begin * (size // max(1, links)))
-        for start in range(begin, links, max_edges):
+        for start in range(0, links, max_edges):
             stop = min(links, start + max_edges)
             if sources is None:
                 src, dst = array.ends(start, stop)

@@ -98,12 +98,9 @@ class TableSource(BaseSource):
         self.unused_columns += [name for name in numeric if name not in self.unused_columns]
 
     def _blocks(self, batches: Iterable[pa.RecordBatch], max_edges: int) -> Iterator[Block]:
-        """Make blocks of batches of the columns, the first of which are the first behind the mark."""
+        """Make blocks of batches of the columns."""
         named: bool | None = None
         first = 0
-        if self._begun is not None:
-            named, first = bool(self._begun["named"]), int(self._begun["edges"])
-            self._settle(named)
         for batch in batches:
             self._validate(batch, first)
             for start, count in _cuts(batch, max_edges):
@@ -128,7 +125,6 @@ class TableSource(BaseSource):
                 else:
                     block = id_block(src, dst, self.nodes, self.title, first, weight)  # type: ignore[arg-type]
                     first += len(src)  # type: ignore[arg-type]
-                self.mark = {"edges": first, "named": named}
                 yield block
 
     def _settle(self, named: bool) -> None:

@@ -61,9 +61,6 @@ class BVGraphFile(FileSource):
         return list(self._parts.values())
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-        yield from self._unread(self._lists(max_edges))
-
-    def _lists(self, max_edges: int) -> Iterator[EdgeBlock]:
 
         properties = _properties(self._parts[".properties"])
         self.nodes = properties.number("nodes", MAX_NODES)

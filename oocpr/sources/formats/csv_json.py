@@ -1,6 +1,6 @@
 """Tables that are written as text, a row an edge: CSV and JSON lines, parsed by Arrow piece by piece.
 
-Pieces are whole rows, so that a mark leads to the front of one, and a row that cannot be read has a line.
+Pieces are whole rows, so that a row that cannot be read has a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oocpr.jit import entry
 from oocpr.sources.block import arrow_array, arrow_numbers, arrow_strings
 from oocpr.sources.detection import BLANKS, is_comment, is_header, rows_of, separator_of
 from oocpr.sources.formats.arrow import TableFiles, chosen_columns
-from oocpr.sources.lines import LONGEST_LINE, parse_weights
+from oocpr.sources.lines import LONGEST_LINE, LineReader, parse_weights
 from oocpr.sources.weights import REMEDY, first_wrong
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block
-    from oocpr.sources.lines import LineReader
     from oocpr.sources.locations import AnyPath
     from oocpr.sources.read_options import SourceOptions
 
@@ -125,57 +124,36 @@ class TextTable(TableFiles):
     def _read(self, max_edges: int) -> Iterator[Block]:
         import pyarrow as pa
 
-        if self._begun is not None:
-            self._tell(self._begun["told"])
-            self._named = bool(self._begun["named"])
         size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
-        for block in self._blocks(self._batches(size), max_edges):
-            if self.mark is not None:
-                self.mark |= self._piece
-            yield block
+        yield from self._blocks(self._batches(size), max_edges)
         # Arrow keeps freed memory for columns to come, of which there are none.
         pa.default_memory_pool().release_unused()
 
     def _batches(self, size: int) -> Iterator[pa.RecordBatch]:
-        """Parse all files from the mark on, and note in ``_piece`` how a mark leads to each piece."""
-        begun = self._begun
-        before = 0 if begun is None else int(begun["before"])
-        passed = 0 if begun is None else int(begun["edges"]) - before
-        for number, stream, lines in self._lines(size):
+        """Parse all files."""
+        for stream in self._streams():
             self._file = stream.title
-            known = begun is not None and number == begun["file"]
-            if known:
-                self._layout = begun["layout"]  # type: ignore[index]
-                self._names, self._read_columns = self._layout["names"], self._layout["read"]
-            for line, byte, piece in self._pieces(lines, known=known):
-                if not piece.strip():
-                    continue
-                batch = self._parsed(piece, line)
-                place = {"file": number, "byte": byte, "line": line, "before": before}
-                self._piece = {**place, "told": self._told, "layout": self._layout}
-                self._advance(stream)
-                before += batch.num_rows
-                yield batch.slice(passed)
-                # Pieces are of other sizes when reading begins in the middle.
-                passed = max(0, passed - batch.num_rows)
+            for line, piece in self._pieces(LineReader(stream, size)):
+                if piece.strip():
+                    batch = self._parsed(piece, line)
+                    self._advance(stream)
+                    yield batch
 
-    def _pieces(self, lines: LineReader, *, known: bool) -> Iterator[tuple[int, int, bytes]]:
-        """Yield whole rows, with their first line and byte; look at the first ones of a file not `known`."""
-        rest, held = lines.pieces(), b""
-        line, byte, most = lines.line, lines.offset, None
-        if not known:
-            while len(held) < SHOWN_BYTES and (piece := next(rest, b"")):
-                held += piece
-            shown = held.rfind(b"\n", 0, SHOWN_BYTES) + 1 or len(held)
-            head = self._take_head(held[:shown].decode(), line)
-            line, byte, held = line + held.count(b"\n", 0, head), byte + head, held[head:]
-            most = shown - head
+    def _pieces(self, lines: LineReader) -> Iterator[tuple[int, bytes]]:
+        """Yield whole rows of a file, with their first line, after a look at the first ones."""
+        rest, held, line = lines.pieces(), b"", lines.line
+        while len(held) < SHOWN_BYTES and (piece := next(rest, b"")):
+            held += piece
+        shown = held.rfind(b"\n", 0, SHOWN_BYTES) + 1 or len(held)
+        head = self._take_head(held[:shown].decode(), line)
+        line, held = line + held.count(b"\n", 0, head), held[head:]
+        most: int | None = shown - head
         for piece in chain([b""], rest, [b""]):
             held += piece
             end, rows = self._whole(held[:most])
             if end:
-                yield line, byte, rows
-                line, byte, held = line + held.count(b"\n", 0, end), byte + end, held[end:]
+                yield line, rows
+                line, held = line + held.count(b"\n", 0, end), held[end:]
             elif len(held) > LONGEST_LINE:
                 break
             most = None
@@ -307,7 +285,9 @@ class CsvFiles(TextTable):
         self._layout = {"separator": separator, "names": self._names, "read": chosen}
         if begins:
             weights = f" and weights are in column {chosen[2]!r}" if self.weighted else ""
-            self._tell([f"{told}; edges run from column {chosen[0]!r} to column {chosen[1]!r}{weights}."])
+            self.notices.append(
+                f"{told}; edges run from column {chosen[0]!r} to column {chosen[1]!r}{weights}."
+            )
 
     def _named_columns(self, names: Sequence[str], title: str) -> list[str]:
         def known(name: str | None) -> str | None:

@@ -30,18 +30,19 @@ class ColumnsFile(FileSource):
         weight = options.get("weight")
         self._weight = 0 if weight is None else column_number(weight)
         self._header = options.get("header")
+        self._told = False  # whether a notice says that there is a header
 
-    def _edge_lines(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[int, ByteStream, LineReader]]:
-        """Open the files from the mark on, one after the other, behind their headers; with their numbers."""
-        begun = self._begun or {"file": 0, "byte": 0, "told": []}
-        self._tell(begun["told"])
-        for number, stream, lines in self._lines(block_bytes):
-            header = self._pass_header(lines) if number > begun["file"] or not begun["byte"] else None
+    def _edge_lines(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[ByteStream, LineReader]]:
+        """Open the files one after the other, behind their headers."""
+        for stream in self._streams():
+            lines = LineReader(stream, block_bytes)
+            header = self._pass_header(lines)
             if header is not None and not self._told:
-                self._tell(
-                    [f"{header!r} in {stream.title} is taken as a header; with header=False it is an edge."]
+                self._told = True
+                self.notices.append(
+                    f"{header!r} in {stream.title} is taken as a header; with header=False it is an edge."
                 )
-            yield number, stream, lines
+            yield stream, lines
 
     def _pass_header(self, lines: LineReader) -> str | None:
         """Pass over the line that names the columns, if there is one, and over comments before it."""
@@ -85,10 +86,9 @@ class TextFile(ColumnsFile):
         form = (
             EdgeLines(signed=True, weight=weight) if nodes is None else EdgeLines(nodes=nodes, weight=weight)
         )
-        for number, stream, lines in self._edge_lines():
+        for stream, lines in self._edge_lines():
             for block in lines.edges(max_edges, form):
                 self._advance(stream)
-                self.mark = {"file": number, "byte": lines.offset, "line": lines.line, "told": self._told}
                 yield block
 
     def _is_comment(self, line: str) -> bool:
@@ -112,33 +112,15 @@ class NamesFile(ColumnsFile):
     """
 
     def _read(self, max_edges: int) -> Iterator[Block]:
-        begun = self._begun
         if self._labels_path is not None:
             self.closed = str(self._labels_path)
-            for names in () if begun is not None else listed_names(self._labels_path, 2 * max_edges):
-                yield NodeBlock(names)
+            yield from map(NodeBlock, listed_names(self._labels_path, 2 * max_edges))
         size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
-        passed = 0 if begun is None else int(begun["links"])
-        for number, stream, lines in self._edge_lines(size):
-            # Names come out of larger pieces of text, and a mark says how many of a piece are done.
-            piece, done = lines.offset, 0
-            found = names_of(lines, 2 * max_edges, pairs=True, skip=True, weight=self._weight)
-            for names, weights in found:
-                if lines.offset > piece:
-                    passed = max(0, passed - done)
-                    piece, done = lines.offset, 0
-                fresh = 2 * max(0, passed - done)
-                done += names.starts.size // 2
-                if done <= passed:
-                    continue
-                passed = 0
+        for stream, lines in self._edge_lines(size):
+            for names, weights in names_of(lines, 2 * max_edges, pairs=True, skip=True, weight=self._weight):
                 self._advance(stream)
-                rest = Strings(names.text, names.starts[fresh:], names.ends[fresh:])
-                src, dst = (Strings(rest.text, rest.starts[k::2], rest.ends[k::2]) for k in (0, 1))
-                place = {"file": number, "byte": piece, "line": lines.line}
-                self.mark = {**place, "links": done, "told": self._told}
-                yield NameBlock(src, dst, None if weights is None else weights[fresh // 2 :])
-            passed = 0
+                src, dst = (Strings(names.text, names.starts[k::2], names.ends[k::2]) for k in (0, 1))
+                yield NameBlock(src, dst, weights)
 
     def place(self, edge: int) -> str:
         """Say on which line the edge stands that came as number `edge`, counted from 0."""
@@ -181,7 +163,7 @@ class Gr0File(FileSource):
                     self._reserve_labels(len(labels))
                 lines.drop()
             self.nodes, self.labels = len(labels), labels
-            for block in self._unread(lines.edges(max_edges, EdgeLines(nodes=len(labels), lead="e"))):
+            for block in lines.edges(max_edges, EdgeLines(nodes=len(labels), lead="e")):
                 self.position = stream.position
                 yield block
 
@@ -194,7 +176,7 @@ class HollinsFile(FileSource):
             lines = LineReader(stream)
             self.nodes, stated = self._sizes(lines)
             self.labels = self._nodes(lines, self.nodes)
-            for block in self._unread(lines.edges(max_edges, EdgeLines(first=1, nodes=self.nodes))):
+            for block in lines.edges(max_edges, EdgeLines(first=1, nodes=self.nodes)):
                 self.position = stream.position
                 yield block
         if lines.entries != stated:

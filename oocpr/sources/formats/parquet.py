@@ -59,7 +59,6 @@ class ParquetFiles(TableFiles):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        passed = 0 if self._begun is None else int(self._begun["edges"])
         options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
         for input_file in self.files:
             with input_file.open() as opened:
@@ -71,9 +70,12 @@ class ParquetFiles(TableFiles):
                     chunks = row_groups(opened, self.reserve, str(input_file))
                     if len(chunks) != file.metadata.num_row_groups:
                         raise ValueError("its metadata contradict themselves")
-                    groups, done = _groups_behind(file.metadata, passed)
-                    for group in groups:
-                        about = _RowGroup(chunks[group], file.metadata.row_group(group).num_rows, columns)
+                    rows = [file.metadata.row_group(group).num_rows for group in range(len(chunks))]
+                    if sum(rows) != file.metadata.num_rows:
+                        raise ValueError("its row groups have other numbers of rows than the file")
+                    done = 0
+                    for group in filter(rows.__getitem__, range(len(chunks))):
+                        about = _RowGroup(chunks[group], rows[group], columns)
                         if isinstance(input_file, LocalFile):
                             about.look_at_pages(opened, self.reserve, str(input_file))
                         if about.dictionary_bytes > TEXT_BYTES_PER_EDGE:
@@ -85,18 +87,14 @@ class ParquetFiles(TableFiles):
                         for batch in file.iter_batches(
                             about.rows_at_once(max_edges), row_groups=[group], columns=columns
                         ):
-                            fresh = max(0, passed - done)
                             done += batch.num_rows
-                            if done <= passed:
-                                continue
                             self.position = (
                                 self._before + (input_file.size or 0) * done // file.metadata.num_rows
                             )
                             # The file may have them in another order.
-                            yield batch.select(columns).slice(fresh)
+                            yield batch.select(columns)
                         if done != behind:
                             raise ValueError(f"it has {done:,} rows of {behind:,}")
-                    passed = max(0, passed - file.metadata.num_rows)
                 except (pa.ArrowException, OSError, EOFError, ValueError) as error:
                     if isinstance(error, OocprError) or getattr(error, "errno", None) not in (
                         None,
@@ -154,19 +152,6 @@ class _RowGroup:
         """Rows of a batch whose strings are within bounds, however they are spread."""
         longest: int = self._row_bytes + self._longest
         return max(1, min(max_edges, TEXT_BYTES_PER_EDGE * max_edges // max(1, longest)))
-
-
-def _groups_behind(metadata: Any, rows: int) -> tuple[list[int], int]:
-    """Number the row groups of a file that do not end within its first rows; with the rows before these."""
-    before = 0
-    if sum(metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)) != metadata.num_rows:
-        raise ValueError("its row groups have other numbers of rows than the file")
-    for group in range(metadata.num_row_groups):
-        after = before + metadata.row_group(group).num_rows
-        if after > rows:
-            return list(range(group, metadata.num_row_groups)), before
-        before = after
-    return [], before
 
 
 def _handed(input_file: InputFile, opened: Any) -> Any:

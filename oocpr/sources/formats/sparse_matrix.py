@@ -322,9 +322,10 @@ class NpzFile(MatrixFile):
                 parts = self._parts(archive, opened)
                 self._read_labels()
                 blocks = matrix_blocks(parts, max_edges, self.title, self.notices, weighted=self.weighted)
-                for block in self._unread(blocks):
+                done = 0
+                for block in blocks:
                     yield block
-                    done = 0 if self.mark is None else int(self.mark["edges"])
+                    done += len(block.src)
                     self.position = (self.size or 0) * done // max(1, parts.entries)
             except (
                 zipfile.BadZipFile, EOFError, zlib.error, struct.error, KeyError, ValueError, OverflowError,
@@ -381,10 +382,9 @@ class MatrixMarketFile(MatrixFile):
                 valued=field != "pattern" and not self.weighted,
                 weight=_VALUE_COLUMN if self.weighted else 0,
             )
-            for block in self._unread(lines.edges(max_edges, form)):
+            for block in lines.edges(max_edges, form):
                 self.position = stream.position
-                both = [block] if symmetry == "general" else list(both_ways([block]))
-                yield from self._together(both, self.mark)
+                yield from [block] if symmetry == "general" else both_ways([block])
         if lines.entries != stated:
             raise InputError(
                 f"{self.title} states {stated:,} entries and holds {lines.entries:,}.",
