@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from oocpr.errors import InputError
 from oocpr.sources.compression import ByteStream, uncompressed_name
 from oocpr.sources.locations import input_file, stamp
-from oocpr.sources.read_options import given
+from oocpr.sources.registry import given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from oocpr.sources.block import Block, Labels
     from oocpr.sources.locations import AnyPath, InputFile
-    from oocpr.sources.read_options import SourceOptions
+    from oocpr.sources.registry import SourceOptions
 
     Reserve = Callable[[int, str], None]
 

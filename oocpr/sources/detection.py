@@ -7,12 +7,18 @@ import csv
 import io
 import re
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oocpr.errors import InputError
+from oocpr.sources.compression import ByteStream, uncompressed_name
+from oocpr.sources.locations import StandardInput, input_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
+
+    from oocpr.sources.locations import InputFile
 
 BLANKS = " \t\r"
 """What does not count around a name."""
@@ -143,3 +149,129 @@ def refuse_unsupported(title: str, first: bytes) -> None:
     for pattern, what, remedy in _KINDS:
         if re.match(pattern, first.removeprefix(b"\xef\xbb\xbf"), re.DOTALL):
             raise InputError(f"{title} is {what}.", remedy)
+
+
+_HEAD_BYTES = 1 << 16
+_COMPRESSED_HEAD_BYTES = 1 << 20
+"""Enough of any compressed file to give some lines: the blocks of .bz2 have up to 900 kB."""
+_MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet", b"\x93NUMPY": "npy"}
+_SUFFIXES = {
+    ".npz": "npz",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npy": "npy",
+    ".graph": "bvgraph",
+    ".properties": "bvgraph",
+    ".mtx": "matrixmarket",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
+_BINARY = ("npz", "parquet", "npy", "bvgraph")
+_ID = re.compile(r"\s*-?\d+\s*")
+_ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
+
+
+def guess_format(
+    path: str | os.PathLike[str] | InputFile, *, weighted: bool = False, by_name: bool = False
+) -> str:
+    r"""Name of the format of a file, from its suffix and its first lines.
+
+    Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read. If
+    `weighted`, lines may have more than two columns; if `by_name`, a column is called by its name, so that
+    there is a header. Raises InputError for a file that cannot be opened or decompressed, or that no format
+    reads.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "pages")
+    ...     _ = path.write_text("n 0 a.org\nn 1 b.org\ne 1 0\n")
+    ...     guess_format(path)
+    'gr0'
+    """
+    file = input_file(path)
+    first = _head(file)
+    suffix = Path(uncompressed_name(file)).suffix.lower()
+    known = _SUFFIXES.get(suffix)
+    if known not in _BINARY:
+        refuse_unsupported(str(file), first)
+    for magic, name in _MAGIC.items():
+        if first.startswith(magic):
+            return name
+    if known is not None:
+        return known
+    if first[:14].lower() == b"%%matrixmarket":
+        return "matrixmarket"
+    return _guess_text(first.decode("utf-8-sig", "replace"), suffix, weighted=weighted, by_name=by_name)
+
+
+def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str:
+    """Name of the format of a text, from its first lines."""
+    # A line beginning with % may be a name, and so may one beginning with #, if all do.
+    said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
+    lines = [line for line in said if line[0] != "#"] or said
+    if not lines:
+        return "text"
+    if re.match(r"n\s+0\s+\S", lines[0]):
+        return "gr0"
+    if (
+        re.fullmatch(r"\d+\s+\d+\s*", lines[0])
+        and len(lines) > 1
+        and re.match(r"1\s+(?!-\d+\s*$)[^\s\d]", lines[1])
+    ):
+        return "hollins"
+    if lines[0].startswith("{"):
+        return "jsonl"
+    if suffix in (".tsv", ".tab"):
+        return _guess_tabs(lines, weighted=weighted, by_name=by_name)
+    if not _ENDS.match(lines[0]):
+        separator = separator_of("\n".join(lines[: -1 if len(lines) > 1 else None]) + "\n")
+        if suffix == ".csv" or by_name or separator not in (None, "\t"):
+            return "csv"
+    return "text"
+
+
+def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
+    """Name of the format of a text whose columns are separated by tabs."""
+    rows = [line.split("\t") for line in lines[:20]]
+    if by_name or (len(rows[0]) > 2 and not weighted and is_header(rows)):
+        return "csv"
+    body = rows[1] if len(rows) > 1 and names_ends(rows[0][:2]) else rows[0]
+    if len(rows) > 1 and are_words(rows[0][:2]) and all(map(_ID.fullmatch, rows[1][:2])):
+        return "text"
+    columns = len(body) > 2 if weighted else len(body) == 2
+    return "names" if columns and not any(map(_ID.fullmatch, body[:2])) else "text"
+
+
+def _head(file: InputFile) -> bytes:
+    """First bytes of a file, decompressed, which are still to be read afterwards."""
+    view = memoryview(bytearray(_HEAD_BYTES))
+    if not isinstance(file, StandardInput):
+        with ByteStream(file) as stream:
+            return bytes(view[: stream.readinto(view)])
+    with ByteStream(_Copy(file.head(_COMPRESSED_HEAD_BYTES))) as stream:
+        read = 0
+        try:
+            while read < len(view) and (more := stream.readinto(view[read : read + 1024])):
+                read += more
+        except InputError:
+            pass  # the copy of an archive ends in its middle
+        return bytes(view[:read])
+
+
+class _Copy:
+    """Bytes in memory as a file."""
+
+    name = ""
+    reopenable = True
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def open(self) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+    def sibling(self, name: str) -> None: ...

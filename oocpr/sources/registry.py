@@ -1,38 +1,22 @@
-"""Which formats there are, and how a file shows its own."""
+"""Which formats there are, and how files of them are opened."""
 
 from __future__ import annotations
 
 import importlib
-import io
 import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
-from oocpr.errors import InputError, UsageError
-from oocpr.sources.compression import ByteStream, uncompressed_name
-from oocpr.sources.detection import (
-    are_words,
-    is_comment,
-    is_header,
-    names_ends,
-    refuse_unsupported,
-    separator_of,
-)
-from oocpr.sources.locations import LocalFile, StandardInput, input_file, input_files
+from oocpr.errors import UsageError
+from oocpr.sources.detection import guess_format
+from oocpr.sources.locations import LocalFile, input_file, input_files
 from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from oocpr.sources.block import Source
     from oocpr.sources.locations import InputFile
-    from oocpr.sources.read_options import SourceOptions
-
-_HEAD_BYTES = 1 << 16
-_COMPRESSED_HEAD_BYTES = 1 << 20
-"""Enough of any compressed file to give some lines: the blocks of .bz2 have up to 900 kB."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +25,11 @@ class Format:
 
     Parameters
     ----------
-    summary
-        One line for the help text.
     reader
-        ``module:class`` inside `oocpr.sources`; loaded on first use.
-    own_labels, labels_beside
-        Whether the files hold their labels themselves, so that a labels file makes no sense; whether a labels
-        file that lies beside the graph is used without being asked for.
+        ``module:class`` inside `oocpr.sources.formats`; loaded on first use.
+    own_labels, own_nodes
+        Whether the files hold their labels themselves, so that a labels file makes no sense; or nodes have
+        names, so that a labels file beside the graph is used only if it is asked for.
     many, streamed, folders
         Whether several files can be read as one graph; whether files are read from front to end, so that
         standard input can be one; whether a folder can be a graph.
@@ -56,230 +38,34 @@ class Format:
         columns.
     """
 
-    summary: str
     reader: str
     own_labels: bool = False
-    labels_beside: bool = False
+    own_nodes: bool = False
     many: bool = False
     streamed: bool = True
-    columns: bool = False
     folders: bool = False
+    columns: bool = False
     weights: bool = False
     header: bool = False
 
-    def open(self, files: Sequence[InputFile], options: SourceOptions) -> Source:
-        """Source of files of this format."""
-        module, name = self.reader.split(":")
-        reader = getattr(importlib.import_module(f"oocpr.sources.{module}"), name)
-        return cast("Source", reader(files, **options))
-
 
 FORMATS = {
-    "text": Format(
-        "SNAP text: a line `from to` per edge, # and % comments",
-        "formats.edge_list:TextFile",
-        labels_beside=True,
-        many=True,
-        weights=True,
-        header=True,
-    ),
-    "csv": Format(
-        "CSV: columns separated by commas, semicolons, tabs or bars, quoted or not, with a header or without",
-        "formats.csv_json:CsvFiles",
-        labels_beside=True,
-        many=True,
-        columns=True,
-        weights=True,
-        header=True,
-    ),
-    "csv_names": Format(
-        "CSV whose nodes are names even if they look like numbers",
-        "formats.csv_json:CsvNames",
-        labels_beside=True,
-        many=True,
-        columns=True,
-        weights=True,
-        header=True,
-    ),
-    "jsonl": Format(
-        "JSON lines (.jsonl, .ndjson): an object an edge",
-        "formats.csv_json:JsonLines",
-        labels_beside=True,
-        many=True,
-        columns=True,
-        weights=True,
-    ),
-    "matrixmarket": Format(
-        "Matrix Market coordinates (.mtx), ids from 1",
-        "formats.sparse_matrix:MatrixMarketFile",
-        labels_beside=True,
-        weights=True,
-    ),
-    "npz": Format(
-        "SciPy sparse matrix of save_npz (.npz)",
-        "formats.sparse_matrix:NpzFile",
-        labels_beside=True,
-        streamed=False,
-        weights=True,
-    ),
-    "npy": Format(
-        "NumPy arrays (.npy): two of one dimension, from and to, or one or more of shape (2, m) or (m, 2)",
-        "formats.arrays:NpyFiles",
-        labels_beside=True,
-        many=True,
-        streamed=False,
-    ),
+    "text": Format("edge_list:TextFile", many=True, weights=True, header=True),
+    "csv": Format("csv_json:CsvFiles", many=True, columns=True, weights=True, header=True),
+    "csv_names": Format("csv_json:CsvNames", many=True, columns=True, weights=True, header=True),
+    "jsonl": Format("csv_json:JsonLines", many=True, columns=True, weights=True),
+    "matrixmarket": Format("sparse_matrix:MatrixMarketFile", weights=True),
+    "npz": Format("sparse_matrix:NpzFile", streamed=False, weights=True),
+    "npy": Format("arrays:NpyFiles", many=True, streamed=False),
     "parquet": Format(
-        "Parquet files (.parquet), or a folder of them, with a column of ids or names for each end",
-        "formats.parquet:ParquetFiles",
-        labels_beside=True,
-        many=True,
-        streamed=False,
-        columns=True,
-        folders=True,
-        weights=True,
+        "parquet:ParquetFiles", many=True, streamed=False, folders=True, columns=True, weights=True
     ),
-    "bvgraph": Format(
-        "WebGraph's BVGraph: .graph with .properties beside it",
-        "formats.bvgraph:BVGraphFile",
-        labels_beside=True,
-        streamed=False,
-    ),
-    "gr0": Format("lines `n id label`, then lines `e from to`", "formats.edge_list:Gr0File", own_labels=True),
-    "hollins": Format(
-        "`nodes edges`, then `id label`, then `from to`", "formats.edge_list:HollinsFile", own_labels=True
-    ),
-    "names": Format(
-        "two names a line, separated by a tab (.tsv)",
-        "formats.edge_list:NamesFile",
-        many=True,
-        weights=True,
-        header=True,
-    ),
+    "bvgraph": Format("bvgraph:BVGraphFile", streamed=False),
+    "gr0": Format("edge_list:Gr0File", own_labels=True),
+    "hollins": Format("edge_list:HollinsFile", own_labels=True),
+    "names": Format("edge_list:NamesFile", own_nodes=True, many=True, weights=True, header=True),
 }
-"""Formats by name; each file is guessed to be one of them where the caller names none."""
-
-
-_MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet", b"\x93NUMPY": "npy"}
-_SUFFIXES = {
-    ".npz": "npz",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npy": "npy",
-    ".graph": "bvgraph",
-    ".properties": "bvgraph",
-    ".mtx": "matrixmarket",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-}
-_NUMBER = re.compile(r"\s*-?\d+\s*")
-_ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
-
-
-def guess_format(
-    path: str | os.PathLike[str] | InputFile, *, weighted: bool = False, by_name: bool = False
-) -> str:
-    r"""Name of the format of a file, from its suffix and its first lines.
-
-    Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read. If
-    `weighted`, lines may have more than two columns; if `by_name`, a column is called by its name, so that
-    there is a header. Raises InputError for a file that cannot be opened or decompressed, or that no format
-    reads.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "pages")
-    ...     _ = path.write_text("n 0 a.org\nn 1 b.org\ne 1 0\n")
-    ...     guess_format(path)
-    'gr0'
-    """
-    file = input_file(path)
-    first = _head(file)
-    suffix = Path(uncompressed_name(file)).suffix.lower()
-    known = _SUFFIXES.get(suffix)
-    if known is None or FORMATS[known].streamed:
-        refuse_unsupported(str(file), first)
-    for magic, name in _MAGIC.items():
-        if first.startswith(magic):
-            return name
-    if known is not None:
-        return known
-    if first[:14].lower() == b"%%matrixmarket":
-        return "matrixmarket"
-    return _guess_text(first.decode("utf-8-sig", "replace"), suffix, weighted=weighted, by_name=by_name)
-
-
-def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str:
-    """Name of the format of a text, from its first lines."""
-    # A line beginning with % may be a name, and so may one beginning with #, if all do.
-    said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
-    lines = [line for line in said if line[0] != "#"] or said
-    if not lines:
-        return "text"
-    if re.match(r"n\s+0\s+\S", lines[0]):
-        return "gr0"
-    if (
-        re.fullmatch(r"\d+\s+\d+\s*", lines[0])
-        and len(lines) > 1
-        and re.match(r"1\s+(?!-\d+\s*$)[^\s\d]", lines[1])
-    ):
-        return "hollins"
-    if lines[0].startswith("{"):
-        return "jsonl"
-    if suffix in (".tsv", ".tab"):
-        return _guess_tabs(lines, weighted=weighted, by_name=by_name)
-    if not _ENDS.match(lines[0]):
-        separator = separator_of("\n".join(lines[: -1 if len(lines) > 1 else None]) + "\n")
-        if suffix == ".csv" or by_name or separator not in (None, "\t"):
-            return "csv"
-    return "text"
-
-
-def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
-    """Name of the format of a text whose columns are separated by tabs."""
-    rows = [line.split("\t") for line in lines[:20]]
-    if by_name or (len(rows[0]) > 2 and not weighted and is_header(rows)):
-        return "csv"
-    body = rows[1] if len(rows) > 1 and names_ends(rows[0][:2]) else rows[0]
-    if len(rows) > 1 and are_words(rows[0][:2]) and all(map(_NUMBER.fullmatch, rows[1][:2])):
-        return "text"
-    columns = len(body) > 2 if weighted else len(body) == 2
-    return "names" if columns and not any(map(_NUMBER.fullmatch, body[:2])) else "text"
-
-
-def _head(file: InputFile) -> bytes:
-    """First bytes of a file, decompressed, which are still to be read afterwards."""
-    view = memoryview(bytearray(_HEAD_BYTES))
-    if not isinstance(file, StandardInput):
-        with ByteStream(file) as stream:
-            return bytes(view[: stream.readinto(view)])
-    with ByteStream(_Copy(file.head(_COMPRESSED_HEAD_BYTES))) as stream:
-        read = 0
-        try:
-            while read < len(view) and (more := stream.readinto(view[read : read + 1024])):
-                read += more
-        except InputError:
-            pass  # the copy of an archive ends in its middle
-        return bytes(view[:read])
-
-
-class _Copy:
-    """Bytes in memory as a file."""
-
-    name = ""
-    reopenable = True
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def open(self) -> io.BytesIO:
-        return io.BytesIO(self._data)
-
-    def sibling(self, name: str) -> None: ...
+"""Formats by name; each file is guessed to be one of them if the caller names none."""
 
 
 def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) -> Source:
@@ -310,12 +96,14 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
         raise no_weights(f"Files of the format {name}")
     if not chosen.header and options.get("header") is not None:
         raise UsageError(f"Files of the format {name} have no header line.", "Leave the header out.")
-    labels_place = None if labels is None else input_file(labels)
-    if chosen.labels_beside and labels is None and len(files) == 1:
+    found = None if labels is None else input_file(labels)
+    if found is None and len(files) == 1 and not (chosen.own_labels or chosen.own_nodes):
         from oocpr.sources.names import find_labels
 
-        labels_place = find_labels(files[0])
-    return chosen.open(files, cast("SourceOptions", {**options, "labels": labels_place}))
+        found = find_labels(files[0])
+    module, _, reader = chosen.reader.partition(":")
+    opened = getattr(importlib.import_module(f"oocpr.sources.formats.{module}"), reader)
+    return cast("Source", opened(files, **{**options, "labels": found}))
 
 
 def _guess(file: InputFile, *, weighted: bool, by_name: bool) -> str:
@@ -335,3 +123,57 @@ def _check(file: InputFile, name: str) -> None:
         )
     if isinstance(file, LocalFile):
         file.check(folder=chosen.folders)
+
+
+class SourceOptions(TypedDict, total=False):
+    """How a source is to be read.
+
+    Parameters
+    ----------
+    format
+        A key of `oocpr.sources.FORMATS`, for files; None to find it by the file's name and first bytes.
+    labels
+        A file with the name of node i in line i.
+    undirected
+        Whether every edge counts in both directions.
+    source_column, target_column
+        Columns that edges run from and to, if columns have names; None for the usual names.
+    weight
+        Where the weights of edges are: the name of a column (Parquet, CSV, tables) or of an attribute of
+        edges (NetworkX), the number of a column counted from 1 (text), or ``"values"`` (matrices); None for
+        none.
+    header
+        Whether the first line of a text, names or CSV file names its columns; None to tell by the lines.
+    """
+
+    format: str | None
+    labels: str | os.PathLike[str] | None
+    undirected: bool
+    source_column: str | None
+    target_column: str | None
+    weight: str | int | None
+    header: bool | None
+
+
+def check_names(options: Mapping[str, Any], kind: type) -> None:
+    """Raise UsageError for keyword options that are no members of `kind`, a typed dictionary."""
+    known = kind.__annotations__
+    for name in options:
+        if name not in known:
+            raise UsageError(f"There is no option {name!r}.", f"Options of a source are {', '.join(known)}.")
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that ask for something.
+
+    Examples
+    --------
+    >>> given({"weight": 3, "labels": None, "undirected": False, "header": False})
+    {'weight': 3, 'header': False}
+    """
+    return {
+        name: value for name, value in options.items() if value is not None and (name, value) != _DIRECTED
+    }
+
+
+_DIRECTED = ("undirected", False)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from oocpr.sources.block import EdgeBlock
     from oocpr.sources.locations import InputFile
-    from oocpr.sources.read_options import SourceOptions
+    from oocpr.sources.registry import SourceOptions
 
 
 class EdgeArrays(BaseSource):

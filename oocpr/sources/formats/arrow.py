@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block
-    from oocpr.sources.read_options import SourceOptions
+    from oocpr.sources.registry import SourceOptions
 
 SOURCES = ("src", "source", "from", "tail", "u")
 TARGETS = ("dst", "target", "to", "head", "v")

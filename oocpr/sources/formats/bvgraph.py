@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from oocpr.sources.compression import ByteStream as Stream
     from oocpr.sources.locations import AnyPath, InputFile
-    from oocpr.sources.read_options import SourceOptions
+    from oocpr.sources.registry import SourceOptions
 
 _CHUNK_BYTES = 1 << 20
 _ROOM = 1 << 10

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from oocpr.sources.block import Block
     from oocpr.sources.locations import AnyPath
-    from oocpr.sources.read_options import SourceOptions
+    from oocpr.sources.registry import SourceOptions
 
 SHOWN_BYTES = 1 << 18
 """What a file's first rows are: they say what separates columns and, of the first file, what nodes are."""

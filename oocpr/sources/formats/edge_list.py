@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from oocpr.sources.block import Block, EdgeBlock
     from oocpr.sources.locations import AnyPath
-    from oocpr.sources.read_options import SourceOptions
+    from oocpr.sources.registry import SourceOptions
 
 
 class ColumnsFile(FileSource):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from oocpr.sources.block import Block
     from oocpr.sources.locations import AnyPath, InputFile
-    from oocpr.sources.read_options import SourceOptions
+    from oocpr.sources.registry import SourceOptions
 
 _BUFFER_BYTES = 1 << 20
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.locations import AnyPath
-    from oocpr.sources.read_options import SourceOptions
+    from oocpr.sources.registry import SourceOptions
 
 
 _MAX_STARTS = 1 << 16
