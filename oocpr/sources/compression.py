@@ -94,17 +94,6 @@ class ByteStream:
     `title` is what messages call it, `size` its bytes as they lie there, None if nobody knows. The ``with``
     statement closes it. Raises InputError if there is no such file or no permission, or, while reading, for
     an archive that is damaged or ends in the middle.
-
-    Examples
-    --------
-    >>> import gzip, pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "edges.txt.gz")
-    ...     _ = path.write_bytes(gzip.compress(b"0 1"))
-    ...     with ByteStream(path) as stream:
-    ...         view = memoryview(bytearray(8))
-    ...         view[: stream.readinto(view)].tobytes()
-    b'0 1'
     """
 
     def __init__(self, path: str | os.PathLike[str] | InputFile) -> None:

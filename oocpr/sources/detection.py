@@ -175,21 +175,12 @@ _ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
 def guess_format(
     path: str | os.PathLike[str] | InputFile, *, weighted: bool = False, by_name: bool = False
 ) -> str:
-    r"""Name of the format of a file, from its suffix and its first lines.
+    """Name of the format of a file, from its suffix and its first lines.
 
     Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read. If
     `weighted`, lines may have more than two columns; if `by_name`, a column is called by its name, so that
     there is a header. Raises InputError for a file that cannot be opened or decompressed, or that no format
     reads.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "pages")
-    ...     _ = path.write_text("n 0 a.org\nn 1 b.org\ne 1 0\n")
-    ...     guess_format(path)
-    'gr0'
     """
     file = input_file(path)
     first = _head(file)

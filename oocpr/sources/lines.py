@@ -137,22 +137,10 @@ class LineReader:
         while self._start < self._whole or self._fill():
             before, line = count, self.line
             status, start, self.line, count, zeros = scan_edges(
-                np.frombuffer(self._bytes, np.uint8),
-                np.uint64(self._start),
-                np.uint64(self._whole),
-                line,
-                np.uint8(ord(form.lead) if form.lead else 0),
-                np.uint64(form.first),
-                np.uint64(form.nodes),
-                form.valued,
-                kind is np.int64,
-                form.weight,
-                src,
-                dst,
-                begins,
-                ends,
-                count,
-            )
+                np.frombuffer(self._bytes, np.uint8), np.uint64(self._start), np.uint64(self._whole), line,
+                np.uint8(ord(form.lead) if form.lead else 0), np.uint64(form.first), np.uint64(form.nodes),
+                form.valued, kind is np.int64, form.weight, src, dst, begins, ends, count,
+            )  # fmt: skip
             if form.weight and count > before:
                 here = slice(before, count)
                 weights[here] = self._weights(begins[here], ends[here], line, form.weight)
@@ -265,16 +253,8 @@ class LineReader:
 
 
 (
-    OK,
-    ONE_COLUMN,
-    EXTRA_COLUMN,
-    NOT_A_NUMBER,
-    NEGATIVE,
-    BELOW_FIRST,
-    BEYOND_LAST,
-    WRONG_LEAD,
-    NO_VALUE,
-) = range(9)
+    OK, ONE_COLUMN, EXTRA_COLUMN, NOT_A_NUMBER, NEGATIVE, BELOW_FIRST, BEYOND_LAST, WRONG_LEAD, NO_VALUE,
+) = range(9)  # fmt: skip
 
 _ONE = np.uint64(1)
 _TEN = np.uint64(10)

@@ -7,6 +7,7 @@ import io
 import os
 import stat
 import sys
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
@@ -22,7 +23,7 @@ from oocpr.errors import (
 from oocpr.remote import remote_error, server_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from _typeshed import WriteableBuffer
 
@@ -353,22 +354,19 @@ def _file_system(url: str) -> tuple[Any, str]:
     return system, path
 
 
-class _naming:  # noqa: N801 - used like a function
+@contextmanager
+def _naming(url: str) -> Iterator[None]:
     """Turn what a file system says into an error that names the file."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+    try:
+        yield
+    except (ImportError, OocprError):
+        raise
+    except Exception as error:
         # Each file system raises errors of its own library; all of them mean that the file cannot be had.
-        if isinstance(error, ImportError | OocprError) or not isinstance(error, Exception):
-            return
-        told = remote_error(self._url, error)
-        if told is not None:
-            raise told from error
+        lost = remote_error(url, error)
+        if lost is not None:
+            raise lost from error
         cause = str(error) or type(error).__name__
         raise InputError(
-            f"{self._url} cannot be opened: {' '.join(cause.split())}.", "Check the address and your access."
+            f"{url} cannot be opened: {' '.join(cause.split())}.", "Check the address and your access."
         ) from error

@@ -178,21 +178,11 @@ _CHUNK = 1 << 16
 
 
 class FileLabels:
-    r"""Labels of the nodes 0 .. n - 1 in a file, read from its front whenever they are asked for.
+    """Labels of the nodes 0 .. n - 1 in a file, read from its front whenever they are asked for.
 
     The first column of its n-th line, columns being separated by tabs, belongs to node n - 1; comments, which
     are ``#`` alone or followed by a space, are not counted. Raises InputError for a file that cannot be read,
     or a line without a label.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "web.labels.tsv")
-    ...     _ = path.write_text("home\tstart page\nabout\n")
-    ...     labels = FileLabels(path)
-    ...     len(labels), list(labels)
-    (2, ['home', 'about'])
     """
 
     def __init__(self, path: str | os.PathLike[str] | InputFile) -> None:

@@ -62,15 +62,7 @@ def _selected(names: Strings, which: NDArray[np.intp]) -> Strings:
 
 
 class Undirected(BaseSource):
-    """A source whose edges count in both directions; it is read through this one only.
-
-    Examples
-    --------
-    >>> from oocpr.sources.formats.arrays import EdgeArrays
-    >>> source = Undirected(EdgeArrays([0, 1], [1, 2]))
-    >>> sum(len(block.src) for block in source.blocks(10))
-    4
-    """
+    """A source whose edges count in both directions; it is read through this one only."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source.name, source.name)

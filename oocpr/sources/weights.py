@@ -30,13 +30,7 @@ REMEDY = "Give each link a finite weight of 0 or more."
 
 
 def first_wrong(weights: NDArray[np.float64]) -> tuple[int, str] | None:
-    """Find the first weight that cannot be, and say what it is; None if all can.
-
-    Examples
-    --------
-    >>> first_wrong(np.array([1.0, 0.0, -2.0])), first_wrong(np.array([np.inf])), first_wrong(np.zeros(1))
-    ((2, 'negative'), (0, 'not finite'), None)
-    """
+    """Find the first weight that cannot be, and say what it is; None if all can."""
     fine = (weights >= 0) & (weights < np.inf)
     if fine.all():
         return None
@@ -48,11 +42,6 @@ def weights_of(values: NDArray[Any], title: str, unit: str, first: int) -> NDArr
     """Take integers, truth values or floats of any width as weights, float64; none of them is -0.0.
 
     Messages say that `unit`, such as "row", number `first` + k of `title` has the value k that is no weight.
-
-    Examples
-    --------
-    >>> weights_of(np.array([1, 0], np.int8), "the table", "row", 0)
-    array([1., 0.])
     """
     if values.dtype.kind not in "biuf":
         raise InputError(f"{title}: values of the type {values.dtype} are no weights.", REMEDY)

@@ -31,11 +31,6 @@ class EdgeArrays(BaseSource):
     Without labels the ids that occur are the nodes, and may be any of 64 bits with a sign. Arrays of Dask,
     Zarr and the like are asked for slices. Raises InputError for no integers, two shapes, or, while blocks
     are read, an id that cannot be.
-
-    Examples
-    --------
-    >>> [(block.src.tolist(), block.dst.tolist()) for block in EdgeArrays([4, 5], [5, 4]).blocks(10)]
-    [([4, 5], [5, 4])]
     """
 
     def __init__(self, src: Any, dst: Any, **options: Unpack[SourceOptions]) -> None:
@@ -184,17 +179,7 @@ class _ArrayFile:
 
 
 class NpyFiles(FileSource):
-    """Edges in arrays that ``numpy.save`` wrote: two of one dimension, or some of two dimensions.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "links.npy")
-    ...     np.save(path, np.array([[4, 5, 7], [5, 4, 4]]))
-    ...     [(block.src.tolist(), block.dst.tolist()) for block in NpyFiles(path).blocks(10)]
-    [([4, 5, 7], [5, 4, 4])]
-    """
+    """Edges in arrays that ``numpy.save`` wrote: two of one dimension, or some of two dimensions."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()

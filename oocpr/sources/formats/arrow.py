@@ -274,13 +274,6 @@ class ArrowTable(TableSource):
     """A table in memory: of Arrow, pandas, Polars, DuckDB or anything that gives an Arrow stream.
 
     It has ``__arrow_c_stream__``, or ``to_arrow`` as cuDF's data frames do.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> table = pa.table({"from": [4, 5], "to": [5, 4]})
-    >>> [(block.src.tolist(), block.dst.tolist()) for block in ArrowTable(table).blocks(10)]
-    [([4, 5], [5, 4])]
     """
 
     def __init__(self, table: Any, **options: Unpack[SourceOptions]) -> None:

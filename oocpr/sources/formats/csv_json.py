@@ -208,23 +208,13 @@ def _is_number(field: str) -> bool:
 
 
 class CsvFiles(TextTable):
-    r"""Edges in two columns of CSV.
+    """Edges in two columns of CSV.
 
     Columns are separated by commas, semicolons, tabs or bars, and may be quoted. Blanks around a field do not
     count. Nodes have numbers if all ends in the first rows (`SHOWN_BYTES`) are whole numbers as they would be
     written, 7 and not 007; else they have names. Columns are called by their names or their numbers, counted
     from 1; without a header and without these, the first two that are not the weights' have the ends. A file
     without header has the columns of the first file.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "trips.csv")
-    ...     _ = path.write_text("kg;from;to\n0.5;4;5\n2;5;4\n")
-    ...     [block] = CsvFiles(path, weight="kg").blocks(10)
-    >>> block.src.tolist(), block.dst.tolist(), block.weight.tolist()
-    ([4, 5], [5, 4], [0.5, 2.0])
     """
 
     def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
@@ -397,18 +387,9 @@ class CsvNames(CsvFiles):
 
 
 class JsonLines(TextTable):
-    r"""Edges as JSON objects, one a line, with a member for each end: whole numbers, or text.
+    """Edges as JSON objects, one a line, with a member for each end: whole numbers, or text.
 
     The members of the first object are the columns.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "links.jsonl")
-    ...     _ = path.write_text('{"source": 4, "target": 5}\n{"source": 5, "target": 4}\n')
-    ...     [(block.src.tolist(), block.dst.tolist()) for block in JsonLines(path).blocks(10)]
-    [([4, 5], [5, 4])]
     """
 
     def _take_head(self, text: str, line: int) -> int:

@@ -65,19 +65,10 @@ class ColumnsFile(FileSource):
 
 
 class TextFile(ColumnsFile):
-    r"""SNAP text: edges as lines ``from to``; ``#`` and ``%`` open comments, ids have 64 bits and a sign.
+    """SNAP text: edges as lines ``from to``; ``#`` and ``%`` open comments, ids have 64 bits and a sign.
 
     Without labels the ids that occur are the nodes. With labels, label i belongs to node i, and a node that
     no line names is a node still. Two words in the first line are a header, unless `header` says otherwise.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "edges.txt")
-    ...     _ = path.write_text("# from to\n3 7\n7\t3\n")
-    ...     [(block.src.tolist(), block.dst.tolist()) for block in TextFile(path).blocks(10)]
-    [([3, 7], [7, 3])]
     """
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:

@@ -32,13 +32,6 @@ class NetworkGraph(BaseSource):
 
     Nodes are whole numbers, or all of them text; nodes without edges are nodes still. `weight` is the name of
     an attribute of edges, 1 for those without it, as in NetworkX.
-
-    Examples
-    --------
-    >>> import networkx as nx
-    >>> source = NetworkGraph(nx.DiGraph([("a", "b")]))
-    >>> [type(block).__name__ for block in source.blocks(10)]
-    ['NodeBlock', 'NameBlock']
     """
 
     def __init__(self, graph: Any, **options: Unpack[SourceOptions]) -> None:

@@ -32,16 +32,6 @@ class ParquetFiles(TableFiles):
     """Edges in two columns of Parquet files.
 
     A folder stands for all files below it that end in .parquet or .pq, ordered by path.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> import pyarrow as pa, pyarrow.parquet as pq
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "links.parquet")
-    ...     pq.write_table(pa.table({"from": [4, 5], "to": [5, 4]}), path)
-    ...     [(block.src.tolist(), block.dst.tolist()) for block in ParquetFiles(path).blocks(10)]
-    [([4, 5], [5, 4])]
     """
 
     def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:

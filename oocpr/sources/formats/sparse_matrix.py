@@ -13,7 +13,7 @@ import zipfile
 import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
@@ -40,24 +40,6 @@ _MAX_STARTS = 1 << 16
 """Row starts that are in memory at once."""
 
 
-class Slices(Protocol):
-    """Array-like that is asked for slices, each beginning where the last one ended."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the sizes of its dimensions."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Return the type of its elements."""
-        ...
-
-    def __getitem__(self, place: slice, /) -> NDArray[Any]:
-        """Return the elements of the slice."""
-        ...
-
-
 @dataclass(frozen=True)
 class MatrixParts:
     """The arrays of a sparse matrix, as somebody else says that they are.
@@ -70,9 +52,9 @@ class MatrixParts:
     layout: str
     nodes: int
     entries: int
-    major: Slices
-    minor: Slices
-    values: Slices
+    major: Any
+    minor: Any
+    values: Any
 
     def check(self, title: str) -> None:
         """Raise InputError unless there is a row, a column and a value for each entry, of fitting types."""
@@ -112,13 +94,6 @@ def matrix_blocks(
     `notices` receives what a person should know. If `weighted`, values are weights; else entries that are
     stored but zero are no edges. Raises InputError for arrays of other lengths or types, row starts that
     fall, a row or column that is not in the matrix, or a value that is no weight.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> parts = MatrixParts("csr", 3, 2, np.array([0, 1, 1, 2]), np.array([2, 0]), np.array([1.0, 1.0]))
-    >>> [(block.src.tolist(), block.dst.tolist()) for block in matrix_blocks(parts, 9, "the matrix", [])]
-    [([0, 2], [2, 0])]
     """
     parts.check(title)
     owners = None if parts.layout == "coo" else _Owners(parts, title)
@@ -263,13 +238,6 @@ class SparseMatrix(BaseSource):
     CSR, CSC and COO are read in place, others are converted. Raises InputError if it is not square, has more
     than 2^32 - 1 rows, or arrays that contradict each other; while blocks are read, if rows or columns are
     not in the matrix, or a value is no weight.
-
-    Examples
-    --------
-    >>> from scipy.sparse import csr_array
-    >>> source = SparseMatrix(csr_array([[0, 1], [0, 0]]))
-    >>> [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(10)], source.nodes
-    ([([0], [1])], 2)
     """
 
     def __init__(self, matrix: Any, **options: Unpack[SourceOptions]) -> None:
