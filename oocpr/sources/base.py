@@ -57,7 +57,7 @@ class BaseSource:
         self._labels_path = options.get("labels")
 
     def identity(self) -> dict[str, Any] | None:
-        """Tell what the blocks depend on; None where nobody can tell."""
+        """Tell what the blocks depend on; None if nobody can tell."""
         return None
 
     def place(self, edge: int) -> str:

@@ -76,7 +76,7 @@ class Undirected(BaseSource):
         self.unused_columns = getattr(self._source, "unused_columns", [])
 
     def identity(self) -> dict[str, Any] | None:
-        """Tell what the source depends on; None where nobody can tell."""
+        """Tell what the source depends on; None if nobody can tell."""
         known = self._source.identity() if isinstance(self._source, ResumableSource) else None
         return None if known is None else {"undirected": known}
 

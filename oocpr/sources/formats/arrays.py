@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
+from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -171,9 +172,9 @@ class _ArrayFile:
     def ends(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Both ends of the edges `start` to `stop` - 1 of an array of two dimensions."""
         by_rows = two_ends(self.shape, self.title)
-        links = self.shape[1] if by_rows else self.shape[0]
+        edges = self.shape[1] if by_rows else self.shape[0]
         if by_rows != self._columnar:
-            return self.flat(start, stop), self.flat(links + start, links + stop)
+            return self.flat(start, stop), self.flat(edges + start, edges + stop)
         both = self.flat(2 * start, 2 * stop)
         return both[0::2], both[1::2]
 
@@ -183,34 +184,34 @@ class NpyFiles(FileSource):
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
-        first = 0
-        waiting: _ArrayFile | None = None
-        files: list[BinaryIO] = []
-        try:
-            for input_file in self.files:
-                files.append(input_file.open())
-                array = _ArrayFile(files[-1], input_file)
-                if len(array.shape) == 1 and waiting is None:
-                    waiting = array
+        first, size = 0, self.size or 0
+        sources: _ArrayFile | None = None
+        with ExitStack() as opened:
+            for file in self.files:
+                array = _ArrayFile(opened.enter_context(file.open()), file)
+                if len(array.shape) == 1 and sources is None:
+                    sources = array
                     continue
-                if (len(array.shape) == 1) != (waiting is not None):
+                if (len(array.shape) == 1) != (sources is not None):
                     raise InputError(
-                        f"{input_file} has the shape {array.shape}.",
+                        f"{file} has the shape {array.shape}.",
                         "Give two arrays of one dimension, or arrays of two dimensions only.",
                     )
-                links = self._length(array, waiting)
-                yield from self._links(array, waiting, links, max_edges, first)
-                first += links
-                waiting = None
-                for file in files:
-                    file.close()
-                files.clear()
-        finally:
-            for file in files:
-                file.close()
-        if waiting is not None:
+                edges = self._length(array, sources)
+                for start in range(0, edges, max_edges):
+                    stop = min(edges, start + max_edges)
+                    if sources is None:
+                        src, dst = array.ends(start, stop)
+                    else:
+                        src, dst = sources.flat(start, stop), array.flat(start, stop)
+                    self.position = min(size, self.position + src.nbytes + dst.nbytes)
+                    yield id_block(src, dst, self.nodes, self.title, first + start)
+                first += edges
+                sources = None
+                opened.close()
+        if sources is not None:
             raise InputError(
-                f"{waiting.title} is one array of one dimension.", "Give the array of the other ends as well."
+                f"{sources.title} is one array of one dimension.", "Give the array of the other ends as well."
             )
 
     @staticmethod
@@ -223,21 +224,3 @@ class NpyFiles(FileSource):
             )
         by_rows = sources is None and two_ends(array.shape, array.title)
         return int(array.shape[1] if by_rows else array.shape[0])
-
-    def _links(
-        self,
-        array: _ArrayFile,
-        sources: _ArrayFile | None,
-        links: int,
-        max_edges: int,
-        first: int,
-    ) -> Iterator[EdgeBlock]:
-        size = self.size or 0
-        for start in range(0, links, max_edges):
-            stop = min(links, start + max_edges)
-            if sources is None:
-                src, dst = array.ends(start, stop)
-            else:
-                src, dst = sources.flat(start, stop), array.flat(start, stop)
-            self.position = min(size, self.position + src.nbytes + dst.nbytes)
-            yield id_block(src, dst, self.nodes, self.title, first + start)

@@ -61,8 +61,7 @@ class BVGraphFile(FileSource):
         return list(self._parts.values())
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-
-        properties = _properties(self._parts[".properties"])
+        properties = _Properties(self._parts[".properties"])
         self.nodes = properties.number("nodes", MAX_NODES)
         arcs, window = properties.number("arcs"), properties.number("windowsize", 1 << 16)
         least_run = properties.number("minintervallength", MAX_NODES)
@@ -141,7 +140,7 @@ def _sibling(file: InputFile, name: str) -> InputFile:
     return found
 
 
-class _properties:  # noqa: N801 - used like a function
+class _Properties:
     """What a file of properties says."""
 
     def __init__(self, file: InputFile) -> None:
@@ -210,7 +209,7 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
     Parameters
     ----------
     data, at, stop
-        See `read_code`; `at` is left behind the list if it could be read.
+        See `read_code`; `at` is left behind the list if it could be read, else anywhere.
     node, nodes
         The node, and how many there are.
     codes, k
@@ -224,17 +223,14 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
     scratch
         uint32, shape (2, room): receives copied entries and those of runs.
     """
-    begin = at[0]
     row = node % (window + 1)
     lengths[row] = 0
     degree = read_code(codes[0], k, data, at, stop)
     if degree == CUT:
-        at[0] = begin
         return CUT_SHORT
     if degree > nodes:
         return WRONG
     if degree > lists.shape[1]:
-        at[0] = begin
         return NO_ROOM
     if degree == 0:
         return READ
@@ -244,7 +240,6 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
     if window > 0:
         back = read_code(codes[1], k, data, at, stop)
         if back == CUT:
-            at[0] = begin
             return CUT_SHORT
         if back > window or back > node:
             return WRONG
@@ -253,13 +248,11 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
         size = lengths[model]
         blocks = read_code(codes[2], k, data, at, stop)
         if blocks == CUT:
-            at[0] = begin
             return CUT_SHORT
         place = 0
         for block in range(blocks):
             count = read_code(codes[3], k, data, at, stop)
             if count == CUT:
-                at[0] = begin
                 return CUT_SHORT
             if block > 0:
                 count += 1
@@ -282,14 +275,12 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
     if copied < degree and least_run > 0:
         runs = read_code(GAMMA, k, data, at, stop)
         if runs == CUT:
-            at[0] = begin
             return CUT_SHORT
         previous = 0
         for run in range(runs):
             gap = read_code(GAMMA, k, data, at, stop)
             extra = read_code(GAMMA, k, data, at, stop) if gap != CUT else CUT
             if extra == CUT:
-                at[0] = begin
                 return CUT_SHORT
             left = node + _signed(gap) if run == 0 else previous + 1 + gap
             size = extra + least_run
@@ -305,7 +296,6 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
     for place in range(first_gap, degree):
         gap = read_code(codes[4], k, data, at, stop)
         if gap == CUT:
-            at[0] = begin
             return CUT_SHORT
         value = node + _signed(gap) if place == first_gap else previous + 1 + gap
         if value < 0 or value >= nodes:
@@ -349,9 +339,12 @@ def fill_block(data, at, stop, state, nodes, codes, k, window, least_run, lists,
     while state[0] < nodes:
         row = state[0] % (window + 1)
         if state[1] < 0:
+            begin = at[0]
             outcome = read_lists(
                 data, at, stop, state[0], nodes, codes, k, window, least_run, lists, lengths, scratch
             )
+            if outcome in (CUT_SHORT, NO_ROOM):
+                at[0] = begin
             if outcome != READ:
                 return outcome, count
             state[1] = 0

@@ -76,7 +76,7 @@ def _rows_end(text, separator, out):  # type: ignore[no-untyped-def]
 
 @entry()
 def _whole_numbers(text, starts, ends, out):  # type: ignore[no-untyped-def]
-    """Take names as whole numbers of 64 bits; False where one is none as it would be written: 7, not 007."""
+    """Take names as whole numbers of 64 bits; False if one is none as it would be written: 7, not 007."""
     for k in range(starts.size):
         begin, end = starts[k], ends[k]
         negative = begin < end and text[begin] == _MINUS
@@ -119,7 +119,6 @@ class TextTable(TableFiles):
         self._file = ""  # what the file that is read is called
         self._names: list[str] = []  # its columns
         self._read_columns: list[str] = []  # those of both ends, and of weights
-        self._layout: dict[str, Any] = {}  # all that parsing it takes
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         import pyarrow as pa
@@ -180,8 +179,6 @@ class TextTable(TableFiles):
             columns.append(arrow_array(weights))
         return pa.RecordBatch.from_arrays(columns, self._read_columns)
 
-    # What the formats differ in
-
     def _take_head(self, text: str, line: int) -> int:
         """Take what the first rows of a file say; returns the bytes before the first edge."""
         raise NotImplementedError
@@ -217,9 +214,7 @@ class CsvFiles(TextTable):
     without header has the columns of the first file.
     """
 
-    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
-        super().__init__(path, **options)
-        self._header = options.get("header")
+    _separator = ","
 
     def _take_head(self, text: str, line: int) -> int:
         passed, separator = 0, None
@@ -248,20 +243,21 @@ class CsvFiles(TextTable):
         return sum(len(one.encode()) + 1 for one in lines[:passed])
 
     def _has_header(self, first: list[str], rows: list[list[str]]) -> bool:
-        if self._header is not None:
-            return self._header
+        asked = self._options.get("header")
+        if asked is not None:
+            return asked
         if self._names:
             return first == self._names or is_header(rows)
-        asked = (name for name in (*self._columns, self._weight) if name is not None)
-        return is_header(rows) or not all(name.isdecimal() for name in asked)
+        called = (name for name in (*self._columns, self._weight) if name is not None)
+        return is_header(rows) or not all(name.isdecimal() for name in called)
 
     def _take_columns_of(self, first: list[str], header: bool, separator: str, line: int) -> None:
         """Choose the columns of a file whose first row is given."""
         begins = not self._names
-        told = f"{self._file} has no header"
+        found = f"{self._file} has no header"
         if header:
             self._names = [first[0].lstrip("# "), *first[1:]]
-            told = f"Line {line} of {self._file} is its header"
+            found = f"Line {line} of {self._file} is its header"
         elif len(self._names) != len(first):
             self._names = [str(number) for number in range(1, len(first) + 1)]
         chosen = self._named_columns(self._names, self._file)
@@ -272,11 +268,11 @@ class CsvFiles(TextTable):
                     "Give the number of the one that is meant, counted from 1.",
                 )
         self._read_columns = chosen
-        self._layout = {"separator": separator, "names": self._names, "read": chosen}
+        self._separator = separator
         if begins:
             weights = f" and weights are in column {chosen[2]!r}" if self.weighted else ""
             self.notices.append(
-                f"{told}; edges run from column {chosen[0]!r} to column {chosen[1]!r}{weights}."
+                f"{found}; edges run from column {chosen[0]!r} to column {chosen[1]!r}{weights}."
             )
 
     def _named_columns(self, names: Sequence[str], title: str) -> list[str]:
@@ -294,8 +290,7 @@ class CsvFiles(TextTable):
         if b'"' not in text:
             return len(text), text
         out = np.empty(len(text), np.uint8)
-        separator = np.uint8(ord(self._layout["separator"]))
-        end, copied = _rows_end(np.frombuffer(text, np.uint8), separator, out)
+        end, copied = _rows_end(np.frombuffer(text, np.uint8), np.uint8(ord(self._separator)), out)
         return int(end), out[:copied].tobytes()
 
     def _parsed(self, piece: bytes, line: int) -> pa.RecordBatch:
@@ -309,7 +304,7 @@ class CsvFiles(TextTable):
             table = arrow.read_csv(
                 pa.BufferReader(piece),
                 arrow.ReadOptions(use_threads=False, block_size=len(piece) + 1, column_names=names),
-                arrow.ParseOptions(delimiter=self._layout["separator"], newlines_in_values=b'"' in piece),
+                arrow.ParseOptions(delimiter=self._separator, newlines_in_values=b'"' in piece),
                 arrow.ConvertOptions(
                     check_utf8=False,  # it was checked
                     column_types=dict.fromkeys(names, pa.large_string()),
@@ -348,7 +343,7 @@ class CsvFiles(TextTable):
         return self._batch(ends, weights)
 
     def _rows(self, piece: bytes) -> Iterator[tuple[int, Any]]:
-        reader = csv.reader(io.StringIO(piece.decode(), newline=""), delimiter=self._layout["separator"])
+        reader = csv.reader(io.StringIO(piece.decode(), newline=""), delimiter=self._separator)
         before = 0
         with contextlib.suppress(csv.Error):  # of longer fields than Python takes
             for row in reader:
@@ -401,7 +396,6 @@ class JsonLines(TextTable):
             self._names = list(value)
             kinds = {name: type(member) in (int, float) for name, member in value.items()}
             self._read_columns = self._chosen(kinds, self._file)
-            self._layout = {"names": self._names, "read": self._read_columns}
             if self._named is None:
                 self._named = isinstance(value[self._read_columns[0]], str)
         return 0

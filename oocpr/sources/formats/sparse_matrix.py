@@ -45,8 +45,8 @@ class MatrixParts:
     """The arrays of a sparse matrix, as somebody else says that they are.
 
     Of a compressed `layout`, ``"csr"`` or ``"csc"``, `major` is ``indptr``, shape (nodes + 1,), and `minor`
-    ``indices``; of ``"coo"`` they are the rows and the columns, shape (entries,). `values` has the shape
-    (entries,).
+    ``indices``; of ``"coo"`` they are the rows and the columns, shape (entries,), as `values` have. All are
+    asked for slices, each beginning where the last one ended.
     """
 
     layout: str
@@ -78,7 +78,7 @@ class MatrixParts:
 
 
 def square(shape: tuple[int, ...], title: str) -> int:
-    """Nodes of a matrix of this shape; InputError where it is not the matrix of a graph."""
+    """Nodes of a matrix of this shape; InputError if it is not the matrix of a graph."""
     if len(shape) != 2 or shape[0] != shape[1]:
         raise InputError(f"{title} has the shape {shape}.", "Give a square matrix, one row a node.")
     if shape[0] > MAX_NODES:
@@ -202,7 +202,7 @@ class _ArrayStream:
 
     def __init__(self, archive: zipfile.ZipFile, name: str, opened: ExitStack) -> None:
         about = archive.getinfo(f"{name}.npy")
-        # Others, which save_npz does not write, are unpacked without a limit on the bytes that come out.
+        # Others, which save_npz does not write, are decompressed without a limit on the bytes that come out.
         if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{about.filename} is compressed by method {about.compress_type} of ZIP")
         self._member = opened.enter_context(archive.open(about))
@@ -319,7 +319,7 @@ class NpzFile(MatrixFile):
                 f"{self.title} holds a matrix in the layout {layout[:40]!r}.",
                 "Save it as CSR: save_npz(path, A.tocsr()).",
             )
-        if "_is_array.npy" in archive.namelist():  # SciPy refuses the file where this is damaged
+        if "_is_array.npy" in archive.namelist():  # SciPy refuses the file if this is damaged
             stream("_is_array").facts()
         sizes = stream("shape").facts()
         if sizes.dtype.kind not in "iu":
