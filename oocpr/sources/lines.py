@@ -143,7 +143,9 @@ class LineReader:
             )  # fmt: skip
             if form.weight and count > before:
                 here = slice(before, count)
-                weights[here] = self._weights(begins[here], ends[here], line, form.weight)
+                weights[here] = self.weights(
+                    self._bytes, begins[here], ends[here], form.weight, self._start, line
+                )
             self._start = int(start)
             self.zeros += zeros
             self.entries += count - before + zeros
@@ -160,19 +162,24 @@ class LineReader:
         if count:
             yield EdgeBlock(src[:count], dst[:count], weights[:count] if form.weight else None)
 
-    def _weights(
-        self, begins: NDArray[np.uint32], ends: NDArray[np.uint32], line: int, column: int
+    def weights(
+        self,
+        text: bytes | bytearray,
+        begins: NDArray[np.uint32],
+        ends: NDArray[np.uint32],
+        column: int,
+        start: int,
+        line: int,
     ) -> NDArray[np.float64]:
-        """Read the weights of edges that were found in the lines from number `line` on."""
-        start = self._start
+        """Read the weights that were found in a text, in which line number `line` begins at `start`."""
 
         def refuse(k: int, why: str) -> InputError:
             begin, end = int(begins[k]), int(ends[k])
-            shown = repr(self._bytes[begin : min(end, begin + 40)].decode(errors="replace"))
-            self.line = line + self._bytes.count(b"\n", start, begin)
+            shown = repr(text[begin : min(end, begin + 40)].decode(errors="replace"))
+            self.line = line + text.count(b"\n", start, begin)
             return self.error(f"the weight {shown} in column {column} is {why}.", REMEDY)
 
-        return parse_weights(np.frombuffer(self._bytes, np.uint8), begins, ends, refuse)
+        return parse_weights(np.frombuffer(text, np.uint8), begins, ends, refuse)
 
     def error(self, cause: str, remedy: str) -> InputError:
         """Build the error for the line that comes next."""

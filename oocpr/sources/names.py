@@ -11,12 +11,10 @@ import numpy as np
 from oocpr.errors import InputError
 from oocpr.sources.block import Strings
 from oocpr.sources.compression import COMPRESSED, ByteStream, uncompressed_name
-from oocpr.sources.lines import LineReader, parse_weights
+from oocpr.sources.lines import LineReader
 from oocpr.sources.locations import input_file
-from oocpr.sources.weights import REMEDY
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
@@ -113,13 +111,14 @@ def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type:
     return True, pos, count
 
 
-def listed_names(path: AnyPath, most: int) -> Iterator[Strings]:
+def listed_names(path: AnyPath, most: int, *, skip: bool = True) -> Iterator[Strings]:
     """Yield the names of a file that has one a line, at most `most`, an even number, at a time.
 
-    Blank lines and comments are skipped. Raises InputError if the file cannot be read or is not UTF-8.
+    Comments are skipped, and blank lines if `skip`. Raises InputError if the file cannot be read or is not
+    UTF-8.
     """
     with ByteStream(path) as stream:
-        for names, _ in names_of(LineReader(stream), most, pairs=False, skip=True):
+        for names, _ in names_of(LineReader(stream), most, pairs=False, skip=skip):
             yield names
 
 
@@ -142,7 +141,9 @@ def names_of(
             begins, stops = (np.empty(room // 2 if weight else 0, np.uint32) for _ in range(2))
             fine, pos, count = _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops)
             here = slice(0, count // 2)
-            weights = _weights(lines, piece, begins[here], stops[here], weight) if weight and count else None
+            weights = None
+            if weight and count:
+                weights = lines.weights(piece, begins[here], stops[here], weight, 0, lines.line)
             if not fine:
                 lines.line += piece.count(b"\n", 0, pos)
                 shown = repr(piece[pos : piece.index(b"\n", pos)].decode()[:60])
@@ -160,20 +161,6 @@ def names_of(
                 yield Strings(text, starts[:count], ends[:count]), weights
 
 
-def _weights(
-    lines: LineReader, piece: bytes, begins: NDArray[np.uint32], stops: NDArray[np.uint32], column: int
-) -> NDArray[np.float64]:
-    """Read the weights of a piece of text."""
-
-    def refuse(k: int, why: str) -> InputError:
-        begin, stop = int(begins[k]), int(stops[k])
-        lines.line += piece.count(b"\n", 0, begin)
-        shown = repr(piece[begin : min(stop, begin + 40)].decode(errors="replace"))
-        return lines.error(f"the weight {shown} in column {column} is {why}.", REMEDY)
-
-    return parse_weights(np.frombuffer(piece, np.uint8), begins, stops, refuse)
-
-
 _CHUNK = 1 << 16
 
 
@@ -185,7 +172,7 @@ class FileLabels:
     or a line without a label.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | InputFile) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self._path = path
         self._count = sum(names.starts.size for names in self.strings())
         if not self._count:
@@ -202,12 +189,10 @@ class FileLabels:
 
     def strings(self) -> Iterator[Strings]:
         """Yield the labels, some at a time."""
-        with ByteStream(self._path) as stream:
-            for names, _ in names_of(LineReader(stream), _CHUNK, pairs=False, skip=False):
-                yield names
+        return listed_names(self._path, _CHUNK, skip=False)
 
 
-def find_labels(path: str | os.PathLike[str] | InputFile) -> InputFile | None:
+def find_labels(path: AnyPath) -> InputFile | None:
     """Labels file beside a graph, if any: of ``web.txt.gz`` ``web.labels.txt`` or ``.tsv.xz``."""
     file = input_file(path)
     stem = Path(uncompressed_name(file)).stem
