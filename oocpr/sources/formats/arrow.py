@@ -109,8 +109,10 @@ class TableSource(BaseSource):
                 weight = self._weights(columns[2], first) if self.weighted else None
                 if named is None:
                     named = isinstance(ends[0], Strings)
-                    self._settle(named)
-                    if self.closed is not None and self._labels_path is not None:
+                    if not named:
+                        self._read_labels()
+                    elif self._labels_path is not None:
+                        self.closed = str(self._labels_path)
                         yield from map(NodeBlock, listed_names(self._labels_path, 2 * max_edges))
                 for end in ends:
                     if isinstance(end, Strings) != named:
@@ -120,19 +122,10 @@ class TableSource(BaseSource):
                         )
                 src, dst = ends
                 if isinstance(src, Strings) and isinstance(dst, Strings):
-                    block: Block = NameBlock(src, dst, weight)
-                    first += src.starts.size
+                    yield NameBlock(src, dst, weight)
                 else:
-                    block = id_block(src, dst, self.nodes, self.title, first, weight)  # type: ignore[arg-type]
-                    first += len(src)  # type: ignore[arg-type]
-                yield block
-
-    def _settle(self, named: bool) -> None:
-        """Take the labels as what they are: those of numbered nodes, or all names that there are."""
-        if not named:
-            self._read_labels()
-        elif self._labels_path is not None:
-            self.closed = str(self._labels_path)
+                    yield id_block(src, dst, self.nodes, self.title, first, weight)  # type: ignore[arg-type]
+                first += count
 
     def _values(self, column: Any, first: int) -> Strings | np.ndarray[Any, Any]:
         """Take a column as numbers or names; `first` is the number of its first row."""
@@ -169,7 +162,7 @@ class TableSource(BaseSource):
         return weights_of(arrow_numbers(column), self.title, "row", first)
 
     def _validate(self, batch: pa.RecordBatch, first: int) -> None:
-        """Refuse text that is no UTF-8, and places that are not there, as compiled loops go by them."""
+        """Refuse text that is no UTF-8, and offsets that are not there, as compiled loops go by them."""
         import pyarrow as pa
 
         try:
@@ -262,7 +255,7 @@ def kinds_of(schema: pa.Schema) -> dict[str, bool]:
 
 
 def _first_null(column: Any, first: int) -> int:
-    """Give the number of the first row that has nothing, where that of the first row is `first`."""
+    """Give the number of the first row that has nothing; that of the first row is `first`."""
     return first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
 
 
