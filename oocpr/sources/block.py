@@ -137,11 +137,6 @@ def two_ends(shape: tuple[int, ...], title: str) -> bool:
     """Tell whether an array of edges has its ends as rows, shape (2, m), rather than as columns, (m, 2).
 
     Raises InputError for another shape, or (2, 2), which could be either.
-
-    Examples
-    --------
-    >>> two_ends((2, 9), "the array"), two_ends((9, 2), "the array")
-    (True, False)
     """
     if len(shape) != 2 or 2 not in shape:
         raise InputError(
@@ -167,13 +162,6 @@ def id_block(
 
     Ids go from 0 to `nodes` - 1; they may be any of 64 bits with a sign if `nodes` is None. Else raises
     InputError, which says where in `title` the id is; the first edge has the number `first` there.
-
-    Examples
-    --------
-    >>> id_block(np.array([1, 2]), np.array([3, 4], np.uint64), None, "the arrays", 0).dst.dtype
-    dtype('uint32')
-    >>> id_block(np.array([-1, 2]), np.array([3, 4]), None, "the arrays", 0).dst.dtype
-    dtype('int64')
     """
     low, high = (0, nodes - 1) if nodes is not None else (-_LARGEST - 1, _LARGEST)
     least = min(0 if ids.dtype.kind == "u" else int(ids.min(initial=0)) for ids in (src, dst))

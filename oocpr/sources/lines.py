@@ -69,14 +69,8 @@ class LineReader:
     """Lines of a stream: one by one, as blocks of edges, or as blocks of text.
 
     The three ways may follow each other, each going on where the one before stopped. A byte order mark at the
-    front is skipped.
-
-    Attributes
-    ----------
-    line
-        Number of the next line.
-    entries, zeros
-        Edges read so far, and how many of them were left out because their value is zero.
+    front is skipped. `line` is the number of the next line; `entries` and `zeros` are the edges read so far,
+    and how many of them were left out because their value is zero.
     """
 
     def __init__(self, stream: ByteStream, block_bytes: int = BLOCK_BYTES) -> None:
@@ -498,13 +492,6 @@ def parse_weights(
 
     Weight k is ``text[begins[k]:ends[k]]`` of uint8, with begins and ends of uint32, shape (k,). `refuse`
     makes the error for a weight, given its number and what is wrong with it.
-
-    Examples
-    --------
-    >>> text = np.frombuffer(b"0.1 +2e3", np.uint8)
-    >>> places = np.array([[0, 3], [4, 8]], np.uint32)
-    >>> parse_weights(text, places[:, 0], places[:, 1], lambda k, why: ValueError(why))
-    array([1.e-01, 2.e+03])
     """
     import pyarrow as pa
 

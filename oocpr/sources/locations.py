@@ -310,10 +310,6 @@ def check_apart(outputs: Sequence[str | os.PathLike[str]], inputs: Iterable[obje
 
     Outputs are files and folders to be made; ``-`` is none. Inputs are files, folders and patterns; what is
     no path is passed over. Links to the same file are the same file. Raises UsageError with both names.
-
-    Examples
-    --------
-    >>> check_apart(["ranks.csv", "run.json", "-"], ["web.txt", "https://host/web.txt", None])
     """
     files = [
         found

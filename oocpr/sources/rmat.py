@@ -91,12 +91,6 @@ class Rmat(BaseSource):
     The graph has 2^scale nodes, scale 1 to 31, and `edge_factor` edges per node, self-loops and duplicate
     edges among them. If `permute`, nodes are renumbered by a pseudo-random bijection; otherwise small ids
     have most edges. A parameter out of its range is a UsageError.
-
-    Examples
-    --------
-    >>> source = Rmat(scale=3, edge_factor=2, seed=7)
-    >>> source.nodes, sum(len(block.src) for block in source.blocks(5))
-    (8, 16)
     """
 
     def __init__(self, scale: int, edge_factor: int = 16, seed: int = 1, permute: bool = True) -> None:
