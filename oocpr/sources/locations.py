@@ -72,7 +72,7 @@ class LocalFile:
     @property
     def size(self) -> int | None:
         """Bytes of the file, None if it is no file."""
-        return self.path.stat().st_size if os.path.isfile(self.path) else None  # noqa: PTH113 - see `beside`
+        return self.path.stat().st_size if os.path.isfile(self.path) else None  # noqa: PTH113 - see `sibling`
 
     def open(self) -> BinaryIO:
         """Open the file; InputError if that cannot be."""
