@@ -101,7 +101,7 @@ def test_names_on_standard_input(data, monkeypatch):
     assert read(open_source("-", format="names")).edges == read(open_source(path)).edges
 
 
-def test_standard_input_packed_with_large_blocks(monkeypatch):
+def test_standard_input_compressed_with_large_blocks(monkeypatch):
     import bz2
 
     random = np.random.default_rng(1)

@@ -116,7 +116,7 @@ def test_a_name_behind_many_numbers_is_named_with_the_way_out(tmp_path, small_pi
 
 @pytest.mark.parametrize("suffix", COMPRESSED)
 @pytest.mark.parametrize("name", ["g.csv", "g.jsonl"])
-def test_packed_files_are_read(tmp_path, suffix, name):
+def test_compressed_files_are_read(tmp_path, suffix, name):
     text = (
         "source,target\n1,2\n2,1\n"
         if name == "g.csv"

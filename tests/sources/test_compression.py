@@ -1,4 +1,4 @@
-"""Packed files: read as they were, refused where they are cut or damaged."""
+"""Compressed files: read as they were, refused if they are cut or damaged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oocpr.sources import open_source
 from oocpr.sources.compression import ByteStream
 
 TEXT = "".join(f"{k * 7919 % 10007} {k * 104729 % 10007}\n" for k in range(20_000)).encode()
-PACK = {
+COMPRESS = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
     ".bz2": bz2.compress,
@@ -33,36 +33,36 @@ def drain(path) -> tuple[bytes, list[int]]:
     return b"".join(pieces), positions
 
 
-@pytest.mark.parametrize("suffix", ["", *PACK])
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
 def test_a_file_reads_as_it_was_and_tells_how_far_it_is(tmp_path, suffix):
     path = tmp_path / f"graph.txt{suffix}"
-    path.write_bytes(PACK[suffix](TEXT) if suffix else TEXT)
+    path.write_bytes(COMPRESS[suffix](TEXT) if suffix else TEXT)
     text, positions = drain(path)
     assert text == TEXT
     assert positions == sorted(positions)
     assert 0 < positions[-1] <= path.stat().st_size
 
 
-@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("suffix", COMPRESS)
 def test_members_one_after_the_other_are_one_file(tmp_path, suffix):
     path = tmp_path / f"graph.txt{suffix}"
-    path.write_bytes(PACK[suffix](TEXT[:1000]) + PACK[suffix](TEXT[1000:]))
+    path.write_bytes(COMPRESS[suffix](TEXT[:1000]) + COMPRESS[suffix](TEXT[1000:]))
     assert drain(path)[0] == TEXT
 
 
-@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_packing_is_recognised_without_its_suffix(tmp_path, suffix):
     path = tmp_path / "graph.txt"
-    path.write_bytes(PACK[suffix](TEXT))
+    path.write_bytes(COMPRESS[suffix](TEXT))
     assert drain(path)[0] == TEXT
 
 
-@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("share", [0.5, 0.9, 1.0])
 def test_an_archive_cut_anywhere_ends_in_the_middle(tmp_path, suffix, share):
-    packed = PACK[suffix](TEXT)
+    compressed = COMPRESS[suffix](TEXT)
     path = tmp_path / f"graph.txt{suffix}"
-    path.write_bytes(packed[: min(int(len(packed) * share), len(packed) - 1)])
+    path.write_bytes(compressed[: min(int(len(compressed) * share), len(compressed) - 1)])
     with pytest.raises(InputError, match="ends in the middle") as caught:
         drain(path)
     assert str(path) in caught.value.cause
@@ -71,17 +71,17 @@ def test_an_archive_cut_anywhere_ends_in_the_middle(tmp_path, suffix, share):
         list(open_source(path, format="text").blocks(1000))
 
 
-@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_flipped_byte_is_found(tmp_path, suffix):
-    packed = bytearray(PACK[suffix](TEXT))
-    packed[len(packed) // 2] ^= 0xFF
+    compressed = bytearray(COMPRESS[suffix](TEXT))
+    compressed[len(compressed) // 2] ^= 0xFF
     path = tmp_path / f"graph.txt{suffix}"
-    path.write_bytes(packed)
+    path.write_bytes(compressed)
     with pytest.raises(InputError, match=r"damaged|ends in the middle"):
         drain(path)
 
 
-@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_suffix_that_lies_is_refused(tmp_path, suffix):
     path = tmp_path / f"graph.txt{suffix}"
     path.write_bytes(TEXT)
