@@ -60,7 +60,7 @@ class BaseSource:
         """Tell what the blocks depend on; None if nobody can tell."""
         return None
 
-    def place(self, edge: int) -> str:
+    def locate(self, edge: int) -> str:
         """Say where the edge that came as number `edge`, counted from 0, stands."""
         return f"{self.title}, edge {edge:,}"
 

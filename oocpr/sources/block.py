@@ -115,7 +115,7 @@ class Source(Protocol):
         """Yield the edges in blocks of at most `max_edges`; raises InputError with file and line."""
         ...
 
-    def place(self, edge: int) -> str:
+    def locate(self, edge: int) -> str:
         """Say where the edge that came as number `edge`, counted from 0, stands."""
         ...
 

@@ -80,15 +80,15 @@ class Undirected(BaseSource):
         known = self._source.identity() if isinstance(self._source, ResumableSource) else None
         return None if known is None else {"undirected": known}
 
-    def place(self, edge: int) -> str:
+    def locate(self, edge: int) -> str:
         """Say where edge number `edge`, from 0, stands in the source; of a reversed one, one near it."""
         read = 0
         for forward, backward in self._counts:
             if edge < forward + backward:
-                return self._source.place(read + edge % max(forward, 1))
+                return self._source.locate(read + edge % max(forward, 1))
             edge -= forward + backward
             read += forward
-        return self._source.place(read)
+        return self._source.locate(read)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         if isinstance(self._source, BaseSource):

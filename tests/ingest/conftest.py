@@ -53,7 +53,7 @@ class Named(Arrays):
             weight = None if self.weight is None else self.weight[start : start + max_edges]
             yield NameBlock(strings(src), strings(dst), weight)
 
-    def place(self, edge):
+    def locate(self, edge):
         return f"edge {edge}"
 
 

@@ -331,7 +331,7 @@ def test_names_are_read_line_by_line(tmp_path, max_edges):
     graph = read(source, max_edges)
     assert graph.edges == [("Zoo", "A b"), ("A b", "Zoo"), ("#É", "C")]
     assert source.nodes is source.labels is source.closed is None
-    assert [source.place(edge) for edge in range(3)] == [f"{path}, line {line}" for line in (3, 4, 5)]
+    assert [source.locate(edge) for edge in range(3)] == [f"{path}, line {line}" for line in (3, 4, 5)]
 
 
 @given(
@@ -494,7 +494,7 @@ def test_a_header_is_forced_or_forbidden(tmp_path):
 def test_names_may_begin_with_a_hash(tmp_path):
     source = open_source(written(tmp_path, "a.tsv", "# said\n#cats\t#dogs\n#\n#dogs\t %x\n"))
     assert read(source).edges == [("#cats", "#dogs"), ("#dogs", "%x")]
-    assert source.place(1).endswith("line 4")
+    assert source.locate(1).endswith("line 4")
 
 
 @pytest.mark.parametrize(

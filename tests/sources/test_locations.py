@@ -60,7 +60,7 @@ def test_names_of_several_files(tmp_path):
     (tmp_path / "b.tsv").write_text("# more\nb\tc\n")
     source = open_source(f"{tmp_path}/*.tsv")
     assert read(source).edges == [("a", "b"), ("b", "c")]
-    assert source.place(1) == f"{tmp_path}/b.tsv, line 2"
+    assert source.locate(1) == f"{tmp_path}/b.tsv, line 2"
 
 
 def test_formats_with_a_head_are_one_file(tmp_path, data):

@@ -201,9 +201,9 @@ class StoredPlusNew(BaseSource):
         self._store = store
         self._source = source
 
-    def place(self, edge: int) -> str:
+    def locate(self, edge: int) -> str:
         """Say where the edge stands that came as number `edge`, counted from 0."""
-        return self._source.place(edge)
+        return self._source.locate(edge)
 
     def _read(self, max_edges: int) -> Iterator[Block]:
         if isinstance(self._source, BaseSource):

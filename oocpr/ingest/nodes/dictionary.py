@@ -678,6 +678,6 @@ def _check_closed(
         if found.size:
             name = dictionary.name_of(dictionary.given)
             raise InputError(
-                f"{source.place(at + int(found[0]))}: {name[:60]!r} is not in {source.closed}.",
+                f"{source.locate(at + int(found[0]))}: {name[:60]!r} is not in {source.closed}.",
                 "Add the name there, or leave the labels out.",
             )

@@ -113,7 +113,7 @@ class NamesFile(ColumnsFile):
                 src, dst = (Strings(names.text, names.starts[k::2], names.ends[k::2]) for k in (0, 1))
                 yield NameBlock(src, dst, weights)
 
-    def place(self, edge: int) -> str:
+    def locate(self, edge: int) -> str:
         """Say on which line the edge stands that came as number `edge`, counted from 0."""
         if not all(file.reopenable for file in self.files):
             return f"{self.title}, link {edge + 1:,}"
