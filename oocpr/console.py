@@ -86,15 +86,7 @@ class Reporter:
 def reporting(*, live: bool = True) -> Iterator[Reporter]:
     """Report on standard error meanwhile, and that functions are being compiled.
 
-    Parameters
-    ----------
-    live
-        Whether one line may be redrawn where standard error is a terminal.
-
-    Examples
-    --------
-    >>> with reporting(live=False) as progress:
-    ...     progress("reading", 0, None, "B")
+    `live` says whether one line may be redrawn if standard error is a terminal.
     """
     from oocpr import jit
 
@@ -103,14 +95,7 @@ def reporting(*, live: bool = True) -> Iterator[Reporter]:
 
 
 def describe(stage: str, done: int, total: int | None, unit: str, note: str, seconds: float) -> str:
-    """Put one state in words.
-
-    Parameters
-    ----------
-    stage, done, total, unit, note
-        See `oocpr.progress.Progress`.
-    seconds
-        Since the stage began.
+    """Put one state of `oocpr.progress.Progress` in words, so many seconds after the stage began.
 
     Examples
     --------

@@ -40,12 +40,7 @@ nanoseconds for each array of a tuple at each call."""
 
 
 def entry(**options: Any) -> Any:
-    """Compile a function that Python calls, without the GIL.
-
-    Parameters
-    ----------
-    options
-        More for ``numba.njit``.
+    """Compile a function that Python calls, without the GIL; `options` are more for ``numba.njit``.
 
     Examples
     --------
@@ -59,24 +54,7 @@ def entry(**options: Any) -> Any:
 
 
 def inner(**options: Any) -> Any:
-    """Compile a function that only compiled functions call; from Python, a call would end the process.
-
-    Parameters
-    ----------
-    options
-        More for ``numba.njit``.
-
-    Examples
-    --------
-    >>> @inner(cache=False)
-    ... def half(x):
-    ...     return x / 2
-    >>> @entry(cache=False)
-    ... def quarter(x):
-    ...     return half(half(x))
-    >>> quarter(3.0)
-    0.75
-    """
+    """Compile a function that only compiled functions call; from Python, a call would end the process."""
     return _compiled(_KEPT | _UNWRAPPED | options)
 
 
@@ -108,30 +86,13 @@ def _compiled(options: dict[str, Any]) -> Any:
 
 
 def kept_in() -> str:
-    """Folder that has the compiled functions' own folders; empty if they stay in memory.
-
-    Examples
-    --------
-    >>> isinstance(kept_in(), str)
-    True
-    """
+    """Folder that has the compiled functions' own folders; empty if they stay in memory."""
     impl = getattr(getattr(_probe, "_cache", None), "_impl", None)
     return "" if impl is None else str(impl.locator.get_cache_path())
 
 
 class Compilation(Listener):
-    """What is compiled while it listens.
-
-    Parameters
-    ----------
-    progress
-        Told after each function.
-
-    Attributes
-    ----------
-    seconds
-        Spent compiling so far.
-    """
+    """What is compiled while it listens: `seconds` spent so far, and progress after each function."""
 
     def __init__(self, progress: Progress) -> None:
         self.seconds = 0.0
@@ -200,20 +161,6 @@ def without_compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched(progress: Progress) -> Iterator[Compilation]:
-    """Listen to what is compiled in this process meanwhile.
-
-    Parameters
-    ----------
-    progress
-        Told after each function.
-
-    Examples
-    --------
-    >>> from oocpr.progress import silent
-    >>> with watched(silent) as compilation:
-    ...     pass
-    >>> compilation.seconds
-    0.0
-    """
+    """Listen to what is compiled in this process meanwhile."""
     with install_listener("numba:compile", Compilation(progress)) as compilation:
         yield compilation

@@ -14,14 +14,7 @@ _DENIED = {"PermissionError", "NoCredentialsError", "PartialCredentialsError", "
 
 
 def remote_error(url: str, error: BaseException) -> LostError | SetupError | None:
-    """Tell what an error of a library means that reads from servers; None if it is of neither kind.
-
-    Parameters
-    ----------
-    url
-        What was read.
-    error
-        Of aiohttp, botocore, fsspec or Python, as known by the names of its classes.
+    """Translate an error of aiohttp, botocore, fsspec or Python that reading a URL raised; None if unknown.
 
     Examples
     --------
@@ -46,15 +39,7 @@ def remote_error(url: str, error: BaseException) -> LostError | SetupError | Non
 def server_options(url: str) -> dict[str, Any]:
     """Options of fsspec with which a server is waited for as long as it goes on answering.
 
-    Raises
-    ------
-    ImportError
-        Where the library for its protocol is not installed.
-
-    Examples
-    --------
-    >>> server_options("memory://graphs/web.txt")
-    {}
+    Raises ImportError if the library for its protocol is not installed.
     """
     if not url.startswith(("http://", "https://")):
         return {}

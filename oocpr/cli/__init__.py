@@ -179,15 +179,7 @@ def _trace(debug: bool) -> None:
 
 
 def fail(cause: str, remedy: str, code: int) -> int:
-    """Write the two lines of an error.
-
-    Parameters
-    ----------
-    cause, remedy
-        A sentence each.
-    code
-        A key of `EXIT_CODES`; returned.
-    """
+    """Write the two lines of an error; returns its code, a key of `EXIT_CODES`."""
     from oocpr.cli.options import cause_in_flags, in_flags
     from oocpr.errors import masked
 

@@ -30,15 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Session:
-    """What the common options said.
-
-    Parameters
-    ----------
-    debug
-        Show tracebacks.
-    verbose
-        0 for warnings only, 1 for what is being done, 2 for details.
-    """
+    """What the common options said; `verbose` is 0 for warnings, 1 for what is being done, 2 for details."""
 
     debug: bool = False
     verbose: int = 0
@@ -148,13 +140,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def json_option(what: str) -> Decorator:
-    """Make ``--json``.
-
-    Parameters
-    ----------
-    what
-        What is written.
-    """
+    """Make ``--json``, which writes `what`."""
     return click.option(
         "--json",
         "json_path",
@@ -167,14 +153,7 @@ def json_option(what: str) -> Decorator:
 def emit_json(value: object, target: str, last: Iterable[object] = ()) -> None:
     """Write a value to a file, or to standard output for ``-``.
 
-    Parameters
-    ----------
-    value
-        What is written.
-    target
-        The file.
-    last
-        Entries of the empty list with which `value` ends, written one after the other.
+    `last` has the entries of the empty list with which `value` ends, written one after the other.
     """
     from oocpr.store.atomic import replacing
 
@@ -236,21 +215,9 @@ def naming_stdout() -> Iterator[None]:
 
 
 def check_output(path: str, suffixes: tuple[str, ...] = ()) -> None:
-    """Refuse, before any work is done, an output that cannot be written after it.
+    """Refuse, before any work is done, an output that cannot be written after it; ``-`` is standard output.
 
-    Parameters
-    ----------
-    path
-        A file or store, or ``-`` for standard output.
-    suffixes
-        Endings of which the name must have one; empty for any.
-
-    Raises
-    ------
-    UsageError
-        Where nothing can be written there, or the ending is another.
-    DoesNotFitError
-        Where the disk is full.
+    The name must have one of the suffixes, if there are any.
     """
     from oocpr.store.atomic import check_writable
     from oocpr.store.format import ATTRIBUTES_KEY, RANKS_KEY

@@ -34,16 +34,9 @@ def ranking(
     bound: float | None,
     first: int = 1,
 ) -> str:
-    """List the nodes of largest rank, drawn as a table where standard output is a terminal.
+    """List the nodes of largest rank, drawn as a table if standard output is a terminal.
 
-    Parameters
-    ----------
-    top
-        Nodes and their ranks, largest first.
-    bound
-        Certified error: as many decimals are printed as it allows.
-    first
-        Place of the first of them.
+    As many decimals are printed as the certified error allows; `first` is the place of the first node.
 
     Examples
     --------
