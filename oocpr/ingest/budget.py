@@ -45,17 +45,17 @@ WRITER_BYTES_PER_ROW = 32
 ENTERED_BYTES_PER_ROW = 12
 """Of these, the row lengths themselves and their offsets."""
 
-LEAST_BLOCK_EDGES = 1 << 12
-MOST_BLOCK_EDGES = 1 << 20
-LEAST_BUCKET_EDGES = 1 << 17
+MIN_BLOCK_EDGES = 1 << 12
+MAX_BLOCK_EDGES = 1 << 20
+MIN_BUCKET_EDGES = 1 << 17
 USUAL_BUCKET_EDGES = 1 << 19
-LEAST_TILE_EDGES = 1 << 10
-MOST_TILE_EDGES = 1 << 20
+MIN_TILE_EDGES = 1 << 10
+MAX_TILE_EDGES = 1 << 20
 LARGEST_TILE_EDGES = 1 << 31
 TILES_WANTED = 4
 
 
-OWN_NEEDS = Needs(
+LOCAL_NEEDS = Needs(
     key_bytes=0,
     edge_bytes=WRITER_BYTES_PER_EDGE - TILE_BYTES_PER_EDGE,
     row_bytes=WRITER_BYTES_PER_ROW - ENTERED_BYTES_PER_ROW,
@@ -64,19 +64,7 @@ OWN_NEEDS = Needs(
 
 
 def require(needed: int, given: int, what: str) -> None:
-    """Raise DoesNotFitError unless `needed` bytes of memory are within the `given` ones.
-
-    Parameters
-    ----------
-    needed, given
-        Bytes of memory of the whole process.
-    what
-        What needs them, as the subject of a sentence.
-
-    Examples
-    --------
-    >>> require(2**20, 2**30, "Reading")
-    """
+    """Raise DoesNotFitError if `what`, the subject of a sentence, needs more memory than was given."""
     if needed > given:
         raise DoesNotFitError(
             f"{what} needs {format_bytes(needed)} of memory in all, {format_bytes(given)} are given.",
@@ -85,16 +73,11 @@ def require(needed: int, given: int, what: str) -> None:
 
 
 def tile_edges_for(edges: int) -> int:
-    """Edges of a tile where nobody chose: a power of two, within limits.
+    """Edges of a tile if nobody chose: a power of two, within limits, for edges with their repeats.
 
     Proposals that pass from tile to tile need some tiles to work with, sweeps inside a tile gain from large
     ones, and a tile has to be worth a read: between the limits there are 4 to 7 tiles, less the share of
-    repeated edges.
-
-    Parameters
-    ----------
-    edges
-        Edges of the source, repeats included.
+    duplicate edges.
 
     Examples
     --------
@@ -102,7 +85,7 @@ def tile_edges_for(edges: int) -> int:
     (524288, 1024, 1048576)
     """
     wanted = 1 << max(0, (edges // TILES_WANTED).bit_length() - 1)
-    return min(max(wanted, LEAST_TILE_EDGES), MOST_TILE_EDGES)
+    return min(max(wanted, MIN_TILE_EDGES), MAX_TILE_EDGES)
 
 
 def _source_bytes(*, weighted: bool) -> int:
@@ -111,48 +94,19 @@ def _source_bytes(*, weighted: bool) -> int:
 
 
 def block_edges(spare: int, *, weighted: bool = False) -> int:
-    """Edges of a block of the source: a power of two.
-
-    Parameters
-    ----------
-    spare
-        Bytes that reading may take.
-    weighted
-        Whether edges have weights.
-
-    Examples
-    --------
-    >>> block_edges(100 << 20), block_edges(1 << 40), block_edges(0)
-    (262144, 1048576, 4096)
-    """
+    """Edges of a block of the source if reading may take `spare` bytes: a power of two."""
     wanted = 1 << max(0, (spare // _source_bytes(weighted=weighted)).bit_length() - 1)
-    return min(max(wanted, LEAST_BLOCK_EDGES), MOST_BLOCK_EDGES)
+    return min(max(wanted, MIN_BLOCK_EDGES), MAX_BLOCK_EDGES)
 
 
 def spill_memory(spare: int, block_edges: int, cores: int, *, weighted: bool = False) -> int:
-    """Bytes of temporary files that stay in memory.
+    """Bytes of temporary files that stay in memory, of `spare` ones for the files and all else.
 
-    The rest is for blocks on their way, and for writing when reading is over; what tells the nodes may take
-    some, too. Where it is too little, part of the files is written to the disk after all.
-
-    Parameters
-    ----------
-    spare
-        Bytes that are free for the files and for all else.
-    block_edges
-        Edges of a block.
-    cores
-        Threads that will write.
-    weighted
-        Whether the store has weights.
-
-    Examples
-    --------
-    >>> spill_memory(1 << 30, 1 << 20, 2) >> 20, spill_memory(0, 1, 1)
-    (880, 0)
+    The rest is for blocks on their way, and for writing, by a thread per core, when reading is over; what
+    tells the nodes may take some, too. If it is too little, part of the files goes to the disk.
     """
     spare = max(0, spare - SLACK_BYTES)
-    writing = (cores + 1) * _written_bytes(OWN_NEEDS, weighted=weighted) * MOST_TILE_EDGES
+    writing = (cores + 1) * _written_bytes(LOCAL_NEEDS, weighted=weighted) * MAX_TILE_EDGES
     beside = _source_bytes(weighted=weighted) * block_edges if weighted else 0
     return spare - max(
         min(beside, spare), min(spare // 3, max(WAITING_BYTES_PER_EDGE * block_edges, writing))
@@ -164,27 +118,15 @@ def _written_bytes(needs: Needs, *, weighted: bool) -> int:
     return TILE_BYTES_PER_EDGE + needs.edge_bytes + (WEIGHED_BYTES + CODED_WEIGHT_BYTES) * weighted
 
 
-def least_bytes(tile_edges: int | None, needs: Needs = OWN_NEEDS, *, weighted: bool = False) -> int:
-    """Bytes that an import needs beside what the process holds already, however small the graph is.
-
-    Examples
-    --------
-    >>> least_bytes(1 << 20) - least_bytes(1 << 10) == 36 * ((1 << 20) - (1 << 10))
-    True
-    """
-    reading = LEAST_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
-    share = SortBudget(1, LARGEST_TILE_EDGES, tile_edges or LEAST_TILE_EDGES, needs, weighted=weighted)
+def least_bytes(tile_edges: int | None, needs: Needs = LOCAL_NEEDS, *, weighted: bool = False) -> int:
+    """Bytes that an import needs beside what the process holds already, however small the graph is."""
+    reading = MIN_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
+    share = SortBudget(1, LARGEST_TILE_EDGES, tile_edges or MIN_TILE_EDGES, needs, weighted=weighted)
     return SLACK_BYTES + reading + share.writing(0)
 
 
 def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
-    """Rows that one tile owns at most, unless the links are spread very unevenly; for these there is room.
-
-    Examples
-    --------
-    >>> usual_rows(nodes=10**8, edges=10**9, tile_edges=10**6), usual_rows(100, 0, 1024)
-    (865536, 100)
-    """
+    """Rows that one tile owns at most, unless the links are spread very unevenly; for these there is room."""
     return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
 
 
@@ -194,40 +136,15 @@ def stored_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> 
     Its encoded bytes (5 an edge and a row), what it is decoded to (8 an edge, 16 a row), its keys or what it
     is merged to (8 an edge, 8 a row), and what is there of new edges (16 an edge). Weights are there encoded,
     decoded, merged and new, and so are keys of both (48 an edge).
-
-    Examples
-    --------
-    >>> stored_tile_bytes(1000, 10)
-    41290
     """
     return (37 + 48 * weighted) * tile_edges + 29 * rows + 4000
 
 
 class SortBudget:
-    """How the memory of sorting and writing is shared out.
-
-    Parameters
-    ----------
-    nodes, edges
-        Size of the graph, repeats included; every node has counters of its links.
-    tile_edges
-        Edges of a tile.
-    needs
-        What sorting and packing take.
-    weighted
-        Whether the store has weights.
-
-    Examples
-    --------
-    >>> share = SortBudget(nodes=1000, edges=10**6, tile_edges=1024)
-    >>> share.writing(0), share.least() - share.writing(0), share.bucket_edges(80 << 20, 0, 10**6)
-    (73864, 2097152, 1000000)
-    >>> share.workers(1 << 20, cores=4), share.workers(80 << 20, cores=4)
-    (0, 4)
-    """
+    """How the memory of sorting and writing so many nodes and edges, repeats included, is shared out."""
 
     def __init__(
-        self, nodes: int, edges: int, tile_edges: int, needs: Needs = OWN_NEEDS, *, weighted: bool = False
+        self, nodes: int, edges: int, tile_edges: int, needs: Needs = LOCAL_NEEDS, *, weighted: bool = False
     ) -> None:
         self._nodes = nodes
         self._edges = edges
@@ -245,20 +162,12 @@ class SortBudget:
 
     def least(self) -> int:
         """Bytes without which nothing goes."""
-        return self.writing(0) + self._key * min(self._edges, LEAST_BUCKET_EDGES)
+        return self.writing(0) + self._key * min(self._edges, MIN_BUCKET_EDGES)
 
     def workers(self, spare: int, cores: int) -> int:
-        """Threads that sort and encode beside the caller's own; none where there is no memory for a second.
-
-        Parameters
-        ----------
-        spare
-            Bytes of all this.
-        cores
-            Most threads.
-        """
+        """Threads, at most `cores`, that sort and encode in `spare` bytes beside the caller's, or 0."""
         for workers in range(cores, 0, -1):
-            buckets = (workers + 1) * self._key * min(self._edges, LEAST_BUCKET_EDGES)
+            buckets = (workers + 1) * self._key * min(self._edges, MIN_BUCKET_EDGES)
             if self.writing(workers) + buckets <= spare:
                 return workers
         return 0

@@ -1,4 +1,4 @@
-"""Work that threads do for a caller who does not wait for each piece of it."""
+"""Work in other threads: a bounded number of pieces at a time, or items of an iterator one ahead."""
 
 from __future__ import annotations
 
@@ -14,67 +14,38 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
+_END = object()
+
 
 class BoundedExecutor:
-    """Does pieces of work in any order, a bounded number of them at a time.
+    """Runs calls in any order, at most `limit` of them queued or running; without a pool, at once."""
 
-    Parameters
-    ----------
-    pool
-        Works; None for the caller's own thread.
-    most
-        Pieces of work that may be waiting or in work.
-
-    Examples
-    --------
-    >>> done = []
-    >>> crew = BoundedExecutor(None, 1)
-    >>> crew.do(done.append, 5)
-    >>> crew.finish()
-    >>> done
-    [5]
-    """
-
-    def __init__(self, pool: Executor | None, most: int) -> None:
+    def __init__(self, pool: Executor | None, limit: int) -> None:
         self._pool = pool
-        self._most = most
-        self._waiting: deque[Future[None]] = deque()
+        self._limit = limit
+        self._pending: deque[Future[None]] = deque()
 
-    def do(self, work: Callable[..., None], *args: Any) -> None:
-        """Have work done; raises what an earlier piece of it raised."""
+    def submit(self, function: Callable[..., None], *args: Any) -> None:
+        """Have a function called; raises what an earlier call raised."""
         if self._pool is None:
-            work(*args)
+            function(*args)
             return
-        while len(self._waiting) >= self._most:
-            self._waiting.popleft().result()
-        self._waiting.append(self._pool.submit(work, *args))
+        while len(self._pending) >= self._limit:
+            self._pending.popleft().result()
+        self._pending.append(self._pool.submit(function, *args))
 
     def finish(self) -> None:
-        """Wait until all is done; raises what a piece of it raised."""
-        while self._waiting:
-            self._waiting.popleft().result()
-
-
-_END = object()
+        """Wait until all calls have ended; raises what one of them raised."""
+        while self._pending:
+            self._pending.popleft().result()
 
 
 @contextmanager
 def prefetch(items: Iterator[T]) -> Iterator[Iterator[T]]:
-    """Take items from an iterator one ahead of who uses them.
+    """Take items from an iterator, in a thread of its own, one ahead of who uses them.
 
-    The thread holds one item while another is used. What the iterator raises, whoever uses the items gets.
-    Leaving the context closes the iterator, if that can be closed, and ends the thread.
-
-    Parameters
-    ----------
-    items
-        Used in the thread only.
-
-    Examples
-    --------
-    >>> with prefetch(iter([1, 2])) as items:
-    ...     list(items)
-    [1, 2]
+    What the iterator raises, whoever uses the items gets. Leaving the context closes the iterator, if that
+    can be closed, and ends the thread.
     """
     ready: queue.Queue[object] = queue.Queue(1)
     wanted = threading.Semaphore(1)

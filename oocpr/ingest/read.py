@@ -1,7 +1,7 @@
 """First stage: a source, readable once, becomes a file that can be read again.
 
-Ids below 2^32 are dealt to buckets, and a bitmap of them says in the end which occur. Other ids, and names,
-are written as numbers of records; once a source has shown one of them, or the bitmap would outgrow the
+Ids below 2^32 are partitioned into buckets, and a bitmap of them says in the end which occur. Other ids, and
+names, are written as numbers of records; once a source has shown one of them, or the bitmap would outgrow the
 memory, so are all ids that follow, and in the end those that came before.
 """
 
@@ -19,7 +19,7 @@ from oocpr.ingest.concurrency import BoundedExecutor, prefetch
 from oocpr.ingest.nodes.dictionary import BlockDictionary, Segment, pack_keys, resolve_edges
 from oocpr.ingest.spill.files import free_bytes, require_disk
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.keys import KeyRun, record_bytes, to_words
+from oocpr.ingest.spill.keys import NO_WEIGHTS, KeyRun, record_bytes, to_words
 from oocpr.ingest.spill.partition import Edges, Partitioner
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
@@ -52,22 +52,10 @@ _LOG = logging.getLogger(__name__)
 class SpilledEdges:
     """What is known of a source that was read to its end.
 
-    Parameters
-    ----------
-    file
-        Its edges as keys, head << 32 | tail.
-    edges
-        Edges read, repeats included.
-    nodes
-        Nodes of the graph.
-    ids
-        The ids of the keys where these have gaps, else None: they are 0 .. nodes - 1.
-    dictionary
-        What the nodes are called, where the source does not number them in 32 bits.
-    runs
-        The keys: ascending ranges of them, or, where there is a dictionary, parts of the file.
-    partitioner
-        Has partitioned the keys into their ranges; None if there is a dictionary, or no edge.
+    Its `edges`, with their repeats, lie in `file` as keys, destination << 32 | source. `ids` are those of the
+    keys if they have gaps, else None: they are 0 .. nodes - 1. `dictionary` has what the nodes are called if
+    the source does not number them in 32 bits. `runs` are ascending ranges of keys, written by `partitioner`;
+    or, if there is a dictionary or no edge, parts of the file, and it is None.
     """
 
     file: SpillFile
@@ -90,36 +78,13 @@ def spill(
     workers: int = 1,
     tell: Callable[[str], None] = lambda _: None,
 ) -> SpilledEdges:
-    """Write every edge of `source` to a file as a key, head << 32 | tail.
+    """Write every edge of `source`, in blocks, to a file as a key, destination << 32 | source.
 
-    Where ids are numbers below 2^32, each block is dealt to buckets; else edges stay in the order they come.
-
-    Parameters
-    ----------
-    source
-        What to read.
-    workspace
-        Gives temporary files: 8 bytes an edge or less, 8 for its weight, and for ids and names that are no
-        numbers below 2^32 those that each block meets.
-    block_edges
-        Most edges of a block.
-    memory
-        Most bytes that the process may hold.
-    progress
-        Told the stage "reading", and "looking up" and "numbering" where there are records.
-    passes
-        How often all edges will be written to temporary files, at least.
-    pool, workers
-        Threads that deal edges, beside one that reads, and how many; None for the caller's own.
-    tell
-        Told once how much the temporary files will take, where that is much.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where the source outgrows `memory`, or the disk is full.
-    InputError
-        Where the source has no nodes, too many, or one that it cannot have.
+    If ids are numbers below 2^32, each block is partitioned; else edges stay in their order. Temporary
+    files take 8 bytes an edge or less, 8 for its weight, and what each block meets of other ids and names;
+    all edges will be written to them `passes` times at least. `memory` is the most that the process may hold.
+    Raises DoesNotFitError if the source outgrows it or the disk is full, InputError if the source has no
+    nodes, too many, or one that it cannot have.
     """
     kept = spill_memory(memory - resident(), block_edges, workers, weighted=source.weighted)
     reader = EdgeSpiller(source, workspace, block_edges, memory, BoundedExecutor(pool, workers), kept)
@@ -186,7 +151,7 @@ def _check_ids(source: Source, reader: EdgeSpiller) -> SpilledEdges:
     """Check a source whose ids are below 2^32."""
     if source.nodes is not None:
         if reader.largest >= source.nodes:
-            raise beyond(source, reader.largest)
+            raise out_of_range(source, reader.largest)
         nodes, ids = source.nodes, None
     else:
         assert reader.ids is not None
@@ -199,8 +164,8 @@ def _check_ids(source: Source, reader: EdgeSpiller) -> SpilledEdges:
             f"{source.name} has {nodes} nodes, more than {MAX_NODES}.",
             "Split the graph, or drop nodes without links.",
         )
-    runs = list(reader.dealer.runs()) if reader.dealer else []
-    return SpilledEdges(reader.file, reader.edges, nodes, ids, None, runs, reader.dealer)
+    runs = list(reader.partitioner.runs()) if reader.partitioner else []
+    return SpilledEdges(reader.file, reader.edges, nodes, ids, None, runs, reader.partitioner)
 
 
 EDGES, KEYS = "edges", "keys"
@@ -210,26 +175,11 @@ _BLOCK_KEYS = 1 << 16
 
 
 class EdgeSpiller:
-    """Writes blocks as keys.
+    """Writes blocks as keys to `file`.
 
-    Attributes
-    ----------
-    edges
-        Edges so far.
-    file
-        Their keys.
-    dealer
-        Writes keys of ids; None where there are none, and once there are records.
-    largest
-        The largest id, where the source has said how many nodes there are.
-    ids
-        The ids that occur, where it has not; None once there are records.
-    records, listed
-        What keys stand for, and how many nodes were given as such; None while keys are of ids.
-    segments
-        How the keys are to be taken.
-    block_edges
-        Most edges of a block, which the dealer goes by.
+    Keys are of ids, written by `partitioner`, until there are `records`; then they are of these, by segments,
+    and `listed` nodes were given as such. `ids` are those that occur, None once there are records; `largest`
+    is the largest id if the source has said how many nodes there are.
     """
 
     def __init__(
@@ -238,13 +188,13 @@ class EdgeSpiller:
         workspace: SpillDir,
         block_edges: int,
         memory: int,
-        crew: BoundedExecutor,
+        executor: BoundedExecutor,
         kept: int,
     ) -> None:
         self.edges = 0
         self.block_edges = block_edges
         self.file = workspace.file(kept, EDGES)
-        self.dealer: Partitioner | None = None
+        self.partitioner: Partitioner | None = None
         self.largest = -1
         self.ids: IdBitmap | None = IdBitmap()
         self.records: BlockDictionary | None = None
@@ -255,11 +205,11 @@ class EdgeSpiller:
         self._record_bytes = record_bytes(weighted=source.weighted)
         self._workspace = workspace
         self._memory = memory
-        self._crew = crew
+        self._executor = executor
 
     def finish(self) -> None:
         """Wait until all blocks are written."""
-        self._crew.finish()
+        self._executor.finish()
 
     def take(self, block: Block) -> None:
         """Write a block of any kind."""
@@ -274,16 +224,16 @@ class EdgeSpiller:
                 f"{self._source.name} has weights where it says that it has none, or none where it has.",
                 "Give every link a weight, or none.",
             )
+        weight = NO_WEIGHTS if block.weight is None else block.weight
         if isinstance(block, NameBlock):
             records = self._recording(named=True)
             first = records.count
-            self._write_numbers(records.number_names(block.src, block.dst), first, block.weight)
+            self._write_numbers(records.number_names(block.src, block.dst), first, weight)
         else:
             # A source may not know how to cut what it holds.
             for start in range(0, len(block.src), self.block_edges):
                 piece = slice(start, start + self.block_edges)
-                weight = None if block.weight is None else block.weight[piece]
-                self._take_edges(block.src[piece], block.dst[piece], weight)
+                self._take_edges(block.src[piece], block.dst[piece], weight[piece])
 
     def _take_nodes(self, block: NodeBlock) -> None:
         nodes = block.nodes
@@ -293,21 +243,21 @@ class EdgeSpiller:
         self.listed += numbers.size
         self.segments.append(Segment(self.edges, 0, first, records.count - first))
 
-    def _take_edges(self, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64] | None) -> None:
+    def _take_edges(self, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64]) -> None:
         small = src.dtype == np.uint32
         if not small:
             least, most = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
             small = least >= 0 and most < MAX_NODES
             if not small and self._source.nodes is not None:
-                raise beyond(self._source, most if most >= MAX_NODES else least)
+                raise out_of_range(self._source, most if most >= MAX_NODES else least)
         edges = Edges.of(src, dst, weight) if small else None
         largest = max(edges.largest_src, edges.largest_dst) if edges else 0
         if edges and self._source.nodes is not None:
             self.largest = max(self.largest, largest)
-            self._deal(edges, None)
+            self._partition(edges, None)
         elif edges and self.ids is not None and self._fits(self.ids, largest):
             self.ids.reach(largest)
-            self._deal(edges, self.ids)
+            self._partition(edges, self.ids)
         else:
             ends = np.empty(2 * len(src), np.int64)
             ends[0::2], ends[1::2] = src, dst
@@ -322,16 +272,16 @@ class EdgeSpiller:
 
     def _shed(self, least: int) -> None:
         """Give memory back that the file takes."""
-        self._crew.finish()
+        self._executor.finish()
         self.file.shed(least)
 
     def _recording(self, *, named: bool) -> BlockDictionary:
-        """Records of one kind, all of them; begins them where edges have been kept with ids so far."""
+        """Records of one kind, all of them; begins them if edges have been kept with ids so far."""
         if self.records is None and not (named and self.edges) and self._source.nodes is None:
             self.records = BlockDictionary(self._workspace, named=named)
             self.ids = None
-            if self.dealer is not None:
-                self._write_dealt(self.dealer)
+            if self.partitioner is not None:
+                self._write_words(self.partitioner)
                 self.segments.append(Segment(0, self.edges, 0, 0))
         if self.records is None or self.records.named != named:
             raise InputError(
@@ -340,32 +290,30 @@ class EdgeSpiller:
             )
         return self.records
 
-    def _deal(self, edges: Edges, ids: IdBitmap | None) -> None:
+    def _partition(self, edges: Edges, ids: IdBitmap | None) -> None:
         """Write keys of ids, and add them to `ids`."""
-        if self.dealer is None:
-            self.dealer = Partitioner(
+        if self.partitioner is None:
+            self.partitioner = Partitioner(
                 self.file, self.block_edges, self._source.nodes, weighted=self._weighted
             )
-            self.dealer.plan(edges.dst)
-        self._crew.do(_deal, self.dealer, edges, ids)
+            self.partitioner.plan(edges.dst)
+        self._executor.submit(_partition, self.partitioner, edges, ids)
         self.edges += edges.src.size
 
-    def _write_dealt(self, dealer: Partitioner) -> None:
-        """Write the keys that were dealt so far to a file of their own, each in a whole word."""
-        self._crew.finish()
+    def _write_words(self, partitioner: Partitioner) -> None:
+        """Write the keys that were partitioned so far to a file of their own, each in a whole word."""
+        self._executor.finish()
         self.file.shed()
         words, buffer, done = self._workspace.file(name=KEYS), np.empty(_BLOCK_KEYS, np.uint64), 0
-        beside = np.empty(_BLOCK_KEYS) if self._weighted else None
-        for run in dealer.runs():
-            for keys, weights in run.records(buffer, beside):
+        weight_buffer = np.empty(_BLOCK_KEYS) if self._weighted else NO_WEIGHTS
+        for run in partitioner.runs():
+            for keys, weights in run.records(buffer, weight_buffer):
                 words.write(done * self._record_bytes, to_words(keys, weights))
                 done += keys.size
         self._workspace.drop(self.file)
-        self.file, self.dealer = words, None
+        self.file, self.partitioner = words, None
 
-    def _write_numbers(
-        self, numbers: NDArray[np.uint32], first: int, weight: NDArray[np.float64] | None
-    ) -> None:
+    def _write_numbers(self, numbers: NDArray[np.uint32], first: int, weight: NDArray[np.float64]) -> None:
         """Write a block of edges with numbers of the records from `first` on."""
         assert self.records is not None
         edge = self.edges
@@ -375,13 +323,13 @@ class EdgeSpiller:
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
 
 
-def _deal(dealer: Partitioner, edges: Edges, ids: IdBitmap | None) -> None:
+def _partition(partitioner: Partitioner, edges: Edges, ids: IdBitmap | None) -> None:
     if ids is not None:
         ids.add(edges.src, edges.dst)
-    dealer.add(edges)
+    partitioner.add(edges)
 
 
-def beyond(source: Source, node: int) -> InputError:
+def out_of_range(source: Source, node: int) -> InputError:
     """Build the error for a node that a source cannot have."""
     last = (source.nodes or 0) - 1
     return InputError(

@@ -16,7 +16,8 @@ from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter, unique_sorted
 from oocpr.ingest.sort.tiles import Tile
 from oocpr.ingest.sort.weights import OutWeights, sort_pairs, weighted_pieces
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.partition import Edges, Partitioner
+from oocpr.ingest.spill.keys import KeyRun
+from oocpr.ingest.spill.partition import Edges, Partitioner, partition_run
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tile_encoder import TileEncoder
 from oocpr.store.codec.zarr_codecs import encode_chunk
@@ -26,32 +27,27 @@ if TYPE_CHECKING:
 
 
 def warm_up(workspace: SpillDir) -> None:
-    """Import a graph of one link from node 1 to node 0, but for reading and writing it.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import SpillDir
-    >>> with SpillDir(Path(".")) as workspace:
-    ...     warm_up(workspace)
-    """
+    """Import a graph of one edge from node 1 to node 0, but for reading and writing it."""
     edge = Edges.of(np.ones(1), np.zeros(1))
     ids = IdBitmap()
     ids.reach(1)
     ids.add(edge.src, edge.dst)
-    dealer = Partitioner(workspace.file(), 1, None)
-    dealer.plan(edge.dst)
-    dealer.add(edge)
-    runs = list(dealer.runs())
+    partitioner = Partitioner(workspace.file(), 1, None)
+    partitioner.plan(edge.dst)
+    partitioner.add(edge)
+    runs = list(partitioner.runs())
     [keys] = runs[0].blocks(np.empty(1, np.uint64))
+    words = workspace.file()
+    words.write(0, np.arange(3, dtype=np.uint64))
+    partition_run(KeyRun.of_words(words, 0, 3, 0, 3), workspace.file(), np.empty(2, np.uint64))
     out_degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), 2, sources=True)
     relabel = make_order("degree", order_by_degree(out_degree), ids).relabel
     assert relabel is not None
     relabel(keys)
     keys = keys[: unique_sorted(keys)]
-    tally, rows, starts = EdgeCounter(2), np.empty(1, np.uint32), np.empty(2, np.uint32)
+    counter, rows, starts = EdgeCounter(2), np.empty(1, np.uint32), np.empty(2, np.uint32)
     for ranks in (ids.ranks, NO_RANKS):
-        edges = tally.to_rows(keys.copy(), 1, ranks, rows, starts)
+        edges = counter.to_rows(keys.copy(), 1, ranks, rows, starts)
     tile = Tile(1)
     tile.take(edges, 0)
     tile.next_row = 2
@@ -61,23 +57,15 @@ def warm_up(workspace: SpillDir) -> None:
 
 
 def warm_up_weights(workspace: SpillDir, how: str) -> None:
-    """Weigh a link that comes four times, with memory for all of them and without.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import SpillDir
-    >>> with SpillDir(Path(".")) as workspace:
-    ...     warm_up_weights(workspace, "sum")
-    """
+    """Weigh an edge that comes four times, with memory for all of them and without."""
     weighted = how != "count"
     if weighted:
         sort_pairs(*np.zeros((2, 1 << 17), np.uint64))
     edge = Edges.of(np.ones(4), np.zeros(4), np.ones(4) if weighted else None)
-    dealer = Partitioner(workspace.file(), 1, None, weighted=weighted)
-    dealer.plan(edge.dst)
-    dealer.add(edge)
-    [run] = dealer.runs()
+    partitioner = Partitioner(workspace.file(), 1, None, weighted=weighted)
+    partitioner.plan(edge.dst)
+    partitioner.add(edge)
+    [run] = partitioner.runs()
     sums = OutWeights(2)
     for space in (3, 4):
         for _, weights, _ in weighted_pieces(run, np.empty(space, np.uint64), np.empty(space), how):

@@ -1,8 +1,13 @@
-"""Ids and names that are no row numbers, as the blocks of a source have met them.
+"""Ids and names that are no row numbers: what each block has met, and the nodes of all blocks together.
 
 In each block, ids and names are numbered as they first occur, and the block's edges are kept with these
-numbers. What each number stands for is a record; records of all blocks lie one after the other. Ids are
-kept as 64-bit words whose order is that of the ids, names as fingerprints with their text.
+numbers. What each number stands for is a record; records of all blocks lie one after the other. Ids are kept
+as 64-bit words whose order is that of the ids, names as fingerprints with their text.
+
+In the end all records become one dictionary. Ids are numbered in their order, names as they first occur in
+the source. Different words are found by the external sort that edges use; then records pass once for every
+part of the list that fits in memory, mostly once. Names whose words are equal and whose second words are not
+make the words be drawn again, from both. At last the keys of edges get numbers of nodes.
 """
 
 from __future__ import annotations
@@ -39,24 +44,12 @@ _SIGN = np.uint64(2**63)
 
 
 def ids_to_words(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Turn ids into words of the same order.
-
-    Examples
-    --------
-    >>> ids_to_words(np.array([-1, 0])).tolist() == [2**63 - 1, 2**63]
-    True
-    """
+    """Turn ids into words of the same order."""
     return ids.view(np.uint64) ^ _SIGN
 
 
 def words_to_ids(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Turn words back into ids.
-
-    Examples
-    --------
-    >>> words_to_ids(ids_to_words(np.array([-7, 5]))).tolist()
-    [-7, 5]
-    """
+    """Turn words back into ids."""
     return (words ^ _SIGN).view(np.int64)
 
 
@@ -70,34 +63,9 @@ def _copy(one, two, of_two, starts, ends, out):  # type: ignore[no-untyped-def]
 
 
 class BlockDictionary:
-    """What blocks have met, on disk.
+    """Records of what blocks have met, on disk: a word each, and of names a second word and the text.
 
-    Parameters
-    ----------
-    workspace
-        Gives the temporary files.
-    named
-        Whether nodes have names; ids otherwise.
-
-    Attributes
-    ----------
-    count
-        Records so far.
-    words
-        A word of each record, uint64.
-    checks, names
-        Of named nodes a second word, and the text; else None.
-    key
-        A number that nobody knows, for tables of the words.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import SpillDir
-    >>> with SpillDir(Path(".")) as workspace:
-    ...     records = BlockDictionary(workspace, named=False)
-    ...     records.number_ids(np.array([-5, 9, -5, 2**40])).tolist(), records.count
-    ([0, 1, 0, 2], 3)
+    `key` is a number that nobody knows, for tables of the words.
     """
 
     def __init__(self, workspace: SpillDir, *, named: bool) -> None:
@@ -123,15 +91,7 @@ class BlockDictionary:
     def number_names(self, src: Strings, dst: Strings | None = None) -> NDArray[np.uint32]:
         """Number the names of a block, adding a record for each different one.
 
-        Parameters
-        ----------
-        src, dst
-            Names of both ends of its edges, of the same length; or one list of names alone.
-
-        Returns
-        -------
-        uint32, shape (2 * edges,) or (names,)
-            Numbers of both ends of each edge in turn.
+        They are of both ends of its edges, numbered in turn; or one list of names alone.
         """
         assert self.checks is not None
         assert self.names is not None
@@ -165,29 +125,15 @@ class BlockDictionary:
                 file.close()
 
 
-CHUNK = 1 << 16
+_CHUNK = 1 << 16
 _NAME_BYTES = 12
 """Beside its place, a name in memory has a second word and the number that it gets."""
 
 
-class Parts:
-    """A list of different words, in parts that fit in memory.
+class _Parts:
+    """An ascending list of different words, those of records, in parts that fit in `space` bytes.
 
-    Parameters
-    ----------
-    known
-        The list, ascending, uint64.
-    nodes
-        How many words it has.
-    records
-        Whose words they are.
-    space
-        Bytes that a part may take.
-
-    Attributes
-    ----------
-    largest, starts
-        Words of a part, the last one excepted, and the number of the first word of each.
+    Each part has `largest` words, the last one excepted; `starts` has the number of the first of each.
     """
 
     def __init__(self, known: SpillFile, nodes: int, records: BlockDictionary, space: int) -> None:
@@ -212,15 +158,13 @@ class Parts:
         return first // self.largest * self._records + done, len(self.starts) * self._records
 
 
-def chunks(file: SpillFile, count: int, dtype: np.dtype[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+def _chunks(file: SpillFile, count: int, dtype: type[np.generic]) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield the entries of a file, some at a time, with the number of the first of them."""
-    for first in range(0, count, CHUNK):
-        entries = np.empty(min(CHUNK, count - first), dtype)
-        file.read(first * dtype.itemsize, entries)
-        yield first, entries
+    for first in range(0, count, _CHUNK):
+        yield first, file.read_array(dtype, first, min(_CHUNK, count - first))
 
 
-def write_found(numbers: SpillFile, start: int, first: int, found: NDArray[np.uint32]) -> None:
+def _write_found(numbers: SpillFile, start: int, first: int, found: NDArray[np.uint32]) -> None:
     """Write numbers `first` and on for records `start` and on, those excepted that were not found."""
     here = found != NOT_FOUND
     found += np.uint32(first)
@@ -232,33 +176,32 @@ def write_found(numbers: SpillFile, start: int, first: int, found: NDArray[np.ui
     numbers.write(4 * start, found)
 
 
-def number_by_first_seen(
+def _number_by_first_seen(
     records: BlockDictionary,
-    parts: Parts,
+    parts: _Parts,
     numbers: SpillFile,
     firsts: SpillFile,
-    told: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> bool:
-    """Number names as they first occur, part by part; False where two names have the same word.
+    """Number names as they first occur, part by part; False if two names have the same word.
 
     The record that met number k first is written to `firsts`, as number k.
     """
     assert records.checks is not None
-    checks_of, arrow_numbers = np.empty(parts.largest, np.uint64), np.empty(parts.largest, np.uint32)
+    checks_of, numbers_of_places = np.empty(parts.largest, np.uint64), np.empty(parts.largest, np.uint32)
     for first, places in parts:
-        arrow_numbers[:] = NOT_FOUND
+        numbers_of_places[:] = NOT_FOUND
         met = 0
-        for start, words in chunks(records.words, records.count, np.dtype(np.uint64)):
-            checks = np.empty(words.size, np.uint64)
-            records.checks.read(WORD_BYTES * start, checks)
+        for start, words in _chunks(records.words, records.count, np.uint64):
+            checks = records.checks.read_array(np.uint64, start, words.size)
             found, fresh = places.of(words), np.empty(words.size, np.uint64)
-            count = _first_seen(found, checks, start, checks_of, arrow_numbers, met, fresh)
+            count = _first_seen(found, checks, start, checks_of, numbers_of_places, met, fresh)
             if count < 0:
                 return False
             firsts.write(WORD_BYTES * (first + met), fresh[:count])
             met += count
-            write_found(numbers, start, first, found)
-            told(*parts.progress(first, start + words.size))
+            _write_found(numbers, start, first, found)
+            on_progress(*parts.progress(first, start + words.size))
     return True
 
 
@@ -267,31 +210,30 @@ def number_by_first_seen(
     cache=True,
     nogil=True,
 )
-def _first_seen(found, checks, start, checks_of, arrow_numbers, met, fresh):  # type: ignore[no-untyped-def]
+def _first_seen(found, checks, start, checks_of, numbers_of_places, met, fresh):  # type: ignore[no-untyped-def]
     """Replace places by numbers in the order of meeting; returns how many are new, or -1."""
     count = 0
     for i in range(found.size):
         place = found[i]
         if place == NOT_FOUND:
             continue
-        if arrow_numbers[place] == NOT_FOUND:
-            arrow_numbers[place] = met + count
+        if numbers_of_places[place] == NOT_FOUND:
+            numbers_of_places[place] = met + count
             checks_of[place] = checks[i]
             fresh[count] = start + i
             count += 1
         elif checks_of[place] != checks[i]:
             return -1
-        found[i] = arrow_numbers[place]
+        found[i] = numbers_of_places[place]
     return count
 
 
-def redraw_words(records: BlockDictionary) -> None:
+def _redraw_words(records: BlockDictionary) -> None:
     """Make new words out of both words of each name."""
     assert records.checks is not None
     one, two = (np.uint64(secrets.randbits(64) | 1) for _ in range(2))
-    for first, words in chunks(records.words, records.count, np.dtype(np.uint64)):
-        checks = np.empty(words.size, np.uint64)
-        records.checks.read(WORD_BYTES * first, checks)
+    for first, words in _chunks(records.words, records.count, np.uint64):
+        checks = records.checks.read_array(np.uint64, first, words.size)
         mixed = words * one ^ checks * two
         records.words.write(WORD_BYTES * first, mixed ^ (mixed >> np.uint64(32)))
 
@@ -309,8 +251,7 @@ class _Firsts:
     def below(self, record: int) -> tuple[int, NDArray[np.int64]]:
         """Take the records below `record`, and the place in the file of the first of them."""
         while self._next < self._stop and (not self._held.size or self._held[-1] < record):
-            more = np.empty(min(CHUNK, self._stop - self._next), np.uint64)
-            self._file.read(WORD_BYTES * self._next, more)
+            more = self._file.read_array(np.uint64, self._next, min(_CHUNK, self._stop - self._next))
             self._held = np.concatenate([self._held, more])
             self._next += more.size
         taken = self._held[: np.searchsorted(self._held, np.uint64(record))]
@@ -320,19 +261,13 @@ class _Firsts:
         return first, taken.astype(np.int64)
 
 
-def names_in_source_order(
+def _names_in_source_order(
     all_names: StringFile, firsts: SpillFile, starts: range, nodes: int, given: int, workspace: SpillDir
 ) -> tuple[StringFile, NDArray[np.uint32] | None, tuple[int, int] | None]:
     """Keep the names that were met first, in the order of the source.
 
-    Returns
-    -------
-    names
-        One name a node.
-    rows
-        Number of each node by its number in the parts; None where there is one part only.
-    stranger
-        Number and record of the first node whose name was not `given`.
+    Gives one name per node; the number of each node by its number in the parts, None if there is one part;
+    number and record of the first node whose name was not `given`.
     """
     names = StringFile(workspace, "nodes")
     parts = [_Firsts(firsts, start, min(nodes, start + starts.step)) for start in starts]
@@ -357,27 +292,16 @@ def names_in_source_order(
     return names, rows, stranger
 
 
-_LEAST_SPACE = 1 << 20
+_MIN_SPACE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Dictionary:
     """The nodes behind records.
 
-    Parameters
-    ----------
-    nodes
-        How many there are.
-    numbers
-        Number of the node of each record, uint32.
-    words
-        Of ids the word of each node, ascending, uint64; None for names.
-    names
-        The name of each node; None for ids.
-    given
-        How many of the nodes the records given as such name.
-    stranger
-        The first record that names another node, None where there is none.
+    `numbers` has the node of each record, uint32. Of ids, `words` has the word of each node, ascending; else
+    `names` has its name. The records gave the first `given` nodes as such; `stranger` is the first record to
+    name another node, None if there is none.
     """
 
     nodes: int
@@ -387,18 +311,14 @@ class Dictionary:
     given: int
     stranger: int | None
 
-    def arrow_numbers(self, first: int, count: int) -> NDArray[np.uint32]:
+    def nodes_of(self, first: int, count: int) -> NDArray[np.uint32]:
         """Numbers of the nodes of `count` records from record `first` on."""
-        numbers = np.empty(count, np.uint32)
-        self.numbers.read(4 * first, numbers)
-        return numbers
+        return self.numbers.read_array(np.uint32, first, count)
 
     def ids(self, first: int, count: int) -> NDArray[np.int64]:
         """Ids of `count` nodes from node `first` on."""
         assert self.words is not None
-        words = np.empty(count, np.uint64)
-        self.words.read(WORD_BYTES * first, words)
-        return words_to_ids(words)
+        return words_to_ids(self.words.read_array(np.uint64, first, count))
 
     def name_of(self, node: int) -> str:
         """Name of a node, found by reading those before it."""
@@ -417,31 +337,13 @@ def build_dictionary(
     workspace: SpillDir,
     memory: int,
     title: str,
-    told: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> Dictionary:
-    """Find the nodes behind records, and give the disk space of these back.
+    """Find the nodes behind records, one at least, and give the disk space of these back.
 
-    Parameters
-    ----------
-    records
-        At least one.
-    given
-        How many of the first records were given as nodes, not as ends of links.
-    workspace
-        Gives temporary files.
-    memory
-        Most bytes that the process may hold.
-    title
-        What the source is called.
-    told
-        Called with what has been looked up so far, and with all there is to look up.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where memory or the disk is too small.
-    InputError
-        Where there are too many nodes.
+    The first `given` records were given as nodes, not as ends of edges. `memory` is the most that the process
+    may hold. `on_progress` is called with what has been looked up, and with all there is to look up. Raises
+    DoesNotFitError if memory or the disk is too small, InputError if there are too many nodes.
     """
     what = f"Looking up the nodes of {title}"
     numbers = workspace.file()
@@ -453,24 +355,24 @@ def build_dictionary(
                 f"{title} has {nodes:,} nodes, more than {MAX_NODES:,}.",
                 "Split the graph, or drop nodes without links.",
             )
-        parts = Parts(known, nodes, records, _space(memory, what))
+        parts = _Parts(known, nodes, records, _space(memory, what))
         if records.names is None:
-            _number_ids(records, parts, numbers, told)
+            _number_ids(records, parts, numbers, on_progress)
             records.close()
             return Dictionary(nodes, numbers, known, None, nodes, None)
         firsts = workspace.file()
-        if number_by_first_seen(records, parts, numbers, firsts, told):
+        if _number_by_first_seen(records, parts, numbers, firsts, on_progress):
             break
-        redraw_words(records)
+        _redraw_words(records)
         known.close()
         firsts.close()
     known.close()
     require(resident() + 4 * nodes + SLACK_BYTES, memory, what)
-    names, rows, stranger = names_in_source_order(
+    names, rows, stranger = _names_in_source_order(
         records.names, firsts, parts.starts, nodes, given, workspace
     )
     if rows is not None:
-        for first, old in chunks(numbers, records.count, np.dtype(np.uint32)):
+        for first, old in _chunks(numbers, records.count, np.uint32):
             numbers.write(4 * first, rows[old])
     firsts.close()
     records.close()
@@ -480,7 +382,7 @@ def build_dictionary(
 
 def _space(memory: int, what: str) -> int:
     held = resident_after_trim() + SLACK_BYTES
-    require(held + _LEAST_SPACE, memory, what)
+    require(held + _MIN_SPACE, memory, what)
     return memory - held
 
 
@@ -497,12 +399,12 @@ def _different(records: BlockDictionary, workspace: SpillDir, space: int) -> tup
 
 
 def _number_ids(
-    records: BlockDictionary, parts: Parts, numbers: SpillFile, told: Callable[[int, int], None]
+    records: BlockDictionary, parts: _Parts, numbers: SpillFile, on_progress: Callable[[int, int], None]
 ) -> None:
     for first, places in parts:
-        for start, words in chunks(records.words, records.count, np.dtype(np.uint64)):
-            write_found(numbers, start, first, places.of(words))
-            told(*parts.progress(first, start + words.size))
+        for start, words in _chunks(records.words, records.count, np.uint64):
+            _write_found(numbers, start, first, places.of(words))
+            on_progress(*parts.progress(first, start + words.size))
 
 
 _BLOCK_EDGES = 1 << 16
@@ -512,12 +414,8 @@ _BLOCK_EDGES = 1 << 16
 class Segment:
     """Neighbouring edges whose keys have numbers of neighbouring records, counted from the first of these.
 
-    Parameters
-    ----------
-    edge, edges
-        Place of the first edge in the file, and how many there are; none where nodes are given as such.
-    record, records
-        The first record, and how many there are; none while the keys still have ids.
+    `edge` is the place of the first edge in the file; there are no edges if nodes are given as such, and no
+    records while the keys still have ids.
     """
 
     edge: int
@@ -538,35 +436,10 @@ def resolve_edges(
     *,
     weighted: bool = False,
 ) -> Dictionary:
-    """Replace the keys of a file by those of nodes.
+    """Replace the keys of a file, of records or ids as segments say, by keys of nodes.
 
-    Parameters
-    ----------
-    source
-        Where the edges are from.
-    file
-        Their keys, head << 32 | tail, uint64.
-    segments
-        How the keys are to be taken.
-    records
-        What they stand for.
-    listed
-        How many nodes the source has given as such, repeats included.
-    workspace
-        Gives temporary files.
-    memory
-        Most bytes that the process may hold.
-    progress
-        Told the stages "looking up" and "numbering".
-    weighted
-        Whether a weight follows each key.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where memory or the disk is too small.
-    InputError
-        Where there are too many nodes, or one that the source cannot have.
+    `listed` nodes were given by the source as such, repeats included. Raises DoesNotFitError if memory or the
+    disk is too small, InputError if there are too many nodes, or one that the source cannot have.
     """
     given = sum(segment.records for segment in segments if not segment.edges)
     size = record_bytes(weighted=weighted)
@@ -584,7 +457,7 @@ def resolve_edges(
         _check_closed(source, file, size, segments, dictionary, listed)
     total = segments[-1].edge + segments[-1].edges
     for segment in segments:
-        numbers = dictionary.arrow_numbers(segment.record, segment.records)
+        numbers = dictionary.nodes_of(segment.record, segment.records)
         for at, words in _blocks(file, size, segment):
             keys = np.ascontiguousarray(words[:, 0])
             _translate(keys, numbers)
@@ -625,13 +498,7 @@ def _recorded(
 
 
 def pack_keys(tails: NDArray[Any], heads: NDArray[Any]) -> NDArray[np.uint64]:
-    """Join ids below 2^32, shape (k,), to keys, head << 32 | tail.
-
-    Examples
-    --------
-    >>> pack_keys(np.array([1]), np.array([2])).tolist() == [2 << 32 | 1]
-    True
-    """
+    """Join ids below 2^32, shape (k,), to keys, head << 32 | tail."""
     keys = np.empty(len(heads), np.uint64)
     if tails.dtype.type in (np.uint32, np.int64) and tails.dtype == heads.dtype:
         _join(tails, heads, keys)

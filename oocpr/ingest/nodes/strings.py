@@ -1,9 +1,9 @@
-"""Names of nodes in temporary files: all their bytes end to end, and their lengths."""
+"""Strings in temporary files, such as names of nodes, and their permutation and sort in bounded memory."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -36,31 +36,9 @@ PIECE_BYTES = 1 << 20
 
 
 class StringFile:
-    """Names on disk, written and read from front to end.
+    """Strings on disk, written and read from front to end; `count` so far, `size` bytes in all.
 
-    Parameters
-    ----------
-    workspace
-        Gives the temporary files.
-    name
-        What they are called, where they are kept.
-    count, size
-        Names that are there already, and bytes of them all.
-
-    Attributes
-    ----------
-    count, size
-        Names so far, and bytes of them all.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import SpillDir
-    >>> with SpillDir(Path(".")) as workspace:
-    ...     names = StringFile(workspace)
-    ...     names.append(np.frombuffer(b"homeabout", np.uint8), np.array([4, 5], np.uint32))
-    ...     [(text.tobytes(), lengths.tolist()) for text, lengths in names.pieces()]
-    [(b'homeabout', [4, 5])]
+    `name` is what its files are called if they are kept for another process, which gives `count` and `size`.
     """
 
     def __init__(self, workspace: SpillDir, name: str | None = None, count: int = 0, size: int = 0) -> None:
@@ -122,44 +100,34 @@ def _gather(text, starts, lengths, order, out):  # type: ignore[no-untyped-def]
 def take_strings(
     text: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.uint32], order: NDArray[np.int64]
 ) -> NDArray[np.uint8]:
-    """Put the names that `order` picks end to end.
-
-    Parameters
-    ----------
-    text, starts, lengths
-        Name k is ``text[starts[k]:starts[k] + lengths[k]]``.
-    order
-        Which names, int64, shape (k,).
-
-    Examples
-    --------
-    >>> text = np.frombuffer(b"abbccc", np.uint8)
-    >>> starts, lengths = np.array([0, 1, 3]), np.array([1, 2, 3], np.uint32)
-    >>> take_strings(text, starts, lengths, np.array([2, 0])).tobytes()
-    b'ccca'
-    """
+    """Put the strings that `order` picks end to end; k is ``text[starts[k]:starts[k] + lengths[k]]``."""
     out = np.empty(int(lengths[order].sum(dtype=np.int64)), np.uint8)
     _gather(text, starts, lengths, order, out)
     return out
 
 
 class NumberedStrings(StringFile):
-    """Names on disk with a number for each, such as its row."""
+    """Strings on disk with a number for each, such as its row."""
 
     def __init__(self, workspace: SpillDir) -> None:
         super().__init__(workspace)
         self._numbers = workspace.file()
 
     def add(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32], numbers: NDArray[np.uint32]) -> None:
-        """Add names at the end, as `append` does, with their numbers."""
+        """Add strings at the end, as `append` does, with their numbers."""
         self._numbers.write(4 * self.count, numbers)
         self.append(text, lengths)
 
     def numbers(self, first: int, count: int) -> NDArray[np.uint32]:
-        """Numbers of `count` names from name `first` on."""
-        numbers = np.empty(count, np.uint32)
-        self._numbers.read(4 * first, numbers)
-        return numbers
+        """Numbers of `count` strings from string `first` on."""
+        return self._numbers.read_array(np.uint32, first, count)
+
+    def numbered_pieces(self) -> Iterator[tuple[Piece, NDArray[np.uint32]]]:
+        """Yield all strings in order, some at a time, with their numbers."""
+        done = 0
+        for piece in self.pieces():
+            yield piece, self.numbers(done, piece[1].size)
+            done += piece[1].size
 
     def close(self) -> None:
         """Give the disk space back."""
@@ -175,65 +143,59 @@ def write_strings(labels: Iterable[str], workspace: SpillDir) -> StringFile:
     return names
 
 
+def _partition(
+    pieces: Iterable[tuple[Piece, NDArray[np.uint32]]],
+    bucket_of: Callable[[Piece, NDArray[np.uint32]], NDArray[Any]],
+    buckets: int,
+    workspace: SpillDir,
+) -> list[NumberedStrings]:
+    """Write numbered strings to so many buckets, each in the order in which they come."""
+    files = [NumberedStrings(workspace) for _ in range(buckets)]
+    for (text, lengths), numbers in pieces:
+        places = bucket_of((text, lengths), numbers)
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        order = np.argsort(places, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(places[order])) + 1):
+            if part.size:
+                here = take_strings(text, starts, lengths, part)
+                files[int(places[part[0]])].add(here, lengths[part], numbers[part])
+    return files
+
+
 def permute_strings(
     names: StringFile, rows: NDArray[np.uint32], workspace: SpillDir, space: int
 ) -> Iterator[Piece]:
-    """Yield names in another order, through temporary files where they do not fit in memory.
+    """Yield strings in another order: `rows` is the place that each of them gets, uint32, a permutation.
 
-    Parameters
-    ----------
-    names
-        The names of all nodes.
-    rows
-        The place that each of them gets, a permutation; uint32, shape (nodes,).
-    workspace
-        Gives temporary files.
-    space
-        Bytes of memory that names may take at once, beside a few pieces.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import SpillDir
-    >>> with SpillDir(Path(".")) as workspace:
-    ...     names = StringFile(workspace)
-    ...     names.append(np.frombuffer(b"abbccc", np.uint8), np.array([1, 2, 3], np.uint32))
-    ...     rows = np.array([2, 0, 1], np.uint32)
-    ...     [text.tobytes() for text, _ in permute_strings(names, rows, workspace, 1000)]
-    [b'bbccca']
+    They go through temporary files if they do not fit in `space` bytes of memory, beside a few pieces.
     """
-    yield from _arranged(
-        names, lambda first, count: rows[first : first + count], 0, rows.size, workspace, space
-    )
+
+    def with_rows() -> Iterator[tuple[Piece, NDArray[np.uint32]]]:
+        done = 0
+        for piece in names.pieces():
+            yield piece, rows[done : done + piece[1].size]
+            done += piece[1].size
+
+    yield from _permuted(names, with_rows(), 0, rows.size, workspace, space)
 
 
-def _arranged(
+def _permuted(
     names: StringFile,
-    rows_of: Callable[[int, int], NDArray[np.uint32]],
+    pieces: Iterable[tuple[Piece, NDArray[np.uint32]]],
     low: int,
     high: int,
     workspace: SpillDir,
     space: int,
 ) -> Iterator[Piece]:
-    """Deal names whose rows are `low` to `high` - 1 to buckets of equally many rows, and sort these."""
+    """Partition strings of the rows `low` to `high` - 1 into buckets of equally many rows, and sort these."""
     wanted = -(-(names.size + BYTES_PER_NAME * names.count) // max(1, space))
     step = max(1, -(-(high - low) // min(max(wanted, 1), BUCKETS)))
-    buckets = [NumberedStrings(workspace) for _ in range(low, high, step)]
-    done = 0
-    for text, lengths in names.pieces():
-        rows = rows_of(done, lengths.size)
-        done += lengths.size
-        starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        bucket_of = (rows - low) // step
-        order = np.argsort(bucket_of, kind="stable")
-        for part in np.split(order, np.flatnonzero(np.diff(bucket_of[order])) + 1):
-            if part.size:
-                bucket = buckets[int(bucket_of[part[0]])]
-                bucket.add(take_strings(text, starts, lengths, part), lengths[part], rows[part])
+    buckets = _partition(pieces, lambda _, rows: (rows - low) // step, len(range(low, high, step)), workspace)
     for k, bucket in enumerate(buckets):
         first = low + k * step
         if step > 1 and bucket.size + BYTES_PER_NAME * bucket.count > space:
-            yield from _arranged(bucket, bucket.numbers, first, min(high, first + step), workspace, space)
+            end = min(high, first + step)
+            yield from _permuted(bucket, bucket.numbered_pieces(), first, end, workspace, space)
         else:
             yield from _sorted(bucket)
         bucket.close()
@@ -253,31 +215,14 @@ SORT_BYTES_PER_STRING = 128
 """What Python keeps for a string that is sorted, beside its bytes, which are there three times."""
 
 _SPLITTERS_FROM = 1 << 12
-"""Names of which those are taken that cut a list in parts."""
+"""Strings of which those are taken that cut a list in parts."""
 
 
 def external_argsort(keys: NumberedStrings, workspace: SpillDir, space: int) -> Iterator[NDArray[np.uint32]]:
     """Yield the numbers of keys as these are sorted by their bytes, equal ones as they come.
 
-    Parameters
-    ----------
-    keys
-        What to sort; closed as soon as it has been read.
-    workspace
-        Gives temporary files.
-    space
-        Bytes of memory that keys may take at once, beside a few pieces.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import SpillDir
-    >>> with SpillDir(Path(".")) as workspace:
-    ...     keys = NumberedStrings(workspace)
-    ...     numbers = np.array([7, 5, 9, 8], np.uint32)
-    ...     keys.add(np.frombuffer(b"bacb", np.uint8), np.ones(4, np.uint32), numbers)
-    ...     np.concatenate(list(external_argsort(keys, workspace, 300)))
-    array([5, 7, 8, 9], dtype=uint32)
+    The keys, which may take `space` bytes of memory at once beside a few pieces, are closed as soon as they
+    have been read.
     """
     if 3 * keys.size + SORT_BYTES_PER_STRING * keys.count <= space or keys.count < 2:
         strings, numbers = split_strings(keys.whole()), keys.numbers(0, keys.count)
@@ -285,16 +230,12 @@ def external_argsort(keys: NumberedStrings, workspace: SpillDir, space: int) -> 
         yield numbers[sorted(range(len(strings)), key=strings.__getitem__)]
         return
     splitters = _splitters(keys)
-    buckets = [NumberedStrings(workspace) for _ in range(len(splitters) + 1)]
-    done = 0
-    for text, lengths in keys.pieces():
-        places = np.array([bisect_right(splitters, key) for key in split_strings((text, lengths))])
-        numbers = keys.numbers(done, lengths.size)
-        done += lengths.size
-        starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        for place in np.unique(places):
-            part = np.flatnonzero(places == place)
-            buckets[place].add(take_strings(text, starts, lengths, part), lengths[part], numbers[part])
+    buckets = _partition(
+        keys.numbered_pieces(),
+        lambda piece, _: np.array([bisect_right(splitters, key) for key in split_strings(piece)]),
+        len(splitters) + 1,
+        workspace,
+    )
     keys.close()
     for low, bucket in zip([b"", *splitters], buckets, strict=True):
         if low + b"\0" in splitters:
@@ -320,13 +261,7 @@ def _splitters(keys: NumberedStrings) -> list[bytes]:
 
 
 def split_strings(piece: Piece) -> list[bytes]:
-    """Make an object of each name.
-
-    Examples
-    --------
-    >>> split_strings((np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32)))
-    [b'a', b'bb']
-    """
+    """Make an object of each string."""
     text, lengths = piece
     whole, ends = text.tobytes(), np.cumsum(lengths, dtype=np.int64).tolist()
     return [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]

@@ -1,7 +1,4 @@
-"""Runs of keys in no order become sorted rows without repeats, and are counted.
-
-A link that a source repeats counts once. A link from a node to itself is kept.
-"""
+"""Runs of keys become sorted rows without duplicate edges, and are counted; self-loops are kept."""
 
 # numba compiles by the types of the arguments, not by annotations.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
@@ -10,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -37,23 +35,10 @@ _CHUNK = 512
 def sorted_pieces(
     run: KeyRun, space: NDArray[np.uint64], sort: Sort = np.ndarray.sort
 ) -> Iterator[tuple[NDArray[np.uint64], int]]:
-    """Yield the keys of `run` in ascending order, piece by piece.
+    """Yield the keys of `run` in ascending order, piece by piece, each with the number of keys it stands for.
 
-    Parameters
-    ----------
-    run
-        The keys; more of them than `space` holds are partitioned first.
-    space
-        Memory for the keys that are sorted at once, two keys or more.
-    sort
-        Sorts keys in place.
-
-    Yields
-    ------
-    keys : ndarray
-        Ascending uint64, shape (k,), in `space`; repeats are there except where a piece is one key only.
-    count : int
-        Keys of the run that these stand for.
+    Pieces lie in `space`, two keys or more, and have repeats unless one is a single key; a run of more keys
+    than `space` holds is partitioned first. `sort` sorts in place.
     """
     if run.count <= space.size:
         for keys in run.blocks(space):
@@ -63,8 +48,8 @@ def sorted_pieces(
         space[0] = run.low
         yield space[:1], run.count
     else:
-        with SpillFile(run.scratch.folder) as scratch:
-            for bucket in partition_run(run, scratch, space):
+        with SpillFile(run.file.folder) as file:
+            for bucket in partition_run(run, file, space):
                 yield from sorted_pieces(bucket, space, sort)
 
 
@@ -92,7 +77,7 @@ def unique_sorted(keys):
 
 @entry()
 def _into_rows(keys, ranks, low, high, columns, rows, starts):
-    """Take ascending keys apart, each once; returns how many columns, rows and self-loops there are.
+    """Split ascending keys, each once; returns how many columns, rows and self-loops there are.
 
     `columns` may be the memory of `keys`. A column is counted in `low`, and in `high` when that is full.
     """
@@ -149,18 +134,9 @@ def _uncount(columns, rows, starts, high):
 class Rows(NamedTuple):
     """Neighbouring edges in their order, without repeats.
 
-    Attributes
-    ----------
-    columns
-        uint32, shape (edges,).
-    rows
-        The rows that have any of them, ascending, uint32, shape (rows,). The first may have had some before.
-    starts
-        First edge of each row, then the number of edges; uint32, shape (rows + 1,).
-    given
-        Edges of the source that these stand for.
-    weights
-        float64, shape (edges,); None where there are none.
+    `columns`, uint32, and `weights`, float64 or None, are of edges; `rows`, uint32, are those that have any,
+    ascending: the first may have had some before. Row k has the edges from ``starts[k]`` to below
+    ``starts[k + 1]``, uint32, shape (rows + 1,). `given` edges of the source became these.
     """
 
     columns: NDArray[np.uint32]
@@ -174,29 +150,10 @@ NO_RANKS = Ranks(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
 
 class EdgeCounter:
-    """Counts what the store has to know, while it takes sorted keys apart; for any number of threads.
+    """Counts out-degrees and repeats while it splits sorted keys into rows; for any number of threads.
 
-    Parameters
-    ----------
-    nodes
-        Nodes of the graph.
-
-    Attributes
-    ----------
-    duplicates
-        Edges dropped because they repeat another.
-    self_loops
-        Edges kept that run from a node to itself.
-
-    Examples
-    --------
-    >>> tally = EdgeCounter(2)
-    >>> keys = np.array([1, 1, 1 << 32 | 1], np.uint64)
-    >>> edges = tally.to_rows(keys, 3, NO_RANKS, np.empty(3, np.uint32), np.empty(4, np.uint32))
-    >>> edges.columns.tolist(), edges.rows.tolist(), edges.starts.tolist()
-    ([1, 1], [0, 1], [0, 1, 2])
-    >>> tally.duplicates, tally.self_loops, tally.out_degree().tolist()
-    (1, 1, [0, 2])
+    `duplicates` is the number of edges dropped because they repeat another, `self_loops` of those kept that
+    run from a node to itself.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -215,18 +172,10 @@ class EdgeCounter:
         rows: NDArray[np.uint32],
         starts: NDArray[np.uint32],
     ) -> Rows:
-        """Take ascending keys apart, in their place.
+        """Split ascending keys into rows, in their place; they stand for `count` edges.
 
-        Parameters
-        ----------
-        keys
-            uint64, shape (k,).
-        count
-            Edges that they stand for.
-        ranks
-            The row of each id; `NO_RANKS` where keys are of rows.
-        rows, starts
-            Memory for the result: uint32, shapes (k,) and (k + 1,).
+        `ranks` has the row of each id, `NO_RANKS` if keys are of rows. `rows` and `starts` are memory for the
+        result, uint32, shapes (k,) and (k + 1,).
         """
         low = self._low()
         edges, found, loops = _into_rows(keys, ranks, low, self._high, keys.view(np.uint32), rows, starts)
@@ -237,7 +186,7 @@ class EdgeCounter:
         return Rows(keys.view(np.uint32)[:edges], rows[:found], starts[: found + 1], count)
 
     def uncount(self, edges: Rows) -> None:
-        """Count some edges no more, which have been counted twice."""
+        """Uncount edges that were counted twice."""
         loops = _uncount(edges.columns, edges.rows, edges.starts, self._high)
         with self._lock:
             self.self_loops -= int(loops)
@@ -249,9 +198,8 @@ class EdgeCounter:
         return self._high
 
     def _low(self) -> NDArray[np.uint8]:
-        try:
+        with suppress(IndexError):
             return self._lows.pop()
-        except IndexError:
-            low = np.empty(self._nodes, np.uint8)
-            low[:] = 0  # memory from `zeros` has small pages, which take longer to find
-            return low
+        low = np.empty(self._nodes, np.uint8)
+        low[:] = 0  # memory from `zeros` has small pages, which take longer to find
+        return low

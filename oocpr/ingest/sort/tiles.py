@@ -1,4 +1,4 @@
-"""Sorted rows become tiles of equal edges.
+"""Sorted rows cut into tiles of equal edges, which are encoded and written by several threads.
 
 Tile t holds edges [t * tile_edges, (t + 1) * tile_edges) of the graph, whatever rows these are in. It owns
 the rows from that of its own first edge up to, not including, that of the next tile's first edge; the
@@ -59,20 +59,7 @@ def _within(columns, first, end):
 
 
 class Tile:
-    """Memory for the edges of a tile.
-
-    Parameters
-    ----------
-    size
-        Most edges.
-    weighted
-        Whether they have weights.
-
-    Attributes
-    ----------
-    first_row, next_row
-        The tile owns the rows from `first_row` to `next_row` - 1.
-    """
+    """Memory for at most `size` edges of a tile, which owns the rows from `first_row` to below `next_row`."""
 
     def __init__(self, size: int, *, weighted: bool = False) -> None:
         self.first_row = self.next_row = 0
@@ -127,20 +114,9 @@ class Tile:
 
 
 class TileCutter:
-    """Cuts a stream of sorted rows into tiles.
+    """Cuts a stream of sorted rows into tiles of equal edges, the first of which begins with `first_row`.
 
-    Parameters
-    ----------
-    tile_edges
-        Edges of every tile but the last.
-    nodes
-        Rows of the graph.
-    add_tile
-        Called with every tile in order. What it returns is filled next; None where the tile may be.
-    first_row
-        The row with which the first tile begins.
-    weighted
-        Whether edges have weights.
+    `add_tile` is called with every tile in order. What it returns is filled next; None if the tile may be.
 
     Examples
     --------
@@ -199,33 +175,11 @@ class _Written(NamedTuple):
 
 
 class TileEncoder:
-    """Has tiles encoded and gives them to a writer.
+    """Has tiles encoded by `hands` and gives them to `writer` in their order, numbered from `first` on.
 
-    Parameters
-    ----------
-    hands
-        Encode.
-    writer
-        Takes the tiles.
-    pool
-        Calls both; None for the caller's own thread.
-    most
-        Most tiles in work.
-    tile_edges
-        Most edges of a tile.
-    usual_rows
-        Rows of a tile for which there is memory.
-    memory
-        Most bytes that the process may hold.
-    first
-        Number of the first tile.
-    weighted
-        Whether edges have weights.
-
-    Attributes
-    ----------
-    local_edges
-        Edges written so far whose column is among the owned rows of their tile.
+    Threads of `pool` call both, for at most `limit` tiles at a time; None for the caller's own. A tile has at
+    most `tile_edges` edges, and there is memory for `usual_rows` rows; one of more rows needs to fit in what
+    `memory` the process may hold. `local_edges` counts edges whose column is among the owned rows.
     """
 
     def __init__(
@@ -233,7 +187,7 @@ class TileEncoder:
         hands: SortEncodeService,
         writer: GraphWriter,
         pool: Executor | None,
-        most: int,
+        limit: int,
         tile_edges: int,
         usual_rows: int,
         memory: int,
@@ -245,7 +199,7 @@ class TileEncoder:
         self._hands = hands
         self._writer = writer
         self._pool = pool
-        self._most = most
+        self._limit = limit
         self._tile_edges = tile_edges
         self._usual_rows = usual_rows
         self._memory = memory
@@ -256,18 +210,13 @@ class TileEncoder:
         self._tiles: list[Tile] = []
 
     def add(self, tile: Tile) -> Tile | None:
-        """Take the next tile.
-
-        Returns
-        -------
-        A tile that nobody uses; None where nobody uses this one any more.
-        """
+        """Take the next tile; gives one that nobody uses, None if nobody uses this one any more."""
         rows = tile.next_row - tile.first_row + 1
         if rows > self._usual_rows:
             self.finish()
             needed = resident() + (ENTERED_BYTES_PER_ROW + self._hands.needs.row_bytes) * rows
             require(needed, self._memory, f"A tile of {format_count(rows)} rows")
-        while self._waiting and len(self._waiting) >= self._most:
+        while self._waiting and len(self._waiting) >= self._limit:
             self._enter(self._waiting.popleft().result())
         number, self._number = self._number, self._number + 1
         if self._pool is None:

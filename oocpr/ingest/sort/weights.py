@@ -1,6 +1,9 @@
-"""What the weight of a link is: of one that a source repeats, the greatest, the sum, or how often it comes.
+"""Edges with weights sorted: a duplicate edge gets the greatest weight, the sum, or how often it comes.
 
-Weights are taken in ascending order, so a sum depends on nothing but the weights.
+Weights are taken in ascending order, so a sum depends on nothing but the weights. NumPy sorts one array, or
+returns places that take as much memory again, which is fine for a few keys with weights. For more, this is
+quicksort with Hoare's partition (C. A. R. Hoare, "Quicksort", The Computer Journal 5, 1962), which copes
+with equal entries; pivots are medians of three entries at places that no order of the entries foresees.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -27,9 +30,6 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.sort.rows import Rows
 
-    Weighed = tuple[NDArray[np.uint64], NDArray[np.float64], int]
-    from numpy.typing import NDArray
-
 DUPLICATES = ("merge", "sum", "count")
 """What becomes of an edge that a source repeats: it counts once, with its greatest weight; weights are added;
 the weight is how often it comes."""
@@ -39,19 +39,10 @@ _ABOVE = int(np.array(np.inf).view(np.uint64))
 
 
 def duplicate_policy(duplicates: str | None, *, weighted: bool) -> str | None:
-    """Say how links get their weights, one of `DUPLICATES`; None where they have none.
+    """Say how edges get their weights, one of `DUPLICATES`; None if they have none.
 
-    Parameters
-    ----------
-    duplicates
-        What was asked for; None for the usual: weights are added, as in pandas, SciPy and NetworkX.
-    weighted
-        Whether the source has weights.
-
-    Raises
-    ------
-    UsageError
-        What was asked for is none of these, or does not go with the source.
+    `duplicates` is what was asked for; None for the usual: weights are added, as in pandas, SciPy and
+    NetworkX. Raises UsageError if it is none of these, or does not go with the source.
 
     Examples
     --------
@@ -78,44 +69,20 @@ def duplicate_policy(duplicates: str | None, *, weighted: bool) -> str | None:
     return duplicates if weighted or duplicates == "count" else None
 
 
-@entry()
-def _keep_greatest(keys, weights):
-    """Keep the last of each of ascending keys, which has the greatest weight; returns how many are left."""
-    kept = 0
-    for i in range(keys.size):
-        key, weight = keys[i], weights[i]
-        if i and keys[kept - 1] == key:
-            weights[kept - 1] = weight
-        else:
-            keys[kept], weights[kept] = key, weight
-            kept += 1
-    return kept
+_COMBINED = {"merge": 0, "sum": 1, "count": 2}
 
 
 @entry()
-def _add_up(keys, weights):
-    """Keep each of ascending keys once, with the sum of its weights; returns how many are left."""
-    kept = 0
-    for i in range(keys.size):
-        key, weight = keys[i], weights[i]
-        if i and keys[kept - 1] == key:
-            weights[kept - 1] += weight
-        else:
-            keys[kept], weights[kept] = key, weight
-            kept += 1
-    return kept
-
-
-@entry()
-def _count_up(keys, weights):
-    """Keep each of ascending keys once, and write how often it comes; returns how many are left."""
+def _combine(keys, weights, how):
+    """Keep each of ascending keys once, with its last, which is its greatest weight, their sum or number."""
     kept = 0
     for i in range(keys.size):
         key = keys[i]
+        weight = 1.0 if how == 2 else weights[i]
         if i and keys[kept - 1] == key:
-            weights[kept - 1] += 1.0
+            weights[kept - 1] = weight if how == 0 else weights[kept - 1] + weight
         else:
-            keys[kept], weights[kept] = key, 1.0
+            keys[kept], weights[kept] = key, weight
             kept += 1
     return kept
 
@@ -135,85 +102,55 @@ def _add_out(columns, weights, sums):
         sums[columns[i]] += weights[i]
 
 
-_COMBINED = {"merge": _keep_greatest, "sum": _add_up, "count": _count_up}
-
-
 def weighted_pieces(
-    run: KeyRun, keys: NDArray[np.uint64], beside: NDArray[np.float64], how: str
-) -> Iterator[Weighed]:
-    """Yield the keys of `run` in ascending order, each once, with their weights, piece by piece.
+    run: KeyRun, keys: NDArray[np.uint64], weights: NDArray[np.float64], how: str
+) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64], int]]:
+    """Yield the keys of `run` in ascending order, each once, with its weight, piece by piece.
 
-    Parameters
-    ----------
-    run
-        The keys, with weights unless these are counted; more than there is memory for are partitioned first.
-    keys, beside
-        Memory for the keys and weights that are sorted at once; of the same size, three or more.
-    how
-        One of `DUPLICATES`.
-
-    Yields
-    ------
-    keys : ndarray
-        Ascending uint64, shape (k,).
-    weights : ndarray
-        float64, shape (k,).
-    count : int
-        Keys of the run that these stand for.
-
-    Raises
-    ------
-    InputError
-        A sum that float64 does not hold.
+    With each piece comes the number of keys of the run that it stands for. `keys` and `weights` are memory
+    for three keys or more; a run that has more is partitioned first. It has weights unless these are counted.
+    Raises InputError for a sum that float64 does not hold.
     """
     if how == "count":
         for sorted_keys, count in sorted_pieces(run, keys):
-            kept = _count_up(sorted_keys, beside)
+            kept = _combine(sorted_keys, weights, _COMBINED[how])
             if sorted_keys.size < count:
-                beside[0] = count
-            yield sorted_keys[:kept], beside[:kept], count
+                weights[0] = count
+            yield sorted_keys[:kept], weights[:kept], count
     elif run.count <= keys.size:
-        for some, weights in run.records(keys, beside):
-            assert weights is not None
-            sort_pairs(some, weights.view(np.uint64))
-            kept = _COMBINED[how](some, weights)
-            yield some[:kept], check_finite(weights[:kept]), run.count
+        for some, beside in run.records(keys, weights):
+            sort_pairs(some, beside.view(np.uint64))
+            kept = _combine(some, beside, _COMBINED[how])
+            yield some[:kept], check_finite(beside[:kept]), run.count
     elif run.high - run.low == 1:
-        weight = _of_one(run, keys, beside, how)
-        keys[0], beside[0] = run.low, weight
-        yield keys[:1], check_finite(beside[:1]), run.count
+        weight = _weight_of_one(run, keys, weights, how)
+        keys[0], weights[0] = run.low, weight
+        yield keys[:1], check_finite(weights[:1]), run.count
     else:
-        with SpillFile(run.scratch.folder) as scratch:
-            for bucket in partition_run(run, scratch, keys, beside):
-                yield from weighted_pieces(bucket, keys, beside, how)
+        with SpillFile(run.file.folder) as file:
+            for bucket in partition_run(run, file, keys, weights):
+                yield from weighted_pieces(bucket, keys, weights, how)
 
 
-def _of_one(run: KeyRun, keys: NDArray[np.uint64], beside: NDArray[np.float64], how: str) -> float:
-    """Weigh the only link of a run, which comes more often than there is memory for."""
+def _weight_of_one(run: KeyRun, keys: NDArray[np.uint64], buffer: NDArray[np.float64], how: str) -> float:
+    """Combine the weights of the only edge of a run, which comes more often than there is memory for."""
     if how == "merge":
-        return max(float(weights.max()) for _, weights in run.records(keys, beside) if weights is not None)
-    require_disk(run.scratch.folder, run.count * WEIGHT_BYTES)
+        return max(float(weights.max()) for _, weights in run.records(keys, buffer))
+    require_disk(run.file.folder, run.count * WEIGHT_BYTES)
     total, done = 0.0, 0
-    with SpillFile(run.scratch.folder) as scratch:
-        for _, weights in run.records(keys, beside):
-            assert weights is not None
-            scratch.write(done * WEIGHT_BYTES, weights)
+    with SpillFile(run.file.folder) as file:
+        for _, weights in run.records(keys, buffer):
+            file.write(done * WEIGHT_BYTES, weights)
             done += weights.size
         # Their bits, as keys, are in the order of the weights.
-        for bits, count in sorted_pieces(KeyRun.of_words(scratch, 0, done, 0, _ABOVE), keys):
+        for bits, count in sorted_pieces(KeyRun.of_words(file, 0, done, 0, _ABOVE), keys):
             times = count if bits.size < count else 1
             total = _added(total, bits.view(np.float64), times)
     return total
 
 
 def check_finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give weights back; InputError where one of them has grown beyond what float64 holds.
-
-    Examples
-    --------
-    >>> check_finite(np.ones(1))
-    array([1.])
-    """
+    """Give weights back; InputError if one of them has grown beyond what float64 holds."""
     if not np.isfinite(weights).all():
         raise InputError(
             "The weights of a repeated link add up to more than float64 holds.",
@@ -223,43 +160,23 @@ def check_finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class OutWeights:
-    """Adds up the weights that leave each node, in the order of the links.
-
-    Parameters
-    ----------
-    nodes
-        Nodes of the graph.
-
-    Examples
-    --------
-    >>> from oocpr.ingest.sort.rows import Rows
-    >>> sums = OutWeights(2)
-    >>> sums.add(np.array([1, 1], np.uint32), np.array([0.5, 0.25]))
-    >>> sums.to_numpy()
-    array([0.  , 0.75])
-    """
+    """Adds up the weights that leave each of so many nodes, in the order of the edges."""
 
     def __init__(self, nodes: int) -> None:
         self._sums = np.zeros(nodes)
 
     def add(self, columns: NDArray[np.uint32], weights: NDArray[np.float64]) -> None:
-        """Add links that come after all before: their tails and weights, shape (k,) each."""
+        """Add edges that come after all before: their sources and weights, shape (k,) each."""
         _add_out(columns, weights, self._sums)
 
     def take(self, edges: Rows) -> Rows:
-        """Add links, and give them back."""
+        """Add edges, and give them back."""
         if edges.weights is not None:
             self.add(edges.columns, edges.weights)
         return edges
 
     def to_numpy(self) -> NDArray[np.float64]:
-        """Give the sums: float64, shape (nodes,).
-
-        Raises
-        ------
-        InputError
-            A sum that float64 does not hold.
-        """
+        """Give the sums: float64, shape (nodes,); InputError for one that float64 does not hold."""
         if not np.isfinite(self._sums).all():
             raise InputError(
                 "The weights of the links that leave a node add up to more than float64 holds.",

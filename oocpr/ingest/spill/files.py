@@ -1,4 +1,4 @@
-"""Nameless files for what does not fit in memory, and the words for a full disk."""
+"""Nameless files for what does not fit in memory, and the errors of a full disk."""
 
 from __future__ import annotations
 
@@ -29,41 +29,22 @@ _REMEDY = "Free some, or name a folder on a larger disk for the temporary files 
 
 @contextmanager
 def disk_errors(folder: Path, writing: int) -> Iterator[None]:
-    """Turn the operating system's error for a full disk, quota or file limit into DoesNotFitError.
-
-    Parameters
-    ----------
-    folder
-        Where the writing happens.
-    writing
-        Bytes that are being written, named in the error.
-
-    Raises
-    ------
-    DoesNotFitError
-        With the bytes that were to be written and the bytes that are free.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> with disk_errors(Path("."), 10):
-    ...     pass
-    """
+    """Turn the system's error for a full disk, quota or file limit into DoesNotFitError, in bytes."""
     try:
         yield
     except OSError as error:
         if not is_disk_full(error):
             raise
-        free = shutil.disk_usage(folder).free
         raise DoesNotFitError(
-            f"{folder} takes no {format_bytes(writing)} more ({format_bytes(free)} free): {error.strerror}.",
+            f"{folder} takes no {format_bytes(writing)} more ({format_bytes(free_bytes(folder))} free): "
+            f"{error.strerror}.",
             _REMEDY,
         ) from error
 
 
 @contextmanager
 def making_files(folder: Path) -> Iterator[None]:
-    """Name the folder in which no file can be made; UsageError, or DoesNotFitError where the disk is full."""
+    """Name the folder in which no file can be made: UsageError, or DoesNotFitError if the disk is full."""
     try:
         with disk_errors(folder, 0):
             yield
@@ -81,13 +62,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def require_disk(folder: Path, needed: int, sureness: str = "") -> None:
-    """Raise DoesNotFitError unless `folder` has room for `needed` more bytes.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> require_disk(Path("."), 1)
-    """
+    """Raise DoesNotFitError unless `folder` has room for `needed` more bytes."""
     free = free_bytes(folder)
     if needed > free:
         raise DoesNotFitError(
@@ -100,44 +75,17 @@ def require_disk(folder: Path, needed: int, sureness: str = "") -> None:
 class SpillFile:
     """A file without a name: the system frees it when it is closed, however the process ends.
 
-    Parameters
-    ----------
-    folder
-        Existing folder on the disk to use.
-    memory
-        So many bytes at its front stay in memory, if it is written from front to end.
-
-    Attributes
-    ----------
-    kept
-        Bytes at the front that are in memory.
-    memory
-        These, uint8, and room for more.
-
-    Raises
-    ------
-    UsageError
-        Where no file can be made in `folder`.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> with SpillFile(Path(".")) as scratch:
-    ...     scratch.write(8, np.arange(3))
-    ...     out = np.empty(2, np.int64)
-    ...     scratch.read(16, out)
-    >>> out
-    array([1, 2])
+    Up to `memory` bytes at its front stay in memory if it is written from front to end: `kept` of them so
+    far, the first bytes of the array `memory`.
     """
 
     def __init__(self, folder: Path, memory: int = 0) -> None:
         self.folder = folder
         self.kept = 0
         # The system refuses to promise more than it has.
-        self._most = min(memory, (os.sysconf("SC_PHYS_PAGES") - 1) * mmap.PAGESIZE)
+        self._max_kept = min(memory, (os.sysconf("SC_PHYS_PAGES") - 1) * mmap.PAGESIZE)
         # Pages that are never written never become resident.
-        self._map = mmap.mmap(-1, self._most + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._map = mmap.mmap(-1, self._max_kept + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with contextlib.suppress(OSError):  # not every system has large pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self.memory = np.frombuffer(self._map, np.uint8)
@@ -150,33 +98,28 @@ class SpillFile:
         return tempfile.TemporaryFile(dir=self.folder, buffering=0)
 
     def reserve(self, size: int) -> tuple[int, NDArray[np.uint8] | None]:
-        """Set bytes at the end aside, for any thread.
+        """Reserve bytes at the end, from any thread.
 
-        Returns
-        -------
-        at
-            The first of them.
-        view
-            They themselves, to be filled, where they are in memory; else None, and they are to be written.
+        Returns the place of the first, and a view to fill if they are in memory; else they are to be written.
         """
         with self._lock:
             at = self._end
             self._end += size
-            if at == self.kept and self._end <= self._most:
+            if at == self.kept and self._end <= self._max_kept:
                 self.kept = self._end
                 return at, self.memory[at : self._end]
             # What lies in memory stays what it is: from here on all goes to the file.
-            self._most = self.kept
+            self._max_kept = self.kept
             return at, None
 
     def write(self, at: int, array: NDArray[Any]) -> None:
-        """Write the contiguous `array` from byte `at` on; DoesNotFitError where the disk is full."""
+        """Write the contiguous `array` from byte `at` on; DoesNotFitError if the disk is full."""
         data = array.view(np.uint8)
         with self._lock:
-            if at == self.kept and at + data.size <= self._most:
+            if at == self.kept and at + data.size <= self._max_kept:
                 self.kept += data.size
             elif at + data.size > self.kept:
-                self._most = self.kept
+                self._max_kept = self.kept
             self._end = max(self._end, at + data.size)
         inside = max(0, min(data.size, self.kept - at))
         self.memory[at : at + inside] = data[:inside]
@@ -185,13 +128,13 @@ class SpillFile:
 
     @property
     def size(self) -> int:
-        """Bytes written or set aside so far."""
+        """Bytes written or reserved so far."""
         return self._end
 
     @property
     def room(self) -> int:
         """Bytes that may still be kept in memory."""
-        return max(0, self._most - self.kept)
+        return max(0, self._max_kept - self.kept)
 
     def _write_file(self, at: int, data: memoryview) -> None:
         with disk_errors(self.folder, data.nbytes):
@@ -214,6 +157,12 @@ class SpillFile:
             at += got
             data = data[got:]
 
+    def read_array(self, dtype: type[np.generic], first: int, count: int) -> NDArray[Any]:
+        """Read `count` entries of a file of entries of one type, from entry `first` on."""
+        out = np.empty(count, dtype)
+        self.read(first * out.itemsize, out)
+        return out
+
     def shed(self, least: int | None = None) -> None:
         """Move `least` bytes or more from memory to the disk, by default all, and keep no more from now on.
 
@@ -224,11 +173,11 @@ class SpillFile:
         if kept < self.kept:
             self._write_file(kept, self.memory[kept : self.kept].data)
             self._map.madvise(mmap.MADV_DONTNEED, kept)
-        self._most = self.kept = kept
+        self._max_kept = self.kept = kept
 
     def close(self) -> None:
         """Give disk space and memory back."""
-        self._most = self.kept = 0
+        self._max_kept = self.kept = 0
         self.memory = np.empty(0, np.uint8)
         with contextlib.suppress(BufferError):  # somebody looks at it still; it goes when they do
             self._map.close()
@@ -242,33 +191,16 @@ class SpillFile:
 
 
 class SpillDir:
-    """The temporary files of an import: whatever ends it, none of them is left open.
-
-    Parameters
-    ----------
-    folder
-        Existing folder on the disk to use.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> with SpillDir(Path(".")) as space:
-    ...     space.file().write(0, np.arange(3))
-    """
+    """The temporary files of an import, in an existing folder: whatever ends it, none is left open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files: list[SpillFile] = []
 
-    def file(self, memory: int = 0, name: str | None = None) -> SpillFile:  # noqa: ARG002 - for who keeps files
+    def file(self, memory: int = 0, name: str | None = None) -> SpillFile:  # noqa: ARG002 - for durable files
         """Make a file, the first `memory` bytes of it in memory; who is done with it early may close it.
 
-        Parameters
-        ----------
-        memory
-            Bytes.
-        name
-            What it is called where files are kept for another process; None where it needs none of it.
+        `name` is what it is called if files are kept for another process; None if that needs none of it.
         """
         self._files.append(SpillFile(self.folder, memory))
         return self._files[-1]

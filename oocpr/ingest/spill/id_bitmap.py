@@ -26,15 +26,7 @@ _ALL_WORDS = 2**32 // 64
 
 
 class Ranks(NamedTuple):
-    """What `rank_of` needs.
-
-    Attributes
-    ----------
-    words
-        The bitmap, uint64.
-    before
-        Set bits before each word, uint32.
-    """
+    """What `rank_of` needs: the bitmap, and the number of set bits before each of its words."""
 
     words: NDArray[np.uint64]
     before: NDArray[np.uint32]
@@ -97,26 +89,7 @@ def _list(words, ids):
 
 
 class IdBitmap:
-    """Which of all 32-bit ids occur.
-
-    Attributes
-    ----------
-    largest
-        The largest id that occurs, -1 while there is none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> ids = IdBitmap()
-    >>> ids.reach(100)
-    >>> ids.add(np.array([3, 100], np.uint32), np.array([7, 3], np.uint32))
-    >>> len(ids), ids.to_numpy()
-    (3, array([  3,   7, 100], dtype=uint32))
-    >>> keys = np.array([7 << 32 | 3, 3 << 32 | 100], np.uint64)
-    >>> ids.relabel(keys)
-    >>> [(int(key) >> 32, int(key) & 0xFFFFFFFF) for key in keys]
-    [(1, 0), (0, 2)]
-    """
+    """Which of all 32-bit ids occur; `largest` is the largest of them, -1 while there is none."""
 
     def __init__(self) -> None:
         # Room for every id there can be: pages that no id touches never become resident.

@@ -1,12 +1,13 @@
-"""Keys in a temporary file, in no order and in few bytes.
+"""Keys in a spill file, in no order and in few bytes.
 
 A key is an edge, row << 32 | column. In a file it is the row counted from some first row, and the column in
-as few bits as its neighbours need, in whole bytes: 5 of them where a graph has millions of nodes::
+as few bits as its neighbours need, in whole bytes: 5 of them if a graph has millions of nodes::
 
     key          row << 32                              | column
     in the file  (row - first row) << bits of a column  | column      in the lowest `width` bytes
 
-Where links have weights, each key is followed by its weight, a float64.
+If edges have weights, each key is followed by its weight, a float64. Functions that take weights take an
+empty array if there are none.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -36,6 +37,8 @@ KEY_BYTES = 8
 WEIGHT_BYTES = 8
 """Bytes of a weight, anywhere."""
 
+NO_WEIGHTS = np.empty(0)
+
 _READ_BYTES = 1 << 18
 """Read from the disk at once."""
 
@@ -44,7 +47,8 @@ _PAD = KEY_BYTES
 
 
 @entry()
-def _unpack(data, places, counts, widths, column_bits, beside, first_row, keys):
+def _unpack(data, places, counts, widths, column_bits, weight_bytes, first_row, keys, weights):
+    weighted = weights.size > 0
     k = uint64(0)
     for p in range(uint64(places.size)):
         at = uint64(places[p])
@@ -55,36 +59,20 @@ def _unpack(data, places, counts, widths, column_bits, beside, first_row, keys):
         for _ in range(uint64(counts[p])):
             key = load_word(data, at) & key_mask
             keys[k] = ((key >> bits) + first_row) << uint64(32) | (key & column_mask)
-            at += width + beside
-            k += uint64(1)
-
-
-@entry()
-def _unpack_weights(data, places, counts, widths, weights):
-    k = uint64(0)
-    for p in range(uint64(places.size)):
-        width = uint64(widths[p])
-        at = uint64(places[p]) + width
-        for _ in range(uint64(counts[p])):
-            weights[k] = load_word(data, at)
-            at += width + uint64(WEIGHT_BYTES)
+            if weighted:
+                weights[k] = load_word(data, at + width)
+            at += width + weight_bytes
             k += uint64(1)
 
 
 def record_bytes(*, weighted: bool) -> int:
-    """Bytes of a whole key in a file, and of its weight where there are weights."""
+    """Bytes of a whole key in a file, and of its weight if there are weights."""
     return KEY_BYTES + WEIGHT_BYTES * weighted
 
 
-def to_words(keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> NDArray[np.uint64]:
-    """Join keys and weights, shape (k,) each, to what lies in a file of whole keys.
-
-    Examples
-    --------
-    >>> to_words(np.array([7, 5], np.uint64), np.zeros(2)).tolist()
-    [7, 0, 5, 0]
-    """
-    if weights is None:
+def to_words(keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Join keys and weights to what lies in a file of whole keys."""
+    if not weights.size:
         return keys
     words = np.empty((keys.size, 2), np.uint64)
     words[:, 0], words[:, 1] = keys, weights.view(np.uint64)
@@ -95,16 +83,9 @@ def to_words(keys: NDArray[np.uint64], weights: NDArray[np.float64] | None) -> N
 class KeyExtents:
     """Where keys are in a file, and how they are written there.
 
-    Parameters
-    ----------
-    places, counts
-        First byte and number of keys of each piece; int64, shape (pieces,).
-    widths, column_bits
-        Bytes of a key, 1 to 8, and of these the bits of its column; uint8, shape (pieces,).
-    first_row
-        What rows are counted from.
-    weighted
-        Whether a weight follows each key.
+    Of each extent, shape (extents,): its first byte and number of keys, int64; bytes of a key, 1 to 8, and of
+    these the bits of its column, uint8. Rows are counted from `first_row`; if `weighted`, a weight follows
+    each key.
     """
 
     places: NDArray[np.int64]
@@ -126,13 +107,12 @@ class KeyExtents:
 
     def chosen(self, here: NDArray[np.intp]) -> KeyExtents:
         """Give some of them."""
-        return KeyExtents(
-            self.places[here],
-            self.counts[here],
-            self.widths[here],
-            self.column_bits[here],
-            self.first_row,
-            self.weighted,
+        return replace(
+            self,
+            places=self.places[here],
+            counts=self.counts[here],
+            widths=self.widths[here],
+            column_bits=self.column_bits[here],
         )
 
     @property
@@ -145,115 +125,69 @@ class KeyExtents:
         """Bytes of each."""
         return self.counts * self.record_sizes
 
-    def unpack(
-        self, data: NDArray[np.uint8], keys: NDArray[np.uint64], weights: NDArray[np.float64] | None
-    ) -> None:
-        """Write all keys, and their weights where these are wanted.
+    def unpack(self, data: NDArray[np.uint8], keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> None:
+        """Write all keys, and their weights if there is room for these.
 
         Places are those in `data`, where a whole word may be read from the last key on.
         """
-        _unpack(
-            data,
-            self.places,
-            self.counts,
-            self.widths,
-            self.column_bits,
-            np.uint64(WEIGHT_BYTES * self.weighted),
-            np.uint64(self.first_row),
-            keys,
-        )
-        if weights is not None:
-            _unpack_weights(data, self.places, self.counts, self.widths, weights.view(np.uint64))
+        weight_bytes, first_row = np.uint64(WEIGHT_BYTES * self.weighted), np.uint64(self.first_row)
+        layout = (self.places, self.counts, self.widths, self.column_bits, weight_bytes, first_row)
+        _unpack(data, *layout, keys, weights.view(np.uint64))
 
 
 @dataclass(frozen=True)
 class KeyRun:
-    """Keys in a file, in no order.
+    """Keys in a file, `count` of them in no order, all in [low, high)."""
 
-    Parameters
-    ----------
-    scratch
-        The file.
-    count
-        How many keys.
-    low, high
-        All keys are in [low, high).
-    pieces
-        Where they are.
-    """
-
-    scratch: SpillFile
+    file: SpillFile
     count: int
     low: int
     high: int
-    pieces: KeyExtents
+    extents: KeyExtents
 
     @classmethod
     def of_words(
-        cls, scratch: SpillFile, start: int, count: int, low: int, high: int, *, weighted: bool = False
+        cls, file: SpillFile, start: int, count: int, low: int, high: int, *, weighted: bool = False
     ) -> KeyRun:
-        """Describe keys that are written as they are, uint64, from key number `start` of the file on.
-
-        A weight may follow each of them.
-
-        Examples
-        --------
-        >>> from pathlib import Path
-        >>> from oocpr.ingest.spill.files import SpillFile
-        >>> with SpillFile(Path(".")) as scratch:
-        ...     scratch.write(0, np.array([7, 5, 9], np.uint64))
-        ...     run = KeyRun.of_words(scratch, 0, 3, 5, 10)
-        ...     [keys.tolist() for keys in run.blocks(np.empty(2, np.uint64))]
-        [[7, 5], [9]]
-        """
-        one = np.ones(1, np.int64)
+        """Describe keys that are written as they are, uint64, from key number `start` of the file on."""
+        place = np.full(1, start * record_bytes(weighted=weighted))
         width = np.full(1, KEY_BYTES, np.uint8)
-        pieces = KeyExtents(
-            start * record_bytes(weighted=weighted) * one, count * one, width, 4 * width, 0, weighted
-        )
-        return cls(scratch, count, low, high, pieces)
+        extents = KeyExtents(place, np.full(1, count), width, 4 * width, 0, weighted)
+        return cls(file, count, low, high, extents)
 
     def blocks(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
         """Yield all keys, as many at a time as `buffer` holds, which every block overwrites."""
-        for keys, _ in self.records(buffer, None):
+        for keys, _ in self.records(buffer, NO_WEIGHTS):
             yield keys
 
     def records(
-        self, buffer: NDArray[np.uint64], beside: NDArray[np.float64] | None
-    ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64] | None]]:
-        """Yield all keys and, where there is a buffer of the same size for them, their weights."""
+        self, buffer: NDArray[np.uint64], weight_buffer: NDArray[np.float64]
+    ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
+        """Yield all keys and, if there is a buffer of the same size for them, their weights."""
         for done in range(0, self.count, buffer.size):
             keys = buffer[: min(buffer.size, self.count - done)]
-            weights = _part(beside, 0, keys.size)
-            pieces = self.pieces.between(done, done + keys.size) if self.count > buffer.size else self.pieces
-            self._fill(pieces, keys, weights)
+            weights = weight_buffer[: keys.size]
+            whole = self.count <= buffer.size
+            self._read(self.extents if whole else self.extents.between(done, done + keys.size), keys, weights)
             yield keys, weights
 
-    def _fill(
-        self, pieces: KeyExtents, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None
-    ) -> None:
-        in_memory = pieces.places + pieces.sizes <= self.scratch.kept
-        held = pieces.chosen(np.flatnonzero(in_memory))
+    def _read(self, extents: KeyExtents, keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> None:
+        in_memory = extents.places + extents.sizes <= self.file.kept
+        held = extents.chosen(np.flatnonzero(in_memory))
         count = int(held.counts.sum())
-        held.unpack(self.scratch.memory, keys[:count], _part(weights, 0, count))
+        held.unpack(self.file.memory, keys[:count], weights[:count])
         if count < keys.size:
-            others = pieces.chosen(np.flatnonzero(~in_memory))
-            self._read(others, keys[count:], _part(weights, count, keys.size))
+            others = extents.chosen(np.flatnonzero(~in_memory))
+            self._read_file(others, keys[count:], weights[count:])
 
-    def _read(
-        self, pieces: KeyExtents, keys: NDArray[np.uint64], weights: NDArray[np.float64] | None
-    ) -> None:
-        """Unpack pieces that are not in memory, or not wholly."""
-        step = _READ_BYTES // record_bytes(weighted=pieces.weighted)
+    def _read_file(self, extents: KeyExtents, keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> None:
+        """Unpack extents that are not in memory, or not wholly."""
+        step = _READ_BYTES // record_bytes(weighted=extents.weighted)
         data = np.empty(_READ_BYTES + _PAD, np.uint8)
         for done in range(0, keys.size, step):
-            part = pieces.between(done, done + step)
+            part = extents.between(done, done + step)
             ends = np.cumsum(part.sizes)
             for place, start, end in zip(part.places, ends - part.sizes, ends, strict=True):
-                self.scratch.read(int(place), data[start:end])
+                self.file.read(int(place), data[start:end])
             here = replace(part, places=ends - part.sizes)
-            here.unpack(data, keys[done : done + step], _part(weights, done, done + step))
-
-
-def _part(weights: NDArray[np.float64] | None, start: int, stop: int) -> NDArray[np.float64] | None:
-    return None if weights is None else weights[start:stop]
+            here.unpack(data, keys[done : done + step], weights[done : done + step])

@@ -1,4 +1,4 @@
-"""Reading ahead, dealing while reading, temporary files that begin in memory, and sorting in threads."""
+"""Reading ahead, partitioning while reading, temporary files that begin in memory, and sorting in threads."""
 
 import itertools
 import re
@@ -38,13 +38,13 @@ def keys_of(src, dst):
     return dst.astype(np.uint64) << np.uint64(32) | src
 
 
-def dealt(scratch, block_edges, blocks, rows=None):
-    """Deal blocks whose buckets follow from the first of them."""
-    dealer = Partitioner(scratch, block_edges, rows)
-    dealer.plan(blocks[0].dst if blocks else np.empty(0, np.uint32))
+def partitioned(scratch, block_edges, blocks, rows=None):
+    """Partition blocks whose buckets follow from the first of them."""
+    partitioner = Partitioner(scratch, block_edges, rows)
+    partitioner.plan(blocks[0].dst if blocks else np.empty(0, np.uint32))
     for edges in blocks:
-        dealer.add(edges)
-    return dealer
+        partitioner.add(edges)
+    return partitioner
 
 
 @given(blocks_of_edges, st.sampled_from([1, 4096, 1 << 20]), st.booleans(), st.sampled_from([0, 9, 200]))
@@ -52,8 +52,8 @@ def dealt(scratch, block_edges, blocks, rows=None):
 def test_buckets_are_ascending_ranges_of_all_keys(tmp_path_factory, blocks, block_edges, known, memory):
     blocks = [ends_of(block) for block in blocks]
     with SpillFile(tmp_path_factory.getbasetemp(), memory) as scratch:
-        dealer = dealt(scratch, block_edges, blocks, LAST + 1 if known else None)
-        runs = list(dealer.runs())
+        partitioner = partitioned(scratch, block_edges, blocks, LAST + 1 if known else None)
+        runs = list(partitioner.runs())
         held = [np.concatenate([np.copy(k) for k in run.blocks(np.empty(7, np.uint64))]) for run in runs]
         scratch.shed(memory // 2)
         again = [np.copy(next(run.blocks(np.empty(run.count, np.uint64)))) for run in runs]
@@ -66,7 +66,7 @@ def test_buckets_are_ascending_ranges_of_all_keys(tmp_path_factory, blocks, bloc
         [np.empty(0, np.uint64), *(keys_of(block.src, block.dst) for block in blocks)]
     )
     np.testing.assert_array_equal(np.sort(np.concatenate([everything[:0], *held])), np.sort(everything))
-    assert dealer.count == everything.size
+    assert partitioner.count == everything.size
 
 
 def test_keys_take_as_few_bytes_as_they_need(tmp_path):
@@ -75,26 +75,28 @@ def test_keys_take_as_few_bytes_as_they_need(tmp_path):
     for nodes in (2**8, 2**16, 2**23, 2**32 - 1):
         with SpillFile(tmp_path) as scratch:
             edges = Edges.of(*rng.integers(0, nodes, (2, 1 << 18)))
-            dealt(scratch, 1 << 18, [edges])
+            partitioned(scratch, 1 << 18, [edges])
             sizes[nodes] = scratch.size / (1 << 18)
     # 256 buckets take 7 bits or more off the rows; the bytes between buckets count as well.
     assert sizes == pytest.approx({2**8: 2, 2**16: 4, 2**23: 5, 2**32 - 1: 8}, abs=0.01)
 
 
-def test_threads_that_deal_at_once_lose_nothing(tmp_path):
+def test_threads_that_partition_at_once_lose_nothing(tmp_path):
     rng = np.random.default_rng(2)
     blocks = [Edges.of(*(rng.integers(0, 2**22, (2, 50_000)) ** 2 >> 22)) for _ in range(40)]
     ids = IdBitmap()
     ids.reach(2**22)
     with SpillFile(tmp_path, 1 << 20) as scratch, ThreadPoolExecutor(8) as pool:
-        dealer = Partitioner(scratch, 50_000, None)
-        dealer.plan(blocks[0].dst)
-        crew = BoundedExecutor(pool, 8)
+        partitioner = Partitioner(scratch, 50_000, None)
+        partitioner.plan(blocks[0].dst)
+        executor = BoundedExecutor(pool, 8)
         for edges in blocks:
-            crew.do(ids.add, edges.src, edges.dst)
-            crew.do(dealer.add, edges)
-        crew.finish()
-        keys = np.concatenate([next(run.blocks(np.empty(run.count, np.uint64))) for run in dealer.runs()])
+            executor.submit(ids.add, edges.src, edges.dst)
+            executor.submit(partitioner.add, edges)
+        executor.finish()
+        keys = np.concatenate(
+            [next(run.blocks(np.empty(run.count, np.uint64))) for run in partitioner.runs()]
+        )
     everything = np.concatenate([keys_of(block.src, block.dst) for block in blocks])
     np.testing.assert_array_equal(np.sort(keys), np.sort(everything))
     np.testing.assert_array_equal(ids.to_numpy(), np.unique([ends for block in blocks for ends in block[:2]]))
@@ -105,13 +107,13 @@ def test_work_that_fails_is_told_to_who_asked_for_it():
         raise ValueError("no")
 
     with ThreadPoolExecutor(2) as pool:
-        crew = BoundedExecutor(pool, 1)
-        crew.do(fail)
+        executor = BoundedExecutor(pool, 1)
+        executor.submit(fail)
         with pytest.raises(ValueError, match="no"):
-            crew.finish()
-        crew.do(fail)
+            executor.finish()
+        executor.submit(fail)
         with pytest.raises(ValueError, match="no"):
-            crew.do(int)
+            executor.submit(int)
 
 
 few_ids = st.one_of(st.integers(0, 9), st.integers(2**16, 2**16 + 5))
@@ -134,7 +136,7 @@ def test_any_runs_are_sorted_and_counted_in_any_number_of_threads(
         ranks = ids.ranks if relabel else NO_RANKS
         sorter = Sorter(LocalSortEncode(), pool if workers else None, workers, space, ranks, tally)
         rows, columns, given_ = [], [], 0
-        for edges in sorter.pieces(dealt(scratch, 1 << 20, blocks).runs()):
+        for edges in sorter.pieces(partitioned(scratch, 1 << 20, blocks).runs()):
             rows.append(np.repeat(edges.rows, np.diff(edges.starts)))
             columns.append(edges.columns.copy())
             given_ += edges.given
@@ -156,7 +158,7 @@ def test_out_degrees_are_counted_past_every_width(tmp_path):
     dst = np.concatenate([np.arange(255), np.arange(256), np.arange(70_000)])
     with SpillFile(tmp_path) as scratch, ThreadPoolExecutor(3) as pool:
         tally = EdgeCounter(70_000)
-        runs = dealt(scratch, 1 << 20, [Edges.of(src, dst)]).runs()
+        runs = partitioned(scratch, 1 << 20, [Edges.of(src, dst)]).runs()
         for _ in Sorter(LocalSortEncode(), pool, 3, 4000, NO_RANKS, tally).pieces(runs):
             pass
     assert tally.out_degree()[[3, 7, 8]].tolist() == [255, 256, 70_000]
