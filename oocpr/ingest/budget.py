@@ -126,7 +126,7 @@ def least_bytes(tile_edges: int | None, needs: Needs = LOCAL_NEEDS, *, weighted:
 
 
 def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
-    """Rows that one tile owns at most, unless the links are spread very unevenly; for these there is room."""
+    """Rows that one tile owns at most, unless the edges are spread very unevenly; for these there is room."""
     return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
 
 

@@ -31,18 +31,17 @@ orders = st.sampled_from(["keep", "degree", "bfs", "auto"])
 @pytest.fixture
 def little(monkeypatch):
     """Make every list longer than its chunk, and every piece of names a piece of few."""
-    monkeypatch.setattr(dictionary, "CHUNK", 7)
-    monkeypatch.setattr(dictionary, "CHUNK", 3)
+    monkeypatch.setattr(dictionary, "_CHUNK", 3)
     monkeypatch.setattr(string_file, "PIECE_NAMES", 5)
     monkeypatch.setattr(string_file, "PIECE_BYTES", 20)
-    real = dictionary.Parts.__init__
+    real = dictionary._Parts.__init__
 
     def in_parts(self, known, nodes, records, space):
         real(self, known, nodes, records, space)
         self.largest = min(nodes, 3)
         self.starts = range(0, nodes, self.largest)
 
-    monkeypatch.setattr(dictionary.Parts, "__init__", in_parts)
+    monkeypatch.setattr(dictionary._Parts, "__init__", in_parts)
 
 
 def graph_of(path):

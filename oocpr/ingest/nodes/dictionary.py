@@ -471,7 +471,7 @@ def resolve_edges(
 def _blocks(file: SpillFile, size: int, segment: Segment) -> Iterator[tuple[int, NDArray[np.uint64]]]:
     """Yield the edges of a segment, some at a time, with the place of the first of them.
 
-    They are words: keys in the first column and, where there are any, the bits of weights in the second.
+    They are words: keys in the first column and the bits of weights, if there are any, in the second.
     """
     for at in range(segment.edge, segment.edge + segment.edges, _BLOCK_EDGES):
         count = min(_BLOCK_EDGES, segment.edge + segment.edges - at)
@@ -490,35 +490,35 @@ def _recorded(
             continue
         for at, words in _blocks(file, size, segment):
             first, keys = records.count, words[:, 0]
-            tails, heads = keys & np.uint64(0xFFFFFFFF), keys >> np.uint64(32)
-            numbers = records.number_ids(np.concatenate([tails, heads]).view(np.int64))
+            sources, destinations = keys & np.uint64(0xFFFFFFFF), keys >> np.uint64(32)
+            numbers = records.number_ids(np.concatenate([sources, destinations]).view(np.int64))
             words[:, 0] = pack_keys(numbers[: keys.size], numbers[keys.size :])
             file.write(at * size, words.reshape(-1))
             yield Segment(at, keys.size, first, records.count - first)
 
 
-def pack_keys(tails: NDArray[Any], heads: NDArray[Any]) -> NDArray[np.uint64]:
-    """Join ids below 2^32, shape (k,), to keys, head << 32 | tail."""
-    keys = np.empty(len(heads), np.uint64)
-    if tails.dtype.type in (np.uint32, np.int64) and tails.dtype == heads.dtype:
-        _join(tails, heads, keys)
+def pack_keys(sources: NDArray[Any], destinations: NDArray[Any]) -> NDArray[np.uint64]:
+    """Join ids below 2^32, shape (k,), to keys, destination << 32 | source."""
+    keys = np.empty(len(destinations), np.uint64)
+    if sources.dtype.type in (np.uint32, np.int64) and sources.dtype == destinations.dtype:
+        _join(sources, destinations, keys)
     else:
-        _join(tails.astype(np.int64), heads.astype(np.int64), keys)
+        _join(sources.astype(np.int64), destinations.astype(np.int64), keys)
     return keys
 
 
 @numba.njit([(kind, kind, numba.uint64[::1]) for kind in (UINT32S, INT64S)], cache=True, nogil=True)
-def _join(tails, heads, keys):  # type: ignore[no-untyped-def]
+def _join(sources, destinations, keys):  # type: ignore[no-untyped-def]
     for i in range(keys.size):
-        keys[i] = np.uint64(heads[i]) << np.uint64(32) | np.uint64(tails[i])
+        keys[i] = np.uint64(destinations[i]) << np.uint64(32) | np.uint64(sources[i])
 
 
 @numba.njit("void(uint64[::1], uint32[::1])", cache=True, nogil=True)
 def _translate(keys, numbers):  # type: ignore[no-untyped-def]
     for i in range(keys.size):
-        head = np.uint64(numbers[keys[i] >> np.uint64(32)])
-        tail = np.uint64(numbers[keys[i] & np.uint64(0xFFFFFFFF)])
-        keys[i] = head << np.uint64(32) | tail
+        destination = np.uint64(numbers[keys[i] >> np.uint64(32)])
+        column = np.uint64(numbers[keys[i] & np.uint64(0xFFFFFFFF)])
+        keys[i] = destination << np.uint64(32) | column
 
 
 def _check_closed(
@@ -529,7 +529,7 @@ def _check_closed(
     dictionary: Dictionary,
     listed: int,
 ) -> None:
-    """Refuse nodes that are listed twice, and links with nodes that are not listed."""
+    """Refuse nodes that are listed twice, and edges with nodes that are not listed."""
     if dictionary.given < listed:
         raise InputError(
             f"{source.closed} holds {listed - dictionary.given:,} names twice.",

@@ -99,7 +99,7 @@ class Tile:
 
     @property
     def weights(self) -> NDArray[np.float64] | None:
-        """Weights of the edges: float64, shape (edges,); None where they have none."""
+        """Weights of the edges: float64, shape (edges,); None if they have none."""
         return None if self._weights is None else self._weights[: self._edges]
 
     def lengths(self) -> NDArray[np.uint32]:

@@ -296,16 +296,9 @@ def _sort_equal(keys, words):
 
 
 def sort_pairs(keys: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
-    """Sort by key and, where keys are equal, by word; both uint64, shape (k,).
+    """Sort by key and, if keys are equal, by word; both uint64, shape (k,).
 
     The bits of floats that are not negative are words of the same order.
-
-    Examples
-    --------
-    >>> keys, words = np.array([5, 1, 5], np.uint64), np.array([9, 8, 7], np.uint64)
-    >>> sort_pairs(keys, words)
-    >>> keys.tolist(), words.tolist()
-    ([1, 5, 5], [8, 7, 9])
     """
     if keys.size > _PLACED:
         _sort_all(keys, words)
