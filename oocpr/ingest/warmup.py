@@ -38,8 +38,9 @@ def warm_up(workspace: SpillDir) -> None:
     runs = list(partitioner.runs())
     [keys] = runs[0].blocks(np.empty(1, np.uint64))
     words = workspace.file()
-    words.write(0, np.arange(3, dtype=np.uint64))
-    partition_run(KeyRun.of_words(words, 0, 3, 0, 3), workspace.file(), np.empty(2, np.uint64))
+    words.write(0, np.arange(5, dtype=np.uint64))
+    # Blocks of two keys and of one, whose halves are contiguous and have a type of their own.
+    partition_run(KeyRun.of_words(words, 0, 5, 0, 5), workspace.file(), np.empty(4, np.uint64))
     out_degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), 2, sources=True)
     relabel = make_order("degree", order_by_degree(out_degree), ids).relabel
     assert relabel is not None
