@@ -41,8 +41,6 @@ class Names(Protocol):
 class RowNames:
     """Nodes that are their own row numbers.
 
-    Examples
-    --------
     >>> RowNames().take(np.array([3, 1]))
     [3, 1]
     """
@@ -62,13 +60,8 @@ class RowNames:
 class ListedNames:
     """Names held in memory.
 
-    Parameters
-    ----------
-    names
-        Name of each row: integers, shape (n,), or a sequence of n strings.
+    `names`: name of each row: integers, shape (n,), or a sequence of n strings.
 
-    Examples
-    --------
     >>> ListedNames(["libc6", "perl-base"]).take(np.array([1]))
     ['perl-base']
     """
@@ -96,13 +89,7 @@ class ListedNames:
 
 
 class LabelNames:
-    """Labels that stay in the store until they are asked for.
-
-    Parameters
-    ----------
-    store
-        An open graph store that has labels.
-    """
+    """Labels that stay in the store until they are asked for."""
 
     textual = True
 
@@ -138,15 +125,7 @@ class StoredIds:
 def names_of(store: GraphStore) -> Names:
     """Names by which a graph's source knew its nodes.
 
-    Parameters
-    ----------
-    store
-        An open graph store.
-
-    Returns
-    -------
-    Names
-        Labels where the store has them, else the ids of the source, else row numbers.
+    Returns labels where the store has them, else the ids of the source, else row numbers.
     """
     if store.has_labels:
         return LabelNames(store)
@@ -166,8 +145,6 @@ def block_of(names: Sequence[Name], textual: bool) -> Block:
 def sorts_of(names: Iterable[Any], textual: bool) -> NDArray[np.bool]:
     """Tell which names can be those of nodes that have names, or ids; bool, shape (names,).
 
-    Examples
-    --------
     >>> sorts_of(["a", 7, 2**63], False).tolist()
     [False, True, False]
     """
@@ -194,8 +171,6 @@ _NONE = np.uint32(0xFFFFFFFF)
 def size_of(block: Block) -> int:
     """Rows of a block.
 
-    Examples
-    --------
     >>> size_of(np.arange(3)), size_of(Strings.of(np.empty(0, np.uint8), np.zeros(2, np.uint32)))
     (3, 2)
     """
@@ -212,8 +187,6 @@ def cut(block: Block, first: int, stop: int) -> Block:
 def equal(one: Block, other: Block) -> bool:
     """Whether two blocks of the same size hold the same.
 
-    Examples
-    --------
     >>> names = Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32))
     >>> equal(names, names), equal(cut(names, 0, 1), cut(names, 1, 2)), equal(names, np.arange(2))
     (True, False, False)
@@ -236,8 +209,6 @@ def text_of(block: Block) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
 def strings_of(block: Strings) -> list[str]:
     """Make a string of each text.
 
-    Examples
-    --------
     >>> strings_of(Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32)))
     ['a', 'bb']
     """
@@ -255,8 +226,6 @@ def name_at(block: Block, place: int) -> Name:
 def aligned(*columns: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
     """Cut the blocks of columns so that they have the same rows; ends with the shortest column.
 
-    Examples
-    --------
     >>> for one, other in aligned(iter([np.arange(3)]), iter([np.arange(1), np.arange(1, 3)])):
     ...     print(one, other)
     [0] [0]
@@ -280,19 +249,9 @@ def permuted(
 
     Beside 8 bytes a node, memory holds `SORTING_BYTES` of them and a few pieces.
 
-    Parameters
-    ----------
-    texts
-        Those of all nodes, in store order.
-    order
-        Rows whose texts are wanted, all different.
-    nodes
-        How many nodes there are.
-    folder
-        Where temporary files go, as large as the texts twice.
+    `texts`: those of all nodes, in store order. `folder`: where temporary files go, as large as the texts
+    twice.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> names = Strings.of(np.frombuffer(b"abbccc", np.uint8), np.array([1, 2, 3], np.uint32))
     >>> [text_of(block)[0].tobytes() for block in permuted(iter([names]), np.array([2, 0]), 3, Path("."))]
@@ -317,8 +276,6 @@ def permuted(
 def to_arrow(block: Block) -> pa.Array:
     """Make an array of Arrow of a block.
 
-    Examples
-    --------
     >>> to_arrow(Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32))).to_pylist()
     ['a', 'bb']
     """
@@ -335,17 +292,7 @@ def to_arrow(block: Block) -> pa.Array:
 def from_arrow(array: pa.Array, origin: str, name: str) -> Block:
     """Take whole numbers as int64, or texts, from an array of Arrow; texts that lack are empty.
 
-    Parameters
-    ----------
-    array
-        Integers, or strings.
-    origin, name
-        File and column, for the message.
-
-    Raises
-    ------
-    InputError
-        Where a number lacks, or is none of 64 bits.
+    Raises InputError if a number lacks, or is none of 64 bits.
     """
     import pyarrow as pa
 

@@ -38,36 +38,12 @@ def start_vector(
 ) -> NDArray[np.float64]:
     """Spread one unit of mass over the nodes as earlier ranks do.
 
-    Parameters
-    ----------
-    wanted
-        Ranks, a file of them, or numbers as `node_weights` takes them, of this graph or of one that shares
-        nodes with it. They need not sum to one.
-    names
-        What the caller calls the nodes.
-    nodes
-        How many there are.
-    least
-        What nodes get that have no earlier rank, where these sum to one: shape (nodes,), or the same for all.
-    memory
-        Most bytes that the process may hold while names are looked up; None for any number.
+    `least`: what nodes get that have no earlier rank, where these sum to one: shape (nodes,), or the same for
+    all. `memory`: most bytes that the process may hold while names are looked up; None for any number.
+    Returns float64, shape (nodes,): sums to one. Raises DoesNotFitError if `memory` is too small; InputError
+    for a file that cannot be read, and ranks of which none is that of a node of the graph; UsageError for
+    numbers that are negative, not finite, or all zero, and arrays of another length.
 
-    Returns
-    -------
-    float64, shape (nodes,)
-        Sums to one.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where `memory` is too small.
-    InputError
-        For a file that cannot be read, and ranks of which none is that of a node of the graph.
-    UsageError
-        For numbers that are negative, not finite, or all zero, and arrays of another length.
-
-    Examples
-    --------
     >>> from oocpr.result.names import ListedNames
     >>> start_vector({"b": 0.75, "gone": 0.25}, ListedNames(["a", "b"]), 2, 0.25).tolist()
     [0.25, 0.75]
@@ -120,15 +96,7 @@ def start_vector(
 def start_identity(wanted: object) -> str | None:
     """Identity of the graph that ranks, or a file of them, are of; None where that is not said.
 
-    Parameters
-    ----------
-    wanted
-        As for `start_vector`.
-
-    Raises
-    ------
-    InputError
-        For a file that cannot be read.
+    Raises InputError for a file that cannot be read.
     """
     # A CSV file says nothing of its run, and would be read whole.
     if isinstance(wanted, str | os.PathLike) and not os.fspath(wanted).endswith(".csv"):
@@ -168,35 +136,13 @@ _LINES = 1 << 12
 def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = None) -> NDArray[np.float64]:
     """Spread one unit of mass over the nodes as the caller wants it.
 
-    Parameters
-    ----------
-    wanted
-        Weights as `node_weights` takes them, nodes that are not named getting none; or a file of lines
-        ``node`` or ``node<TAB>weight``. Weights need not sum to one. A line is a comment if it begins with
-        ``# `` or, if nodes have numbers, with ``#`` or ``%``.
-    names
-        What the caller calls the nodes.
-    nodes
-        How many there are.
-    memory
-        Most bytes that the process may hold while names are looked up; None for any number.
+    `wanted`: weights as `node_weights` takes them, nodes that are not named getting none; or a file of lines
+    ``node`` or ``node<TAB>weight``. Weights need not sum to one. A line is a comment if it begins with ``# ``
+    or, if nodes have numbers, with ``#`` or ``%``. `memory`: most bytes that the process may hold while names
+    are looked up; None for any number. Returns float64, shape (nodes,): sums to one. Raises DoesNotFitError
+    if `memory` is too small; InputError for a file that cannot be read, and nodes that the graph does not
+    have; UsageError for weights that are negative, not finite, or all zero, and arrays of another length.
 
-    Returns
-    -------
-    float64, shape (nodes,)
-        Sums to one.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where `memory` is too small.
-    InputError
-        For a file that cannot be read, and nodes that the graph does not have.
-    UsageError
-        For weights that are negative, not finite, or all zero, and arrays of another length.
-
-    Examples
-    --------
     >>> from oocpr.result.names import ListedNames
     >>> teleport_vector({"b": 3, "c": 1}, ListedNames(["a", "b", "c"]), 3).tolist()
     [0.0, 0.75, 0.25]
@@ -235,15 +181,9 @@ def rows_named(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """Yield the rows of nodes that are named, and what belongs to them.
 
-    Raises
-    ------
-    DoesNotFitError
-        If `memory` is too small.
-    InputError
-        If a name is not one of the graph's, or is that of several nodes.
+    Raises DoesNotFitError if `memory` is too small; InputError if a name is not one of the graph's, or is
+    that of several nodes.
 
-    Examples
-    --------
     >>> from oocpr.result.names import ListedNames
     >>> names = ListedNames(np.array([7, 5, 9]))
     >>> [rows.tolist() for rows, _ in rows_named(names, 3, [([9, 7], [1.0, 1.0])], "seeds.txt")]
@@ -342,30 +282,12 @@ NodeWeights = tuple[list["Name"] | None, "NDArray[np.float64]"]
 def node_weights(wanted: Any, origin: str) -> NodeWeights:
     """Take weights of nodes as they come.
 
-    Parameters
-    ----------
-    wanted
-        Numbers by node: a dict, a Series of pandas, whose index has the nodes, or a table with a column
-        ``node`` and one of numbers, or none; the nodes themselves, which count alike: a set, or a list,
-        tuple, array or Series of text; or a number for each node in store order: an array, shape (nodes,), or
-        a list of floats.
-    origin
-        The parameter, for messages.
+    `wanted`: numbers by node: a dict, a Series of pandas, whose index has the nodes, or a table with a column
+    ``node`` and one of numbers, or none; the nodes themselves, which count alike: a set, or a list, tuple,
+    array or Series of text; or a number for each node in store order: an array, shape (nodes,), or a list of
+    floats. Returns the nodes, each once, or None if the values are in store order; and the values, float64,
+    finite, at least 0 and not all of them 0. Raises UsageError for something else.
 
-    Returns
-    -------
-    names : list of int or str, or None
-        The nodes, each once; None where `values` are in store order.
-    values : float64, shape (len(names),) or as given
-        Finite, at least 0 and not all of them 0.
-
-    Raises
-    ------
-    UsageError
-        Something else, or a number that is no weight.
-
-    Examples
-    --------
     >>> node_weights({"a": 2}, "start"), node_weights({"b"}, "start")
     ((['a'], array([2.])), (['b'], array([1.])))
     """

@@ -41,19 +41,8 @@ _BYTES = 1 << 22
 def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
     """Write columns ``node`` and ``rank`` in row groups of 4 MiB or less.
 
-    Parameters
-    ----------
-    ranks
-        What to write.
-    path
-        The file; replaced when the new one is whole.
-    sort
-        ``"node"`` for the order of the store, ``"rank"`` for the largest first.
-
-    Raises
-    ------
-    DoesNotFitError, UsageError
-        Where the disk is full, or nothing can be written there.
+    `sort`: ``"node"`` for the order of the store, ``"rank"`` for the largest first. Raises DoesNotFitError,
+    UsageError if the disk is full, or nothing can be written there.
     """
     import pyarrow.parquet as pq
 
@@ -68,17 +57,7 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
 def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort) -> None:
     """Write the lines ``node,rank``; the digits of a rank give back the same float64.
 
-    Parameters
-    ----------
-    ranks, sort
-        See `write_parquet`.
-    target
-        A file, replaced when the new one is whole, or an open binary stream.
-
-    Raises
-    ------
-    DoesNotFitError, UsageError
-        Where the disk is full, or nothing can be written there.
+    Raises DoesNotFitError, UsageError if the disk is full, or nothing can be written there.
     """
     if isinstance(target, Path):
         with replacing(target) as temporary, temporary.open("wb") as stream:
@@ -90,15 +69,7 @@ def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort) -> None:
 def write_zarr(ranks: Ranks, path: Path) -> None:
     """Write the ranks and the names of the nodes as a Zarr group, in store order.
 
-    Parameters
-    ----------
-    ranks, path
-        See `write_parquet`.
-
-    Raises
-    ------
-    DoesNotFitError, UsageError
-        Where the disk is full, or nothing can be written there.
+    Raises DoesNotFitError, UsageError if the disk is full, or nothing can be written there.
     """
     from oocpr.store.rank_file import write_ranks
 
@@ -114,25 +85,8 @@ def write_zarr(ranks: Ranks, path: Path) -> None:
 def require_memory(nodes: int, memory: int, *, sort: Sort, kind: str, texts: int = 0, more: int = 0) -> None:
     """Refuse memory in which ranks cannot be written; loads what writes them, which is part of the process.
 
-    Parameters
-    ----------
-    nodes
-        How many ranks.
-    memory
-        Most bytes that the process may hold.
-    sort
-        Order of the ranks.
-    kind
-        Ending of the file: ``".parquet"``, ``".zarr"`` or another for text.
-    texts
-        Columns of texts that are written.
-    more
-        Bytes that the process will hold by then, beside what it holds now.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where it is too small.
+    `memory`: most bytes that the process may hold. `sort`: order of the ranks. `more`: bytes that the process
+    will hold by then, beside what it holds now. Raises DoesNotFitError if it is too small.
     """
     if kind == ".parquet":
         import pyarrow.parquet
@@ -147,8 +101,6 @@ def require_memory(nodes: int, memory: int, *, sort: Sort, kind: str, texts: int
 def check_sort(sort: str) -> Sort:
     """Pass the two orders, refuse the rest with a UsageError.
 
-    Examples
-    --------
     >>> check_sort("rank")
     'rank'
     """
@@ -240,17 +192,6 @@ def least_bytes(suffix: str, nodes: int, name_bytes: float) -> int:
     of which most have no edges, took 4.5 and 3 bytes per node, one of 63 k names of 12 bytes took 12. CSV has
     up to 22 characters of a rank.
 
-    Parameters
-    ----------
-    suffix
-        One of SUFFIXES.
-    nodes
-        How many ranks.
-    name_bytes
-        Of a node's name as text, on average.
-
-    Examples
-    --------
     >>> least_bytes(".csv", 1000, 12.0), least_bytes(".parquet", 1000, 12.0)
     (28000, 6000)
     """
@@ -260,17 +201,7 @@ def least_bytes(suffix: str, nodes: int, name_bytes: float) -> int:
 def check_room(path: Path, nodes: int, names: Names) -> None:
     """Refuse a file of ranks for which its disk has no room, before they are computed.
 
-    Parameters
-    ----------
-    path
-        The file, ending in one of SUFFIXES.
-    nodes, names
-        How many ranks, and of what.
-
-    Raises
-    ------
-    DoesNotFitError
-        With the bytes that it takes and those that are free.
+    Raises DoesNotFitError with the bytes that it takes and those that are free.
     """
     rows = np.unique(np.linspace(0, nodes - 1, min(nodes, _SAMPLE)).astype(np.int64))
     written = [len(str(name).encode(errors="replace")) for name in names.take(rows)]
@@ -289,11 +220,8 @@ def write_ranks(ranks: Ranks, path: Path, sort: str) -> None:
 def write_elsewhere(ranks: Ranks, path: Path, sort: str) -> Path | None:
     """Write ranks that could not be written to `path` to another folder, so that they are not lost.
 
-    Returns
-    -------
-    Path
-        Where they are: in the folder of temporary files, the current folder or the user's own, whichever
-        takes them first; None if none does.
+    Returns where they are: in the folder of temporary files, the current folder or the user's own, whichever
+    takes them first; None if none does.
     """
     name = f"{path.stem[:_MOST_STEM]}-{secrets.token_hex(4)}{path.suffix}"
     for folder in (tempfile.gettempdir, Path.cwd, Path.home):

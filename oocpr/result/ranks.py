@@ -38,10 +38,7 @@ class Vector(Protocol):
 class MemoryVector:
     """A vector that is a NumPy array.
 
-    Parameters
-    ----------
-    values
-        float64, shape (n,).
+    `values`: float64, shape (n,).
     """
 
     def __init__(self, values: NDArray[np.float64]) -> None:
@@ -282,22 +279,9 @@ _TAKEN = 1 << 12
 def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Find the `k` largest values and where they are, holding one chunk at a time.
 
-    Parameters
-    ----------
-    chunks
-        The vector, cut into float64 arrays of any length, in order.
-    k
-        How many; a shorter vector gives all it has.
+    `chunks`: the vector, cut into float64 arrays of any length, in order. Returns positions in the whole
+    vector, largest value first; equal values in the order of the vector. Returns the values there.
 
-    Returns
-    -------
-    rows : int64, shape (k,)
-        Positions in the whole vector, largest value first; equal values in the order of the vector.
-    values : float64, shape (k,)
-        The values there.
-
-    Examples
-    --------
     >>> rows, values = largest([np.array([0.1, 0.3]), np.array([0.3, 0.2])], 3)
     >>> rows.tolist(), values.tolist()
     ([1, 2, 3], [0.3, 0.3, 0.2])
@@ -320,8 +304,6 @@ def rank_order(values: NDArray[np.float64]) -> NDArray[np.uint32]:
 
     Takes 20 bytes a row, and keeps 4.
 
-    Examples
-    --------
     >>> rank_order(np.array([0.1, 0.3, 0.2, 0.3])).tolist()
     [1, 3, 2, 0]
     """

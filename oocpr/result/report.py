@@ -172,24 +172,9 @@ def report_of(
 ) -> Report:
     """Collect the facts of a run that is over.
 
-    Parameters
-    ----------
-    solution
-        What the engine handed back.
-    store
-        The graph it ranked.
-    identity, start_identity
-        See Report.
-    dangling, personalized
-        As asked for.
-    compile_seconds
-        Of its seconds; not counted where other threads compiled for longer than the run took.
-    busy
-        What a timeline tells; None without one.
-    direct
-        Whether the store was read past the system's page cache.
-    predicted, workers
-        See Report.
+    `compile_seconds`: of its seconds; not counted where other threads compiled for longer than the run took.
+    `busy`: what a timeline tells; None without one. `direct`: whether the store was read past the system's
+    page cache.
     """
     compile_seconds = compile_seconds if compile_seconds < solution.seconds else 0.0
     return Report(

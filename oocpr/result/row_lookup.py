@@ -55,8 +55,6 @@ def match_rows(
 
     So names of several nodes are told apart as far as the order is the same.
 
-    Examples
-    --------
     >>> from oocpr.result.names import ListedNames
     >>> theirs = [(np.array([7, 5, 4]), np.array([0.5, 0.2, 0.3]))]
     >>> [rows.tolist() for _, rows, _ in match_rows(ListedNames(np.array([7, 9, 5])), 3, theirs)]
@@ -78,12 +76,8 @@ def find_rows(
 
     Blocks come in the order of `theirs`. `memory` is the most bytes that the process may hold.
 
-    Raises
-    ------
-    DoesNotFitError
-        If `memory` is too small.
-    InputError
-        If several nodes have a name that is looked up.
+    Raises DoesNotFitError if `memory` is too small; InputError if several nodes have a name that is looked
+    up.
     """
     batch: list[Entries] = []
     size = 0

@@ -125,28 +125,10 @@ def verify(
 ) -> Verification:
     """Bound the error of ranks by one pass of float64 numbers over all edges.
 
-    Parameters
-    ----------
-    store
-        The graph.
-    ranks
-        float64, shape (nodes,), in store order; a vector on disk is read three times.
-    damping
-        Probability of following an edge, in (0, 1).
-    dangling
-        ``"strongly"``: the mass of nodes without out-edges follows the teleport vector; ``"weakly"``: it is
-        spread evenly.
-    personalization
-        Teleport vector: float64, shape (nodes,), sums to 1; None for the uniform one.
-    progress
-        Told of each tile.
-
-    Raises
-    ------
-    UsageError, InputError
-        For parameters that cannot be, and ranks of another length.
-    DamagedError
-        Where the tiles, the stored out-degrees and out-weights and the row offsets contradict each other.
+    `ranks`: float64, shape (nodes,), in store order; a vector on disk is read three times. `personalization`:
+    teleport vector: float64, shape (nodes,), sums to 1; None for the uniform one. Raises UsageError,
+    InputError for parameters that cannot be, and ranks of another length; DamagedError if the tiles, the
+    stored out-degrees and out-weights and the row offsets contradict each other.
     """
     if not 0 < damping < 1:
         raise UsageError(f"damping is {damping}, outside (0, 1).", "Use a value such as 0.85.")
@@ -392,19 +374,9 @@ def in_store_order(
     Ranks that are in this order, as a rule, stay where they are; others go through a temporary file, and take
     8 bytes per node while names are looked up in the rest of `memory` bytes.
 
-    Parameters
-    ----------
-    origin
-        Where ranks come from, for the message.
-    memory
-        Most bytes that the process may hold; None for any number.
-
-    Raises
-    ------
-    DoesNotFitError
-        If `memory` is too small.
-    InputError
-        If the names are not those of the graph, or name several nodes in another order than the store's.
+    `memory`: most bytes that the process may hold; None for any number. Raises DoesNotFitError if `memory` is
+    too small; InputError if the names are not those of the graph, or name several nodes in another order than
+    the store's.
     """
     nodes = store.nodes
     if len(ranks) != nodes:

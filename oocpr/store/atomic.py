@@ -40,29 +40,9 @@ _RANDOM_BYTES = 4
 class Partial:
     """A file or folder beside the name that it gets once it is whole, locked while this process has it.
 
-    Parameters
-    ----------
-    path
-        The name that it gets in the end.
-    folder
-        Whether it is a folder.
-    suffix
-        What its name ends in.
-    private
-        Whether only this user may look into it.
+    `folder`: whether it is a folder. `private`: whether only this user may look into it. `path`: where it is
+    until then; made here, so nobody else's. Raises OSError if it cannot be made.
 
-    Attributes
-    ----------
-    path
-        Where it is until then; made here, so nobody else's.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made.
-
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     partial = Partial(Path(folder, "ranks.csv"))
@@ -110,18 +90,8 @@ class Partial:
 def clear_abandoned(path: Path) -> list[str]:
     """Remove what processes that were killed have left beside an output.
 
-    Parameters
-    ----------
-    path
-        The name that it would have got.
+    Returns a sentence for each file and folder: what was removed, or what may not be.
 
-    Returns
-    -------
-    list of str
-        A sentence for each file and folder: what was removed, or what may not be.
-
-    Examples
-    --------
     >>> clear_abandoned(Path("ranks.parquet"))
     []
     """
@@ -141,22 +111,10 @@ def clear_abandoned(path: Path) -> list[str]:
 def check_writable(path: Path, marker: str | None = None) -> None:
     """Refuse, before any work is done, an output that could not be written after it.
 
-    Parameters
-    ----------
-    path
-        The file or folder to make or to replace.
-    marker
-        Of a folder, which replaces such folders only: as for `NewFolder`. None for a file.
+    `marker`: of a folder, which replaces such folders only: as for `NewFolder`. None for a file. Raises
+    UsageError if its folder is missing, nothing can be written there, or something else stands at `path`;
+    DoesNotFitError if the disk is full.
 
-    Raises
-    ------
-    UsageError
-        If its folder is missing, nothing can be written there, or something else stands at `path`.
-    DoesNotFitError
-        If the disk is full.
-
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     check_writable(Path(folder, "ranks.csv"))
@@ -179,8 +137,6 @@ def check_writable(path: Path, marker: str | None = None) -> None:
 def require_room(path: Path, needed: int) -> None:
     """Raise DoesNotFitError unless the disk has room for an output of so many bytes.
 
-    Examples
-    --------
     >>> require_room(Path("ranks.csv"), 1)
     """
     free = shutil.disk_usage(path.resolve().parent).free
@@ -219,27 +175,11 @@ def _remove_abandoned(path: Path) -> bool:
 class NewFolder:
     """A folder written under a temporary name beside its own.
 
-    Parameters
-    ----------
-    path
-        The name it gets in the end.
-    overwrite
-        Whether what stands there is replaced, in the end and at once.
-    marker
-        Attribute of the Zarr group that stands there, if it may be replaced: no other folder ever is.
-    kept
-        Where to write until then, on the same disk; it stays there if it is not published, with what it holds
-        already. None for a folder that goes away.
-
-    Attributes
-    ----------
-    temporary
-        Where to write until then.
-
-    Raises
-    ------
-    UsageError
-        If something stands there and is not to be replaced, or nothing can be written there.
+    `overwrite`: whether what stands there is replaced, in the end and at once. `marker`: attribute of the
+    Zarr group that stands there, if it may be replaced: no other folder ever is. `kept`: where to write until
+    then, on the same disk; it stays there if it is not published, with what it holds already. None for a
+    folder that goes away. `temporary`: where to write until then. Raises UsageError if something stands there
+    and is not to be replaced, or nothing can be written there.
     """
 
     def __init__(
@@ -271,10 +211,7 @@ class NewFolder:
     def publish(self) -> None:
         """Give the folder its name.
 
-        Raises
-        ------
-        UsageError
-            If something stands there by now and is not to be replaced.
+        Raises UsageError if something stands there by now and is not to be replaced.
         """
         refuse_existing(self.path, overwrite=self._overwrite, marker=self._marker)
         with naming_failures(self.path):
@@ -312,19 +249,8 @@ def replaced_name(path: Path, *, kept: bool) -> Path:
 def naming_failures(path: Path, remedy: str = "Name a place where you may write.") -> Iterator[None]:
     """Turn what the system says while `path` is written into an error with a cause and a remedy.
 
-    Parameters
-    ----------
-    path
-        What is written.
-    remedy
-        What to do where nothing can be.
-
-    Raises
-    ------
-    DoesNotFitError
-        If the disk, the quota or the largest allowed file is full.
-    UsageError
-        If nothing can be written there.
+    `remedy`: what to do where nothing can be. Raises DoesNotFitError if the disk, the quota or the largest
+    allowed file is full; UsageError if nothing can be written there.
     """
     try:
         yield
@@ -346,25 +272,10 @@ def replacing(path: Path) -> Iterator[Path]:
     A link stays a link to the file that is replaced. What is no file, such as a pipe or ``/dev/null``, cannot
     be replaced and is written to as it is.
 
-    Parameters
-    ----------
-    path
-        The file to make or to replace.
+    Yields where to write. Removed when the block raises, whatever it raises; a file at `path` is then
+    untouched. Raises DoesNotFitError if the disk, the quota or the largest allowed file is full; UsageError
+    if nothing can be written there.
 
-    Yields
-    ------
-    Path
-        Where to write. Removed when the block raises, whatever it raises; a file at `path` is then untouched.
-
-    Raises
-    ------
-    DoesNotFitError
-        Where the disk, the quota or the largest allowed file is full.
-    UsageError
-        Where nothing can be written there.
-
-    Examples
-    --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -31,24 +31,7 @@ def content_identity(
 ) -> str:
     """Compute the identity of a graph from the checksums behind its chunks.
 
-    Parameters
-    ----------
-    open_array
-        Opens an array of the store.
-    attributes
-        What the store says about its graph.
-    paths
-        The arrays that the store has.
-
-    Returns
-    -------
-    str
-        32 hexadecimal digits.
-
-    Raises
-    ------
-    DamagedError
-        If a chunk is missing.
+    Returns 32 hexadecimal digits. Raises DamagedError if a chunk is missing.
     """
     facts = [attributes.nodes, attributes.edges, attributes.weighted, attributes.tile_edges]
     digest = hashlib.sha256(f"{json.dumps(facts)}\n".encode())

@@ -38,8 +38,6 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
     As much of it as may be lies in huge pages: the system cuts a direct read into pieces by the number of its
     pages.
 
-    Examples
-    --------
     >>> memory = aligned(5000)
     >>> memory.size, memory.ctypes.data % PAGE
     (5000, 0)
@@ -77,12 +75,7 @@ def takes_direct_reads(path: str) -> bool:
 def open_file(path: str, *, direct: bool) -> int:
     """Open a file for `read_file`; returns its descriptor.
 
-    Raises
-    ------
-    UsageError
-        Where the file system refuses direct reads.
-    OSError
-        Where the file cannot be opened.
+    Raises UsageError if the file system refuses direct reads; OSError if the file cannot be opened.
     """
     try:
         # Of a pipe nobody writes to, opening would wait for ever.
@@ -105,23 +98,9 @@ def read_file(
 ) -> tuple[int, bytes]:
     """Read a file of ``out.size + rest`` bytes.
 
-    Parameters
-    ----------
-    descriptor
-        As `open_file` returned it.
-    out
-        uint8: receives the first bytes; where they are read directly, its address is a multiple of PAGE.
-    rest
-        How many follow.
-    direct
-        As the file was opened.
-
-    Returns
-    -------
-    int
-        How many bytes there were; fewer where the file has become shorter.
-    bytes
-        The last ones, shape (rest,).
+    `out`: uint8: receives the first bytes; where they are read directly, its address is a multiple of PAGE.
+    Returns how many bytes there were; fewer where the file has become shorter. Returns the last ones, shape
+    (rest,).
     """
     whole = out.size // PAGE * PAGE if direct else out.size
     ends = aligned(-(-(out.size - whole + rest) // PAGE) * PAGE) if direct else np.empty(rest, np.uint8)

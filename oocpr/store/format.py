@@ -158,13 +158,6 @@ RUN_AGAIN = "Open the graph again, or run the command again."
 def ignored_nodes(own: Mapping[str, Any]) -> list[str]:
     """Groups and arrays whose metadata the checksum covers, but which nothing reads any more.
 
-    Parameters
-    ----------
-    own
-        Attribute ``oocpr`` of the root.
-
-    Examples
-    --------
     >>> ignored_nodes({}), ignored_nodes({"columns": {"year": "int64"}})[:3]
     ([], ['attributes', 'attributes/year', 'attributes/year/values'])
     """
@@ -288,21 +281,10 @@ class Attributes:
 def metadata_checksum(documents: Mapping[str, Any], key: str = ATTRIBUTES_KEY) -> int:
     """Checksum of the metadata documents of a store.
 
-    Parameters
-    ----------
-    documents
-        Parsed ``zarr.json`` of the groups and arrays by path, the root's under "".
-    key
-        Attribute of the root that holds the checksum.
+    `documents`: parsed ``zarr.json`` of the groups and arrays by path, the root's under "". Returns CRC-32C
+    of their canonical JSON (sorted keys, no spaces, ASCII) without the checksum itself and without
+    consolidated metadata.
 
-    Returns
-    -------
-    int
-        CRC-32C of their canonical JSON (sorted keys, no spaces, ASCII) without the checksum itself and
-        without consolidated metadata.
-
-    Examples
-    --------
     >>> a = metadata_checksum({"": {"zarr_format": 3, "attributes": {"oocpr": {"nodes": 5}}}})
     >>> b = {"zarr_format": 3, "attributes": {"oocpr": {"nodes": 5, "metadata_crc32c": a}}}
     >>> metadata_checksum({"": b}) == a

@@ -65,20 +65,9 @@ _MAKE_ONE = "Make one with `oocpr import SOURCE -o GRAPH.zarr`."
 class GraphStore:
     """A finished graph store; get one with :func:`open_store`.
 
-    Attributes
-    ----------
-    path
-        Where it is.
-    attributes
-        What it says about its graph.
-    nodes, edges, tiles, dangling
-        Numbers of nodes, of edges, of tiles, at least 1, and of nodes that nothing leaves.
-    tile_rows
-        int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to ``tile_rows[t + 1] - 1``.
-    encoded
-        The encoded bytes of the tiles.
-    weights
-        The weights of their edges; None where the graph is not weighted.
+    `path`: where it is. `tile_rows`: int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to
+    ``tile_rows[t + 1] - 1``. `encoded`: the encoded bytes of the tiles. `weights`: the weights of their
+    edges; None where the graph is not weighted.
     """
 
     def __init__(
@@ -117,10 +106,7 @@ class GraphStore:
     def identity(self) -> str:
         """What tells the graph apart from any other, 32 hexadecimal digits; see `oocpr.store.format`.
 
-        Raises
-        ------
-        DamagedError
-            If the store has none, as those of version 0.1.0, and a chunk is missing.
+        Raises DamagedError if the store has none, as those of version 0.1.0, and a chunk is missing.
         """
         known = self._own.get(IDENTITY_KEY) if CHECKSUM_KEY in self._own else None
         return known or content_identity(self._array, self.attributes, self._paths)
@@ -190,10 +176,7 @@ class GraphStore:
     def tile_sizes(self) -> NDArray[np.int64] | None:
         """Bytes of each tile as stored, with its weights; None where only reading them would tell.
 
-        Returns
-        -------
-        ndarray
-            int64, shape (tiles,).
+        Returns int64, shape (tiles,).
         """
         columns, weights = self.encoded.sizes(), self.weights
         if columns is None or weights is None:
@@ -204,10 +187,7 @@ class GraphStore:
     def indptr(self, lo: int, hi: int) -> NDArray[np.int64]:
         """Row offsets lo to hi - 1 of the nodes + 1 there are.
 
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written.
+        Raises DamagedError if the bytes are not what was written.
         """
         return self._read(INDPTR, lo, hi, np.int64)
 
@@ -218,10 +198,7 @@ class GraphStore:
     def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
         """Sums of the weights that leave rows lo to hi - 1, of a graph without weights the out-degrees.
 
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written, or not such sums.
+        Raises DamagedError if the bytes are not what was written, or not such sums.
         """
         if not self.attributes.weighted:
             return self._read(OUT_DEGREE, lo, hi, np.float64)
@@ -239,10 +216,7 @@ class GraphStore:
     def ids(self, lo: int, hi: int) -> NDArray[np.int64]:
         """Ids that the source gave to rows lo to hi - 1, the rows themselves where it gave none.
 
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written.
+        Raises DamagedError if the bytes are not what was written.
         """
         if NODE_IDS not in self._paths:
             return np.arange(lo, hi)
@@ -258,15 +232,7 @@ class GraphStore:
 
         Only the chunks that hold them are read.
 
-        Parameters
-        ----------
-        ids
-            Rows, shape (k,).
-
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written.
+        `ids`: rows, shape (k,). Raises DamagedError if the bytes are not what was written.
         """
         if not self.has_labels:
             return None
@@ -278,10 +244,7 @@ class GraphStore:
     def label_pieces(self, lo: int, hi: int) -> Iterator[TextPiece]:
         """Yield labels of rows lo to hi - 1 of a store that has some: UTF-8 end to end, and the lengths.
 
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written.
+        Raises DamagedError if the bytes are not what was written.
         """
         for piece in self._labels.pieces(lo, hi):
             self.check_unchanged()
@@ -305,21 +268,8 @@ class GraphStore:
 def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
     """Open a graph store.
 
-    Parameters
-    ----------
-    path
-        A folder, a URL that Zarr can open, or a Zarr store.
-
-    Returns
-    -------
-    GraphStore
-
-    Raises
-    ------
-    NotAStoreError
-        If there is no finished graph store of a format that this version reads.
-    DamagedError
-        If the metadata are not what was written.
+    Raises NotAStoreError if there is no finished graph store of a format that this version reads;
+    DamagedError if the metadata are not what was written.
     """
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else str(path)
     if isinstance(path, (str, os.PathLike)) and "://" not in name:

@@ -31,12 +31,7 @@ PIECE_BYTES = 1 << 21
 def write_labels(group: zarr.Group, labels: Iterable[str] | Iterable[TextPiece]) -> int:
     """Write labels into a store's root group; returns how many there were.
 
-    Parameters
-    ----------
-    group
-        The root group.
-    labels
-        One by one, or some at a time as their bytes end to end and the length of each.
+    `labels`: one by one, or some at a time as their bytes end to end and the length of each.
     """
     offsets = Appender(group, LABEL_OFFSETS, "int64", _LABELS_CHUNK, PackedInts())
     offsets.append(np.zeros(1, np.int64))
@@ -56,8 +51,6 @@ def write_labels(group: zarr.Group, labels: Iterable[str] | Iterable[TextPiece])
 def text_pieces(labels: Iterable[str] | Iterable[TextPiece]) -> Iterator[TextPiece]:
     r"""Yield labels some at a time, as their bytes end to end and the length of each.
 
-    Examples
-    --------
     >>> [(text.tobytes(), lengths.tolist()) for text, lengths in text_pieces(["home", "é"])]
     [(b'home\xc3\xa9', [4, 2])]
     """
@@ -83,20 +76,9 @@ def _joined(coded: list[bytes]) -> TextPiece:
 def spans_of_bytes(offsets: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
     """Cut texts into runs of at most `most` bytes, or of one text that has more.
 
-    Parameters
-    ----------
-    offsets
-        Where each text begins, and the last one ends, shape (texts + 1,).
-    most
-        Bytes.
+    `offsets`: where each text begins, and the last one ends, shape (texts + 1,). `most`: bytes. Yields first,
+    stop: texts `first` to `stop` - 1.
 
-    Yields
-    ------
-    first, stop
-        Texts `first` to `stop` - 1.
-
-    Examples
-    --------
     >>> list(spans_of_bytes(np.array([0, 3, 5, 30, 31]), 5))
     [(0, 2), (2, 3), (3, 4)]
     """
@@ -109,13 +91,7 @@ def spans_of_bytes(offsets: NDArray[np.int64], most: int) -> Iterator[tuple[int,
 
 
 class StoredLabels:
-    """Labels of an open store.
-
-    Parameters
-    ----------
-    offsets, text
-        The two arrays.
-    """
+    """Labels of an open store."""
 
     def __init__(self, offsets: StoredArray, text: StoredArray) -> None:
         self._offsets = offsets
@@ -127,10 +103,7 @@ class StoredLabels:
         Labels that lie near each other are read together, up to `PIECE_BYTES` at a time, so a few labels cost
         a few chunks and all labels cost one reading.
 
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written.
+        Raises DamagedError if the bytes are not what was written.
         """
         labels = [""] * len(rows)
         for lo, hi, where in self._offsets.spans(rows):
@@ -150,10 +123,7 @@ class StoredLabels:
     def pieces(self, lo: int, hi: int) -> Iterator[TextPiece]:
         """Yield labels of rows lo to hi - 1, of up to `PIECE_BYTES` at a time unless one alone has more.
 
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written.
+        Raises DamagedError if the bytes are not what was written.
         """
         for first in range(lo, hi, _LABELS_CHUNK):
             offsets = self._bounds(first, min(first + _LABELS_CHUNK, hi))

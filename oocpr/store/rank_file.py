@@ -37,14 +37,7 @@ _REMEDY = "Rank the graph again, or restore the file from a copy."
 class RankFile:
     """Ranks on disk, read in pieces; get one with :func:`open_ranks`.
 
-    Attributes
-    ----------
-    path
-        Where they are.
-    size
-        Number of nodes.
-    attributes
-        What was written with them.
+    `path`: where they are.
     """
 
     def __init__(self, path: str, arrays: Mapping[str, StoredArray], attributes: dict[str, Any]) -> None:
@@ -69,15 +62,7 @@ class RankFile:
     def nodes(self, rows: NDArray[np.integer[Any]]) -> list[int] | list[str]:
         """Name the nodes of some rows: their labels, else their ids, else the rows themselves.
 
-        Parameters
-        ----------
-        rows
-            Shape (k,).
-
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written.
+        `rows`: shape (k,). Raises DamagedError if the bytes are not what was written.
         """
         if LABEL_OFFSETS in self._arrays:
             return StoredLabels(self._arrays[LABEL_OFFSETS], self._arrays[LABEL_BYTES]).take(rows)
@@ -89,10 +74,7 @@ class RankFile:
     def names(self, nodes: int) -> Iterator[NDArray[np.int64] | TextPiece]:
         """Yield the names of the first `nodes` nodes in order, ids or labels, in bounded pieces.
 
-        Raises
-        ------
-        DamagedError
-            If the bytes are not what was written.
+        Raises DamagedError if the bytes are not what was written.
         """
         if LABEL_OFFSETS in self._arrays:
             yield from StoredLabels(self._arrays[LABEL_OFFSETS], self._arrays[LABEL_BYTES]).pieces(0, nodes)
@@ -113,29 +95,11 @@ def write_ranks(
 ) -> None:
     """Write ranks under a temporary name that becomes `path` when they are whole.
 
-    Parameters
-    ----------
-    path
-        The folder to make; ranks that stand there are replaced.
-    blocks
-        The ranks in pieces, float64, `n` in all.
-    n
-        Number of nodes.
-    attributes
-        Anything that JSON can hold.
-    node_ids, labels
-        Ids (in pieces, integers) or labels of the nodes (one by one, or UTF-8 end to end with lengths), where
-        they are not 0 .. n - 1 in order.
+    `blocks`: the ranks in pieces, float64, `n` in all. `node_ids`, `labels`: ids (in pieces, integers) or
+    labels of the nodes (one by one, or UTF-8 end to end with lengths), where they are not 0 .. n - 1 in
+    order. Raises UsageError if something else than ranks stands at `path`, or there are not `n` of them;
+    DoesNotFitError if the disk is full.
 
-    Raises
-    ------
-    UsageError
-        If something else than ranks stands at `path`, or there are not `n` of them.
-    DoesNotFitError
-        If the disk is full.
-
-    Examples
-    --------
     >>> import tempfile
     >>> import numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -185,17 +149,7 @@ def _check_arrays(name: str, documents: Mapping[str, Any]) -> None:
 def open_ranks(path: str | os.PathLike[str]) -> RankFile:
     """Open ranks that write_ranks wrote.
 
-    Parameters
-    ----------
-    path
-        A folder, or a URL that Zarr can open.
-
-    Raises
-    ------
-    InputError
-        If there are no ranks.
-    DamagedError
-        If the metadata are not what was written.
+    Raises InputError if there are no ranks; DamagedError if the metadata are not what was written.
     """
     name = os.fspath(path)
     remedy = "Name a file that `oocpr rank -o` wrote."

@@ -37,17 +37,7 @@ _CRC_BYTES = 4
 
 
 class _EncodedChunks:
-    """Chunks of an array of the edges, one a tile; any number of threads may read at once.
-
-    Parameters
-    ----------
-    array
-        The array.
-    attributes
-        What the store says about its graph.
-    codec
-        Name of the codec whose bytes a decoder takes.
-    """
+    """Chunks of an array of the edges, one a tile; any number of threads may read at once."""
 
     max_bytes: int
 
@@ -69,10 +59,7 @@ class _EncodedChunks:
     def sizes(self) -> NDArray[np.int64] | None:
         """Bytes of each tile as stored; None where that cannot be told without reading them.
 
-        Returns
-        -------
-        ndarray
-            int64, shape (tiles,).
+        Returns int64, shape (tiles,).
         """
         if not self._own or self._folder is None:
             return None
@@ -146,21 +133,7 @@ class _EncodedChunks:
 class EncodedTiles(_EncodedChunks):
     """The tiles of a store, as bytes that a decoder takes; any number of threads may read at once.
 
-    Parameters
-    ----------
-    indices
-        The array of the columns.
-    attributes
-        What the store says about its graph.
-    tile_rows
-        int64, shape (tiles + 1,).
-    indptr
-        Reads row offsets lo to hi - 1.
-
-    Attributes
-    ----------
-    max_bytes
-        Bytes that a buffer must have.
+    `tile_rows`: int64, shape (tiles + 1,). `max_bytes`: bytes that a buffer must have.
     """
 
     def __init__(
@@ -186,27 +159,10 @@ class EncodedTiles(_EncodedChunks):
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read the encoded bytes of a tile, checked against their checksum and without it.
 
-        Parameters
-        ----------
-        tile
-            Number of the tile.
-        out
-            uint8, shape (>= max_bytes,): receives the bytes.
-        direct
-            Whether to read past the system's page cache, where `takes_direct_reads` says that it can be done;
-            the address of `out` is a multiple of `oocpr.store.direct_io.PAGE` then.
-
-        Returns
-        -------
-        int
-            How many bytes there are.
-
-        Raises
-        ------
-        DamagedError
-            If the tile is missing or its bytes are not what was written.
-        UsageError
-            If the file system refuses direct reads.
+        `out`: uint8, shape (>= max_bytes,): receives the bytes. `direct`: whether to read past the system's
+        page cache, where `takes_direct_reads` says that it can be done; the address of `out` is a multiple of
+        `oocpr.store.direct_io.PAGE` then. Returns how many bytes there are. Raises DamagedError if the tile
+        is missing or its bytes are not what was written; UsageError if the file system refuses direct reads.
         """
         if not self._own:
             return self._encode(tile, out)
@@ -253,17 +209,7 @@ class EncodedTiles(_EncodedChunks):
 class EncodedWeights(_EncodedChunks):
     """The weights of the tiles of a store, as segments; any number of threads may read at once.
 
-    Parameters
-    ----------
-    data
-        The array of the weights.
-    attributes
-        What the store says about its graph.
-
-    Attributes
-    ----------
-    max_bytes
-        Bytes that a buffer must have.
+    `max_bytes`: bytes that a buffer must have.
     """
 
     def __init__(self, data: StoredArray, attributes: Attributes) -> None:
@@ -274,25 +220,10 @@ class EncodedWeights(_EncodedChunks):
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read the segments of the weights of a tile, checked against their checksum and without it.
 
-        Parameters
-        ----------
-        tile
-            Number of the tile.
-        out
-            uint8, shape (>= max_bytes,): receives what `oocpr.store.codec.mantissa_segments.parse_segments`
-            takes.
-        direct
-            As for `EncodedTiles.read_into`.
-
-        Returns
-        -------
-        int
-            How many bytes there are.
-
-        Raises
-        ------
-        DamagedError
-            If the weights are missing, their bytes are not what was written, or they are not such of links.
+        `out`: uint8, shape (>= max_bytes,): receives what
+        `oocpr.store.codec.mantissa_segments.parse_segments` takes. Returns how many bytes there are. Raises
+        DamagedError if the weights are missing, their bytes are not what was written, or they are not such of
+        links.
         """
         if self._own:
             size = self._read_chunk(tile, out, direct)
@@ -311,22 +242,8 @@ class EncodedWeights(_EncodedChunks):
     def read(self, tile: int, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Read the weights of a tile.
 
-        Parameters
-        ----------
-        tile
-            Number of the tile.
-        out
-            float64, shape (>= edges of the tile,), contiguous; fresh memory by default.
-
-        Returns
-        -------
-        ndarray
-            float64, shape (edges of the tile,): the front of `out`.
-
-        Raises
-        ------
-        DamagedError
-            As for `read_into`.
+        `out`: float64, shape (>= edges of the tile,), contiguous; fresh memory by default. Returns float64,
+        shape (edges of the tile,): the front of `out`. Raises DamagedError as for `read_into`.
         """
         lo, hi = self._span(tile)
         coded = np.empty(self.max_bytes, np.uint8)

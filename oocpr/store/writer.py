@@ -55,40 +55,13 @@ class GraphWriter:
 
     A graph is weighted if its tiles come with weights; then all do, and `finish` is given `out_weight`.
 
-    Parameters
-    ----------
-    path
-        The store to make.
-    overwrite
-        Whether a store that stands there is replaced; it stays until the new one is whole.
-    kept
-        Folder to write in, on the same disk, which stays if the store is not finished; the tiles that another
-        writer has left there can be taken over. None for one of its own.
-    note
-        Told ``{"tile", "bytes", "crc"}`` when a tile is written, with ``"data"``, bytes and checksum of its
-        weights, where it has some, and ``{"whole"}``, a checksum of the root's
-        metadata, when all is and before the store gets its name.
-
-    Raises
-    ------
-    UsageError
-        If something stands at `path`, or nothing can be written there.
-    DoesNotFitError
-        If the disk is full. Every method may raise it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from oocpr.store.graph import open_store
-    >>> with tempfile.TemporaryDirectory() as folder, GraphWriter(f"{folder}/g.zarr") as writer:
-    ...     writer.add_tile(np.array([1, 2, 0], np.uint32), np.array([2, 1, 0, 0]))
-    ...     _ = writer.finish(
-    ...         source="three nodes", order="keep", tile_edges=4, duplicates=0, self_loops=0, local_edges=3,
-    ...         out_degree=[np.array([1, 1, 1], np.uint32)],
-    ...     )
-    ...     graph = open_store(f"{folder}/g.zarr")
-    ...     graph.nodes, graph.edges, graph.indptr(0, 4).tolist()
-    (3, 3, [0, 2, 3, 3])
+    `overwrite`: whether a store that stands there is replaced; it stays until the new one is whole. `kept`:
+    folder to write in, on the same disk, which stays if the store is not finished; the tiles that another
+    writer has left there can be taken over. None for one of its own. `note`: told ``{"tile", "bytes",
+    "crc"}`` when a tile is written, with ``"data"``, bytes and checksum of its weights, where it has some,
+    and ``{"whole"}``, a checksum of the root's metadata, when all is and before the store gets its name.
+    Raises UsageError if something stands at `path`, or nothing can be written there; DoesNotFitError if the
+    disk is full. Every method may raise it.
     """
 
     def __init__(
@@ -131,22 +104,11 @@ class GraphWriter:
     ) -> None:
         """Append the next tile.
 
-        Parameters
-        ----------
-        columns
-            uint32, shape (k,): the senders of the tile's edges, strictly ascending in a row; k is the same
-            for all tiles but the last.
-        lengths
-            Shape (owned rows + 1,): edges of each owned row that lie in the tile, then those of the row
-            behind them.
-        weights
-            float64, shape (k,): the weight of each edge, finite and not below 0; None where the graph is not
-            weighted.
-
-        Raises
-        ------
-        UsageError
-            If the lengths do not add up to k, a row is not strictly ascending, or there are not k weights.
+        `columns`: uint32, shape (k,): the senders of the tile's edges, strictly ascending in a row; k is the
+        same for all tiles but the last. `lengths`: shape (owned rows + 1,): edges of each owned row that lie
+        in the tile, then those of the row behind them. `weights`: float64, shape (k,): the weight of each
+        edge, finite and not below 0; None where the graph is not weighted. Raises UsageError if the lengths
+        do not add up to k, a row is not strictly ascending, or there are not k weights.
         """
         with self._writing():
             if weights is not None and weights.shape != columns.shape:
@@ -160,17 +122,10 @@ class GraphWriter:
     def put_tile(self, tile: int, coded: NDArray[np.uint8], data: NDArray[np.uint8] | None = None) -> None:
         """Write the bytes of a tile; any tile at any time from any thread.
 
-        Parameters
-        ----------
-        tile
-            Its number, from 0.
-        coded
-            What `oocpr.store.codec.tile_encoder.TileEncoder` makes of it, uint8, shape (bytes,).
-        data
-            What `oocpr.store.codec.mantissa_segments.encode_segments` makes of its weights, uint8, shape
-            (bytes,); None
-            where the graph is not weighted. The caller sees to it that weights are finite and neither below 0
-            nor -0.
+        `tile`: its number, from 0. `coded`: what `oocpr.store.codec.tile_encoder.TileEncoder` makes of it,
+        uint8, shape (bytes,). `data`: what `oocpr.store.codec.mantissa_segments.encode_segments` makes of its
+        weights, uint8, shape (bytes,); None where the graph is not weighted. The caller sees to it that
+        weights are finite and neither below 0 nor -0.
         """
         with naming_failures(self._new.path):
             columns = self._indices.write(tile, coded)
@@ -180,14 +135,7 @@ class GraphWriter:
     def enter_tile(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
         """Append the next tile, whose bytes are written.
 
-        Parameters
-        ----------
-        size
-            Bytes of it, without those of the weights.
-        edges
-            Edges of it.
-        lengths
-            As for `add_tile`.
+        `size`: bytes of it, without those of the weights.
         """
         put = self._put.pop(self.tiles)
         if self._note is not None:
@@ -207,16 +155,8 @@ class GraphWriter:
     ) -> None:
         """Append the next tile, which another store has as well.
 
-        Parameters
-        ----------
-        coded
-            Its bytes, uint8, shape (bytes,).
-        edges
-            Edges of it.
-        ends
-            Where each owned row ends among all edges, int64, shape (owned rows,).
-        data
-            Bytes of its weights, as for `put_tile`.
+        `coded`: its bytes, uint8, shape (bytes,). `ends`: where each owned row ends among all edges, int64,
+        shape (owned rows,). `data`: bytes of its weights, as for `put_tile`.
         """
         with self._writing():
             self.put_tile(self.tiles, coded, data)
@@ -227,15 +167,8 @@ class GraphWriter:
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64] | None] | None:
         """Append the next tile as it lies in the kept folder.
 
-        Parameters
-        ----------
-        size, checksum, data
-            What `note` was told of it.
-
-        Returns
-        -------
-        columns, lengths, weights
-            As `add_tile` takes them; None where the tile is not there, or not what was written.
+        Returns columns, lengths, weights: as `add_tile` takes them; None where the tile is not there, or not
+        what was written.
         """
         coded = self._indices.read(self.tiles, Chunk(size, checksum))
         if coded is None:
@@ -297,30 +230,13 @@ class GraphWriter:
     ) -> Attributes:
         """Write what belongs to the rows and give the store its name.
 
-        Parameters
-        ----------
-        source, order, tile_edges, duplicates, self_loops, local_edges, duplicate_weights
-            See :class:`~oocpr.store.format.Attributes`; the rest of it the writer knows.
-        out_degree
-            Out-degrees of all rows in order, in pieces, uint32.
-        node_ids
-            The source's id of each row, shape (nodes,), whole or in pieces, uint32 or int64; None where row v
-            is node v.
-        labels
-            The label of each row, one by one, or in pieces of UTF-8 end to end with the lengths; or None.
-        out_weight
-            Sums of the weights that leave each row, in order, in pieces, float64; None where the graph is not
-            weighted.
-
-        Returns
-        -------
-        The attributes that the store has.
-
-        Raises
-        ------
-        UsageError
-            If the pieces are too many or too few for the rows of the tiles, the tiles are not equal, or not
-            all of them have weights where `out_weight` is given and none where it is not.
+        `out_degree`: Out-degrees of all rows in order, in pieces, uint32. `node_ids`: the source's id of each
+        row, shape (nodes,), whole or in pieces, uint32 or int64; None where row v is node v. `labels`: the
+        label of each row, one by one, or in pieces of UTF-8 end to end with the lengths; or None.
+        `out_weight`: sums of the weights that leave each row, in order, in pieces, float64; None where the
+        graph is not weighted. Returns the attributes that the store has. Raises UsageError if the pieces are
+        too many or too few for the rows of the tiles, the tiles are not equal, or not all of them have
+        weights where `out_weight` is given and none where it is not.
         """
         nodes = self._tile_rows[-1]
         with self._writing():
@@ -418,28 +334,7 @@ class TileChunks(NamedTuple):
 class ChunkFolder:
     """The chunks of one array, and what they are in all.
 
-    Parameters
-    ----------
-    path
-        Where they are; made with the first one.
-
-    Attributes
-    ----------
-    count
-        How many chunks were counted.
-    total, most
-        Bytes of all these, and of the largest.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     chunks = ChunkFolder(Path(folder, "c"))
-    ...     chunk = chunks.write(0, np.arange(5, dtype=np.uint8))
-    ...     back = chunks.read(0, chunk)
-    >>> chunk.size, back.tolist()
-    (5, [0, 1, 2, 3, 4])
+    `path`: where they are; made with the first one. `total`, `most`: bytes of all these, and of the largest.
     """
 
     def __init__(self, path: Path) -> None:

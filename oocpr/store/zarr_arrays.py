@@ -54,11 +54,6 @@ class PinnedFolder(LocalStore):
 
     Its keys are those of this very folder, also when it is renamed and another one gets its name: what is
     read of it belongs together.
-
-    Parameters
-    ----------
-    root
-        The folder.
     """
 
     def __init__(self, root: str | Path, *, read_only: bool = True) -> None:
@@ -90,10 +85,7 @@ def check_file(store: Store, key: str, most: int, origin: str) -> bool:
 
     A pipe would be waited for without end, and a device may never end.
 
-    Raises
-    ------
-    DamagedError
-        With the key.
+    Raises DamagedError with the key.
     """
     if not isinstance(store, LocalStore):
         return sync(store.exists(key))
@@ -146,19 +138,8 @@ def read_key(store: Store, key: str, size: int | None = None) -> bytes | None:
 def read_documents(store: Store, nodes: Iterable[str], origin: str) -> dict[str, Any]:
     """Parse the metadata of those of some groups and arrays that a store has.
 
-    Parameters
-    ----------
-    store
-        The store.
-    nodes
-        Paths of the groups and arrays, "" for the root.
-    origin
-        Path of the store, for messages.
-
-    Raises
-    ------
-    DamagedError
-        If a document is not a JSON object.
+    `nodes`: paths of the groups and arrays, "" for the root. Raises DamagedError if a document is not a JSON
+    object.
     """
     documents = {}
     for node in nodes:
@@ -178,16 +159,7 @@ def read_documents(store: Store, nodes: Iterable[str], origin: str) -> dict[str,
 def write_attributes(group: zarr.Group, key: str, attributes: dict[str, Any], nodes: Iterable[str]) -> None:
     """Set attribute `key` of a root group, with the checksum of its metadata and those of `nodes`.
 
-    Parameters
-    ----------
-    group
-        The root.
-    key
-        The attribute.
-    attributes
-        Its value; the checksum is added.
-    nodes
-        Paths of all groups and arrays that the store may have, "" for the root.
+    `nodes`: paths of all groups and arrays that the store may have, "" for the root.
     """
     documents = read_documents(group.store, nodes, str(group.store))
     documents[""]["attributes"] = {**documents[""]["attributes"], key: attributes}
@@ -202,26 +174,10 @@ def total_bytes(store: Store) -> int:
 class StoredArray:
     """A one-dimensional array of a Zarr store, open for reading.
 
-    Parameters
-    ----------
-    store, name
-        The store and the path of the array in it.
-    origin
-        Path of the store, for messages.
-    check_replaced
-        Called before damage is reported: raises ReplacedError if the store was replaced since it was opened.
-
-    Attributes
-    ----------
-    size, chunk
-        Entries of the array and of a chunk.
-    codecs
-        Names of its codecs, in the order in which they encode.
-
-    Raises
-    ------
-    DamagedError
-        If the array is missing or has another number of dimensions.
+    `store`, `name`: the store and the path of the array in it. `check_replaced`: called before damage is
+    reported: raises ReplacedError if the store was replaced since it was opened. `codecs`: names of its
+    codecs, in the order in which they encode. Raises DamagedError if the array is missing or has another
+    number of dimensions.
     """
 
     def __init__(
@@ -243,10 +199,7 @@ class StoredArray:
     def damaged(self, what: str) -> DamagedError:
         """Make the error for bytes that are not what was written.
 
-        Raises
-        ------
-        ReplacedError
-            If that is because the store was replaced since it was opened.
+        Raises ReplacedError if that is because the store was replaced since it was opened.
         """
         self._check_replaced()
         return DamagedError(f"{self.origin}: {what}.", REMEDY)
@@ -258,10 +211,8 @@ class StoredArray:
     def read(self, lo: int, hi: int) -> NDArray[Any]:
         """Read entries lo to hi - 1.
 
-        Raises
-        ------
-        DamagedError
-            If the array is shorter, a chunk is missing, or its bytes are not what was written.
+        Raises DamagedError if the array is shorter, a chunk is missing, or its bytes are not what was
+        written.
         """
         if not 0 <= lo <= hi <= self.size:
             raise self.damaged(f"{self.name} has {self.size} entries, {lo} to {hi} were asked for")
@@ -277,10 +228,8 @@ class StoredArray:
     def spans(self, entries: NDArray[np.integer[Any]]) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Group scattered entries by the chunk they are in.
 
-        Yields
-        ------
-        lo, hi, where
-            Entries ``entries[where]`` lie in one chunk, the first is `lo` and the last `hi` - 1.
+        Yields lo, hi, where: entries ``entries[where]`` lie in one chunk, the first is `lo` and the last `hi`
+        - 1.
         """
         order = np.argsort(entries, kind="stable")
         chunks = entries[order] // self.chunk
@@ -309,14 +258,8 @@ class StoredArray:
 class Appender:
     """A one-dimensional array written front to back, in whole chunks.
 
-    Parameters
-    ----------
-    group, name
-        The group that gets the array, and its path there.
-    dtype, chunk
-        Data type and entries of a chunk.
-    serializer
-        Codec of the values, in place of plain bytes with Zstandard.
+    `group`, `name`: the group that gets the array, and its path there. `serializer`: codec of the values, in
+    place of plain bytes with Zstandard.
     """
 
     def __init__(self, group: zarr.Group, name: str, dtype: str, chunk: int, serializer: Any = None) -> None:
@@ -364,24 +307,8 @@ def append_pieces(
 ) -> int:
     """Write an array that is given in pieces.
 
-    Parameters
-    ----------
-    group, name, dtype, chunk
-        As for `Appender`.
-    pieces
-        Its entries, in order.
-    size
-        How many there have to be.
-
-    Returns
-    -------
-    int
-        How many of them are 0.
-
-    Raises
-    ------
-    UsageError
-        If there are more or fewer than `size`.
+    `pieces`: its entries, in order. Returns how many of them are 0. Raises UsageError if there are more or
+    fewer than `size`.
     """
     array = Appender(group, name, dtype, chunk)
     zeros = 0
@@ -420,19 +347,8 @@ Entry = tuple[tuple[str, ...], int | None]
 def check_arrays(origin: str, documents: Mapping[str, Any], attributes: Attributes) -> None:
     """Compare types, sizes and chunks of all arrays of a graph store with the format.
 
-    Parameters
-    ----------
-    origin
-        Path of the store, for messages.
-    documents
-        Parsed ``zarr.json`` of the groups and arrays by path.
-    attributes
-        What the store says about its graph.
-
-    Raises
-    ------
-    DamagedError
-        Where an array is missing, or is not what the format and the attributes make it.
+    `documents`: parsed ``zarr.json`` of the groups and arrays by path. Raises DamagedError if an array is
+    missing, or is not what the format and the attributes make it.
     """
     _check_counts(origin, attributes)
     needed = _needed(attributes)
@@ -450,22 +366,8 @@ def check_array(
 ) -> None:
     """Compare the metadata of one array with what belongs there.
 
-    Parameters
-    ----------
-    origin, path
-        Paths of the store, and of the array in it, for messages.
-    document
-        Its ``zarr.json``, parsed.
-    types, size
-        See Entry.
+    Raises DamagedError if they differ, or chunks are larger than MOST_ENTRIES.
 
-    Raises
-    ------
-    DamagedError
-        Where they differ, or chunks are larger than MOST_ENTRIES.
-
-    Examples
-    --------
     >>> grid = {"name": "regular", "configuration": {"chunk_shape": [8]}}
     >>> found = {"node_type": "array", "data_type": "int64", "shape": [5], "chunk_grid": grid}
     >>> check_array("g.zarr", "tile_rows", found, ("int64",), 5)

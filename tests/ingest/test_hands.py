@@ -17,8 +17,8 @@ from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.keys import KeyRun
 from oocpr.plan.memory import Needs
-from oocpr.store.codec import reference
 from oocpr.store.graph import open_store
+from tests.store import reference_codec as reference
 
 PLENTY = 3 * 2**30
 

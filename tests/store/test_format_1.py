@@ -12,9 +12,9 @@ import zarr
 
 import oocpr
 from oocpr.errors import DamagedError
-from oocpr.store.codec import reference
 from oocpr.store.codec.tile_encoder import decode_tile
 from oocpr.store.graph import open_store
+from tests.store import reference_codec as reference
 
 from .hostile import set_attribute, sign
 

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import UsageError
-from oocpr.store.codec import reference
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import SCRATCH, decode_block, decode_tile, expand_segments
 from oocpr.store.codec.tile_encoder import TileEncoder, encode_runs, encode_tile
+from tests.store import reference_codec as reference
 
 
 @st.composite

@@ -137,12 +137,7 @@ def fixed_bytes(groups: int) -> int:
 def choose_widths(values: NDArray[np.uint32], space: BufferPool, name: str) -> WidthChoice:
     """Choose the widths of least bytes; they stay valid until the next choice of that name.
 
-    Parameters
-    ----------
-    values
-        uint32, padded with zeros to a multiple of 32.
-    space, name
-        Where the widths go.
+    `values`: uint32, padded with zeros to a multiple of 32. `space`, `name`: where the widths go.
     """
     widths = space.array(f"{name} widths", values.size // GROUP, np.uint8)
     return WidthChoice(widths, *_choose_widths(values, widths))
@@ -166,19 +161,8 @@ def padded(space: BufferPool, name: str, count: int) -> NDArray[np.uint32]:
 def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
     """Pack a stream of unsigned 32-bit values; the carries of its directory are left 0.
 
-    Parameters
-    ----------
-    values
-        uint32, padded with zeros to a multiple of 32.
-    count
-        How many of them count.
+    `values`: uint32, padded with zeros to a multiple of 32.
 
-    Returns
-    -------
-    Stream
-
-    Examples
-    --------
     >>> packed = pack_stream(np.arange(32, dtype=np.uint32), 32)
     >>> packed.widths.tolist(), packed.words.size
     ([5], 32)
@@ -230,8 +214,6 @@ def unpack_block(stream, b, plus, out, at):
 class BufferPool:
     """Arrays that are used again: fresh memory costs more than most of what is done with it.
 
-    Examples
-    --------
     >>> space = BufferPool()
     >>> first = space.array("words", 100, np.uint32)
     >>> np.shares_memory(first, space.array("words", 50, np.uint32))
@@ -256,18 +238,9 @@ class BufferPool:
 def encode_offsets(offsets: NDArray[np.int64]) -> bytes | None:
     """Encode non-decreasing offsets.
 
-    Parameters
-    ----------
-    offsets
-        int64, shape (k,), k >= 1.
+    `offsets`: int64, shape (k,), k >= 1. Returns bytes or None: None where a step is negative or 2^32 or
+    more.
 
-    Returns
-    -------
-    bytes or None
-        None where a step is negative or 2^32 or more.
-
-    Examples
-    --------
     >>> coded = encode_offsets(np.array([5, 5, 9]))
     >>> decode_offsets(np.frombuffer(coded, np.uint8)).tolist()
     [5, 5, 9]
@@ -283,19 +256,8 @@ def encode_offsets(offsets: NDArray[np.int64]) -> bytes | None:
 def decode_offsets(buf: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Decode what encode_offsets returned.
 
-    Parameters
-    ----------
-    buf
-        uint8, shape (bytes,).
-
-    Returns
-    -------
-    int64, shape (k,)
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those of a chunk of offsets.
+    `buf`: uint8, shape (bytes,). Returns int64, shape (k,). Raises DamagedError if the bytes are not those of
+    a chunk of offsets.
     """
     base, steps = parse_offsets(buf)
     out = np.empty(steps.size, np.int64)

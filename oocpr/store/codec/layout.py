@@ -40,18 +40,9 @@ OFFSETS_HEADER = 8
 class Stream(NamedTuple):
     """One packed stream; read from a chunk, its arrays are read-only views into the chunk's bytes.
 
-    Attributes
-    ----------
-    size
-        Number of values.
-    words
-        uint32, shape (32 * rows,): word k of lane l is ``words[32 * k + l]``.
-    directory
-        uint32, shape (blocks + 1, 4): bit position, first narrow and first wide exception, carry.
-    wide, narrow
-        uint32 and uint16: exceptions.
-    widths
-        uint8, one a group of 32 values.
+    `words`: uint32, shape (32 * rows,): word k of lane l is ``words[32 * k + l]``. `directory`: uint32, shape
+    (blocks + 1, 4): bit position, first narrow and first wide exception, carry. `wide`, `narrow`: uint32 and
+    uint16: exceptions. `widths`: uint8, one a group of 32 values.
     """
 
     size: int
@@ -65,18 +56,8 @@ class Stream(NamedTuple):
 class PackedTile(NamedTuple):
     """A tile whose bytes have been checked: whatever they say, decoding stays inside its buffers.
 
-    Attributes
-    ----------
-    edges, segments, nonempty
-        Numbers of columns, of segments, and of segments that are not empty.
-    verbatim
-        The columns themselves are the values of `gaps`; `starts` is empty then.
-    runs
-        The segments are ascending runs, not rows of a matrix.
-    lengths, starts, gaps
-        The three streams.
-    ranks
-        uint32, shape (blocks of lengths + 1,): non-empty segments before each block of lengths.
+    `runs`: the segments are ascending runs, not rows of a matrix. `ranks`: uint32, shape (blocks of lengths +
+    1,): non-empty segments before each block of lengths.
     """
 
     edges: int
@@ -99,8 +80,6 @@ class PackedTile(NamedTuple):
 def word_rows(bits: int) -> int:
     """Rows of 32 words of a stream of `bits` bits a lane: the row that holds bit number `bits` exists.
 
-    Examples
-    --------
     >>> word_rows(0), word_rows(31), word_rows(32)
     (1, 1, 2)
     """
@@ -110,8 +89,6 @@ def word_rows(bits: int) -> int:
 def blocks_of(count: int) -> int:
     """Blocks of 1024 that hold `count` values.
 
-    Examples
-    --------
     >>> blocks_of(0), blocks_of(1024), blocks_of(1025)
     (0, 1, 2)
     """
@@ -153,17 +130,8 @@ def parts_of(
 ) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
     """Find the parts of a chunk by their sizes, unchecked otherwise.
 
-    Parameters
-    ----------
-    buf, at
-        The bytes of the chunk, and where the header ends.
-    streams, extras
-        Sizes of streams, and names and sizes of what belongs to none.
-
-    Raises
-    ------
-    DamagedError
-        If these are not the sizes of so many bytes.
+    `buf`, `at`: the bytes of the chunk, and where the header ends. `streams`, `extras`: sizes of streams, and
+    names and sizes of what belongs to none. Raises DamagedError if these are not the sizes of so many bytes.
     """
     found: list[dict[str, Any]] = [{} for _ in range(len(streams) + 1)]
     for k, part, dtype, items in sections(streams, extras):
@@ -193,20 +161,8 @@ def _part(
 def kind_of(buf: NDArray[np.uint8]) -> int:
     """Kind and flags of a coded chunk.
 
-    Parameters
-    ----------
-    buf
-        uint8, shape (bytes,).
-
-    Returns
-    -------
-    int
-        KIND_RAW, KIND_OFFSETS or KIND_TILE, the last with FLAG_RUNS and FLAG_VERBATIM where they are set.
-
-    Raises
-    ------
-    DamagedError
-        If the bytes do not begin as a chunk does.
+    `buf`: uint8, shape (bytes,). Returns KIND_RAW, KIND_OFFSETS or KIND_TILE, the last with FLAG_RUNS and
+    FLAG_VERBATIM where they are set. Raises DamagedError if the bytes do not begin as a chunk does.
     """
     if buf.size < 8 or buf[:4].tobytes() != MAGIC:
         raise DamagedError(f"{buf.size} bytes that do not begin as a packed chunk does.", REMEDY)
@@ -216,15 +172,8 @@ def kind_of(buf: NDArray[np.uint8]) -> int:
 def sizes_of(buf: NDArray[np.uint8]) -> tuple[int, int]:
     """Edges and segments that a tile's header promises.
 
-    Parameters
-    ----------
-    buf
-        uint8, shape (bytes,), as `kind_of` takes it.
-
-    Raises
-    ------
-    DamagedError
-        If the bytes end inside the header.
+    `buf`: uint8, shape (bytes,), as `kind_of` takes it. Raises DamagedError if the bytes end inside the
+    header.
     """
     if buf.size < 4 * TILE_HEADER:
         raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.", REMEDY)
@@ -255,23 +204,10 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     Sizes, widths, directory and exceptions are checked here; the sum of the lengths and the number of starts
     are checked by :func:`oocpr.store.codec.tile_decoder.expand_segments`, which decodes them.
 
-    Parameters
-    ----------
-    buf
-        uint8, shape (bytes,): what :func:`oocpr.store.codec.tile_encoder.encode_tile` returned.
+    `buf`: uint8, shape (bytes,): what :func:`oocpr.store.codec.tile_encoder.encode_tile` returned. Returns
+    PackedTile: views into `buf` (into a copy of it where it does not begin at a multiple of four). Raises
+    DamagedError if the bytes are not those of a tile.
 
-    Returns
-    -------
-    PackedTile
-        Views into `buf` (into a copy of it where it does not begin at a multiple of four).
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those of a tile.
-
-    Examples
-    --------
     >>> from oocpr.store.codec.tile_encoder import encode_tile
     >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
     >>> tile = parse_tile(np.frombuffer(coded, np.uint8))
@@ -301,20 +237,8 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
 def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
     """Find the parts of a chunk of offsets in its bytes and check that decoding stays inside them.
 
-    Parameters
-    ----------
-    buf
-        uint8, shape (bytes,).
-
-    Returns
-    -------
-    base, steps
-        As write_offsets took them.
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those of a chunk of offsets.
+    `buf`: uint8, shape (bytes,). Returns base and steps, as write_offsets took them. Raises DamagedError if
+    the bytes are not those of a chunk of offsets.
     """
     buf = _aligned(buf, OFFSETS_HEADER)
     header = buf[: 4 * OFFSETS_HEADER].view("<u4")
@@ -326,14 +250,7 @@ def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
 class AllocatedTile(NamedTuple):
     """Bytes of a tile, and its parts in them, which are yet to be filled.
 
-    Attributes
-    ----------
-    coded
-        uint8, shape (bytes,).
-    streams
-        As `allocate_tile` was asked for them.
-    ranks
-        uint32, non-empty segments before each block of lengths.
+    `coded`: uint8, shape (bytes,). `ranks`: uint32, non-empty segments before each block of lengths.
     """
 
     coded: NDArray[np.uint8]
@@ -346,16 +263,8 @@ def allocate_tile(
 ) -> AllocatedTile:
     """Lay out a tile whose sizes are known, so that its streams are packed where they belong.
 
-    Parameters
-    ----------
-    counts
-        Of gaps, starts and lengths, or of the columns themselves and lengths.
-    nonempty
-        Number of segments that are not empty.
-    space
-        Gives memory for so many bytes, at an address that is a multiple of four.
-    runs
-        The segments are ascending runs, not rows.
+    `space`: gives memory for so many bytes, at an address that is a multiple of four. `runs`: the segments
+    are ascending runs, not rows.
     """
     columns, lengths = counts[0], counts[-1]
     flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if len(counts) == 2 else 0)
@@ -379,25 +288,9 @@ def write_tile(
 ) -> NDArray[np.uint8]:
     """Join the parts of a tile.
 
-    Parameters
-    ----------
-    lengths
-        The packed lengths.
-    ranks
-        uint32, non-empty segments before each block of lengths.
-    starts, columns
-        The packed starts and gaps, or None and the packed columns.
-    nonempty
-        Number of segments that are not empty.
-    space
-        Gives memory for so many bytes.
-    runs
-        The segments are ascending runs, not rows.
-
-    Returns
-    -------
-    ndarray
-        The bytes of the chunk, in that memory: uint8, shape (bytes,).
+    `ranks`: uint32, non-empty segments before each block of lengths. `starts`, `columns`: the packed starts
+    and gaps, or None and the packed columns. `space`: gives memory for so many bytes. `runs`: the segments
+    are ascending runs, not rows. Returns the bytes of the chunk, in that memory: uint8, shape (bytes,).
     """
     streams = [columns, lengths] if starts is None else [columns, starts, lengths]
     laid = allocate_tile([_counts(stream) for stream in streams], nonempty, space, runs=runs)
@@ -410,16 +303,7 @@ def write_tile(
 def write_offsets(base: int, steps: Stream) -> bytes:
     """Join the parts of a chunk of offsets.
 
-    Parameters
-    ----------
-    base
-        First offset, a signed 64-bit number.
-    steps
-        The packed differences of neighbours, 0 first.
-
-    Returns
-    -------
-    bytes
+    `steps`: the packed differences of neighbours, 0 first.
     """
     header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
     header[2:6] = steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size
@@ -478,14 +362,8 @@ def _fault(entry, values, widths, first):
 def validate_stream(size, words, directory, wide, narrow, widths):
     """Return 0, or a key of FAULTS.
 
-    Parameters
-    ----------
-    size, words, directory, wide, narrow, widths
-        The fields of a Stream; their shapes agree with each other.
-
-    Returns
-    -------
-    int
+    `size`, `words`, `directory`, `wide`, `narrow`, `widths`: the fields of a Stream; their shapes agree with
+    each other.
     """
     position = uint64(0)
     blocks = uint64(directory.shape[0] - 1)

@@ -33,12 +33,7 @@ _ALIGNMENT = 16
 class Segments(NamedTuple):
     """Segments of the values of a chunk; views into its bytes.
 
-    Attributes
-    ----------
-    size
-        Number of values.
-    parts
-        uint16, shape (size,) each, the heads first; one of shape (0,) stands for zeros.
+    `parts`: uint16, shape (size,) each, the heads first; one of shape (0,) stands for zeros.
     """
 
     size: int
@@ -48,8 +43,6 @@ class Segments(NamedTuple):
 def segment_bytes(count: int) -> int:
     """Bytes that one segment of `count` values takes in a chunk.
 
-    Examples
-    --------
     >>> segment_bytes(8), segment_bytes(9)
     (16, 32)
     """
@@ -98,8 +91,6 @@ def _join(head, second, third, fourth, out):
 def are_weights(heads):
     """Whether heads are those of weights: finite and not below 0.
 
-    Examples
-    --------
     >>> heads = lambda *values: np.array(values, np.float64).view(np.uint16)[3::4].copy()
     >>> are_weights(heads(0, 1, 1e308)), are_weights(heads(-1)), are_weights(heads(np.nan))
     (True, False, False)
@@ -113,20 +104,9 @@ def are_weights(heads):
 def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
     """Split values into segments; those that are all zero are left out.
 
-    Parameters
-    ----------
-    values
-        float64, shape (k,), contiguous, any bits.
-    out
-        uint8, shape (>= most_bytes(k),), receives the bytes; fresh memory by default.
+    `values`: float64, shape (k,), contiguous, any bits. `out`: uint8, shape (>= most_bytes(k),), receives the
+    bytes; fresh memory by default. Returns the bytes of the chunk, uint8: the front of `out`.
 
-    Returns
-    -------
-    ndarray
-        The bytes of the chunk, uint8: the front of `out`.
-
-    Examples
-    --------
     >>> coded = encode_segments(np.array([1.0, 2.0, 0.1]))
     >>> join_segments(coded).tolist(), join_segments(coded, segments=1).tolist()
     ([1.0, 2.0, 0.1], [1.0, 2.0, 0.09765625])
@@ -155,20 +135,9 @@ def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None =
 def parse_segments(coded: NDArray[np.uint8], segments: int = SEGMENTS) -> Segments:
     """Find the segments of a chunk.
 
-    Parameters
-    ----------
-    coded
-        uint8, shape (bytes,): what `encode_segments` returned, or as much of it as the wanted segments need.
-    segments
-        How many of the four are wanted, the heads first.
+    `coded`: uint8, shape (bytes,): what `encode_segments` returned, or as much of it as the wanted segments
+    need. Raises DamagedError if the bytes are not those of a chunk.
 
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those of a chunk.
-
-    Examples
-    --------
     >>> found = parse_segments(encode_segments(np.array([1.0, 0.5])))
     >>> found.size, [part.tolist() for part in found.parts]
     (2, [[16368, 16352], [], [], []])
@@ -197,26 +166,9 @@ def join_segments(
 ) -> NDArray[np.float64]:
     """Put values together again from their first segments.
 
-    Parameters
-    ----------
-    coded
-        uint8, shape (bytes,), as for `parse_segments`.
-    out
-        float64, shape (k,): receives the values; those that the chunk does not have are 0. A fresh array of
-        as many as the chunk has by default.
-    segments
-        How many of the four are used; the bits of the others are 0, so a value becomes the nearest one
-        towards 0.
-
-    Returns
-    -------
-    ndarray
-        `out`.
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those of a chunk, or it has more values than `out`.
+    `coded`: uint8, shape (bytes,), as for `parse_segments`. `out`: float64, shape (k,): receives the values;
+    those that the chunk does not have are 0. A fresh array of as many as the chunk has by default. Returns
+    `out`. Raises DamagedError if the bytes are not those of a chunk, or it has more values than `out`.
     """
     found = parse_segments(coded, segments)
     values = np.empty(found.size) if out is None else out

@@ -109,25 +109,12 @@ def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
 def decode_block(tile, b, positions, starts, k, column, out, scratch):
     """Decode the columns of block `b`, blocks in order; for use inside a kernel's own loop.
 
-    Parameters
-    ----------
-    tile
-        PackedTile.
-    b
-        uint64, number of the block: edges 1024 * b to 1024 * b + 1023.
-    positions, starts
-        uint32, as expand_segments filled them.
-    k
-        uint64, first non-empty segment that starts at or behind the first edge of the block; 0 for b = 0.
-    column
-        uint32, column of the edge before the block; 0 for b = 0. The directory of the gaps has it too.
-    out, scratch
-        uint32, shape (SCRATCH,): `out` receives the columns; what is behind the last edge is undefined.
-
-    Returns
-    -------
-    k, column, top
-        The first two for the next block, and a number no less than any column written.
+    `b`: uint64, number of the block: edges 1024 * b to 1024 * b + 1023. `positions`, `starts`: uint32, as
+    expand_segments filled them. `k`: uint64, first non-empty segment that starts at or behind the first edge
+    of the block; 0 for b = 0. `column`: uint32, column of the edge before the block; 0 for b = 0. The
+    directory of the gaps has it too. `out`, `scratch`: uint32, shape (SCRATCH,): `out` receives the columns;
+    what is behind the last edge is undefined. Returns k, column, top: the first two for the next block, and a
+    number no less than any column written.
     """
     return _decode_block(tile, b, positions, starts, k, column, out, uint64(0), scratch)
 
@@ -167,21 +154,10 @@ def expand_segments(
 ) -> None:
     """Decode where the non-empty segments of a tile lie.
 
-    Parameters
-    ----------
-    tile
-        As parse_tile returned it.
-    positions
-        uint32, shape (>= nonempty + 1,): receives the first edge of each, and the number of edges at the end.
-    starts
-        uint32, shape (>= nonempty,): receives the first column of each; not where verbatim, nobody needs it.
-    segments
-        uint32, shape (>= nonempty + 1,): receives the number of each among all segments.
-
-    Raises
-    ------
-    DamagedError
-        If the lengths contradict the header or the directory.
+    `positions`: uint32, shape (>= nonempty + 1,): receives the first edge of each, and the number of edges at
+    the end. `starts`: uint32, shape (>= nonempty,): receives the first column of each; not where verbatim,
+    nobody needs it. `segments`: uint32, shape (>= nonempty + 1,): receives the number of each among all
+    segments. Raises DamagedError if the lengths contradict the header or the directory.
     """
     if min(positions.size, segments.size) <= tile.nonempty or starts.size < tile.nonempty:
         raise ValueError(f"buffers too short for {tile.nonempty} segments")
@@ -197,17 +173,7 @@ def decode_columns(
 ) -> None:
     """Decode all columns of a tile whose segments are expanded.
 
-    Parameters
-    ----------
-    tile, positions, starts
-        As expand_segments took and filled them.
-    columns
-        uint32, shape (>= edges,).
-
-    Raises
-    ------
-    DamagedError
-        If the columns contradict the directory.
+    `columns`: uint32, shape (>= edges,). Raises DamagedError if the columns contradict the directory.
     """
     if columns.size < tile.edges:
         raise ValueError(f"buffer too short for {tile.edges} columns")
@@ -229,12 +195,7 @@ def add_lengths(
 ) -> None:
     """Add the lengths of a tile's segments to what is there.
 
-    Parameters
-    ----------
-    tile, positions, segments
-        As expand_segments took and filled them.
-    lengths
-        uint32, shape (>= segments,).
+    `lengths`: uint32, shape (>= segments,).
     """
     if lengths.size < tile.segments:
         raise ValueError(f"buffer too short for {tile.segments} lengths")
@@ -244,23 +205,9 @@ def add_lengths(
 def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Decode a tile.
 
-    Parameters
-    ----------
-    buf
-        uint8, shape (bytes,): what :func:`oocpr.store.codec.tile_encoder.encode_tile` returned.
+    `buf`: uint8, shape (bytes,): what :func:`oocpr.store.codec.tile_encoder.encode_tile` returned. Returns
+    columns, lengths: uint32, shapes (m,) and (s,). Raises DamagedError if the bytes are not those of a tile.
 
-    Returns
-    -------
-    columns, lengths
-        uint32, shapes (m,) and (s,).
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those of a tile.
-
-    Examples
-    --------
     >>> from oocpr.store.codec.tile_encoder import encode_tile
     >>> coded = encode_tile(np.array([7, 9], np.uint32), np.array([0, 2]))
     >>> columns, lengths = decode_tile(np.frombuffer(coded, np.uint8))

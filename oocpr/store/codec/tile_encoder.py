@@ -150,8 +150,6 @@ def _runs(columns, lengths):
 class TileEncoder:
     """Encodes tiles one after the other, in memory that it keeps.
 
-    Examples
-    --------
     >>> coder = TileEncoder()
     >>> coded = coder.encode(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
     >>> decode_tile(coded)[0].tolist()
@@ -179,25 +177,10 @@ class TileEncoder:
     ) -> NDArray[np.uint8]:
         """Encode a tile as `encode_tile` does.
 
-        Parameters
-        ----------
-        columns, lengths, runs
-            As for `encode_tile`.
-        out
-            uint8, contiguous, at an address that is a multiple of four: receives the bytes; by default memory
-            that the next tile overwrites.
-
-        Returns
-        -------
-        ndarray
-            uint8, shape (bytes,): the front of `out`.
-
-        Raises
-        ------
-        UsageError
-            As `encode_tile` does.
-        ValueError
-            If `out` is too short, or lies elsewhere; nothing is written then.
+        `out`: uint8, contiguous, at an address that is a multiple of four: receives the bytes; by default
+        memory that the next tile overwrites. Returns uint8, shape (bytes,): the front of `out`. Raises
+        UsageError as `encode_tile` does; ValueError if `out` is too short, or lies elsewhere; nothing is
+        written then.
         """
         space = self._space
         columns = np.ascontiguousarray(columns, np.uint32)
@@ -286,27 +269,11 @@ def _checked(edges: int, lengths: NDArray[np.integer], values: NDArray[np.uint32
 def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer], *, runs: bool = False) -> bytes:
     """Encode the columns of consecutive segments of rows.
 
-    Parameters
-    ----------
-    columns
-        uint32, shape (m,): strictly ascending inside a segment; m < 2^32.
-    lengths
-        Entries of each segment, 0 allowed; shape (s,), their sum is m.
-    runs
-        The segments are ascending runs found in the columns, not rows of a matrix.
+    `columns`: uint32, shape (m,): strictly ascending inside a segment; m < 2^32. `lengths`: entries of each
+    segment, 0 allowed; shape (s,), their sum is m. `runs`: the segments are ascending runs found in the
+    columns, not rows of a matrix. Returns as :mod:`oocpr.store.format` specifies it. Raises UsageError if the
+    lengths do not add up to m or a segment is not strictly ascending.
 
-    Returns
-    -------
-    bytes
-        As :mod:`oocpr.store.format` specifies it.
-
-    Raises
-    ------
-    UsageError
-        If the lengths do not add up to m or a segment is not strictly ascending.
-
-    Examples
-    --------
     >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
     >>> columns, lengths = decode_tile(np.frombuffer(coded, np.uint8))
     >>> columns.tolist(), lengths.tolist()
@@ -318,17 +285,8 @@ def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer], *, ru
 def encode_runs(columns: NDArray[np.uint32]) -> bytes:
     """Encode columns whose rows are not known: each maximal strictly ascending run is a segment.
 
-    Parameters
-    ----------
-    columns
-        uint32, shape (m,).
+    `columns`: uint32, shape (m,).
 
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
     >>> columns, lengths = decode_tile(np.frombuffer(encode_runs(np.array([3, 7, 7], np.uint32)), np.uint8))
     >>> columns.tolist(), lengths.tolist()
     ([3, 7, 7], [2, 1])

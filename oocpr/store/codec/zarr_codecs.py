@@ -89,8 +89,6 @@ class _ChunkCodec(ArrayBytesCodec):
 class PackedInts(_ChunkCodec):
     """Codec of sorted integers: uint32 in ascending runs, int64 that never decrease; others are kept raw.
 
-    Examples
-    --------
     >>> import zarr
     >>> array = zarr.create_array({}, shape=(4,), dtype="int64", serializer=PackedInts(), compressors=None)
     >>> array[:] = [0, 2, 2, 5]
@@ -111,8 +109,6 @@ class PackedInts(_ChunkCodec):
 class MantissaSegments(_ChunkCodec):
     """Codec of float64 values as segments of 16 bits, the heads of all values first.
 
-    Examples
-    --------
     >>> import zarr
     >>> codec = MantissaSegments()
     >>> array = zarr.create_array({}, shape=(4,), dtype="float64", serializer=codec, compressors=None)
@@ -141,17 +137,8 @@ def register_codecs() -> None:
 def encode_chunk(values: NDArray[Any]) -> bytes:
     """Encode a chunk by its values alone.
 
-    Parameters
-    ----------
-    values
-        Shape (k,), integers or floats of 1 to 8 bytes.
+    `values`: shape (k,), integers or floats of 1 to 8 bytes.
 
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
     >>> decode_chunk(np.frombuffer(encode_chunk(np.array([3, 1])), np.uint8)).tolist()
     [3, 1]
     """
@@ -172,19 +159,8 @@ def encode_chunk(values: NDArray[Any]) -> bytes:
 def decode_chunk(buf: NDArray[np.uint8]) -> NDArray[Any]:
     """Decode a chunk of any kind to its values.
 
-    Parameters
-    ----------
-    buf
-        uint8, shape (bytes,).
-
-    Returns
-    -------
-    ndarray, shape (k,)
-
-    Raises
-    ------
-    DamagedError
-        If the bytes are not those of a chunk.
+    `buf`: uint8, shape (bytes,). Returns ndarray, shape (k,). Raises DamagedError if the bytes are not those
+    of a chunk.
     """
     kind = kind_of(buf)
     if kind == KIND_RAW:

@@ -61,21 +61,9 @@ def _cost(group: list[int], width: int) -> float:
 def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.uint32], *, runs: bool = False) -> bytes:
     """Encode a tile as :func:`oocpr.store.codec.tile_encoder.encode_tile` does, byte for byte.
 
-    Parameters
-    ----------
-    columns
-        uint32, shape (m,): strictly ascending inside a segment.
-    lengths
-        uint32, shape (s,), their sum is m.
-    runs
-        The segments are ascending runs, not rows.
+    `columns`: uint32, shape (m,): strictly ascending inside a segment. `lengths`: uint32, shape (s,), their
+    sum is m. `runs`: the segments are ascending runs, not rows.
 
-    Returns
-    -------
-    bytes
-
-    Examples
-    --------
     >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1], np.uint32))
     >>> [part.tolist() for part in decode_tile(np.frombuffer(coded, np.uint8))]
     [[0, 2, 5, 1], [3, 0, 1]]
@@ -116,15 +104,7 @@ def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.uint32], *, run
 def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Decode a tile that nobody damaged.
 
-    Parameters
-    ----------
-    buf
-        uint8, shape (bytes,).
-
-    Returns
-    -------
-    columns, lengths
-        uint32, shapes (m,) and (s,).
+    `buf`: uint8, shape (bytes,). Returns columns, lengths: uint32, shapes (m,) and (s,).
     """
     data = buf.tobytes()
     header = np.frombuffer(data, "<u4", 16).tolist()
