@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,3 +223,55 @@ class TestOrder:
     def test_another_number_of_ranks_is_refused(self, store: GraphStore) -> None:
         with pytest.raises(InputError, match="4 ranks, the graph 3 nodes"):
             ordered(store, Ranks(np.full(4, 0.25), RowNames()))
+
+
+def permutation_graph(folder: Path, nodes: int) -> tuple[Path, Path, Path]:
+    """A named graph in which one edge enters and one leaves each node; its ranks in two orders."""
+    target, edges = np.random.default_rng(3).permutation(nodes).astype(np.uint32), 1 << 17
+    names = np.arange(nodes).astype("S9")
+    text = np.char.add(b"node-", np.char.zfill(names, 9))
+    with GraphWriter(folder / "graph.zarr") as writer:
+        for first in range(0, nodes, edges):
+            columns = target[first : first + edges]
+            writer.add_tile(columns, np.append(np.ones(columns.size, np.uint32), np.uint32(0)))
+        writer.finish(
+            source="a permutation",
+            order="keep",
+            tile_edges=edges,
+            duplicates=0,
+            self_loops=0,
+            local_edges=0,
+            out_degree=[np.ones(nodes, np.uint32)],
+            labels=[(np.frombuffer(text.tobytes(), np.uint8), np.full(nodes, 14, np.uint32))],
+        )
+    files = folder / "ranks.parquet", folder / "other-order.parquet"
+    listed = text.astype(str).tolist()
+    for path, order in zip(files, (listed, listed[::-1]), strict=True):
+        Ranks(np.full(nodes, 1 / nodes), ListedNames(order)).to_parquet(path)
+    return folder / "graph.zarr", *files
+
+
+VERIFY = """
+import resource, sys, oocpr
+found = oocpr.verify(sys.argv[1], sys.argv[2], memory=sys.argv[3])
+assert found.bound < 1e-9, found
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+"""
+
+
+@pytest.mark.slow
+def test_memory_holds_for_graphs_of_many_named_nodes(tmp_path: Path) -> None:
+    def peak(graph: Path, ranks: Path, memory: int) -> int:
+        command = [sys.executable, "-c", VERIFY, graph, ranks, str(memory)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    (tmp_path / "small").mkdir()
+    (tmp_path / "large").mkdir()
+    graph, ranks, _ = permutation_graph(tmp_path / "small", 1000)
+    peak(graph, ranks, 1 << 32)  # compiles
+    alone = peak(graph, ranks, 1 << 32)
+    nodes = 2_000_000
+    graph, *files = permutation_graph(tmp_path / "large", nodes)
+    budget = alone + 12 * nodes + (64 << 20)
+    for path in files:
+        assert peak(graph, path, budget) <= budget
