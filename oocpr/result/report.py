@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -143,16 +143,7 @@ class Report:
             raise _unreadable(origin, error) from error
 
 
-_DEFAULTS = {
-    "peak_device_memory": 0,
-    "busy": None,
-    "direct": False,
-    "pass_seconds": None,
-    "predicted": None,
-    "identity": None,
-    "start_identity": None,
-    "workers": 0,
-}
+_DEFAULTS = {field.name: field.default for field in fields(Report) if field.default is not MISSING}
 """What reports of runs without a device and without a timeline lack, and those of earlier versions."""
 
 

@@ -58,7 +58,7 @@ def match_rows(
     >>> from oocpr.result.names import ListedNames
     >>> theirs = [(np.array([7, 5, 4]), np.array([0.5, 0.2, 0.3]))]
     >>> [rows.tolist() for _, rows, _ in match_rows(ListedNames(np.array([7, 9, 5])), 3, theirs)]
-    [[0], [2, -1]]
+    [[0, 2, -1]]
     """
     entries = _in_order(names, nodes, theirs)
     for block, rows, values in entries:

@@ -222,8 +222,8 @@ class EncodedWeights(_EncodedChunks):
 
         `out`: uint8, shape (>= max_bytes,): receives what
         `oocpr.store.codec.mantissa_segments.parse_segments` takes. Returns how many bytes there are. Raises
-        DamagedError if the weights are missing, their bytes are not what was written, or they are not such of
-        links.
+        DamagedError if the weights are missing, their bytes are not what was written, or they are no weights
+        of edges.
         """
         if self._own:
             size = self._read_chunk(tile, out, direct)

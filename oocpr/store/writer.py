@@ -57,9 +57,10 @@ class GraphWriter:
 
     `overwrite`: whether a store that stands there is replaced; it stays until the new one is whole. `kept`:
     folder to write in, on the same disk, which stays if the store is not finished; the tiles that another
-    writer has left there can be taken over. None for one of its own. `note`: told ``{"tile", "bytes",
-    "crc"}`` when a tile is written, with ``"data"``, bytes and checksum of its weights, where it has some,
-    and ``{"whole"}``, a checksum of the root's metadata, when all is and before the store gets its name.
+    writer has left there can be taken over. None for one of its own. `on_written`: called with
+    ``{"tile", "bytes", "crc"}`` when a tile is written, with ``"data"``, bytes and checksum of its weights,
+    if it has some, and ``{"whole"}``, a checksum of the root's metadata, when all is and before the store
+    gets its name.
     Raises UsageError if something stands at `path`, or nothing can be written there; DoesNotFitError if the
     disk is full. Every method may raise it.
     """
@@ -70,10 +71,10 @@ class GraphWriter:
         *,
         overwrite: bool = False,
         kept: Path | None = None,
-        note: Callable[[dict[str, Any]], None] | None = None,
+        on_written: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY, kept=kept)
-        self._note = note
+        self._on_written = on_written
         self._tile_rows = [0]
         self._put: dict[int, TileChunks] = {}
         self._edges = 0
@@ -138,12 +139,12 @@ class GraphWriter:
         `size`: bytes of it, without those of the weights.
         """
         put = self._put.pop(self.tiles)
-        if self._note is not None:
+        if self._on_written is not None:
             told: dict[str, Any] = {"tile": self.tiles, "bytes": size, "crc": put.columns.crc}
             if put.data is not None:
                 told["data"] = list(put.data)
             with self._writing():
-                self._note(told)
+                self._on_written(told)
         self._count(size, edges, self._ends(lengths), put.data)
 
     def copy_tile(
@@ -292,8 +293,8 @@ class GraphWriter:
             paths = [name for name in NODES if name in self._root]
             written[IDENTITY_KEY] = content_identity(self._array, attributes, paths)
             write_attributes(self._root, ATTRIBUTES_KEY, written, NODES)
-            if self._note is not None:
-                self._note({"whole": root_checksum(self._new.temporary)})
+            if self._on_written is not None:
+                self._on_written({"whole": root_checksum(self._new.temporary)})
         self._new.publish()
         return attributes
 

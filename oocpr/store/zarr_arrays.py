@@ -351,10 +351,23 @@ def check_arrays(origin: str, documents: Mapping[str, Any], attributes: Attribut
     missing, or is not what the format and the attributes make it.
     """
     _check_counts(origin, attributes)
-    needed = _needed(attributes)
+    nodes, edges = attributes.nodes, attributes.edges
+    needed: dict[str, Entry] = {
+        INDPTR: (("int64",), nodes + 1),
+        INDICES: (("uint32",), edges),
+        TILE_ROWS: (("int64",), attributes.tiles + 1),
+        OUT_DEGREE: (("uint32",), nodes),
+    }
+    if attributes.weighted:
+        needed |= {DATA: (("float64",), edges), OUT_WEIGHT: (("float64",), nodes)}
+    optional: dict[str, Entry] = {
+        NODE_IDS: (("uint32", "int64"), nodes),
+        LABEL_OFFSETS: (("int64",), nodes + 1),
+        LABEL_BYTES: (("uint8",), None),
+    }
     if (LABEL_OFFSETS in documents) != (LABEL_BYTES in documents):
         raise DamagedError(f"{origin}: half of the labels is missing.", REMEDY)
-    for path, (types, size) in (needed | _optional(attributes)).items():
+    for path, (types, size) in (needed | optional).items():
         if path in documents:
             check_array(origin, path, documents[path], types, size)
         elif path in needed:
@@ -426,29 +439,6 @@ def _only(shape: Any) -> int | None:
     if isinstance(shape, list) and len(shape) == 1 and type(shape[0]) is int and shape[0] >= 0:
         return shape[0]
     return None
-
-
-def _needed(attributes: Attributes) -> dict[str, Entry]:
-    """Arrays that every such graph has."""
-    nodes, edges = attributes.nodes, attributes.edges
-    found: dict[str, Entry] = {
-        INDPTR: (("int64",), nodes + 1),
-        INDICES: (("uint32",), edges),
-        TILE_ROWS: (("int64",), attributes.tiles + 1),
-        OUT_DEGREE: (("uint32",), nodes),
-    }
-    if attributes.weighted:
-        found |= {DATA: (("float64",), edges), OUT_WEIGHT: (("float64",), nodes)}
-    return found
-
-
-def _optional(attributes: Attributes) -> dict[str, Entry]:
-    """Arrays that it may have."""
-    return {
-        NODE_IDS: (("uint32", "int64"), attributes.nodes),
-        LABEL_OFFSETS: (("int64",), attributes.nodes + 1),
-        LABEL_BYTES: (("uint8",), None),
-    }
 
 
 def _check_counts(origin: str, a: Attributes) -> None:

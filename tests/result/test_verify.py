@@ -252,10 +252,11 @@ def permutation_graph(folder: Path, nodes: int) -> tuple[Path, Path, Path]:
 
 
 VERIFY = """
-import resource, sys, oocpr
+import sys, oocpr
+from oocpr.system import peak_resident
 found = oocpr.verify(sys.argv[1], sys.argv[2], memory=sys.argv[3])
 assert found.bound < 1e-9, found
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+print(peak_resident())
 """
 
 

@@ -271,7 +271,7 @@ def test_weights_are_taken_over_with_their_tile(tmp_path):
     columns, lengths = np.array([0, 1], np.uint32), np.array([2, 0, 0])
     kept, told = tmp_path / "kept", []
     kept.mkdir()
-    with GraphWriter(tmp_path / "a.zarr", kept=kept, note=told.append) as writer:
+    with GraphWriter(tmp_path / "a.zarr", kept=kept, on_written=told.append) as writer:
         writer.add_tile(columns, lengths, np.array([0.5, 3]))
     (event,) = told
     with GraphWriter(tmp_path / "a.zarr", kept=kept) as writer:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.store.codec.layout import BLOCK, GROUP, Stream, blocks_of, parse_tile, word_rows, write_tile
+from oocpr.store.codec.layout import (
+    BLOCK,
+    GROUP,
+    Counts,
+    Stream,
+    allocate_tile,
+    blocks_of,
+    parse_tile,
+    word_rows,
+)
 from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:
@@ -56,6 +65,11 @@ def plain_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer]) -> NDA
         np.zeros(0, np.uint16),
         np.full(groups, 32, np.uint8),
     )
-    return write_tile(
-        coded.lengths, coded.ranks, None, stream, coded.nonempty, lambda n: np.empty(n, np.uint8), runs=False
-    )
+    streams = [stream, coded.lengths]
+    counts = [Counts(s.size, s.words.size // GROUP, s.wide.size, s.narrow.size) for s in streams]
+    laid = allocate_tile(counts, coded.nonempty, lambda size: np.empty(size, np.uint8), runs=False)
+    for to, given in zip(laid.streams, streams, strict=True):
+        for part in Stream._fields[1:]:
+            getattr(to, part)[...] = getattr(given, part)
+    laid.ranks[:] = coded.ranks
+    return laid.coded

@@ -276,40 +276,15 @@ def allocate_tile(
     return AllocatedTile(coded, streams, others["ranks"])
 
 
-def write_tile(
-    lengths: Stream,
-    ranks: NDArray[np.uint32],
-    starts: Stream | None,
-    columns: Stream,
-    nonempty: int,
-    space: Callable[[int], NDArray[np.uint8]],
-    *,
-    runs: bool,
-) -> NDArray[np.uint8]:
-    """Join the parts of a tile.
-
-    `ranks`: uint32, non-empty segments before each block of lengths. `starts`, `columns`: the packed starts
-    and gaps, or None and the packed columns. `space`: gives memory for so many bytes. `runs`: the segments
-    are ascending runs, not rows. Returns the bytes of the chunk, in that memory: uint8, shape (bytes,).
-    """
-    streams = [columns, lengths] if starts is None else [columns, starts, lengths]
-    laid = allocate_tile([_counts(stream) for stream in streams], nonempty, space, runs=runs)
-    for to, stream in zip(laid.streams, streams, strict=True):
-        _copy(stream, to)
-    laid.ranks[:] = ranks
-    return laid.coded
-
-
 def write_offsets(base: int, steps: Stream) -> bytes:
-    """Join the parts of a chunk of offsets.
-
-    `steps`: the packed differences of neighbours, 0 first.
-    """
+    """Join the first offset and the packed differences of neighbours, 0 first, to a chunk."""
+    counts = Counts(steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size)
     header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
-    header[2:6] = steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size
+    header[2:6] = counts
     header[6:8].view("<i8")[0] = base
-    coded, (laid,), _ = _lay(header, [_counts(steps)], [], lambda size: np.empty(size, np.uint8))
-    _copy(steps, laid)
+    coded, (laid,), _ = _lay(header, [counts], [], lambda size: np.empty(size, np.uint8))
+    for part in Stream._fields[1:]:
+        getattr(laid, part)[...] = getattr(steps, part)
     return coded.tobytes()
 
 
@@ -326,15 +301,6 @@ def _lay(
     out[: header.nbytes] = header.view(np.uint8)
     out[used:] = 0
     return (out, *parts_of(out, header.nbytes, counts, extras))
-
-
-def _counts(stream: Stream) -> Counts:
-    return Counts(stream.size, stream.words.size // GROUP, stream.wide.size, stream.narrow.size)
-
-
-def _copy(stream: Stream, to: Stream) -> None:
-    for part in Stream._fields[1:]:
-        getattr(to, part)[...] = getattr(stream, part)
 
 
 FAULTS = {

@@ -52,7 +52,7 @@ def _split(columns, lengths, gaps, starts, carries):
     before = uint32(0)
     falls = uint64(0)
     for first in range(uint64(0), uint64(lengths.size), uint64(32)):
-        # Many rows in a row may have no links.
+        # Many rows in a row may have no edges.
         union = uint32(0)
         for s in range(first, first + uint64(32)):
             union |= lengths[s]
