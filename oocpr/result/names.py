@@ -27,7 +27,7 @@ class Names(Protocol):
     """The names of a graph's nodes, in store order."""
 
     textual: bool
-    """True where the names are strings, False where they are integers."""
+    """True if the names are strings, False if they are integers."""
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
         """Names of these rows, Python ints or strings, in the order asked for."""

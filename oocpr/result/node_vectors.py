@@ -94,7 +94,7 @@ def start_vector(
 
 
 def start_identity(wanted: object) -> str | None:
-    """Identity of the graph that ranks, or a file of them, are of; None where that is not said.
+    """Identity of the graph that ranks, or a file of them, are of; None if that is not said.
 
     Raises InputError for a file that cannot be read.
     """

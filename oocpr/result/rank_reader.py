@@ -43,7 +43,7 @@ def read_ranks(path: str | os.PathLike[str]) -> Ranks:
     Raises
     ------
     InputError
-        Where the file is missing, of another kind, cut off, or holds something else than ranks.
+        If the file is missing, of another kind, cut off, or holds something else than ranks.
 
     Examples
     --------

@@ -103,7 +103,7 @@ class Ranks:
 
     @property
     def identity(self) -> str | None:
-        """Identity of the graph that was ranked; None where the ranks do not say."""
+        """Identity of the graph that was ranked; None if the ranks do not say."""
         return None if self.run is None else self.run.identity
 
     def __len__(self) -> int:
@@ -194,9 +194,9 @@ class Ranks:
         Raises
         ------
         DoesNotFitError
-            Where the disk is full.
+            If the disk is full.
         UsageError
-            Where nothing can be written there, or `sort` is no order.
+            If nothing can be written there, or `sort` is no order.
         """
         write_parquet(self, _path(path), check_sort(sort))
 

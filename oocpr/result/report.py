@@ -64,7 +64,7 @@ class Report:
     workers
         Dask workers that had a part of the graph; 0 where this process ranked it.
     start_identity
-        That of the graph whose ranks the run began from; None where it began otherwise or they do not say.
+        That of the graph whose ranks the run began from; None if it began otherwise or they do not say.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Report:
         Raises
         ------
         InputError
-            Where it is no JSON object, or lacks a key.
+            If it is no JSON object, or lacks a key.
         """
         try:
             return cls.from_dict(json.loads(text), origin)

@@ -83,7 +83,7 @@ class Verification:
     damping, dangling
         Of the M that was used.
     identity, ranks_identity
-        Of the graph, and of the one that the ranks say they are of; None where that is not known.
+        Of the graph, and of the one that the ranks say they are of; None if that is not known.
     """
 
     residual: float

@@ -229,7 +229,7 @@ class NewFolder:
 
 
 def refuse_existing(path: Path, *, overwrite: bool, marker: str) -> None:
-    """Raise UsageError where something stands that is not to be replaced; see `NewFolder`."""
+    """Raise UsageError if something stands there that is not to be replaced; see `NewFolder`."""
     if not os.path.lexists(path):
         return
     if not overwrite:
@@ -321,13 +321,13 @@ def remove(path: Path) -> None:
 
 
 def root_checksum(path: Path) -> int | None:
-    """Checksum the root's metadata of a store in a folder; None where there are none."""
+    """Checksum the root's metadata of a store in a folder; None if there are none."""
     metadata = path / "zarr.json"
     return zlib.crc32(metadata.read_bytes()) if metadata.is_file() else None
 
 
 def check_destination(path: Path, *, overwrite: bool) -> None:
-    """Raise UsageError where `GraphWriter` would."""
+    """Raise UsageError if `GraphWriter` would."""
     refuse_existing(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
 
 

@@ -60,7 +60,7 @@ def _checksums(array: StoredArray) -> bytes:
 
 
 async def _read(store: Store, keys: Sequence[str], *, tails: bool) -> list[bytes | None]:
-    """Bytes under some keys, or the last 4 of each; None where there are none."""
+    """Bytes under some keys, or the last 4 of each; None if there are none."""
     wanted = SuffixByteRequest(_CRC_BYTES) if tails else None
     gets = (store.get(key, default_buffer_prototype(), wanted) for key in keys)
     return [None if value is None else value.to_bytes() for value in await asyncio.gather(*gets)]

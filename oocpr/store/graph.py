@@ -67,7 +67,7 @@ class GraphStore:
 
     `path`: where it is. `tile_rows`: int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to
     ``tile_rows[t + 1] - 1``. `encoded`: the encoded bytes of the tiles. `weights`: the weights of their
-    edges; None where the graph is not weighted.
+    edges; None if the graph is not weighted.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class GraphStore:
         return self._array(name).read(lo, hi).astype(dtype, copy=False)
 
     def tile_sizes(self) -> NDArray[np.int64] | None:
-        """Bytes of each tile as stored, with its weights; None where only reading them would tell.
+        """Bytes of each tile as stored, with its weights; None if only reading them would tell.
 
         Returns int64, shape (tiles,).
         """
@@ -208,7 +208,7 @@ class GraphStore:
         return sums
 
     def node_ids(self) -> NDArray[np.integer[Any]] | None:
-        """Ids that the source gave to the rows, shape (nodes,), or None where row v is node v."""
+        """Ids that the source gave to the rows, shape (nodes,), or None if row v is node v."""
         if NODE_IDS not in self._paths:
             return None
         return self._array(NODE_IDS).read(0, self.nodes)
@@ -228,7 +228,7 @@ class GraphStore:
         return LABEL_OFFSETS in self._paths
 
     def labels(self, ids: NDArray[np.integer[Any]] | Iterable[int]) -> list[str] | None:
-        """Labels of some rows, in the order asked for, or None where the store has none.
+        """Labels of some rows, in the order asked for, or None if the store has none.
 
         Only the chunks that hold them are read.
 
@@ -291,7 +291,7 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
 
 
 def _own(documents: dict[str, Any]) -> dict[str, Any] | None:
-    """What the root says of the graph; None where it says nothing."""
+    """What the root says of the graph; None if it says nothing."""
     attributes = documents.get("", {}).get("attributes")
     own = attributes.get(ATTRIBUTES_KEY) if isinstance(attributes, dict) else None
     return own if isinstance(own, dict) else None

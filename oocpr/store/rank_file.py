@@ -96,7 +96,7 @@ def write_ranks(
     """Write ranks under a temporary name that becomes `path` when they are whole.
 
     `blocks`: the ranks in pieces, float64, `n` in all. `node_ids`, `labels`: ids (in pieces, integers) or
-    labels of the nodes (one by one, or UTF-8 end to end with lengths), where they are not 0 .. n - 1 in
+    labels of the nodes (one by one, or UTF-8 end to end with lengths), if they are not 0 .. n - 1 in
     order. Raises UsageError if something else than ranks stands at `path`, or there are not `n` of them;
     DoesNotFitError if the disk is full.
 

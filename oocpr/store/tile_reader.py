@@ -57,7 +57,7 @@ class _EncodedChunks:
         return lo, min(self._edges, lo + self._tile_edges)
 
     def sizes(self) -> NDArray[np.int64] | None:
-        """Bytes of each tile as stored; None where that cannot be told without reading them.
+        """Bytes of each tile as stored; None if that cannot be told without reading them.
 
         Returns int64, shape (tiles,).
         """

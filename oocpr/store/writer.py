@@ -108,7 +108,7 @@ class GraphWriter:
         `columns`: uint32, shape (k,): the senders of the tile's edges, strictly ascending in a row; k is the
         same for all tiles but the last. `lengths`: shape (owned rows + 1,): edges of each owned row that lie
         in the tile, then those of the row behind them. `weights`: float64, shape (k,): the weight of each
-        edge, finite and not below 0; None where the graph is not weighted. Raises UsageError if the lengths
+        edge, finite and not below 0; None if the graph is not weighted. Raises UsageError if the lengths
         do not add up to k, a row is not strictly ascending, or there are not k weights.
         """
         with self._writing():
@@ -125,7 +125,7 @@ class GraphWriter:
 
         `tile`: its number, from 0. `coded`: what `oocpr.store.codec.tile_encoder.TileEncoder` makes of it,
         uint8, shape (bytes,). `data`: what `oocpr.store.codec.mantissa_segments.encode_segments` makes of its
-        weights, uint8, shape (bytes,); None where the graph is not weighted. The caller sees to it that
+        weights, uint8, shape (bytes,); None if the graph is not weighted. The caller sees to it that
         weights are finite and neither below 0 nor -0.
         """
         with naming_failures(self._new.path):
@@ -168,7 +168,7 @@ class GraphWriter:
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64] | None] | None:
         """Append the next tile as it lies in the kept folder.
 
-        Returns columns, lengths, weights: as `add_tile` takes them; None where the tile is not there, or not
+        Returns columns, lengths, weights: as `add_tile` takes them; None if the tile is not there, or not
         what was written.
         """
         coded = self._indices.read(self.tiles, Chunk(size, checksum))
@@ -232,9 +232,9 @@ class GraphWriter:
         """Write what belongs to the rows and give the store its name.
 
         `out_degree`: Out-degrees of all rows in order, in pieces, uint32. `node_ids`: the source's id of each
-        row, shape (nodes,), whole or in pieces, uint32 or int64; None where row v is node v. `labels`: the
+        row, shape (nodes,), whole or in pieces, uint32 or int64; None if row v is node v. `labels`: the
         label of each row, one by one, or in pieces of UTF-8 end to end with the lengths; or None.
-        `out_weight`: sums of the weights that leave each row, in order, in pieces, float64; None where the
+        `out_weight`: sums of the weights that leave each row, in order, in pieces, float64; None if the
         graph is not weighted. Returns the attributes that the store has. Raises UsageError if the pieces are
         too many or too few for the rows of the tiles, the tiles are not equal, or not all of them have
         weights where `out_weight` is given and none where it is not.
@@ -356,7 +356,7 @@ class ChunkFolder:
         return Chunk(coded.size, checksum)
 
     def read(self, number: int, chunk: Chunk) -> NDArray[np.uint8] | None:
-        """Read a chunk that was written; None where the file does not hold it."""
+        """Read a chunk that was written; None if the file does not hold it."""
         path = self.path / str(number)
         stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
         coded = stored[:-_CRC_BYTES]

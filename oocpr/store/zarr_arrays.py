@@ -129,7 +129,7 @@ class _UrlStore(FsspecStore):
 
 
 def read_key(store: Store, key: str, size: int | None = None) -> bytes | None:
-    """Bytes under a key of a store, or the first `size` of them; None where there are none."""
+    """Bytes under a key of a store, or the first `size` of them; None if there are none."""
     wanted = None if size is None else RangeByteRequest(0, size)
     found = sync(store.get(key, default_buffer_prototype(), wanted))
     return None if found is None else found.to_bytes()

@@ -174,7 +174,9 @@ class ResumableImport(OneShotImport):
 
     def writer(self) -> GraphWriter:
         """Begin the store, or go on with it."""
-        return GraphWriter(self._path, overwrite=self._overwrite, kept=self._partial, on_written=self._journal.add)
+        return GraphWriter(
+            self._path, overwrite=self._overwrite, kept=self._partial, on_written=self._journal.add
+        )
 
     def spill_dir(self) -> SpillDir:
         """Begin the temporary files, or go on with them."""

@@ -238,7 +238,7 @@ class BufferPool:
 def encode_offsets(offsets: NDArray[np.int64]) -> bytes | None:
     """Encode non-decreasing offsets.
 
-    `offsets`: int64, shape (k,), k >= 1. Returns bytes or None: None where a step is negative or 2^32 or
+    `offsets`: int64, shape (k,), k >= 1. Returns bytes or None: None if a step is negative or 2^32 or
     more.
 
     >>> coded = encode_offsets(np.array([5, 5, 9]))
