@@ -393,6 +393,7 @@ def in_store_order(
     with SpillDir(Path(tempfile.gettempdir())) as workspace:
         file = workspace.file()
         file.write(0, _matched(names, ranks, origin, memory))
+        resident_after_trim()
         yield _SpilledVector(file, nodes)
 
 
