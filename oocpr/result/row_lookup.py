@@ -81,13 +81,17 @@ def find_rows(
     """
     batch: list[Entries] = []
     size = 0
-    budget = _budget(nodes, memory)
+    if memory is not None:
+        least = resident_after_trim() + 2 * SLACK_BYTES + _LEAST_BATCH
+        require(least, memory, f"Looking up {nodes:,} nodes by their names")
+    budget = _budget(memory)
     for block, values in theirs:
         batch.append((block, values))
         size += _NAME_BYTES * values.size + (text_of(block)[0].size if isinstance(block, Strings) else 0)
         if size >= budget:
             yield from _look_up(names, nodes, batch)
             batch, size = [], 0
+            budget = _budget(memory)
     if batch:
         yield from _look_up(names, nodes, batch)
 
@@ -114,14 +118,12 @@ def _in_order(
             yield cut(block, done, values.size), None, values[done:]
 
 
-def _budget(nodes: int, memory: int | None) -> int:
-    """Bytes that a batch may take."""
+def _budget(memory: int | None) -> int:
+    """Bytes that the next batch may take: allocators do not give everything back that the last one took."""
     if memory is None:
         return 1 << 62
     # Once for what is here, once for the pieces of both files that are read.
-    held = resident_after_trim() + 2 * SLACK_BYTES
-    require(held + _LEAST_BATCH, memory, f"Looking up {nodes:,} nodes by their names")
-    return memory - held
+    return max(_LEAST_BATCH, memory - resident_after_trim() - 2 * SLACK_BYTES)
 
 
 def _look_up(names: Names, nodes: int, batch: list[Entries]) -> Iterator[Found]:
