@@ -86,11 +86,6 @@ class Job:
         """Threads that read tiles for one stripe."""
         return reading_threads(usable_cores(), past_cache=self.plan.direct and self.plan.streamed_bytes > 0)
 
-    def place(self, stripe: int) -> int:
-        """Number of the backend that a stripe is computed on."""
-        several = self.backend
-        return several.index(several[stripe]) if isinstance(several, tuple) else 0
-
     def tiers(self, stripe: int) -> DeviceTiers | None:
         """What stays where on the device of a stripe; None where no device was planned with."""
         return self.plan.devices[stripe] if self.plan.devices else None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine import method
-from oocpr.engine.executors.dask_preflight import check_versions
-from oocpr.engine.executors.local import Executor, LocalExecutor, MultiDeviceExecutor
+from oocpr.engine.degree_check import check_balance
+from oocpr.engine.executors.dask_client import check_versions
+from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.job import Job, each_backend
 from oocpr.engine.process import release_frames
 from oocpr.engine.solution import PassRecord, Solution, as_distribution
+from oocpr.engine.stripe import sweep_step
 from oocpr.engine.tiles.merged import JoinedStore, closing_joins
 from oocpr.engine.tiles.weights import check_weighted, weight_scale_of
 from oocpr.errors import UsageError
@@ -20,10 +23,13 @@ from oocpr.progress import silent
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import Backend
+    from oocpr.engine.executors.local import Executor, PassReport
     from oocpr.engine.scc.graph import WholeGraph
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
@@ -125,13 +131,10 @@ def solve(
 
 def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) -> Solution:
     settings, begun = job.settings, time.perf_counter()
-    crew = _crew(job, store, client)
-    try:
-        state, history = _iterate(job, store, crew, progress)
-        ranks = crew.finish(state)
-        peak, peak_device = crew.peak_memory(), crew.peak_device_memory()
-    finally:
-        crew.close()
+    with _executor(job, store, client) as executor:
+        state, history = _iterate(job, store, executor, progress)
+        ranks = executor.finish(state)
+        peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
     bound = settings.bound(state.residuals[-1])
     return Solution(
         ranks=as_distribution(ranks, bound),
@@ -179,25 +182,32 @@ def _solve_whole(
     return run.rank(begun, 0 if known else graph.bytes_read, progress)
 
 
-def _crew(job: Job, store: RankedStore, client: Any) -> Executor:
+@contextmanager
+def _executor(job: Job, store: RankedStore, client: Any) -> Iterator[Executor]:
     if client is None:
-        return (
-            MultiDeviceExecutor(job, store) if isinstance(job.backend, tuple) else LocalExecutor(job, store)
-        )
+        with (
+            closing(LocalBackends(job, several=isinstance(job.backend, tuple))) as backends,
+            closing(LocalExecutor(job, store, backends)) as executor,
+        ):
+            executor.allocate()
+            yield executor
+        return
     from oocpr.engine.executors.dask import DaskExecutor
 
-    return DaskExecutor(job, store.nodes, client)
+    with closing(DaskExecutor(job, client)) as workers:
+        yield workers
 
 
 def _iterate(
-    job: Job, store: RankedStore, crew: Executor, progress: Progress
+    job: Job, store: RankedStore, executor: Executor, progress: Progress
 ) -> tuple[method.State, list[PassRecord]]:
     settings, plan = job.settings, job.plan
     state = method.begin(settings, len(plan.stripes), _largest_push(job, store))
     history: list[PassRecord] = []
     while state.number < settings.pass_limit:
         begun = time.perf_counter()
-        state, traffic = crew.run_pass(state)
+        report = executor.run_pass(state)
+        state = reduce_pass(job, state, report, store.nodes)
         residual = state.residuals[-1]
         record = PassRecord(
             number=state.number,
@@ -205,8 +215,8 @@ def _iterate(
             bound=settings.bound(residual),
             gathers=plan.gathers,
             seconds=time.perf_counter() - begun,
-            bytes_read=sum(part.bytes_read for part in traffic),
-            wait_seconds=sum(part.wait_seconds for part in traffic),
+            bytes_read=report.traffic.bytes_read,
+            wait_seconds=report.traffic.wait_seconds,
         )
         history.append(record)
         # It is told how many are left by how the error has fallen so far.
@@ -216,6 +226,22 @@ def _iterate(
         if settings.satisfied(residual):
             break
     return state, history
+
+
+def reduce_pass(job: Job, state: method.State, report: PassReport, nodes: int) -> method.State:
+    """Add up what the stripes report, in their order, and decide the next push.
+
+    Raises
+    ------
+    DamagedError
+        If they contradict each other, as those of a sound store do not.
+    """
+    step = sweep_step(job, state, nodes, report.pushed)
+    balances = [part.balance for part in report.sums if part.balance is not None]
+    if balances:
+        check_balance(job.path, balances, report.pushed, [part.carry for part in report.sums], nodes)
+    after = method.end_pass(state, step, report.pushed, report.sums)
+    return after if job.start is None else method.start_again(job.settings, state, after)
 
 
 def _largest_push(job: Job, store: RankedStore) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine import method, stripe_tasks
+from oocpr.engine import method
 from oocpr.engine.cuda.device import download
-from oocpr.engine.gather_vector import forget
+from oocpr.engine.executors.local import LocalBackends, LocalExecutor, PassReport
 from oocpr.engine.number_formats import widen
 from oocpr.engine.planning.run import stats_of
 from oocpr.engine.probe.measure import measure_rates
-from oocpr.engine.run import solve
+from oocpr.engine.run import reduce_pass, solve
 from oocpr.engine.settings import METHODS, Settings
+from oocpr.engine.stripe import StripeGroup
 from oocpr.ingest.build import build_store
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.plan import Plan, make_plan
@@ -188,35 +191,41 @@ class Passed:
 
 
 def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
-    """Do `count` passes with the functions that a run is made of, and look at all rows after each."""
-    stripes = [stripe_tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))]
+    """Do `count` passes with the executor of a run, and look at all rows after each."""
     factor, least = (1.0, 1.0) if job.weight_scale is None else job.weight_scale
     degree = store.out_weight(0, store.nodes) * factor
     degree[degree == 0] = 1
     uniform = job.teleport is None and job.start is None
-    state = method.begin(job.settings, len(stripes), (1 / store.nodes if uniform else 1.0) / least)
+    state = method.begin(job.settings, len(job.plan.stripes), (1 / store.nodes if uniform else 1.0) / least)
     p = np.zeros(store.nodes)
-    try:
+    with (
+        closing(LocalBackends(job, several=False)) as backends,
+        closing(LocalExecutor(job, store, backends)) as executor,
+    ):
+        executor.allocate()
+        (group,) = executor.groups
         for _ in range(count):
             scale = state.scale
-            published = [
-                stripe_tasks.publish(job, stripe, state, index) for index, stripe in enumerate(stripes)
-            ]
-            stored = np.concatenate([download(part.stored) for part in published])
+            pushes = executor.push(state)
+            stored = np.concatenate([download(push.stored) for push in pushes])
             pushed = widen(stored, job.settings.reads, scale) * degree
             p = pushed if job.settings.method == "power" else p + pushed
-            swept = [stripe_tasks.sweep(job, stripe, state, published) for stripe in stripes]
-            state = stripe_tasks.reduce(job, state, published, swept, store.nodes)
+            report = PassReport.of([push.sums for push in pushes], executor.sweep(state, pushes))
+            state = reduce_pass(job, state, report, store.nodes)
             # Finishing ends a stripe's run, so it is done to a copy.
             after = np.concatenate(
                 [
-                    stripe.backend.finish(deepcopy(stripe.state), state.carries[index])
-                    for index, stripe in enumerate(stripes)
+                    group.backend.finish(deepcopy(rows), state.carries[index])
+                    for index, rows in enumerate(group.states)
                 ]
             )
             yield Passed(pushed, p, after, state.residuals[-1])
-    finally:
-        forget(job.token)
+
+
+def stripes_held() -> int:
+    """How many stripes this process still has rows of, reachable or not."""
+    gc.collect()
+    return sum(len(found.states) for found in gc.get_objects() if isinstance(found, StripeGroup))
 
 
 def rank_whole(

@@ -197,7 +197,7 @@ PEAK = """
 
     from distributed import Client, LocalCluster
 
-    from oocpr.engine.executors.dask_import import ClusterHands
+    from oocpr.engine.executors.dask_import import DaskSortEncodeService
     from oocpr.system import resident
     from oocpr.ingest.build import build_store
     from oocpr.sources.rmat import Rmat
@@ -207,7 +207,7 @@ PEAK = """
         LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
-        hands = ClusterHands(client)
+        hands = DaskSortEncodeService(client)
         build_store(Rmat(5), path, memory=1 << 33, service=hands)
         Path("/proc/self/clear_refs").write_text("5")
         memory = resident() + spare

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from oocpr.engine.probe.fit import TileTimings, fitted, tile_timings
+from oocpr.engine.probe.pass_times import TileTimings, fitted, tile_timings
 from oocpr.engine.trace import COMPUTE, COPY, READ, Trace
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from oocpr.engine.gather_vector import _exchanges
 from oocpr.engine.probe import sampling
 from oocpr.engine.probe.measure import measure_rates, measure_whole
 from oocpr.engine.probe.sampling import SAMPLED, edges_of, spread
@@ -17,7 +16,7 @@ from oocpr.errors import DamagedError
 from oocpr.plan.residency import RING_SLOTS
 
 from .digraphs import random_digraph
-from .running import KEPT, Stored, plan_of, rank_whole
+from .running import KEPT, Stored, plan_of, rank_whole, stripes_held
 
 GRAPH = random_digraph(2000, 12_000, seed=12)
 
@@ -36,7 +35,7 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
         # A minute for 12,000 edges would be none of a computer.
         assert 0 < seconds < 60
     assert rates.loading >= 0
-    assert not _exchanges
+    assert not stripes_held()
 
 
 @pytest.mark.parametrize("kept", KEPT)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine import gather_vector
 from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
@@ -18,7 +17,7 @@ from oocpr.errors import DamagedError, DoesNotFitError
 from oocpr.store.graph import GraphStore, open_store
 
 from .digraphs import Digraph, digraphs, exact_ranks, fewer, product, random_digraph, teleports
-from .running import KEPT, TILED, Stored, plan_of, rank
+from .running import KEPT, TILED, Stored, plan_of, rank, stripes_held
 
 
 @fewer(2)
@@ -182,7 +181,7 @@ def test_a_damaged_tile_ends_the_run(backend):
         for kept in KEPT:
             with pytest.raises(DamagedError, match="c/5"):
                 rank(open_store(store.path), backend=backend, kept=kept)
-    assert not gather_vector._exchanges
+    assert not stripes_held()
 
 
 def test_a_run_that_cannot_begin_leaves_nothing():
@@ -190,4 +189,4 @@ def test_a_run_that_cannot_begin_leaves_nothing():
         flip_a_bit(store, "out_degree/c/0")
         with pytest.raises(DamagedError, match="out_degree"):
             rank(open_store(store.path))
-    assert not gather_vector._exchanges
+    assert not stripes_held()

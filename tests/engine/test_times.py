@@ -10,11 +10,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from oocpr.engine.probe import sampling
-from oocpr.engine.probe.fit import TileTimings
-from oocpr.engine.probe.pipeline import Reading, completion_times, extrapolate
+from oocpr.engine.probe.pass_times import (
+    Kind,
+    PassTimeModel,
+    Reading,
+    TileTimings,
+    _in_order,
+    completion_times,
+    extrapolate,
+)
 from oocpr.engine.probe.sampling import DeviceWork
-from oocpr.engine.probe.streamed_time import _in_order
-from oocpr.engine.probe.times import Kind, PassTimeModel
 from oocpr.plan.device_memory import DeviceNeed, DeviceTiers
 from oocpr.plan.graph_stats import GraphStats
 

@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 
 import oocpr
 from oocpr.engine import run as engine_run
-from oocpr.engine.executors.dask_preflight import check_versions
+from oocpr.engine.executors.dask_client import check_versions
 from oocpr.errors import ReplacedError, SetupError
 from oocpr.sources import open_source
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from oocpr.engine import gather_vector
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
@@ -18,7 +17,7 @@ from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.partition import stripe_tiles
 
 from ..engine.digraphs import exact_ranks, random_digraph
-from ..engine.running import Stored, rank
+from ..engine.running import Stored, rank, stripes_held
 from .several import plan_for
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def test_a_run_leaves_no_thread_and_nothing_to_exchange(devices: list[Device]) -
     with Stored(GRAPH, 300) as store:
         run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
     assert sys.getswitchinterval() == interval
-    assert not gather_vector._exchanges
+    assert not stripes_held()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
 
 
@@ -107,7 +106,7 @@ def test_a_damaged_tile_of_one_stripe_ends_the_run(devices: list[Device], tile: 
         store.encoded.read_into = damaged  # type: ignore[method-assign]
         with pytest.raises(DamagedError):
             run(store, plan, chosen, devices)
-    assert not gather_vector._exchanges
+    assert not stripes_held()
 
 
 def test_a_kernel_that_takes_tiles_decoded_does_not_stream(devices: list[Device]) -> None:

@@ -14,15 +14,14 @@ from distributed import Client, LocalCluster
 from oocpr.engine import job
 from oocpr.engine.cuda import communication, gather_vector
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.executors import dask, dask_groups
+from oocpr.engine.executors import dask, dask_worker
 from oocpr.engine.executors.dask_devices import RESOURCE, DeviceAssignment
-from oocpr.engine.gather_vector import _exchanges
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
 
 from ..engine.digraphs import random_digraph
-from ..engine.running import Stored
+from ..engine.running import Stored, stripes_held
 from ..engine.weighted import WeightedGraph, weights_of
 from .shim.host import HostDevice, HostLink
 from .test_cuda_devices import plan_for
@@ -77,7 +76,7 @@ def run(store: GraphStore, client: Any = None) -> Solution:
 
 def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
     key = uuid4().hex
-    monkeypatch.setattr(dask_groups, "new_unique_id", lambda: key)
+    monkeypatch.setattr(dask_worker, "new_unique_id", lambda: key)
 
 
 @pytest.mark.parametrize("staged", [2**22, 7])
@@ -113,8 +112,7 @@ def test_workers_have_the_bits_of_one_process(
         assert len(passed) >= tried + there.passes * 2 * 2
     else:
         assert len(passed) == (tried if way == "changes what passes" else 0)
-    assert not dask_groups._groups
-    assert not _exchanges
+    assert not stripes_held()
 
 
 def test_workers_take_weighted_graphs(
@@ -135,7 +133,7 @@ def test_an_error_of_one_worker_ends_the_run(
 ) -> None:
     key_of_a_meeting(monkeypatch)
     monkeypatch.setattr(dask, "PATIENCE", 0.5)
-    sweep, done = dask_groups.stripe_tasks.sweep_with, []
+    sweep, done = dask_worker.StripeWorker._sweep, []
 
     def damaged(*args: Any) -> Any:
         done.append(args)
@@ -143,10 +141,10 @@ def test_an_error_of_one_worker_ends_the_run(
             raise DamagedError("a tile is damaged.", "Import again.")
         return sweep(*args)
 
-    monkeypatch.setattr(dask_groups.stripe_tasks, "sweep_with", damaged)
+    monkeypatch.setattr(dask_worker.StripeWorker, "_sweep", damaged)
     begun = time.monotonic()
     with Stored(GRAPH, 300) as store, pytest.raises(DamagedError, match="a tile is damaged"):
         run(store, client)
     # The other worker waits for this one, for a minute if nobody ends it.
     assert time.monotonic() - begun < 30
-    assert not dask_groups._groups
+    assert not stripes_held()

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 import oocpr
-from oocpr.engine import gather_vector
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.staging import CudaTileStream
 from oocpr.engine.probe.measure import measure_rates
-from oocpr.engine.probe.trial import Sample
+from oocpr.engine.probe.trial import Trial
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.host_merge import HostJoins
@@ -27,7 +26,7 @@ from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.partition import stripe_tiles
 
 from ..engine.digraphs import Digraph, random_digraph
-from ..engine.running import Stored
+from ..engine.running import Stored, stripes_held
 from .paced import PacedBackend, PacedDevice
 from .several import plan_for
 
@@ -231,7 +230,7 @@ def test_nothing_is_joined_any_more_when_ranks_come(
         monkeypatch.setattr(of, name, noted)
 
     noting(JoinedStore, "close")
-    noting(Sample, "finishing")
+    noting(Trial, "finishing")
     with Stored(GRAPH, 300) as store:
         plan = oocpr.plan(oocpr.open_graph(store.path), device=",".join(named))
     assert plan.stats.tiles < store.tiles
@@ -299,7 +298,7 @@ def test_a_damaged_tile_is_found_and_leaves_nothing_open(
     assert len(opened) == (2 if measured else 1) * len(devices)
     assert {id(stream) for stream in closed} == {id(stream) for stream in opened}
     assert sys.getswitchinterval() == interval
-    assert not gather_vector._exchanges
+    assert not stripes_held()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
 
 

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from machine import describe
 
-from oocpr.engine import method, stripe_tasks
-from oocpr.engine.gather_vector import exchange, forget
+from oocpr.engine import method
+from oocpr.engine.executors.local import PassReport
 from oocpr.engine.job import Job
 from oocpr.engine.planning.run import stats_of
-from oocpr.engine.run import solve
+from oocpr.engine.run import reduce_pass, solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe_tasks import StripePush, StripeReport
+from oocpr.engine.stripe import StripeGroup, StripePush, sweep_step
 from oocpr.ingest.build import build_store
 from oocpr.plan.plan import make_plan
 from oocpr.sources import open_source
@@ -41,7 +41,7 @@ from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from multiprocessing.connection import Connection
 
     from oocpr.plan.plan import Plan
@@ -100,20 +100,16 @@ def run(store: GraphStore, settings: Settings, stripes: int, client: Any = None)
 def bare(store: GraphStore, settings: Settings, stripes: int) -> list[float]:
     """Seconds of the same passes in a bare loop over the backend's calls."""
     job = Job(str(store.path), settings, plan_of(store, settings, stripes), threads=1)
-    parts = [stripe_tasks.open_stripe(job, store, index) for index in range(stripes)]
+    group = _opened(job, store, range(stripes))
     state = method.begin(settings, stripes, 1 / store.nodes)
-    shared = exchange(job.token, 0, parts[0].backend, store.nodes, settings.reads, parts[0].spec.proposals)
     seconds = []
     while not (state.residuals and settings.satisfied(state.residuals[-1])):
         began = perf_counter()
-        told = [part.publish(method.publish_step(settings, state, k)) for k, part in enumerate(parts)]
-        shared.load(state.number + 1, ((p.spec.row_begin, t[0]) for p, t in zip(parts, told, strict=True)))
-        pushed = [sums() for _, sums in told]
-        step = method.sweep_step(settings, state, store.nodes, pushed)
-        swept = [part.sweep(shared.reads, step)()[0] for part in parts]
-        state = method.end_pass(state, step, pushed, swept)
+        pushes = group.push(state)
+        pushed = [push.sums for push in pushes]
+        report = group.sweep(state, pushed, ((push.row_begin, push.stored) for push in pushes))
+        state = method.end_pass(state, sweep_step(job, state, store.nodes, pushed), pushed, report.sums)
         seconds.append(perf_counter() - began)
-    forget(job.token)
     return seconds[UNCOUNTED:]
 
 
@@ -137,8 +133,8 @@ def two_processes(store: GraphStore, settings: Settings) -> list[float]:
         began = perf_counter()
         for end in asked:
             end.send(state)
-        published, swept = zip(*(end.recv() for end in asked), strict=True)
-        state = stripe_tasks.reduce(job, state, published, swept, store.nodes)
+        pushed, reports = zip(*(end.recv() for end in asked), strict=True)
+        state = reduce_pass(job, state, PassReport.of(list(pushed), reports), store.nodes)
         seconds.append(perf_counter() - began)
     for end, member in zip(asked, members, strict=True):
         end.send(None)
@@ -146,11 +142,17 @@ def two_processes(store: GraphStore, settings: Settings) -> list[float]:
     return seconds[UNCOUNTED:]
 
 
+def _opened(job: Job, store: GraphStore, stripes: Sequence[int]) -> StripeGroup:
+    group = StripeGroup(job, store, job.make_backend(0), stripes)
+    group.allocate()
+    return group
+
+
 def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
-    stripe = stripe_tasks.open_stripe(job, None, index)
+    group = _opened(job, open_store(job.path), [index])
     asked.send("ready")
     while (state := asked.recv()) is not None:
-        own = stripe_tasks.publish(job, stripe, state, index)
+        (own,) = group.push(state)
         # In turns: a pipe holds less than a push.
         if index == 0:
             _send(own, other)
@@ -158,8 +160,8 @@ def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
         if index == 1:
             _send(own, other)
         parts = [own, theirs] if index == 0 else [theirs, own]
-        swept: StripeReport = stripe_tasks.sweep(job, stripe, state, parts)
-        asked.send((StripePush(own.row_begin, None, own.sums), swept))
+        pieces = ((push.row_begin, push.stored) for push in parts)
+        asked.send((own.sums, group.sweep(state, [push.sums for push in parts], pieces)))
 
 
 def _send(own: StripePush, other: Connection) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import cupy as cp
 import device_graphs as graphs
@@ -30,7 +30,6 @@ from oocpr.engine.cuda.spmv import SpMV
 from oocpr.engine.cuda.vectors import Vectors
 from oocpr.engine.job import make_backend
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe import Stripe
 from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
 from oocpr.plan.merge_size import JOINED_EDGES
@@ -114,6 +113,37 @@ class Parts:
         }
 
 
+class Stripe(NamedTuple):
+    """All rows of a graph that is in no store, and its tiles on the device."""
+
+    spec: StripeSpec
+    tile_rows: NDArray[np.int64]
+    backend: CudaBackend
+    state: Any
+    stream: Any
+
+    def run_pass(self, settings: Settings, state: method.State, reads: Any) -> method.State:
+        """One pass, as :mod:`oocpr.engine.stripe` does it; the state after it."""
+        stored, sums = self.backend.publish(self.state, method.publish_step(settings, state, 0))
+        pushed = sums()
+        self.backend.load(reads, 0, stored)
+        step = method.sweep_step(settings, state, self.spec.nodes, [pushed])
+        swept: list[Any] = []
+
+        def compute(tile: int, prepared: Any) -> None:
+            rows = (int(self.tile_rows[tile]), int(self.tile_rows[tile + 1]))
+            before = swept[-1] if swept else None
+            swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
+
+        self.stream.run(compute)
+        told = self.backend.sums(self.state, swept, step)
+        sums_of_all = method.StripeSums(
+            self.spec.rows, step.damping * told.carry[0], told.norm, told.with_change, told.with_residual,
+            told.peaks, self.backend.first_row(self.state, step.live),
+        )  # fmt: skip
+        return method.end_pass(state, step, [pushed], [sums_of_all])
+
+
 class OnDevice:
     """A graph in tiles on the device, ready to be ranked."""
 
@@ -150,11 +180,7 @@ class OnDevice:
         begun = perf_counter()
         state = method.begin(settings, 1, 1 / self.nodes)
         while state.number < settings.pass_limit:
-            stored, told = stripe.publish(method.publish_step(settings, state, 0))
-            pushed = told()
-            self.backend.load(reads, 0, stored)
-            step = method.sweep_step(settings, state, self.nodes, [pushed])
-            state = method.end_pass(state, step, [pushed], [stripe.sweep(reads, step)()[0]])
+            state = stripe.run_pass(settings, state, reads)
             if settings.satisfied(state.residuals[-1]):
                 break
         seconds = perf_counter() - begun

@@ -20,7 +20,7 @@ import cupy as cp
 import device_graphs as graphs
 import numpy as np
 from device_graphs import encoded_tiles, local_share
-from device_rank import Bench, Peer
+from device_rank import Bench, Peer, Stripe
 from plain_tiles import plain_tile
 
 from oocpr.engine import method
@@ -29,7 +29,6 @@ from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import CudaDevice
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe import Stripe
 from oocpr.engine.trace import COPY, Trace
 from oocpr.plan.device_memory import DEVICE_SLOTS
 from oocpr.plan.device_plan import plan_on_devices
@@ -164,12 +163,7 @@ class Streamed:
         seconds = []
         while state.number < (passes or settings.pass_limit):
             begun = perf_counter()
-            stored, told = stripe.publish(method.publish_step(settings, state, 0))
-            pushed = told()
-            self.backend.load(reads, 0, stored)
-            step = method.sweep_step(settings, state, self.nodes, [pushed])
-            sums, _ = stripe.sweep(reads, step)()
-            state = method.end_pass(state, step, [pushed], [sums])
+            state = stripe.run_pass(settings, state, reads)
             seconds.append(perf_counter() - begun)
             if passes is None and settings.satisfied(state.residuals[-1]):
                 break

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine import stripe_tasks
-from oocpr.engine.executors import dask_groups
 from oocpr.engine.executors.dask_client import RETURN, check_workers, telling_faults
 from oocpr.engine.executors.dask_devices import DeviceAssignment, assign_workers, names_workers_devices
-from oocpr.engine.executors.dask_worker import StripeWorker, WorkerAddress
+from oocpr.engine.executors.dask_worker import StripeWorker, WorkerAddress, close_workers, rank_whole
+from oocpr.engine.executors.local import PassReport
 from oocpr.errors import DoesNotFitError, LostError, UsageError
 from oocpr.system import peak_resident
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from oocpr.engine.method import State
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
-    from oocpr.engine.tiles.stream import PassTraffic
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,8 +51,6 @@ class DaskExecutor:
     ----------
     job
         The run; its path must lead to the same graph on every worker.
-    nodes
-        Nodes of the graph.
     client
         A ``distributed.Client``.
 
@@ -66,9 +62,8 @@ class DaskExecutor:
         When a worker has no graph at the path, or one with another identity.
     """
 
-    def __init__(self, job: Job, nodes: int, client: Any) -> None:
+    def __init__(self, job: Job, client: Any) -> None:
         self._job = job
-        self._nodes = nodes
         self._client = client
         with telling_faults(client):
             seats = _seats(job, client)
@@ -96,13 +91,10 @@ class DaskExecutor:
             self.close()
             raise
 
-    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
+    def run_pass(self, state: State) -> PassReport:
         """See Executor."""
-        told = self._ask("run_pass", state)
-        published, swept = zip(*(stripe for share in told for stripe in share), strict=True)
-        return stripe_tasks.reduce(self._job, state, published, swept, self._nodes), [
-            part.traffic for part in swept
-        ]
+        pushes, reports = zip(*self._ask("run_pass", state), strict=True)
+        return PassReport.of([push.sums for made in pushes for push in made], reports)
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
@@ -122,20 +114,20 @@ class DaskExecutor:
         # After a fault there is nothing left to free, or nobody to be asked.
         with suppress(LostError, DoesNotFitError), self._telling_faults():
             check_workers(self._client, [home.worker for home in self._homes])
+            self._client.run(close_workers, self._job.token, on_error="ignore")
             self._client.cancel(self._held)
-            self._client.run(dask_groups.leave, self._job.token, on_error="ignore")
 
     def _join(self) -> None:
         """Let the workers send their pushes from device to device, if they can."""
         if os.environ.get(SWITCH) == "off":
             return
         # All are asked: who cannot come would be waited for.
-        keys = self._ask("group_key")
+        keys = self._ask("unique_id")
         if any(key is None for key in keys):
             return
-        able = all(self._ask("join_group", keys[0]))
+        able = all(self._ask("join", keys[0]))
         if not able:
-            self._ask("leave_group")
+            self._ask("leave")
         _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
 
     def _submit(self, seat: DeviceAssignment, place: WorkerAddress, *args: Any) -> Any:
@@ -226,9 +218,7 @@ def rank_on_worker(
         When one may not hold the graph, lacks something, or has another graph at the path.
     """
     with telling_faults(client, remedy=_MORE_MEMORY):
-        future = client.submit(
-            stripe_tasks.rank_whole, path, identity, settings, threads, teleport, start, pure=False
-        )
+        future = client.submit(rank_whole, path, identity, settings, threads, teleport, start, pure=False)
         begun: float | None = None
         while (results := client.sync(_results, [future])) is None:
             if check_workers(client, ()):

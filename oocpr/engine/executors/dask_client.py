@@ -286,6 +286,27 @@ def worker_count(client: Any) -> int:
         return len(client.nthreads())
 
 
+def own_version() -> str:
+    """Say which version of this package a process has."""
+    return version.__version__
+
+
+def check_versions(client: Any, remedy: str = RANK_AGAIN) -> None:
+    """Raise SetupError if a worker of a ``distributed.Client`` has another version, or lacks this package.
+
+    `remedy` is what to do if a worker was lost meanwhile, which raises LostError.
+    """
+    with telling_faults(client, remedy=remedy):
+        for worker, answer in client.run(own_version, on_error="return").items():
+            if isinstance(answer, OSError):
+                check_workers(client, [worker], remedy)
+            if answer != own_version():
+                raise SetupError(
+                    f"worker {worker} has no oocpr {own_version()} but answers {answer!r}.",
+                    "Install the same version on all workers.",
+                )
+
+
 def lost_scheduler(client: Any, remedy: str) -> LostError:
     """Make the error of a scheduler that does not answer any more."""
     return LostError(f"the Dask scheduler at {client.scheduler.address} was lost.", remedy)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.executors.dask_client import RETURN, check_workers
-from oocpr.engine.executors.dask_preflight import check_versions
+from oocpr.engine.executors.dask_client import RETURN, check_versions, check_workers
 from oocpr.errors import LostError, UsageError
 from oocpr.plan.memory import Needs
 from oocpr.store.codec.tile_encoder import TileEncoder

@@ -3,47 +3,53 @@
 A pass is one question to each actor and its answer, a few numbers each way; what stripes push goes from actor
 to actor in between. Dask's scheduler, which needs milliseconds for each task, has no part in that::
 
-    client ──state──> share 0: publish ─┬─pushes─> share 1 ─┬─> sweep ──sums──> client: reduce
-                      share 1: publish ─┴─pushes─> share 0 ─┘
+    client ──state──> worker 0: push ─┬─pushes─> worker 1 ─┬─> sweep ──sums──> client: reduce
+                      worker 1: push ─┴─pushes─> worker 0 ─┘
 
-What is called for a stripe are the functions of `oocpr.engine.stripe_tasks`, as in a run of one process.
+If devices of the workers reach each other, pushes go from device to device, and only their sums from actor to
+actor.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from oocpr.engine import stripe_tasks
-from oocpr.engine.executors import dask_groups
+from oocpr.engine.backend import Streams
+from oocpr.engine.cuda.communication import new_unique_id
+from oocpr.engine.cuda.device import download
+from oocpr.engine.stripe import StripeGroup
+from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.errors import NotAStoreError, OocprError, ReplacedError, SetupError
+from oocpr.progress import silent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
+    from oocpr.engine.cuda.communication import Communicator
     from oocpr.engine.job import Job
     from oocpr.engine.method import State
-    from oocpr.engine.stripe_tasks import StripePush, StripeReport
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.solution import Solution
+    from oocpr.engine.stripe import StripePush, SweepReport
+    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.store.graph import GraphStore
+
+_LOG = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds after which a share that has not got all pushes asks whether anybody still wants it."""
+"""Seconds after which a worker that has not got all pushes asks whether anybody still wants it."""
 
 
 @dataclass(frozen=True)
 class WorkerAddress:
-    """Where a share is.
-
-    Parameters
-    ----------
-    worker
-        Address of its worker.
-    key
-        Its name there.
-    """
+    """Where the stripes of a worker are: the address of the worker, and the key of its actor there."""
 
     worker: str
     key: str
@@ -58,10 +64,8 @@ class StripeWorker:
         The run.
     stripes
         Numbers of these stripes.
-    own
-        Where this share is.
-    others
-        Where the others are.
+    own, others
+        Where they are, and where the others are.
     """
 
     def __init__(
@@ -70,70 +74,97 @@ class StripeWorker:
         from distributed import get_worker
 
         # Workers of one machine share its cores: each has as many threads as Dask gave it.
-        self._job = replace(job, threads=job.threads or get_worker().state.nthreads)
-        self._stripes = {index: stripe_tasks.open_stripe(self._job, None, index) for index in stripes}
-        self._own = own
-        self._others = others
+        self._job = job = replace(job, threads=job.threads or get_worker().state.nthreads)
+        self._own, self._others = own, others
         self._pushes: dict[int, _Pushes] = {}
+        self._communicator: Communicator | None = None
         # Whether devices send each other their pushes, and only sums go from actor to actor.
-        self._grouped = False
+        self._device_to_device = False
+        self._own_push: Any = None
         # The worker's own threads are for tasks, and its event loop has to stay free.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-share")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-stripes")
+        store = _open_graph(job)
+        self._backend = job.make_backend(stripes[0])
+        try:
+            self._group = StripeGroup(job, store, self._backend, stripes)
+            self._group.allocate()
+        except BaseException:
+            # Nobody has this worker, so nobody can close it.
+            self.close()
+            raise
 
-    async def run_pass(self, state: State) -> list[tuple[StripePush, StripeReport]]:
+    async def run_pass(self, state: State) -> tuple[list[StripePush], SweepReport]:
         """Do the next pass with the others; returns what each stripe reports, without the push itself."""
         number = state.number
         pushes = self._pushes_of(number)
-        publish = dask_groups.publish if self._grouped else stripe_tasks.publish_to_host
+        made = await self._in_thread(self._push, state)
         sending = []
-        for index, stripe in self._stripes.items():
-            published = await self._in_thread(publish, self._job, stripe, state, index)
-            pushes.add(index, published)
-            sending += [
-                asyncio.ensure_future(_send(other, number, index, published)) for other in self._others
-            ]
+        for index, push in zip(self._group.stripes, made, strict=True):
+            pushes.add(index, push)
+            sending += [asyncio.ensure_future(_send(other, number, index, push)) for other in self._others]
         await asyncio.gather(*sending, self._complete(pushes))
-        parts = pushes.in_order()
-        swept = [await self._sweep(index, state, parts) for index in self._stripes]
+        report = await self._in_thread(self._sweep, state, pushes.in_order())
         del self._pushes[number]
-        return [
-            (replace(parts[index], stored=None), part)
-            for index, part in zip(self._stripes, swept, strict=True)
-        ]
+        return [replace(push, stored=None) for push in made], report
 
-    async def _sweep(self, index: int, state: State, parts: Sequence[StripePush]) -> StripeReport:
-        job, stripe = self._job, self._stripes[index]
-        if self._grouped:
-            part: StripeReport = await self._in_thread(dask_groups.sweep, job, stripe, state, parts, index)
-        else:
-            part = await self._in_thread(stripe_tasks.sweep, job, stripe, state, parts)
-        return part
+    def _push(self, state: State) -> list[StripePush]:
+        pushes = self._group.push(state)
+        if not self._device_to_device:
+            return [replace(push, stored=download(push.stored)) for push in pushes]
+        # It stays on the device until all others come for it.
+        (push,) = pushes
+        self._own_push = push.stored
+        return [replace(push, stored=None)]
 
-    async def receive(self, number: int, index: int, published: StripePush) -> None:
-        """Take what a stripe of another share has pushed; it may be ahead of this share's own question."""
-        self._pushes_of(number).add(index, published)
+    def _sweep(self, state: State, pushes: Sequence[StripePush]) -> SweepReport:
+        sums = [push.sums for push in pushes]
+        if not self._device_to_device:
+            return self._group.sweep(state, sums, ((push.row_begin, push.stored) for push in pushes))
+        assert self._communicator is not None, "the devices have met"
+        begins = [*(push.row_begin for push in pushes), self._group.specs[0].nodes]
+        return self._group.sweep(state, sums, self._communicator.gather(self._own_push, begins))
 
-    async def finish(self, state: State) -> list[NDArray[np.float64]]:
+    async def receive(self, number: int, index: int, push: StripePush) -> None:
+        """Take what a stripe of another worker has pushed; it may be ahead of this worker's own question."""
+        self._pushes_of(number).add(index, push)
+
+    async def finish(self, state: State) -> list[NDArray[Any]]:
         """Sum of p and r of each stripe's rows."""
-        return [
-            await self._in_thread(stripe_tasks.finish, stripe, state, index)
-            for index, stripe in self._stripes.items()
-        ]
+        ranks: list[NDArray[Any]] = await self._in_thread(lambda: list(self._group.finish(state)))
+        return ranks
 
-    async def group_key(self) -> Any:
-        """What devices of several processes can meet by; None where they cannot."""
-        return await self._in_thread(dask_groups.group_key)
+    async def unique_id(self) -> Any:
+        """What devices of several processes can meet by; None if they cannot."""
+        return await self._in_thread(new_unique_id)
 
-    async def join_group(self, key: Any) -> bool:
-        """Have the device of this share's one stripe meet those of all others; tells whether they can."""
-        ((index, stripe),) = self._stripes.items()
-        size = len(self._job.plan.stripes)
-        self._grouped = await self._in_thread(dask_groups.join_group, self._job, stripe, key, index, size)
-        return self._grouped
+    async def join(self, unique_id: Any) -> bool:
+        """Have the device of this worker's one stripe meet those of all others; tells whether they can."""
+        self._device_to_device = await self._in_thread(self._join, unique_id)
+        return self._device_to_device
 
-    async def leave_group(self) -> None:
-        """Send pushes through the host after all, as another share cannot do without."""
-        self._grouped = False
+    def _join(self, unique_id: Any) -> bool:
+        (index,) = self._group.stripes
+        try:
+            self._communicator = self._backend.join_group(  # type: ignore[attr-defined]
+                unique_id, index, len(self._job.plan.stripes)
+            )
+            # What they send each other arrives as it was.
+            return bool(self._communicator.works())
+        except RuntimeError as error:
+            # NCCL's own class, and CUDA's, are known where they are loaded only.
+            _LOG.warning("the devices of the workers do not reach each other: %s", error)
+            return False
+
+    async def leave(self) -> None:
+        """Send pushes through the host after all, as another worker cannot do without."""
+        self._device_to_device = False
+
+    def close(self) -> None:
+        """Free what the device has of the run; whoever still waits for others in it does so no longer."""
+        if self._communicator is not None:
+            self._communicator.abort()
+        if isinstance(self._backend, Streams):
+            self._backend.close()
 
     def _pushes_of(self, number: int) -> _Pushes:
         return self._pushes.setdefault(number, _Pushes(len(self._job.plan.stripes)))
@@ -155,6 +186,65 @@ class StripeWorker:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
 
+def close_workers(token: str, dask_worker: Any) -> None:
+    """Close what the process of a Dask worker has of a run."""
+    for key, actor in list(dask_worker.state.actors.items()):
+        if isinstance(actor, StripeWorker) and token in key:
+            actor.close()
+
+
+def rank_whole(
+    path: str,
+    identity: str,
+    settings: Settings,
+    threads: int | None,
+    teleport: NDArray[Any] | None,
+    start: NDArray[Any] | None,
+) -> Solution:
+    """Rank a graph that one worker keeps in memory whole."""
+    from oocpr.engine.scc.graph import load_whole
+    from oocpr.engine.scc.run import WholeRun
+
+    begun = time.perf_counter()
+    graph = load_whole(open_on_worker(path, identity), threads)
+    return WholeRun(graph, settings, threads, teleport, start).rank(begun, graph.bytes_read, silent)
+
+
+def _open_graph(job: Job) -> RankedStore:
+    """Open the graph of a run on a worker, in the tiles of the plan."""
+    store = open_on_worker(job.path, job.identity)
+    return store if job.cuts is None else JoinedStore(store, store.attributes.tile_edges, job.cuts)
+
+
+def open_on_worker(path: str, identity: str | None) -> GraphStore:
+    """Open the graph of a run, of that identity, on the worker that calls this.
+
+    Raises SetupError if the worker cannot open a store there, and ReplacedError if it is of another graph.
+    """
+    from distributed import get_worker
+
+    from oocpr.store.graph import open_store
+
+    worker = get_worker().address
+    try:
+        store = open_store(path)
+        found = store.identity
+    except (OocprError, OSError, ImportError, ValueError) as error:
+        if isinstance(error, OocprError) and not isinstance(error, NotAStoreError):
+            raise
+        cause = error.cause if isinstance(error, OocprError) else str(error)
+        raise SetupError(
+            f"worker {worker} cannot open the graph at {path}: {cause}",
+            "Put the store where every worker finds it under this path, such as a shared folder.",
+        ) from error
+    if found != identity:
+        raise ReplacedError(
+            f"worker {worker} has the graph {found} at {path}, and the run is of the graph {identity}.",
+            "Put the same store under this path on all workers, such as in a shared folder.",
+        )
+    return store
+
+
 class _Pushes:
     """What all stripes push in one pass, as it comes."""
 
@@ -162,8 +252,8 @@ class _Pushes:
         self._parts: list[StripePush | None] = [None] * stripes
         self.complete = asyncio.Event()
 
-    def add(self, index: int, published: StripePush) -> None:
-        self._parts[index] = published
+    def add(self, index: int, push: StripePush) -> None:
+        self._parts[index] = push
         if all(part is not None for part in self._parts):
             self.complete.set()
 
@@ -171,7 +261,7 @@ class _Pushes:
         return [part for part in self._parts if part is not None]
 
 
-async def _send(other: WorkerAddress, number: int, index: int, published: StripePush) -> None:
+async def _send(other: WorkerAddress, number: int, index: int, push: StripePush) -> None:
     from distributed import get_worker
     from distributed.protocol.serialize import to_serialize
 
@@ -180,6 +270,6 @@ async def _send(other: WorkerAddress, number: int, index: int, published: Stripe
         get_worker()
         .rpc(other.worker)
         .actor_execute(
-            actor=other.key, function="receive", args=[number, index, to_serialize(published)], kwargs={}
+            actor=other.key, function="receive", args=[number, index, to_serialize(push)], kwargs={}
         )
     )

@@ -1,35 +1,58 @@
-"""Who carries out a pass: this process, alone or with several devices, or the workers of a Dask client."""
+"""Who carries out a pass; here this process, with one backend or several devices side by side."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Protocol
+import sys
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from oocpr.engine import stripe_tasks
 from oocpr.engine.backend import Streams
-from oocpr.engine.executors.multi_device import SideBySide
-from oocpr.engine.gather_vector import forget
+from oocpr.engine.stripe import StripeGroup
+from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from numpy.typing import NDArray
 
+    from oocpr.engine.backend import Backend, PushSums
     from oocpr.engine.job import Job
-    from oocpr.engine.method import State
-    from oocpr.engine.stripe import Stripe
-    from oocpr.engine.stripe_tasks import StripePush, StripeReport
+    from oocpr.engine.method import State, StripeSums
+    from oocpr.engine.stripe import StripePush, SweepReport, TilePlacement
     from oocpr.engine.tiles.source import RankedStore
-    from oocpr.engine.tiles.stream import PassTraffic
+
+Result = TypeVar("Result")
+
+SWITCHING = 1e-4
+"""Seconds for which a thread may keep Python from the others. Those of several devices launch a little each:
+with the usual 5 ms four H200s took 28 ms for a pass of R-MAT with 1.06 G edges, with this 22."""
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """What all stripes pushed and what their sweeps report, in the order of the stripes."""
+
+    pushed: list[PushSums]
+    sums: list[StripeSums]
+    traffic: PassTraffic
+
+    @classmethod
+    def of(cls, pushed: list[PushSums], reports: Sequence[SweepReport]) -> PassReport:
+        """Put together what the backends report, whose stripes follow each other."""
+        traffic = PassTraffic.of([report.traffic for report in reports])
+        return cls(pushed, [sums for report in reports for sums in report.sums], traffic)
 
 
 class Executor(Protocol):
     """Carries out passes."""
 
-    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
-        """Do one pass; returns the state after it and each stripe's traffic."""
+    def run_pass(self, state: State) -> PassReport:
+        """Do one pass."""
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of all nodes; float64, shape (nodes,)."""
@@ -44,146 +67,207 @@ class Executor(Protocol):
         """Free everything."""
 
 
-class LocalExecutor:
-    """All stripes one after another in this process."""
-
-    def __init__(self, job: Job, store: RankedStore) -> None:
-        self._job = job
-        self._nodes = store.nodes
-        try:
-            self._stripes = [
-                stripe_tasks.open_stripe(job, store, index) for index in range(len(job.plan.stripes))
-            ]
-        except BaseException:
-            # Nobody has this crew, so nobody can close it.
-            forget(job.token)
-            raise
-        self._backend = self._stripes[0].backend
-
-    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
-        """See Executor."""
-        job = self._job
-        published = [
-            stripe_tasks.publish(job, stripe, state, index) for index, stripe in enumerate(self._stripes)
-        ]
-        # Here and below no function inside another has the pushes: the error that leaves it would have them.
-        sweep = partial(stripe_tasks.sweep, job, state=state, published=published)
-        swept = list(map(sweep, self._stripes))
-        state = stripe_tasks.reduce(job, state, published, swept, self._nodes)
-        return state, [part.traffic for part in swept]
-
-    def finish(self, state: State) -> NDArray[np.float64]:
-        """See Executor."""
-        parts: list[NDArray[np.float64]] = []
-        while self._stripes:
-            # A stripe's history is freed before the next one's rows are needed.
-            parts.append(stripe_tasks.finish(self._stripes.pop(0), state, len(parts)))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def peak_memory(self) -> int:
-        """See Executor."""
-        return peak_resident()
-
-    def peak_device_memory(self) -> int:
-        """See Executor."""
-        return self._backend.taken_bytes if isinstance(self._backend, Streams) else 0
-
-    def close(self) -> None:
-        """See Executor."""
-        for stripe in self._stripes:
-            stripe.close()
-        self._stripes.clear()
-        forget(self._job.token)
-
-
-class MultiDeviceExecutor:
-    """Stripes side by side in this process, each on a device of its own.
-
-    Within a pass all stripes publish, then all sweep; what they report is added in their order. So the bits
-    are those of one such device that takes the stripes one after another.
-
-    While tiles are read each device has a thread, which waits for them. Once all are where they stay, nothing
-    is waited for but sums: then one thread launches for all devices, since several would take turns with
-    Python at every launch. It begins where most tiles pass, so that the link there is at work meanwhile.
+class LocalBackends:
+    """The backends of a run in this process: one for the caller's thread, or several with a thread for each.
 
     Parameters
     ----------
     job
-        The run, with a backend for each stripe.
-    store
-        The graph.
+        The run.
+    several
+        Whether each stripe has a backend of its own.
     """
 
-    def __init__(self, job: Job, store: RankedStore) -> None:
-        self._devices = SideBySide(job)
-        self._job = job = replace(job, backend=tuple(self._devices.backends))
-        self._nodes = store.nodes
-        self._stripes: list[Stripe] = []
+    def __init__(self, job: Job, *, several: bool) -> None:
+        self.backends: list[Backend] = []
+        self._threads: list[ThreadPoolExecutor] = []
+        self._interval = sys.getswitchinterval()
         try:
-            self._stripes = self._devices.each(partial(stripe_tasks.open_stripe, job, store))
+            if several:
+                sys.setswitchinterval(SWITCHING)
+            for stripe in range(len(job.plan.stripes) if several else 1):
+                self.backends.append(job.make_backend(stripe))
+            if several:
+                self._threads += [ThreadPoolExecutor(1, "oocpr-device") for _ in self.backends]
         except BaseException:
+            # Nobody has these, so nobody can close them.
             self.close()
             raise
 
-    def run_pass(self, state: State) -> tuple[State, list[PassTraffic]]:
-        """See Executor."""
-        job, stripes = self._job, self._stripes
-        if all(stripe.stream.settled for stripe in stripes):
-            publishing = [
-                stripe_tasks.begin_publish(job, stripe, state, k) for k, stripe in enumerate(stripes)
-            ]
-            published = [wait_for() for wait_for in publishing]
-            begin = partial(stripe_tasks.begin_sweep, job, state=state, published=published)
-            order = self._most_passing_first
-            begun = dict(zip(order, map(begin, map(stripes.__getitem__, order)), strict=True))
-            swept = [wait_for() for wait_for in map(begun.__getitem__, range(len(stripes)))]
-        else:
-            published = self._devices.each(partial(self._publish, state))
-            swept = self._devices.each(partial(self._sweep, state, published))
-        state = stripe_tasks.reduce(job, state, published, swept, self._nodes)
-        return state, [part.traffic for part in swept]
+    @property
+    def several(self) -> bool:
+        """Whether each stripe has a backend and a thread of its own."""
+        return bool(self._threads)
 
-    @cached_property
-    def _most_passing_first(self) -> list[int]:
-        """Stripes, by how many of their tiles do not stay on their device."""
+    def each(self, work: Callable[[int], Result]) -> list[Result]:
+        """Work for each backend in its thread; an error is raised once all have ended."""
+        if not self._threads:
+            return [work(0)]
+        futures = [thread.submit(work, index) for index, thread in enumerate(self._threads)]
+        wait(futures)
+        return [future.result() for future in futures]
+
+    def one(self, index: int, work: Callable[[], Result]) -> Result:
+        """Work for one backend in its thread."""
+        return self._threads[index].submit(work).result() if self._threads else work()
+
+    @property
+    def taken_bytes(self) -> int:
+        """Most bytes that were taken of a device with a memory of its own; 0 without one."""
+        return max((each.taken_bytes for each in self.backends if isinstance(each, Streams)), default=0)
+
+    def close(self) -> None:
+        """Wait until no thread is at work, and let others have what the backends were limited to."""
+        if self._threads:
+            sys.setswitchinterval(self._interval)
+        for thread in self._threads:
+            thread.shutdown(cancel_futures=True)
+        for backend in self.backends:
+            if isinstance(backend, Streams):
+                backend.close()
+
+
+class LocalExecutor:
+    """Stripes in this process: one after another on one backend, or side by side, each on its own device.
+
+    Within a pass all stripes push, then all sweep; what they report is added in their order. So the bits are
+    those of one such device that takes the stripes one after another.
+
+    While tiles are read each device has a thread, which waits for them. Once all are where they stay, nothing
+    is waited for but sums: then one thread launches for all devices, since several would take turns with
+    Python at every launch. It begins where most tiles are streamed, so that the link there is at work
+    meanwhile.
+
+    Parameters
+    ----------
+    job, store
+        The run.
+    backends
+        What computes; they stay the caller's.
+    placements
+        Tiles that each backend passes over, if not all as the plan places them.
+
+    Attributes
+    ----------
+    groups
+        The stripes of each backend.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        store: RankedStore,
+        backends: LocalBackends,
+        placements: Sequence[TilePlacement] | None = None,
+    ) -> None:
+        self._job, self._store, self._backends = job, store, backends
+        self._placements = placements
+        self.groups: list[StripeGroup] = backends.each(self._open)
+
+    def _open(self, index: int) -> StripeGroup:
+        stripes = (index,) if self._backends.several else range(len(self._job.plan.stripes))
+        placement = None if self._placements is None else self._placements[index]
+        return StripeGroup(self._job, self._store, self._backends.backends[index], stripes, placement)
+
+    def allocate(self) -> None:
+        """Make the states of all rows."""
+        self._backends.each(lambda index: self.groups[index].allocate())
+
+    def run_pass(self, state: State) -> PassReport:
+        """See Executor."""
+        pushes = self.push(state)
+        return PassReport.of([push.sums for push in pushes], self.sweep(state, pushes))
+
+    def push(self, state: State) -> list[StripePush]:
+        """Make the next push of each stripe."""
+        if self._all_resident:
+            waits = [group.begin_push(state) for group in self.groups]
+            made = [wait_for() for wait_for in waits]
+        else:
+            made = self._backends.each(partial(self._push, state))
+        return [push for pushes in made for push in pushes]
+
+    def sweep(self, state: State, pushes: Sequence[StripePush]) -> list[SweepReport]:
+        """Deliver the pushes to every tile, and propose the next ones."""
+        if not self._all_resident:
+            return self._backends.each(partial(self._sweep, state, pushes))
+        begun = {index: self._begin_sweep(state, pushes, index) for index in self._most_streamed_first()}
+        return [begun[index]() for index in range(len(self.groups))]
+
+    def sweep_again(self, state: State, pushes: Sequence[StripePush]) -> list[SweepReport]:
+        """Sweep over what was loaded before; for a probe, which has to know when each device was done.
+
+        In turns only the last of them would be known, so each is waited for in its own thread.
+        """
+        pushed = [push.sums for push in pushes]
+        if not self._all_resident:
+            return self._backends.each(
+                lambda index: self.groups[index].begin_sweep(state, pushed, bring=False)()
+            )
+        begun = {
+            index: self.groups[index].begin_sweep(state, pushed, bring=False)
+            for index in self._most_streamed_first()
+        }
+        return self._backends.each(lambda index: begun[index]())
+
+    @property
+    def _all_resident(self) -> bool:
+        return all(group.all_resident for group in self.groups)
+
+    def _most_streamed_first(self) -> list[int]:
+        """Backends, by how many of their tiles do not stay on their device."""
         plan = self._job.plan
 
         def staying(index: int) -> int:
             first, last = plan.stripes[index]
             return plan.devices[index].on_device - (last - first)
 
-        return sorted(range(len(plan.stripes)), key=staying)
+        return sorted(range(len(self.groups)), key=staying) if plan.devices else list(range(len(self.groups)))
+
+    # No function inside another has the pushes: the error that leaves it would have them.
+    def _push(self, state: State, index: int) -> list[StripePush]:
+        return self.groups[index].push(state)
+
+    def _begin_sweep(
+        self, state: State, pushes: Sequence[StripePush], index: int
+    ) -> Callable[[], SweepReport]:
+        group = self.groups[index]
+        group.load((push.row_begin, push.stored) for push in pushes)
+        return group.begin_sweep(state, [push.sums for push in pushes])
+
+    def _sweep(self, state: State, pushes: Sequence[StripePush], index: int) -> SweepReport:
+        return self._begin_sweep(state, pushes, index)()
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
-        ranks = np.empty(self._nodes)
-        # One after another: the host has room for all ranks, and once more for those of one stripe.
-        for index, stripe in enumerate(self._stripes):
-            rows = slice(stripe.spec.row_begin, stripe.spec.row_end)
-            ranks[rows] = self._devices.one(index, stripe_tasks.finish, stripe, state, index)
+        specs = [spec for group in self.groups for spec in group.specs]
+        parts = self.finished_parts(state)
+        if len(specs) == 1:
+            return next(parts)
+        # The host has room for all ranks, and once more for those of one stripe.
+        ranks, at = np.empty(sum(spec.rows for spec in specs)), 0
+        for part in parts:
+            ranks[at : at + len(part)] = part
+            at += len(part)
         return ranks
+
+    def finished_parts(self, state: State) -> Iterator[NDArray[np.float64]]:
+        """Sum of p and r of the rows of each stripe, one after another."""
+        for index, group in enumerate(self.groups):
+            parts = group.finish(state)
+            for _ in group.stripes:
+                yield self._backends.one(index, partial(next, parts))
 
     def peak_memory(self) -> int:
         """See Executor."""
         return peak_resident()
 
-    def _publish(self, state: State, index: int) -> StripePush:
-        return stripe_tasks.publish(self._job, self._stripes[index], state, index)
-
-    def _sweep(self, state: State, published: list[StripePush], index: int) -> StripeReport:
-        return stripe_tasks.sweep(self._job, self._stripes[index], state, published)
-
     def peak_device_memory(self) -> int:
         """See Executor; of the device that took the most."""
-        taken = (backend.taken_bytes for backend in self._devices.backends if isinstance(backend, Streams))
-        return max(taken, default=0)
+        return self._backends.taken_bytes
 
     def close(self) -> None:
-        """See Executor."""
-        self._devices.stop()
-        for stripe in self._stripes:
-            stripe.close()
-        self._stripes.clear()
-        forget(self._job.token)
-        # Also the backends of stripes that could not be opened.
-        self._devices.close()
+        """See Executor; the backends stay open."""
+        if self.groups:
+            self._backends.each(lambda index: self.groups[index].close())
+        self.groups.clear()

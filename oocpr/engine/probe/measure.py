@@ -9,17 +9,17 @@ from __future__ import annotations
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import count
+from threading import Lock
 from typing import TYPE_CHECKING
 
-from oocpr.engine.executors.multi_device import Alone, SideBySide
+from oocpr.engine.executors.local import LocalBackends
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.probe.fit import TileTimings
-from oocpr.engine.probe.progress import STAGE, Measuring
+from oocpr.engine.probe.pass_times import Kind, PassTimeModel, TileTimings, rate_of
 from oocpr.engine.probe.sampling import device_works
-from oocpr.engine.probe.times import Kind, PassTimeModel, rate_of
-from oocpr.engine.probe.trial import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Sample
+from oocpr.engine.probe.trial import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Trial
 from oocpr.engine.process import release_frames
 from oocpr.engine.tiles.merged import closing_joins, free_joins
 from oocpr.engine.tiles.source import tiles_of
@@ -30,6 +30,8 @@ from oocpr.progress import silent
 from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from oocpr.engine.backend import Backend
     from oocpr.engine.probe.sampling import DeviceWork, TileSample
     from oocpr.engine.settings import Settings
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
+
 
 LOADING, READING, STAYING, PASSING = "loading", "reading", "tiles that stay", "tiles that pass"
 """What is done one after the other, as progress tells it."""
@@ -61,7 +64,7 @@ def measure_rates(
     backend, threads, kernel
         As for a run.
     progress
-        Told of each tile that is read; see :class:`oocpr.engine.probe.progress.Measuring`.
+        Told of each tile that is read; see :class:`oocpr.engine.probe.measure.Measuring`.
 
     Returns
     -------
@@ -97,11 +100,8 @@ def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
     measuring = Measuring(progress, chosen.reads())
     measuring.begin(LOADING)
     begun = time.perf_counter()
-    team = SideBySide(job) if len(job.plan.devices) > 1 else Alone(job)
-    try:
-        return _measured(job, store, team, chosen, measuring, begun)
-    finally:
-        team.close()
+    with closing(LocalBackends(job, several=len(job.plan.devices) > 1)) as backends:
+        return _measured(job, store, backends, chosen, measuring, begun)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _ones(plan: Plan, places: list[DeviceWork]) -> list[list[TileSample]]:
 def _measured(
     job: Job,
     store: RankedStore,
-    team: Alone | SideBySide,
+    backends: LocalBackends,
     chosen: _Chosen,
     measuring: Measuring,
     begun: float,
@@ -165,28 +165,28 @@ def _measured(
     # What is loaded once a process is no part of a pass.
     with watched(silent) as compilation:
         for one in chosen.ones:
-            Sample(job, store, team, one, measuring).load()
+            Trial(job, store, backends, one, measuring).load()
     loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
     store_bytes = math.inf
     if chosen.readers:
         measuring.begin(READING)
         store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
-    sample: Sample | None = None
+    sample: Trial | None = None
     kept: Rounds | None = None
     passing: Rounds | None = None
     paces = [TileTimings()] * len(places)
     if any(picked.tiles for picked in chosen.staying):
         measuring.begin(STAYING)
-        sample = Sample(job, store, team, chosen.staying, measuring)
+        sample = Trial(job, store, backends, chosen.staying, measuring)
         kept = sample.measure()
     if any(picked.tiles for picked in chosen.passing):
         measuring.begin(PASSING)
         # One after the other has the memory.
         sample = None
-        sample = Sample(job, store, team, chosen.passing, measuring)
+        sample = Trial(job, store, backends, chosen.passing, measuring)
         passing = sample.measure()
         if plan.devices:
-            paces = sample.paces()
+            paces = sample.timings()
     assert sample is not None, "a tile stays or passes"
     # As in a run, nothing is joined any more once rows are all that is left to do.
     free_joins(store)
@@ -229,8 +229,9 @@ def load_compiled(
         As for `measure_rates`.
     """
     job = _job(store, plan, settings, "cpu", 1)
+    backends = LocalBackends(job, several=False)
     for one in _ones(plan, device_works(plan, store.tile_rows)):
-        Sample(job, store, Alone(job), one, Measuring(silent, {})).load()
+        Trial(job, store, backends, one, Measuring(silent, {})).load()
 
 
 def measure_whole(
@@ -285,3 +286,54 @@ def _reading(store: RankedStore, readers: int, direct: bool, measuring: Measurin
     with ThreadPoolExecutor(readers) as pool:
         total = sum(pool.map(read, range(readers)))
     return total / (time.perf_counter() - begun)
+
+
+STAGE = "measuring"
+
+
+class Measuring:
+    """Tells of the tiles that a probe reads, which is what takes it long.
+
+    Tiles that are quick are read once more until there is something to time, so how many there will be is not
+    known. Those that are read in any case are told, and no others.
+
+    Parameters
+    ----------
+    progress
+        Told of each, by one thread at a time, though not always by the same one.
+    steps
+        What is measured, and how many tiles are read for it in any case.
+
+    Examples
+    --------
+    >>> measuring = Measuring(lambda *told: print(*told), {"reading": 1, "tiles that stay": 2})
+    >>> measuring.begin("reading")
+    measuring 0 3 tiles reading
+    >>> measuring.read()
+    measuring 1 3 tiles reading
+    >>> measuring.read()
+    >>> measuring.begin("tiles that stay")
+    measuring 1 3 tiles tiles that stay
+    """
+
+    def __init__(self, progress: Progress, steps: Mapping[str, int]) -> None:
+        self._progress, self._steps = progress, steps
+        self._lock = Lock()
+        self._step = ""
+        self._done = self._end = 0
+
+    def begin(self, step: str) -> None:
+        """Tell what is measured from now on."""
+        with self._lock:
+            self._step, self._end = step, self._done + self._steps[step]
+            self._tell()
+
+    def read(self) -> None:
+        """Tell that a tile was read, and is joined where it is made of several; any thread may."""
+        with self._lock:
+            if self._done < self._end:
+                self._done += 1
+                self._tell()
+
+    def _tell(self) -> None:
+        self._progress(STAGE, self._done, sum(self._steps.values()), "tiles", self._step)

@@ -1,7 +1,7 @@
 """Some tiles of a graph, taken through a first pass and later ones again and again, and timed.
 
-They are swept by the functions of a run, with its threads, its ring of buffers and an array to gather from
-that is as long as the graph has nodes. Several devices sweep theirs side by side.
+The executor of a run does that, with its threads, its ring of buffers and an array to gather from that is as
+long as the graph has nodes; it is given some tiles only.
 """
 
 from __future__ import annotations
@@ -10,22 +10,28 @@ import math
 import time
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from oocpr.engine import method
-from oocpr.engine.probe.trial_stripe import Share
+from oocpr.engine.backend import Streams
+from oocpr.engine.executors.local import LocalExecutor
+from oocpr.engine.number_formats import READS
+from oocpr.engine.probe.pass_times import tile_timings
+from oocpr.engine.probe.sampling import edges_of
+from oocpr.engine.stripe import TilePlacement
+from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from oocpr.engine.backend import PushSums, SweepStep
-    from oocpr.engine.executors.multi_device import Alone, SideBySide
+    from oocpr.engine.executors.local import LocalBackends
     from oocpr.engine.job import Job
-    from oocpr.engine.probe.fit import TileTimings
-    from oocpr.engine.probe.progress import Measuring
+    from oocpr.engine.probe.measure import Measuring
+    from oocpr.engine.probe.pass_times import TileTimings
     from oocpr.engine.probe.sampling import TileSample
+    from oocpr.engine.stripe import StripePush
     from oocpr.engine.tiles.source import RankedStore
 
 SECONDS = 0.25
@@ -45,9 +51,9 @@ class Rounds:
     Parameters
     ----------
     first, later
-        Seconds an edge, of each backend: in a first pass, and in later ones.
+        Seconds per edge, of each backend: in a first pass, and in later ones.
     brought
-        Seconds in which a thread read each tile, and joined it where it is made of several; of each device.
+        Seconds in which a thread read each tile, and joined it if it is made of several; of each device.
     taken
         Seconds in which the host took each tile in the first pass: made it what stays, and launched what
         computes with it.
@@ -68,20 +74,18 @@ class Rounds:
     computed: list[dict[int, float]]
 
 
-class Sample:
+class Trial:
     """Tiles of a graph, each with a state of its own rows.
 
-    On a device there is one state of all rows that it has, and elsewhere too where all tiles are measured:
-    as in a run, tiles then gather what those before them have proposed.
+    On a device there is one state of all rows that it has, and elsewhere too if all tiles are measured: as in
+    a run, tiles then gather what those before them have proposed.
 
     Parameters
     ----------
-    job, store
+    job, store, backends
         The run.
-    team
-        Its backends.
-    picked
-        What is measured of each.
+    samples
+        What is measured of each backend.
     measuring
         Told of each tile that is read.
 
@@ -97,34 +101,37 @@ class Sample:
         self,
         job: Job,
         store: RankedStore,
-        team: Alone | SideBySide,
-        picked: list[TileSample],
+        backends: LocalBackends,
+        samples: list[TileSample],
         measuring: Measuring,
     ) -> None:
-        self._job, self._nodes, self._team = job, store.nodes, team
-        self._measuring = measuring
-        cuts = job.plan.stripes
-        if not job.plan.devices and len(picked[0].tiles) < job.plan.stats.tiles:
-            cuts = tuple((tile, tile + 1) for tile in picked[0].tiles)
-        parts = replace(job, plan=replace(job.plan, stripes=cuts))
-        specs = [parts.spec(store, k) for k in range(len(cuts))]
-        of_each = [[spec] for spec in specs] if job.plan.devices else [specs]
-        self._shares = [
-            Share(job, store, index, backend, picked[index], of_each[index])
-            for index, backend in enumerate(team.backends)
-        ]
-        self._closing: list[float] = []
-        self.rows = max(1, sum(spec.rows for spec in specs))
+        stripes = job.plan.stripes
+        if not job.plan.devices and len(samples[0].tiles) < job.plan.stats.tiles:
+            stripes = tuple((tile, tile + 1) for tile in samples[0].tiles)
+        self._trace = Trace()
+        self._job = job = replace(job, plan=replace(job.plan, stripes=stripes), trace=self._trace)
+        self._rows_of = np.diff(store.tile_rows)
+        self._backends, self._samples = backends, samples
+        self._executor = LocalExecutor(job, store, backends, [_placement(sample) for sample in samples])
+        self.rows = max(1, sum(spec.rows for group in self._executor.groups for spec in group.specs))
         begun = time.perf_counter()
-        team.each(lambda index: self._shares[index].allocate())
+        self._executor.allocate()
         self.opening = time.perf_counter() - begun
-        for share in self._shares:
-            share.allocate_reads()
-        least = 1.0 if job.weight_scale is None else job.weight_scale.least
-        self._begin = method.begin(job.settings, len(cuts), 1 / store.nodes / least)
+        for group in self._executor.groups:
+            group.after_read = measuring.read
+            # Memory that nobody has written to reads faster.
+            if not isinstance(group.backend, Streams):
+                group.load([(0, np.zeros(store.nodes, READS[job.settings.reads].dtype))])
+        self._launching: list[list[float]] = [[] for _ in samples]
+        self._first_end = math.inf
+        self._closing: list[float] = []
+        scale = job.weight_scale
+        least = 1.0 if scale is None else scale.least
+        self._begin = method.begin(job.settings, len(stripes), 1 / store.nodes / least)
         slots = job.slots
         self._later = replace(
             self._begin,
+            number=1,
             starting=False,
             memory=replace(self._begin.memory, live=tuple(range(slots))),
             mixing_coefficients=tuple((slot, 0.01) for slot in range(slots)),
@@ -138,67 +145,88 @@ class Sample:
         """Pass over the tiles, again and again."""
         first, *later = self._measured(LEAST_ROUNDS, SECONDS)
         typical = [median(took) for took in zip(*later, strict=True)]
+        streamed = bool(self._job.plan.devices)
+        brought, taken, computed = map(self._noted, (READ, HOST, COMPUTE))
         return Rounds(
-            self._an_edge(first),
-            self._an_edge(typical),
-            [share.brought() for share in self._shares],
-            [share.taken() for share in self._shares],
-            [share.launched() for share in self._shares],
+            self._per_edge(first),
+            self._per_edge(typical),
+            [{tile: spans[0][1] for tile, spans in of.items()} for of in brought],
+            [{tile: self._in_first_round(spans) for tile, spans in of.items()} for of in taken],
+            [
+                median(took) / max(1, len(sample.tiles))
+                for took, sample in zip(self._launching, self._samples, strict=True)
+            ],
             self._closing,
-            [share.computed() for share in self._shares],
+            [{} if streamed else {tile: _typical(spans) for tile, spans in of.items()} for of in computed],
         )
 
-    def paces(self) -> list[TileTimings]:
-        """How fast tiles pass through each device, by the rounds that were measured last."""
-        return [share.pace() for share in self._shares]
+    def _in_first_round(self, spans: list[tuple[float, float]]) -> float:
+        return sum(took for end, took in spans if end <= self._first_end)
+
+    def timings(self) -> list[TileTimings]:
+        """How fast tiles are streamed through each device, by the rounds that were measured last."""
+        plan = self._job.plan
+        return [
+            tile_timings(
+                [span for span in self._trace.spans if span.name in _names(sample)],
+                {tile: (edges_of(plan.stats, tile), float(self._rows_of[tile])) for tile in sample.tiles},
+                plan.partitions,
+            )
+            for sample in self._samples
+        ]
 
     def pushing(self) -> float:
         """Seconds of pushing the rows of the sample and laying out the pushes, as later passes do."""
         took = []
         for _ in range(LEAST_ROUNDS):
             begun = time.perf_counter()
-            self._load(self._published(self._later))
+            self._load(self._executor.push(self._later))
             took.append(time.perf_counter() - begun)
         return median(took[1:])
 
     def finishing(self) -> float:
         """Seconds of what follows the last pass."""
         begun = time.perf_counter()
-        ranks = np.empty(self.rows if len(self._shares) > 1 else 0)
-        at = 0
-        for share in self._shares:
-            for rows in share.states:
-                part = share.backend.finish(rows, 0.0)
-                if len(ranks):
-                    # Those of several devices are brought together, one after another as a run has room for.
-                    ranks[at : at + len(part)] = part
-                    at += len(part)
-                else:
-                    part /= max(part.sum(), 1.0)
-        ranks /= max(ranks.sum(), 1.0)
+        parts = self._executor.finished_parts(self._later)
+        for ranks in [self._executor.finish(self._later)] if self._backends.several else parts:
+            ranks /= max(ranks.sum(), 1.0)
         return time.perf_counter() - begun
 
-    def _an_edge(self, seconds: list[float]) -> list[float]:
-        return [
-            took / share.edges if share.edges else 0.0
-            for took, share in zip(seconds, self._shares, strict=True)
-        ]
+    def _per_edge(self, seconds: list[float]) -> list[float]:
+        stats = self._job.plan.stats
+        edges = [sum(edges_of(stats, tile) for tile in sample.tiles) for sample in self._samples]
+        return [took / count if count else 0.0 for took, count in zip(seconds, edges, strict=True)]
+
+    def _noted(self, kind: str) -> list[dict[int, list[tuple[float, float]]]]:
+        """End and length of what was noted of each tile of each backend on tracks of a kind, in its order."""
+        found = []
+        for sample in self._samples:
+            names, noted = _names(sample), dict[int, list[tuple[float, float]]]()
+            for span in self._trace.spans:
+                if span.track.startswith(kind) and span.name in names:
+                    noted.setdefault(names[span.name], []).append((span.end, span.end - span.begin))
+            found.append(noted)
+        return found
 
     def _measured(self, rounds: int, seconds: float) -> list[list[float]]:
         """What each round took of each backend."""
         took: list[list[float]] = []
+        streamed = bool(self._job.plan.devices)
+        if streamed:
+            # In the first round, whose copies and kernels tell nothing, that would only take time.
+            self._trace.pause(COMPUTE, COPY)
         try:
-            self._team.each(lambda index: self._shares[index].open())
             self._pass(took, rounds, seconds)
-            if seconds and self._job.plan.devices:
+            if seconds and streamed:
                 # To note what each tile takes takes the host time: what follows is as fast as a run.
-                for share in self._shares:
-                    share.pause()
+                self._trace.pause(COMPUTE, COPY, HOST)
                 del took[1:]
+                self._launching = [[] for _ in self._samples]
                 self._pass(took, rounds, seconds)
         finally:
-            # Each where it was at work: it may be still, if it was not waited for.
-            self._closing = self._team.each(lambda index: _timed(self._shares[index].close))
+            # Each in its thread, which may be at work still if it was not waited for.
+            groups = self._executor.groups
+            self._closing = self._backends.each(lambda index: _timed(groups[index].stream.close))
         return took
 
     def _pass(self, took: list[list[float]], rounds: int, seconds: float) -> None:
@@ -207,46 +235,44 @@ class Sample:
         # What is between two rounds may take longer than they do.
         while len(took) < rounds or time.perf_counter() < until:
             state = self._later if took else self._begin
-            published = self._published(state)
+            pushes = self._executor.push(state)
             if not took:
-                # A device alone gathers a push where it is, and has no room for another.
-                self._load(published)
-            pushed = [sums for _, _, sums in published]
-            took.append(self._round(method.sweep_step(self._job.settings, state, self._nodes, pushed)))
+                self._load(pushes)
+            took.append(self._round(state, pushes))
+            if len(took) == 1:
+                self._first_end = time.perf_counter()
+                self._trace.resume(COMPUTE, COPY)
             until = min(until, time.perf_counter() + seconds)
 
-    def _published(self, state: method.State) -> list[tuple[int, Any, PushSums]]:
-        """First row, numbers and sums of the push of each state."""
-        publishing: list[tuple[int, Any, Callable[[], PushSums]]] = []
-        for share in self._shares:
-            for spec, rows in zip(share.specs, share.states, strict=True):
-                step = method.publish_step(self._job.settings, state, len(publishing))
-                publishing.append((spec.row_begin, *share.backend.publish(rows, step)))
-        return [(row_begin, stored, told()) for row_begin, stored, told in publishing]
+    def _round(self, state: method.State, pushes: list[StripePush]) -> list[float]:
+        """Sweep all tiles once; returns the seconds after which each backend was done."""
+        begun = time.perf_counter()
+        reports = self._executor.sweep_again(state, pushes)
+        for launching, report in zip(self._launching, reports, strict=True):
+            launching.append(report.launched)
+        return [report.ended - begun for report in reports]
 
-    def _load(self, published: list[tuple[int, Any, PushSums]]) -> None:
-        """Lay out pushes where rows gather them."""
-        for share in self._shares:
-            for row_begin, stored, _ in published:
-                share.backend.load(share.reads, row_begin, stored)
-            share.bring_slices()
+    def _load(self, pushes: list[StripePush]) -> None:
+        """Lay out pushes where rows gather them; column partitions are brought, as often as there are any."""
+        for group in self._executor.groups:
+            group.load((push.row_begin, push.stored) for push in pushes)
+            for _ in group.each_partition():
+                pass
 
-    def _round(self, step: SweepStep) -> list[float]:
-        """Sweep all tiles once, as a run does; returns the seconds after which each backend was done.
 
-        While tiles are read a thread launches for each device, and one for all once nothing is read. Then,
-        too, each device is waited for in its own thread: in turns only the last of them would be known.
-        """
-        shares, read, begun = self._shares, self._measuring.read, time.perf_counter()
+def _placement(sample: TileSample) -> TilePlacement:
+    tiles, none = frozenset(sample.tiles), frozenset[int]()
+    return TilePlacement(sample.tiles, tiles if sample.on_device else none, tiles if sample.kept else none)
 
-        def until(done: Callable[[], None]) -> float:
-            done()
-            return time.perf_counter() - begun
 
-        if all(share.settled for share in shares):
-            sweeping = [share.begin_sweep(step, read) for share in shares]
-            return self._team.each(lambda index: until(sweeping[index]))
-        return self._team.each(lambda index: until(shares[index].begin_sweep(step, read)))
+def _names(sample: TileSample) -> dict[str, int]:
+    """The tiles of a sample by what a timeline calls them."""
+    return {f"tile {tile}": tile for tile in sample.tiles}
+
+
+def _typical(spans: list[tuple[float, float]]) -> float:
+    took = [seconds for _, seconds in spans]
+    return median(took[1:] or took)
 
 
 def _timed(work: Callable[[], object]) -> float:

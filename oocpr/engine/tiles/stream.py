@@ -52,6 +52,11 @@ class PassTraffic:
     bytes_read: int
     wait_seconds: float
 
+    @classmethod
+    def of(cls, parts: Sequence[PassTraffic]) -> PassTraffic:
+        """What several parts of a pass took together."""
+        return cls(sum(part.bytes_read for part in parts), sum(part.wait_seconds for part in parts))
+
 
 class Tiles(Protocol):
     """The tiles of one stripe, pass after pass."""

@@ -1,0 +1,452 @@
+"""How long all tiles of a backend take, from what was measured of some of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from heapq import heapreplace
+from statistics import median
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from oocpr.engine.probe.sampling import edges_of
+from oocpr.engine.trace import COMPUTE, COPY
+from oocpr.plan.residency import ring_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.probe.sampling import DeviceWork
+    from oocpr.engine.probe.trial import Rounds
+    from oocpr.engine.trace import Span
+
+
+class Kind(NamedTuple):
+    """What was measured of tiles of one kind, of one backend; see Rounds."""
+
+    first: float = 0.0
+    later: float = 0.0
+    brought: dict[int, float] = {}  # noqa: RUF012
+    taken: dict[int, float] = {}  # noqa: RUF012
+    launched: float = 0.0
+    closing: float = 0.0
+    computed: dict[int, float] = {}  # noqa: RUF012
+
+    @classmethod
+    def of(cls, rounds: Rounds | None, backend: int) -> Kind:
+        """What one of the backends took; nothing where no tile is of the kind."""
+        if rounds is None:
+            return cls()
+        return cls(
+            rounds.first[backend],
+            rounds.later[backend],
+            rounds.brought[backend],
+            rounds.taken[backend],
+            rounds.launched[backend],
+            rounds.closing[backend],
+            rounds.computed[backend],
+        )
+
+    def later_of_all(self, told: Told) -> float:
+        """Seconds an edge in later passes over all tiles, where some of those measured have more rows."""
+        if not self.computed or not told.edges.sum():
+            return self.later
+        measured = told.at(list(self.computed))
+        some = sum(self.computed.values()) / told.edges[measured].sum()
+        return float(self.later * told.of_all(self.computed).sum() / told.edges.sum() / some)
+
+
+@dataclass(frozen=True)
+class PassTimeModel:
+    """Seconds of what one backend does in a pass.
+
+    Parameters
+    ----------
+    kept, passing
+        Of sweeping the tiles that stay, and the others.
+    first
+        Of all tiles in a first pass.
+    sent
+        In which these others come over the link of a device.
+    turned
+        The part of `passing` that waits for this link in turns with them.
+    launched
+        In which the host launches all of that.
+    closing
+        In which memory of the host is given back, after the last pass.
+    """
+
+    kept: float
+    passing: float
+    first: float
+    sent: float = 0.0
+    turned: float = 0.0
+    launched: float = 0.0
+    closing: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        place: DeviceWork,
+        kept: Kind,
+        passing: Kind,
+        pace: TileTimings,
+        readers: int,
+        between: float = 0.0,
+    ) -> PassTimeModel:
+        """Put together what an edge takes in a first pass and in later ones, and the pace of what passes.
+
+        Parameters
+        ----------
+        place
+            All that the backend computes.
+        kept, passing, pace
+            What was measured of tiles of both kinds, and of those that pass the pace.
+        readers
+            Threads that read tiles as they are stored.
+        between
+            Seconds between two passes.
+        """
+        moved = place.passing_edges
+        stayed = place.edges - moved
+        told = Told(place)
+        if place.device is None:
+            first = stayed * kept.first + moved * passing.first
+            return cls(stayed * kept.later_of_all(told), moved * passing.later_of_all(told), first)
+        swept = stayed * kept.later
+        passes = streamed_time(place, pace, told, kept=kept.later, later=passing.later, between=between)
+        busy = passes.busy + swept if place.device.rows_in_host else max(passes.sent, passes.swept + swept)
+        launched = place.staying * kept.launched + (len(place.tiles) - place.staying) * passing.launched
+        # Of tiles of a kind, as many take as long to give back.
+        closing = passing.closing * place.device.in_host / max(1, len(passing.brought))
+        # What was measured are rounds with a run for each slice, all but the first as in later passes.
+        once = busy / place.device.partitions
+        first = max(_first_pass(place, told, kept, passing, readers), once) + (busy - once)
+        return cls(swept, passes.swept, first, passes.sent, passes.turned, launched, closing)
+
+
+def _first_pass(place: DeviceWork, told: Told, kept: Kind, passing: Kind, readers: int) -> float:
+    """Seconds in which threads bring all tiles of a device, and its own takes them."""
+    assert place.device is not None, "processors are timed as they are"
+    at_once = place.device.joined_at_once
+    # Whatever is done with them then, tiles are brought alike; and those that are measured of both kinds are
+    # brought twice, the second time as it is when memory has been taken.
+    brought = told.of_all(kept.brought | passing.brought)
+    taken = np.where(told.stays, told.of_all(kept.taken), told.of_all(passing.taken))
+    reading = Reading(max(readers, at_once), ring_slots(at_once))
+    return completion_times(brought.tolist(), taken.tolist(), reading)[-1]
+
+
+def rate_of(edges: float, seconds: float) -> float:
+    """So many a second; infinite where that takes no time."""
+    return edges / seconds if seconds else math.inf
+
+
+ALONE = 0.25
+"""Share of the copies that have the link for themselves, at least."""
+
+
+class TileTimings(NamedTuple):
+    """What tiles take that pass through a device; nothing where none does.
+
+    Attributes
+    ----------
+    sent, swept
+        Seconds in which each tile that was measured comes over the link, and of its kernels once it is there.
+    row
+        Seconds of kernels for each row.
+    """
+
+    sent: Mapping[int, float] = MappingProxyType({})
+    swept: Mapping[int, float] = MappingProxyType({})
+    row: float = 0.0
+
+
+def tile_timings(
+    spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], slices: int = 1
+) -> TileTimings:
+    """Read the pace off a timeline, which has two spans of kernels for each tile, slice and round.
+
+    The first round is left out, in which what notes them takes memory.
+
+    Parameters
+    ----------
+    spans
+        Of rounds over the tiles, those of a track in their order.
+    tiles
+        Edges and rows of each.
+    slices
+        How often a round takes each tile; told is what it takes once, as a rule.
+    """
+    if not tiles:
+        return TileTimings()
+    computed: dict[str, list[float]] = {f"tile {tile}": [] for tile in tiles}
+    copied: dict[str, list[float]] = {f"tile {tile}": [] for tile in tiles}
+    for span in spans:
+        kind, took = span.track.split(",")[0], span.end - span.begin
+        if kind == COPY:
+            copied[span.name].append(took)
+        elif kind == COMPUTE:
+            computed[span.name].append(took)
+    # The runs of a round differ: rows are dealt with in the last.
+    each = 2 * slices
+    swept = [median(np.reshape(took[each:], (-1, each)).sum(axis=1)) / slices for took in computed.values()]
+    # Copies that kernels delay, which reach rows over the link as well, do not show how fast it is alone.
+    sent = [float(np.quantile(took[1:], ALONE)) for took in copied.values()]
+    edges, rows = np.array(list(tiles.values()), np.float64).T
+    row = fitted(edges, rows, np.array(swept))[1]
+    return TileTimings(dict(zip(tiles, sent, strict=True)), dict(zip(tiles, swept, strict=True)), row)
+
+
+def fitted(
+    edges: NDArray[np.float64], rows: NDArray[np.float64], seconds: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Seconds an edge and a row, neither below zero, by least squares; all of edges where they cannot tell.
+
+    Examples
+    --------
+    >>> edge, row = fitted(np.array([100.0, 100.0, 50.0]), np.array([10.0, 500.0, 20.0]),
+    ...                    np.array([1.1, 6.0, 0.7]))
+    >>> f"{edge:.3f} {row:.3f}"
+    '0.010 0.010'
+    """
+    # Numbers of edges and of rows may be orders of magnitude apart.
+    scale = edges.max(), max(1.0, rows.max())
+    columns = np.stack([edges / scale[0], rows / scale[1]], axis=1)
+    (edge, row), _, rank, _ = np.linalg.lstsq(columns, seconds)
+    # The least squares of two numbers, one of which must not be negative and is, have it at zero.
+    if rank < 2 or row < 0:
+        edge, row = _alone(columns[:, 0], seconds), 0.0
+    elif edge < 0:
+        edge, row = 0.0, _alone(columns[:, 1], seconds)
+    return float(edge / scale[0]), float(row / scale[1])
+
+
+def _alone(column: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
+    return float(column @ seconds / (column @ column))
+
+
+class Reading(NamedTuple):
+    """Who brings tiles.
+
+    Attributes
+    ----------
+    threads
+        Each brings the next tile.
+    buffers
+        Tiles that are on their way or have come, and are not taken.
+    """
+
+    threads: int
+    buffers: int
+
+
+def completion_times(brought: Sequence[float], taken: Sequence[float], reading: Reading) -> list[float]:
+    """Say when tiles have been taken, one after the other.
+
+    Parameters
+    ----------
+    brought, taken
+        Seconds in which a thread brings each, and in which it is taken, once it is there and those before
+        it are taken.
+    reading
+        Who brings them.
+
+    Examples
+    --------
+    >>> taken_at([2, 2, 2, 2], [0, 0, 0, 0], Reading(threads=2, buffers=4))
+    [2, 2, 4, 4]
+    >>> taken_at([9, 1, 1, 1], [0, 0, 0, 0], Reading(threads=2, buffers=4))
+    [9, 9, 9, 9]
+    >>> taken_at([9, 1, 1, 1], [0, 0, 0, 0], Reading(threads=2, buffers=2))
+    [9, 9, 10, 10]
+    >>> taken_at([2, 2, 2, 2], [5, 5, 5, 5], Reading(threads=2, buffers=4))
+    [7, 12, 17, 22]
+    """
+    free: list[float] = [0] * reading.threads
+    done: list[float] = []
+    for number, (bring, take) in enumerate(zip(brought, taken, strict=True)):
+        begun = max(free[0], done[number - reading.buffers]) if number >= reading.buffers else free[0]
+        heapreplace(free, begun + bring)
+        done.append((max(begun + bring, done[-1]) if done else begun + bring) + take)
+    return done
+
+
+def extrapolate(
+    some: Mapping[int, float], edges: NDArray[np.float64], rows: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Tell what all tiles take, by what some of them took.
+
+    What a row takes is told from tiles with many and with few. The rest is what edges take, which changes
+    along the tiles as their columns do: between two that were seen it lies between these.
+
+    Parameters
+    ----------
+    some
+        Seconds, by the number of the tile.
+    edges, rows
+        Of all tiles; float64, shape (tiles,).
+
+    Returns
+    -------
+    ndarray
+        Seconds; float64, shape (tiles,).
+
+    Examples
+    --------
+    >>> told_of_all({0: 1.0, 2: 3.0}, np.full(4, 10.0), np.full(4, 7.0)).tolist()
+    [1.0, 2.0, 3.0, 3.0]
+    >>> told_of_all({}, np.ones(2), np.ones(2)).tolist()
+    [0.0, 0.0]
+    """
+    if not some:
+        return np.zeros(len(edges))
+    tiles = np.array(sorted(some))
+    seconds = np.array([some[tile] for tile in tiles.tolist()])
+    row = fitted(edges[tiles], rows[tiles], seconds)[1]
+    # No tile takes less than its rows alone: one that seems to was brought faster than others.
+    an_edge = np.maximum(0.0, seconds - row * rows[tiles]) / edges[tiles]
+    told: NDArray[np.float64] = np.interp(np.arange(len(edges)), tiles, an_edge) * edges + row * rows
+    return told
+
+
+class Told:
+    """What some tiles of a device took, told of all of them; see `extrapolate`.
+
+    Parameters
+    ----------
+    place
+        All that the device computes.
+    """
+
+    def __init__(self, place: DeviceWork) -> None:
+        self._first = place.tiles.start
+        self.edges = np.array([edges_of(place.stats, tile) for tile in place.tiles], np.float64)
+        self._rows = np.array([place.rows_of(tile) for tile in place.tiles], np.float64)
+        self.stays = np.zeros(len(place.tiles), bool)
+        self.stays[self.at(place.staying_tiles)] = True
+
+    def at(self, tiles: Sequence[int]) -> NDArray[np.int64]:
+        """Where tiles are among those of the device."""
+        return np.asarray(tiles, np.int64) - self._first
+
+    def of_all(self, some: Mapping[int, float]) -> NDArray[np.float64]:
+        """Seconds of each tile; float64, shape (tiles,)."""
+        return extrapolate(
+            {tile - self._first: seconds for tile, seconds in some.items()}, self.edges, self._rows
+        )
+
+
+class StreamedTime(NamedTuple):
+    """Seconds of a device in a pass over tiles that do not stay.
+
+    Attributes
+    ----------
+    swept
+        Of kernels, and of waits for tiles that are longer on their way than those before them.
+    sent
+        In which the tiles come over the link.
+    turned
+        Of kernels that wait for the link in turns with them.
+    """
+
+    swept: float = 0.0
+    sent: float = 0.0
+    turned: float = 0.0
+
+    @property
+    def busy(self) -> float:
+        """Of the link, or of kernels, whichever are longer at it."""
+        return max(self.sent + self.turned, self.swept)
+
+    def times(self, share: float) -> StreamedTime:
+        """The same, so many times."""
+        return StreamedTime(*(share * seconds for seconds in self))
+
+
+def streamed_time(
+    place: DeviceWork, pace: TileTimings, told: Told, *, kept: float, later: float, between: float
+) -> StreamedTime:
+    """Seconds of all tiles of a device that do not stay.
+
+    Parameters
+    ----------
+    place, pace, told
+        All that it computes, and the pace of what passes.
+    kept
+        Seconds of a tile that stays, for each edge.
+    later
+        Seconds of measured rounds over tiles that pass, for each edge.
+    between
+        Seconds between two passes.
+    """
+    assert place.device is not None, "a processor has no link"
+    tiles = place.passing_tiles
+    if not tiles:
+        return StreamedTime()
+    sent, swept = told.of_all(pace.sent), told.of_all(pace.swept)
+    if place.device.rows_in_host:
+        some = place.of_passing().tiles
+        measured = _in_turns(place, pace, told, some, sent, swept)
+        # Copies and kernels have waits for each other in them. Rounds tell what both take.
+        share = later * float(told.edges[told.at(some)].sum()) / measured.busy
+        return _in_turns(place, pace, told, tiles, sent, swept).times(share)
+    stayed = np.where(told.stays, kept * told.edges, 0.0)
+    # Tiles go on coming between two passes, as far as there are slots.
+    work = np.append(np.where(told.stays, stayed, swept), between)
+    whole = _in_order(sent, work, told.stays, place.device.slots)
+    return StreamedTime(whole - between - float(stayed.sum()), float(sent[~told.stays].sum()))
+
+
+def _in_turns(
+    place: DeviceWork,
+    pace: TileTimings,
+    told: Told,
+    tiles: Sequence[int],
+    sent: NDArray[np.float64],
+    swept: NDArray[np.float64],
+) -> StreamedTime:
+    """Seconds of some tiles whose kernels reach rows over the link as well."""
+    assert place.device is not None, "a processor has no link"
+    at = told.at(tiles)
+    kernels = float(swept[at].sum())
+    # In one slot nothing arrives while kernels run.
+    rows = pace.row * sum(map(place.rows_of, tiles))
+    return StreamedTime(kernels, float(sent[at].sum()), rows if place.device.slots > 1 else kernels)
+
+
+def _in_order(
+    sent: NDArray[np.float64], swept: NDArray[np.float64], stays: NDArray[np.bool_], slots: int
+) -> float:
+    """Seconds of kernels in a pass after others: they wait where a tile comes later than its slot is free.
+
+    Parameters
+    ----------
+    sent
+        Seconds in which each tile comes; float64, shape (tiles,).
+    swept
+        Seconds of the kernels of each, and of what follows them; float64, shape (tiles + 1,).
+    stays
+        Which do not come; shape (tiles,).
+    slots
+        Of the ring.
+
+    Examples
+    --------
+    >>> some = np.array([False, True, False])
+    >>> _in_order(np.array([2.0, 0.0, 2.0]), np.array([1.0, 1.0, 1.0, 0.0]), some, 2)
+    4.0
+    >>> _in_order(np.array([2.0, 0.0, 2.0]), np.array([3.0, 2.0, 1.0, 0.5]), some, 2)
+    6.5
+    """
+    comes = np.flatnonzero(~stays)
+    # A tile that stays takes its time before the next one that comes, in the next pass after the last.
+    group = np.searchsorted(comes, np.arange(len(swept)))
+    taken = np.bincount(group % len(comes), weights=swept, minlength=len(comes))
+    come, take = (np.tile(of, 2).tolist() for of in (sent[comes], taken))
+    done = completion_times(come, take, Reading(1, slots))
+    return done[-1] - done[len(comes) - 1]
