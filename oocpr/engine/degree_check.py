@@ -21,9 +21,10 @@ cannot see are contradictions that cancel in the first push, or are as small as 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from oocpr.engine.cpu.degree_checksum import MODULUS, degree_marks
+from oocpr.engine.method import Balance, Claims
 from oocpr.errors import DamagedError
 from oocpr.store.format import REMEDY
 from oocpr.store.zarr_arrays import check_dangling, check_degree_sum
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PushSums, StripeSpec
-    from oocpr.engine.job import Job
     from oocpr.engine.tiles.source import RankedStore
 
 _UNIT = 2.0**-53
@@ -43,63 +43,8 @@ _OTHER_ROUNDINGS = 64  # the push itself, the products, the teleport vector
 _CHUNK = 1 << 20
 
 
-class Claims(NamedTuple):
-    """What a store says of the rows of a stripe, and of the graph.
-
-    Attributes
-    ----------
-    degrees
-        Sum of the out-degrees of the rows.
-    marks
-        Sum of out-degree times mark, modulo 2^64.
-    dangling
-        Rows that nothing leaves.
-    edges, all_dangling
-        Edges, and nodes that nothing leaves, of the whole graph.
-    """
-
-    degrees: int
-    marks: int
-    dangling: int
-    edges: int
-    all_dangling: int
-
-
-class Balance(NamedTuple):
-    """What a stripe reports of the first pass.
-
-    Attributes
-    ----------
-    claims
-        See Claims.
-    marks
-        Sum of the marks of the columns of its tiles, modulo 2^64; None where its backend does not add them.
-    residual
-        Sum of the residual of its rows, the first row without what the stripe before owes it.
-    """
-
-    claims: Claims
-    marks: int | None
-    residual: float
-
-
 def claims_of(store: RankedStore, spec: StripeSpec, degree: NDArray[Any], key: int) -> Claims:
-    """Add up what a store says of a stripe's rows.
-
-    Parameters
-    ----------
-    store, spec
-        The graph, and which rows.
-    degree
-        What the ranks of the rows are divided by, shape (rows,); 0 where nothing leaves a row.
-    key
-        Key of the marks.
-
-    Raises
-    ------
-    DamagedError
-        When the store's bytes are not what was written.
-    """
+    """Add up what a store says of a stripe's rows, whose ranks are divided by `degree`, 0 for none."""
     degrees = marks = 0
     for lo in range(spec.row_begin, spec.row_end, _CHUNK):
         hi = min(spec.row_end, lo + _CHUNK)
@@ -112,11 +57,6 @@ def claims_of(store: RankedStore, spec: StripeSpec, degree: NDArray[Any], key: i
     return Claims(degrees, marks % MODULUS, dangling, store.edges, store.dangling)
 
 
-def key_of(job: Job) -> int:
-    """Key of the marks of a run: positive, below 2^63, and nobody's guess."""
-    return int(job.token, 16) % (2**63 - 1) + 1
-
-
 def check_balance(
     origin: str,
     balances: Sequence[Balance],
@@ -124,21 +64,10 @@ def check_balance(
     carries: Sequence[float],
     nodes: int,
 ) -> None:
-    """Refuse a store whose out-degrees or out-weights are not those of its edges.
+    """Raise DamagedError for a store whose out-degrees or out-weights are not those of its edges.
 
-    Parameters
-    ----------
-    origin
-        Path of the store, for messages.
-    balances, pushed, carries
-        What each stripe reports of the first pass, what it pushed, and what it owes the next one's first row.
-    nodes
-        Nodes of the graph.
-
-    Raises
-    ------
-    DamagedError
-        Saying what contradicts what.
+    `balances`, `pushed` and `carries` are what each stripe reports of the first pass, what it pushed, and
+    what it owes the next one's first row.
     """
     claims = balances[0].claims
     degrees = sum(part.claims.degrees for part in balances)

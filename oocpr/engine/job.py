@@ -82,6 +82,11 @@ class Job:
         return self.plan.mixing if self.settings.mixed else 0
 
     @property
+    def mark_key(self) -> int:
+        """Key of the marks of `degree_check`: positive, below 2^63, and nobody's guess."""
+        return int(self.token, 16) % (2**63 - 1) + 1
+
+    @property
     def readers(self) -> int:
         """Threads that read tiles for one stripe."""
         return reading_threads(usable_cores(), past_cache=self.plan.direct and self.plan.streamed_bytes > 0)
@@ -173,6 +178,20 @@ def make_backend(
         f"device {name!r} is not known.",
         "Use one of cpu, reference, auto, cuda, cuda:1, several such as cuda:0,cuda:1, or cuda:all.",
     )
+
+
+def check_weighted(method: str, kernel: str | None = None) -> None:
+    """Raise UsageError for a method, or a kernel of a CUDA device, without a version for weighted graphs."""
+    from oocpr.engine.cuda.papers.products import parse_kernel
+
+    if method == "components":
+        raise UsageError(
+            "the graph is weighted, which method components does not take yet.", "Use method mixed."
+        )
+    if parse_kernel(kernel)[0] != "balanced":
+        raise UsageError(
+            f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced."
+        )
 
 
 def chosen_device(name: str, kernel: str | None) -> str:

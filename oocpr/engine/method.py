@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -30,11 +30,46 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PushSums
-    from oocpr.engine.degree_check import Balance
     from oocpr.engine.settings import Settings
 
 _AS_ROUNDED = 1.25
 """How much larger than the mean rounding error a residual may be that comes from rounding."""
+
+
+class Claims(NamedTuple):
+    """What a store says of the rows of a stripe, and of the graph; see :mod:`oocpr.engine.degree_check`.
+
+    Attributes
+    ----------
+    degrees, dangling
+        Sum of the out-degrees of the rows, and how many of them have none.
+    marks
+        Sum of out-degree times mark, modulo 2^64.
+    edges, all_dangling
+        Edges, and nodes without out-edges, of the whole graph.
+    """
+
+    degrees: int
+    marks: int
+    dangling: int
+    edges: int
+    all_dangling: int
+
+
+class Balance(NamedTuple):
+    """What a stripe reports of the first pass beside its sums.
+
+    Attributes
+    ----------
+    marks
+        Sum of the marks of the columns of its tiles, modulo 2^64; None if its backend does not add them.
+    residual
+        Sum of the residual of its rows, the first row without what the stripe before owes it.
+    """
+
+    claims: Claims
+    marks: int | None
+    residual: float
 
 
 @dataclass(frozen=True)

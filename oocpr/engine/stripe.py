@@ -21,10 +21,9 @@ import numpy as np
 
 from oocpr.engine import method
 from oocpr.engine.backend import Streams
-from oocpr.engine.degree_check import Balance, claims_of, key_of
-from oocpr.engine.tiles.source import tiles_of
+from oocpr.engine.degree_check import claims_of
+from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.engine.tiles.stream import PassTraffic, TileStream
-from oocpr.engine.tiles.weights import per_link, prepare_tile
 from oocpr.engine.trace import COMPUTE
 from oocpr.plan.residency import RING_SLOTS, ring_slots
 
@@ -33,10 +32,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backend import Backend, PushSums, SweepStep
-    from oocpr.engine.degree_check import Claims
+    from oocpr.engine.backend import Backend, PushSums, StripeSpec, SweepStep
     from oocpr.engine.job import Job
-    from oocpr.engine.method import State, StripeSums
+    from oocpr.engine.method import Claims, State, StripeSums
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.tiles.stream import Tiles
     from oocpr.engine.trace import Trace
@@ -170,7 +168,9 @@ class StripeGroup:
             decoded = stays and plan.decoded
             # Of a tile that stays decoded no bytes are needed once it has been swept, which follows at once.
             own = encoded.copy() if stays and not decoded else encoded
-            return prepare_tile(backend, own, scale, store.nodes, decoded)
+            if scale is None:
+                return backend.prepare(own, store.nodes, decoded)
+            return backend.prepare_weighted(*split_tile(own), scale.factor, store.nodes, decoded)
 
         return TileStream(
             tiles_of(store),
@@ -187,11 +187,20 @@ class StripeGroup:
         """Make the states of all rows."""
         job, store = self._job, self._store
         for spec in self.specs:
-            degree = per_link(store, job.weight_scale, spec)
-            self._claims.append(claims_of(store, spec, degree, key_of(job)))
+            degree = self._divisors(spec)
+            self._claims.append(claims_of(store, spec, degree, job.mark_key))
             rows = slice(spec.row_begin, spec.row_end)
             teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
             self.states.append(self.backend.allocate(spec, degree, teleport, start))
+
+    def _divisors(self, spec: StripeSpec) -> NDArray[Any]:
+        """What the ranks of a stripe's rows are divided by: out-degrees, or the weights that leave them."""
+        scale = self._job.weight_scale
+        if scale is None:
+            return self._store.out_degree(spec.row_begin, spec.row_end)
+        sums = self._store.out_weight(spec.row_begin, spec.row_end)
+        sums *= scale.factor
+        return sums
 
     @property
     def all_resident(self) -> bool:
@@ -286,7 +295,7 @@ class StripeGroup:
             with_residual=sums.with_residual,
             peaks=sums.peaks,
             first=self.backend.first_row(rows, step.live) if spec.rows else np.zeros(1 + len(step.live)),
-            balance=Balance(self._claims[number], sums.marks, sums.residual) if step.key else None,
+            balance=method.Balance(self._claims[number], sums.marks, sums.residual) if step.key else None,
         )
 
     def finish(self, state: State) -> Iterator[NDArray[np.float64]]:
@@ -308,4 +317,4 @@ def _pushes(begun: list[tuple[int, Any, Callable[[], PushSums]]]) -> list[Stripe
 def sweep_step(job: Job, state: State, nodes: int, pushed: Sequence[PushSums]) -> SweepStep:
     """How the next pass of a run treats each tile; the first one adds marks up, too."""
     step = method.sweep_step(job.settings, state, nodes, pushed)
-    return step if state.number else replace(step, key=key_of(job))
+    return step if state.number else replace(step, key=job.mark_key)

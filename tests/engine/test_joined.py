@@ -19,7 +19,7 @@ from oocpr.engine.planning.run import asked_settings, plan_run, stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.scc.graph import load_whole
 from oocpr.engine.tiles.merged import JoinedStore
-from oocpr.engine.tiles.source import part, tiles_of
+from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.merge_memory import joining_on_host, weight_joining_bytes
 from oocpr.plan.merge_size import joined_cuts, joined_facts, most_bytes, unweighted
@@ -231,7 +231,7 @@ def test_joined_weights_lie_behind_joined_columns_within_what_is_promised(tmp_pa
     assert tiles.max_bytes == planned.max_tile_bytes
     assert larger.encoded.max_bytes <= unweighted(planned).max_tile_bytes < larger.encoded.max_bytes + PAGE
     encoded = [np.frombuffer(tile, np.uint8) for tile in read_all(tiles, planned.tiles, direct=direct)]
-    columns, weights = zip(*map(part, encoded), strict=True)
+    columns, weights = zip(*map(split_tile, encoded), strict=True)
     assert np.concatenate([decode_tile(tile)[0] for tile in columns]).tolist() == graph.src.tolist()
     cuts = range(0, len(graph.weight), 4000)
     assert [tile.tobytes() for tile in weights] == [

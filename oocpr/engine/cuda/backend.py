@@ -27,7 +27,7 @@ from oocpr.engine.cuda.spmv import Gather, SegmentSums, SpMV, launch_config
 from oocpr.engine.cuda.staging import CudaTileStream
 from oocpr.engine.cuda.tile import CudaTile, load_tile, raise_faults, upload_weights
 from oocpr.engine.cuda.vectors import LocalWorkspace, TileRows, Vectors
-from oocpr.engine.tiles.source import part as part_of
+from oocpr.engine.tiles.source import split_tile
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.codec.layout import blocks_of
 from oocpr.store.codec.mantissa_segments import parse_segments
@@ -224,7 +224,7 @@ class CudaBackend:
         def keep(encoded: NDArray[np.uint8]) -> CudaTile:
             if factor is None:
                 return self.prepare(encoded, nodes, True)
-            return self.prepare_weighted(*part_of(encoded), factor, nodes, True)
+            return self.prepare_weighted(*split_tile(encoded), factor, nodes, True)
 
         stream = CudaTileStream(
             self._device,

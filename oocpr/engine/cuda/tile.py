@@ -13,7 +13,7 @@ import numpy as np
 
 from oocpr.engine.cuda.device import download, to_device, upload
 from oocpr.engine.cuda.spmv import enough_hubs
-from oocpr.engine.tiles.source import part as part_of
+from oocpr.engine.tiles.source import split_tile
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import BLOCK, GROUP, blocks_of, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
@@ -286,7 +286,7 @@ def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
     >>> found.edges, found.gaps.size, found.gaps.words.offset % 16
     (4, 4, 0)
     """
-    columns, coded = part_of(encoded) if weighted else (encoded, None)
+    columns, coded = split_tile(encoded) if weighted else (encoded, None)
     packed = parse_tile(columns)
     origin = encoded.ctypes.data
 

@@ -104,7 +104,7 @@ def plan_run(
         For what the graph, the method, the device, its kernel and the file system do not go with.
     """
     from oocpr.engine.cuda.discovery import named_devices
-    from oocpr.engine.tiles.weights import check_weighted
+    from oocpr.engine.job import check_weighted
 
     devices = named_devices(device)
     if device_memory is not None and not devices and not free:

@@ -95,7 +95,7 @@ class WeightedTiles:
         return begin + self._weights.read_into(tile, out[begin:], direct=direct)
 
 
-def part(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def split_tile(encoded: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Part the bytes of a tile with weights into those of its columns and of its weights."""
     size, step = encoded[:_FRAME].view(np.uint64).tolist()
     return encoded[step : step + size], encoded[_behind(size, step) :]

@@ -8,16 +8,11 @@ given in.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from oocpr.engine.tiles.source import part
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from oocpr.engine.backend import Backend, StripeSpec
     from oocpr.engine.tiles.source import RankedStore
 
 _CHUNK = 1 << 20
@@ -81,57 +76,3 @@ def weight_scale_of(store: RankedStore, reads: str) -> WeightScale | None:
     # 2**1074 is no number: weights that small are brought nearer to one, not to it.
     factor = math.ldexp(1.0, min(1023, (fraction == 0.5) - exponent))
     return WeightScale(factor, least * factor)
-
-
-def per_link(store: RankedStore, scale: WeightScale | None, spec: StripeSpec) -> NDArray[Any]:
-    """What the ranks of a stripe's rows are divided by: out-degrees, or the weights that leave them."""
-    if scale is None:
-        return store.out_degree(spec.row_begin, spec.row_end)
-    sums = store.out_weight(spec.row_begin, spec.row_end)
-    sums *= scale.factor
-    return sums
-
-
-def prepare_tile(
-    backend: Backend, encoded: NDArray[np.uint8], scale: WeightScale | None, nodes: int, decode: bool
-) -> Any:
-    """Prepare a tile's bytes as `tiles_of` gives them; see `Backend.prepare`."""
-    if scale is None:
-        return backend.prepare(encoded, nodes, decode)
-    columns, weights = part(encoded)
-    return backend.prepare_weighted(columns, weights, scale.factor, nodes, decode)
-
-
-def check_weighted(method: str, kernel: str | None = None) -> None:
-    """Refuse what has no version for weighted graphs.
-
-    Parameters
-    ----------
-    method
-        Of the settings.
-    kernel
-        Product of a CUDA device; None for the default.
-
-    Raises
-    ------
-    UsageError
-        With what to use in its place.
-
-    Examples
-    --------
-    >>> check_weighted("mixed", "balanced")
-    >>> check_weighted("mixed", "binned")
-    Traceback (most recent call last):
-    ...
-    oocpr.errors.UsageError: the graph is weighted, which kernel binned does not take. Use kernel balanced.
-    """
-    from oocpr.engine.cuda.papers.products import parse_kernel
-
-    if method == "components":
-        raise UsageError(
-            "the graph is weighted, which method components does not take yet.", "Use method mixed."
-        )
-    if parse_kernel(kernel)[0] != "balanced":
-        raise UsageError(
-            f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced."
-        )
