@@ -24,22 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StripeSpec:
-    """Which rows a stripe owns and what its state needs.
+    """Which tiles and rows of a graph a stripe owns, and what its state needs.
 
-    Parameters
-    ----------
-    first_tile, last_tile
-        Tiles ``first_tile .. last_tile - 1``.
-    row_begin, row_end
-        Owned rows ``row_begin .. row_end - 1``.
-    nodes
-        Rows of the whole graph.
-    slots
-        Remembered passes; 0 where nothing is mixed.
-    proposals
-        Whether the pass proposes (method ``mixed``).
-    reads
-        Format of gathered numbers.
+    The last tile and row are excluded. `slots` is how many passes mixing remembers; `proposals` says whether
+    the pass proposes (method ``mixed``).
     """
 
     first_tile: int
@@ -61,21 +49,11 @@ class StripeSpec:
 class PublishStep:
     """How the next push is made from the state.
 
-    Parameters
-    ----------
-    start
-        Push what the ranks lack of the vector that the run begins from: in the first pass, and in more where
-        that vector is given.
-    restart
-        Forget ranks and residual and push their sum: textbook power iteration.
-    mixing_coefficients
-        (slot, theta) of each remembered pass to subtract.
-    carry
-        What the stripe before still owed this stripe's first row in the last pass.
-    carry_slot
-        Slot that the last pass wrote, to which `carry` belongs too; -1 for none.
-    scale
-        Largest magnitude of ``bits8``.
+    `start` pushes what the ranks lack of the vector that the run begins from: in the first pass, and in more
+    if that vector is given. `restart` forgets ranks and residual and pushes their sum: textbook power
+    iteration. `mixing_coefficients` are (slot, theta) of each remembered pass to subtract. `carry` is what
+    the stripe before still owed this stripe's first row in the last pass, in whose slot `carry_slot` it
+    belongs too; -1 for none. `scale` is the largest magnitude of ``bits8``.
     """
 
     start: bool
@@ -90,14 +68,7 @@ class PublishStep:
 class PushSums:
     """Sums over a stripe's rows after publishing, in row order.
 
-    Parameters
-    ----------
-    dangling
-        Pushed by rows without out-links.
-    mass
-        Pushed by all rows.
-    total
-        Sum of p.
+    Of what rows without out-edges pushed, of what all rows pushed, and of p.
     """
 
     dangling: float
@@ -109,22 +80,10 @@ class PushSums:
 class SweepStep:
     """How a pass treats each tile.
 
-    Parameters
-    ----------
-    damping
-        Factor of each product.
-    base, uniform
-        Added to a row: ``base`` times its teleport probability plus ``uniform``.
-    sweeps
-        Products inside the tile, the delivering one included.
-    slot
-        Where this pass is remembered; -1 for nowhere.
-    live
-        Slots whose scalar products are wanted, `slot` last where it is one of them.
-    scale
-        Largest magnitude of ``bits8``.
-    key
-        Key of the marks that are added up in this pass, see `oocpr.engine.degree_check`; 0 for none.
+    A row gets `base` times its teleport probability plus `uniform`. `sweeps` counts the products inside the
+    tile, the delivering one included. The pass is remembered in `slot`, -1 for nowhere; `live` are the slots
+    whose scalar products are wanted, `slot` last if it is one of them. `scale` is the largest magnitude of
+    ``bits8``, and `key` that of the marks added up in this pass, see `oocpr.engine.degree_check`; 0 for none.
     """
 
     damping: float
@@ -144,18 +103,18 @@ class TileSums:
     Parameters
     ----------
     carry
-        Delivered so far to the row that the tile's last edges belong to and the next tile owns: pushes, and
-        proposals of earlier tiles.
+        Pushes, and proposals of earlier tiles, delivered so far to the row that the tile's last edges belong
+        to and the next tile owns.
     norm
         L1 norm of the residual.
     with_change, with_residual
         Scalar product of each live slot's change of the residual with this pass's change, and with the
         residual; shape (live,).
     peaks
-        Largest magnitude per out-link of the proposal, then of each live slot's step; shape (1 + live,);
-        zeros where the reads need no scale.
+        Largest magnitude per out-edge of the proposal, then of each live slot's step; shape (1 + live,);
+        zeros if the reads need no scale.
     marks
-        Sum of the marks of the columns, modulo 2^64; None where they are not added up.
+        Sum of the marks of the columns, modulo 2^64; None if they are not added up.
     residual
         Sum of the residual of the stripe's rows, if marks are asked for; else 0.
     """
@@ -203,15 +162,9 @@ class Backend(Protocol):
     ) -> Any:
         """State of a stripe, zero ranks and residual.
 
-        Parameters
-        ----------
-        degree
-            Out-degrees, uint32, shape (rows,); or the weight that leaves each row, float64, in the unit in
-            which its links' weights are, whose array the state may keep.
-        teleport
-            float64, shape (rows,); None where uniform.
-        start
-            What the run begins from, float64, shape (rows,); None for the teleport vector.
+        `degree` are out-degrees, uint32, or the weights that leave each row, float64, in the scale of the
+        edges' weights, whose array the state may keep. `teleport`, and `start`, what the run begins from, are
+        float64, None for uniform and for the teleport vector. All have shape (rows,).
         """
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> Any:
@@ -229,13 +182,8 @@ class Backend(Protocol):
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> Any:
         """Check a tile's bytes and take what a sweep needs of them; raises DamagedError.
 
-        Parameters
-        ----------
-        nodes
-            Nodes of the graph, which bound the columns.
-        decode
-            Whether the columns may be kept decoded: the tile stays, and there is memory. Its bytes may be
-            others once it has been swept.
+        `decode` says whether the columns may be kept decoded: the tile stays, and there is memory. Its bytes
+        may be others once it has been swept.
         """
 
     def prepare_weighted(
@@ -262,28 +210,15 @@ class Backend(Protocol):
     ) -> Any:
         """Deliver the push to a tile's rows, sweep inside the tile, propose.
 
-        Parameters
-        ----------
-        tile
-            As `prepare` returned it.
-        rows
-            First owned row and the one past the last, counted in the whole graph.
-        before
-            What this returned for the stripe's tile before; None for its first.
-
-        Returns
-        -------
-        object
-            For the next tile, and for `sums`.
+        Returns what the next tile and `sums` take. `tile` is as `prepare` returned it, `rows` the first owned
+        row and the one past the last, counted in the whole graph, and `before` what this returned for the
+        stripe's tile before; None for its first.
         """
 
     def sums(self, state: Any, swept: Sequence[Any], step: SweepStep) -> TileSums:
         """Sums over all tiles of the stripe, from what `sweep_tile` returned for each; waits for them.
 
-        Raises
-        ------
-        DamagedError
-            When a tile's bytes are not what was written, where `sweep_tile` could not know.
+        Raises DamagedError for a tile whose bytes are not what was written, if `sweep_tile` could not know.
         """
 
     def first_row(self, state: Any, live: tuple[int, ...]) -> NDArray[np.float64]:
@@ -312,16 +247,9 @@ class Streams(Protocol):
         """
 
     def select_partition(self, reads: Any, number: int, *, bring: bool) -> None:
-        """Have rows gather from another of these parts.
+        """Have rows gather from another of these parts, once all pushes are loaded.
 
-        Parameters
-        ----------
-        reads
-            What rows gather, all pushes loaded.
-        number
-            Which part.
-        bring
-            Whether its numbers are brought; else those that are there stand for them.
+        Its numbers are brought if `bring`; else those that are there stand for them.
         """
 
     def open_stream(
@@ -341,27 +269,9 @@ class Streams(Protocol):
         direct: bool,
         factor: float | None,
     ) -> Tiles:
-        """Bring a stripe's tiles there, pass after pass.
+        """Bring a stripe's tiles there, in the order of `tiles`, pass after pass.
 
-        Parameters
-        ----------
-        source, tiles
-            Encoded tiles, and those of the stripe in the order of computation.
-        nodes
-            Nodes of the graph.
-        on_device, in_host
-            Tiles that stay there, and that stay in memory of the host.
-        edges, segments
-            Most that a tile has.
-        slots
-            Tiles there that do not stay.
-        readers, buffers
-            Threads that read, and buffers that they read into.
-        trace
-            Receives when each tile was read, sent and computed; None for nothing.
-        direct
-            Whether tiles are read past the system's page cache.
-        factor
-            Power of two by which weights are multiplied, which are behind the columns of each tile; None for
-            none.
+        Some stay there, some in memory of the host, and the others pass through so many `slots`. No tile has
+        more `edges` or `segments`. So many `readers` read into `buffers`. `factor` is the power of two by
+        which weights are multiplied, which are behind the columns of each tile; None for none.
         """

@@ -35,29 +35,24 @@ class Job:
 
     Parameters
     ----------
-    path
-        Where the graph's store is, as a worker can open it.
-    settings, plan
-        What to do and how.
+    path, identity
+        Where the graph's store is, as a worker can open it, and which identity it has to have there.
     backend
         A name that `make_backend` takes; or, within this process, a backend itself. Of several, one for each
         stripe.
     threads
         Threads that work on one tile; None for all cores of the process, eight at most.
-    teleport
-        float64, shape (nodes,), sums to 1; None where uniform.
+    teleport, start
+        float64, shape (nodes,), sums to 1; None for uniform, and for what the run begins from the teleport
+        vector.
     kernel
         Product of a CUDA device; None for the default.
-    start
-        What the run begins from, float64, shape (nodes,); None for the teleport vector.
     weight_scale
-        What weights are multiplied by; None where the graph is not weighted.
+        What weights are multiplied by; None for a graph without weights.
     trace
         Receives when each tile was read, sent and computed, within this process; None for nothing.
     cuts
-        First stored tile of each that the run takes, where workers have to join them; None for stored tiles.
-    identity
-        Of the graph, if workers open it.
+        First stored tile of each that the run takes, if workers have to join them; None for stored tiles.
     token
         Names the run inside a process.
     """
@@ -139,22 +134,9 @@ def make_backend(
 ) -> Backend:
     """Return the backend of a name, or the one that is given.
 
-    Parameters
-    ----------
-    name
-        ``cpu``, ``reference``, ``cuda``, ``cuda:`` and the number of a device, or ``auto``: a CUDA device if
-        there is one.
-    threads
-        Of a processor; None for all cores, eight at most.
-    kernel
-        Product of a CUDA device; None for the default.
-    tiers
-        What stays where on that device; None where everything is to.
-
-    Raises
-    ------
-    UsageError
-        For a name or a kernel that is not known, and for a device that cannot be used.
+    Names are ``cpu``, ``reference``, ``cuda``, ``cuda:`` and the number of a device, or ``auto``: a CUDA
+    device if there is one. `tiers` is what stays where on that device; None if everything is to. Raises
+    UsageError for a name or a kernel that is not known, and for a device that cannot be used.
     """
     if not isinstance(name, str):
         return name
@@ -195,19 +177,10 @@ def check_weighted(method: str, kernel: str | None = None) -> None:
 
 
 def chosen_device(name: str, kernel: str | None) -> str:
-    """Settle what a name stands for on this machine: ``"auto"`` for a CUDA device where one can be used.
+    """Settle what a name stands for on this machine: ``"auto"`` for a CUDA device if one can be used.
 
-    ``"cuda:all"`` stands for the names of all; where several are named, each is looked for.
-
-    Parameters
-    ----------
-    name, kernel
-        As for `make_backend`; a kernel is only for a CUDA device.
-
-    Raises
-    ------
-    UsageError
-        Where one of several devices is named twice or cannot be used.
+    ``"cuda:all"`` stands for the names of all; if several are named, each is looked for, and UsageError is
+    raised for one that is named twice or cannot be used.
     """
     if name == ALL:
         return all_devices()

@@ -76,20 +76,10 @@ class Balance(NamedTuple):
 class StripeSums:
     """What one stripe reports after a pass.
 
-    Parameters
-    ----------
-    rows
-        Rows it owns.
-    carry
-        Residual that the next stripe's first row is owed.
-    norm
-        L1 norm of its residual, the first row without what the stripe before owes it.
-    with_change, with_residual, peaks
-        As in TileSums, over the stripe.
-    first
-        Residual of its first row, then that row's change in each live slot.
-    balance
-        What it reports of the first pass beside; None after others.
+    `carry` is the residual that the next stripe's first row is owed; `norm`, the L1 norm of its own, lacks
+    what the stripe before owes its first row. `with_change`, `with_residual` and `peaks` are those of
+    TileSums, over the stripe; `first` is the residual of its first row, then that row's change in each live
+    slot.
     """
 
     rows: int
@@ -104,15 +94,7 @@ class StripeSums:
 
 @dataclass(frozen=True)
 class Memory:
-    """What mixing remembers: which slots hold passes, and the scalar products of their changes.
-
-    Parameters
-    ----------
-    live
-        Slots in use, oldest first.
-    gram
-        Scalar product of the changes in slots i and j; shape (slots, slots).
-    """
+    """What mixing remembers: the slots in use, oldest first, and the scalar products of their changes."""
 
     live: tuple[int, ...]
     gram: NDArray[np.float64]
@@ -122,24 +104,11 @@ class Memory:
 class State:
     """The run between two passes, a few numbers in all.
 
-    Parameters
-    ----------
-    number
-        Passes done.
-    residuals
-        Relative L1 residual after each pass.
-    memory
-        See Memory.
-    mixing_coefficients
-        (slot, theta) to subtract in the next push.
-    carries
-        What each stripe's first row is still owed.
-    slot
-        Slot that the last pass wrote; -1 for none.
-    scale
-        Power of two that no number of the next push passes.
-    starting
-        Whether the next push is what the ranks lack of the vector that the run begins from.
+    `number` counts the passes done, `residuals` are relative L1 norms after each. `mixing_coefficients` are
+    (slot, theta) to subtract in the next push. `carries` is what each stripe's first row is still owed,
+    `slot` the slot that the last pass wrote, -1 for none, and `scale` a power of two that no number of the
+    next push passes. `starting` says whether that push is what the ranks lack of the vector that the run
+    begins from.
     """
 
     number: int
@@ -223,10 +192,7 @@ def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[Pu
 def end_pass(state: State, step: SweepStep, pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> State:
     """State after a pass, from what all stripes report (in stripe order).
 
-    Raises
-    ------
-    DamagedError
-        Where numbers are not finite, or edges belong to no row: the store contradicts itself.
+    Raises DamagedError if numbers are not finite, or edges belong to no row: the store contradicts itself.
     """
     _check_sums(pushed, sums)
     mended, carries = _mend(sums)

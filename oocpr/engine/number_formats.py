@@ -34,16 +34,9 @@ _MEAN = 0.25 / math.log(2)
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """One format of the numbers that rows gather.
+    """One format of the numbers that rows gather, its dtype as NumPy calls it.
 
-    Parameters
-    ----------
-    name
-        What users call it.
-    dtype
-        NumPy name of the stored numbers.
-    unit_rounding, mean_rounding
-        Largest and mean relative error of rounding to it, the mean over numbers of all sizes alike.
+    The relative errors of rounding to it are the largest, and the mean over numbers of all sizes alike.
     """
 
     name: str
@@ -105,19 +98,7 @@ def level_edges() -> NDArray[np.float64]:
 def narrow(values: NDArray[np.float64], reads: str, scale: float = 1.0) -> NDArray[np.generic]:
     """Round numbers to a format; the plain reference of what the backends do.
 
-    Parameters
-    ----------
-    values
-        float64, any shape.
-    reads
-        A name of READS.
-    scale
-        Largest magnitude that ``bits8`` can hold.
-
-    Returns
-    -------
-    ndarray
-        Stored form, dtype of the format, same shape.
+    `scale` is the largest magnitude that ``bits8`` can hold.
 
     Examples
     --------

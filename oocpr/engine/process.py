@@ -18,21 +18,6 @@ def release_frames() -> Iterator[None]:
     An error has the functions that it has left, and they what they worked with, gigabytes of a device or of
     the host. A notebook keeps its last error, so a run that has failed would hold its memory while the next
     one wants it.
-
-    Examples
-    --------
-    >>> def work() -> None:
-    ...     large = bytearray(10**6)
-    ...     raise ValueError("too large")
-    >>> try:
-    ...     with release_frames():
-    ...         work()
-    ... except ValueError as error:
-    ...     trace = error.__traceback__
-    >>> while trace.tb_next is not None:
-    ...     trace = trace.tb_next
-    >>> trace.tb_frame.f_locals
-    {}
     """
     # What the caller was dealing with already is the caller's.
     before = sys.exception()

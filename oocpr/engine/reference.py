@@ -244,29 +244,15 @@ def local_sweeps(
     sweeps: int,
     weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Sweep a tile's rows over the links that stay inside it; a row's link to itself is solved for.
+    """Sweep a tile's rows over the edges that stay inside it; a row's edge to itself is solved for.
 
-    Parameters
-    ----------
-    columns
-        Shape (edges,), counted from the first owned row; those outside 0 .. rows - 1 are left out.
-    lengths
-        Links of each segment: owned rows, then the tail.
-    start, factors
-        What rows have from outside, and damping over the weight that leaves them; float64, shape (rows,).
-    sweeps
-        Products, the delivering one included.
-    weights
-        Of the edges; float64, shape (edges,).
-
-    Returns
-    -------
-    ndarray
-        What the rows become; float64, shape (rows,).
+    `columns` count from the first owned row, those outside 0 .. rows - 1 are left out; `lengths` are of the
+    owned rows' segments, then of the tail. `start` and `factors` are what rows have from outside, and damping
+    over the weight that leaves them. `sweeps` counts the delivering product.
 
     Examples
     --------
-    >>> ring = np.array([1, 0])  # two rows that link to each other
+    >>> ring = np.array([1, 0])  # two rows with edges to each other
     >>> local_sweeps(ring, np.array([1, 1, 0], np.uint32), np.ones(2), np.full(2, 0.5), 3, np.ones(2))
     array([1.75, 1.75])
     """

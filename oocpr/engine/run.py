@@ -58,51 +58,36 @@ def solve(
 
     Parameters
     ----------
-    store
-        The graph.
-    plan, settings
-        How and what; the plan is checked against its memory first.
-    path
-        Where workers open the graph; needed with a client only.
-    client
-        A ``distributed.Client``, or None to work in this process.
+    store, plan, settings
+        What and how; the plan is checked against its memory first.
+    path, client
+        A ``distributed.Client``, whose workers open the graph there; None to work in this process.
     backend
         A name that `make_backend` takes; without a client also names of several CUDA devices, as
         `named_devices` takes them, or a backend itself, or several of them: one for each stripe.
-    threads
-        Threads that work on one tile.
-    kernel
-        Product of a CUDA device; None for the default.
-    teleport
-        float64, shape (nodes,), sums to 1; None for uniform.
-    start
-        What the run begins from, such as earlier ranks: float64, shape (nodes,), sums to 1; None for the
-        teleport vector.
+    threads, kernel
+        Threads that work on one tile, and the product of a CUDA device; None for the default.
+    teleport, start
+        The teleport vector, and what the run begins from, such as earlier ranks: float64, shape (nodes,), sum
+        to 1; None for uniform, and to begin from the teleport vector.
     kept
         Where method ``components`` leaves the graph in memory for later runs in this process; None to forget.
     trace
         Receives when each tile was read, sent and computed; None for nothing.
     progress
-        Told after every pass.
-
-    Returns
-    -------
-    Solution
-        ``converged`` is False where `settings.pass_limit` came first.
+        Called after every pass.
 
     Raises
     ------
     DoesNotFitError
-        When the plan does not fit its memory.
+        If the plan does not fit its memory.
     DamagedError
-        When a tile's bytes are not what was written.
+        If a tile's bytes are not what was written.
     UsageError
-        When the graph is weighted and the method, the reads or the kernel cannot have that.
-    ReplacedError
-        When the store was replaced so that not all of the opened graph can be read, or a worker has another
-        graph at the path.
-    SetupError
-        When a worker has no graph at the path, or another version of this package.
+        If the graph is weighted and the method, the reads or the kernel cannot have that.
+    ReplacedError, SetupError
+        If the store was replaced so that not all of the opened graph can be read, or a worker has another
+        graph at the path, or none, or another version of this package.
     """
     plan.validate()
     if client is not None:
@@ -231,10 +216,7 @@ def _iterate(
 def reduce_pass(job: Job, state: method.State, report: PassReport, nodes: int) -> method.State:
     """Add up what the stripes report, in their order, and decide the next push.
 
-    Raises
-    ------
-    DamagedError
-        If they contradict each other, as those of a sound store do not.
+    Raises DamagedError if they contradict each other, as those of a sound store do not.
     """
     step = sweep_step(job, state, nodes, report.pushed)
     balances = [part.balance for part in report.sums if part.balance is not None]

@@ -27,12 +27,12 @@ float64 product it differed by less than a third of this on every graph tested; 
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of a run.
+    """Parameters of a run, checked; UsageError for values that cannot be, with the way out.
 
     Parameters
     ----------
     damping
-        Probability of following a link, in (0, 1).
+        Probability of following an edge, in (0, 1).
     tol
         Certified bound on the L1 error of the ranks at which to stop (or on the residual, see `stop`).
     method, reads, stop, dangling
@@ -43,16 +43,6 @@ class Settings:
         Passes that mixing remembers; used by ``mixed`` only.
     sweeps
         Products inside a resident tile per pass, the delivering one included; used by ``mixed`` only.
-
-    Raises
-    ------
-    UsageError
-        For values that cannot be, with the way out.
-
-    Examples
-    --------
-    >>> Settings(damping=0.9).pass_limit
-    514
     """
 
     damping: float = 0.85
@@ -121,20 +111,10 @@ class Settings:
         return 2 * power_passes(self.damping, self.tol) + 20
 
     def bound(self, residual: float) -> float:
-        """Certified L1 error of the ranks after a pass that left `residual`.
+        """Certified L1 error of the ranks after a pass that left `residual`, relative to the sum of p.
 
-        With M column-stochastic, p + r is one exact product past p, so its distance from the solution is
-        at most damping / (1 - damping) times the L1 norm of r.
-
-        Parameters
-        ----------
-        residual
-            L1 norm of r over the sum of p.
-
-        Examples
-        --------
-        >>> f"{Settings().bound(1.5e-11):.1e}"
-        '8.5e-11'
+        With M column-stochastic, p + r is one exact product past p, so its distance from the solution is at
+        most damping / (1 - damping) times the L1 norm of r.
         """
         return (self.damping * residual + ROUNDING) / (1 - self.damping)
 
@@ -146,13 +126,7 @@ class Settings:
 
 
 def power_passes(damping: float, tol: float) -> int:
-    """Passes that power iteration needs at worst for a certified error of `tol`.
-
-    Examples
-    --------
-    >>> power_passes(0.85, 1e-10)
-    158
-    """
+    """Passes that power iteration needs at worst for a certified error of `tol`."""
     return max(1, math.ceil(math.log(tol * (1 - damping) / 2) / math.log(damping)))
 
 

@@ -95,27 +95,11 @@ class Solution:
 
 
 def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
-    """Scale ranks to a sum of one, and clip what rounding has made negative.
+    """Scale ranks, in place, to a sum of one, and clip what rounding has made negative.
 
     The exact ranks are at least zero, so clipping brings no rank farther from its exact one. A bound that is
-    one leaves no rank, and no sum of negative ranks, farther below zero than itself.
-
-    Parameters
-    ----------
-    ranks
-        float64, shape (nodes,), of any sum; changed in place.
-    bound
-        Certified bound on their L1 error once they sum to one.
-
-    Returns
-    -------
-    ndarray
-        `ranks`.
-
-    Raises
-    ------
-    DamagedError
-        Where they cannot be ranks with such a bound, so that the store must contradict itself.
+    one leaves no rank, and no sum of negative ranks, farther below zero than itself: for ranks that cannot
+    have the L1 error `bound`, of a store that must contradict itself, DamagedError is raised.
 
     Examples
     --------

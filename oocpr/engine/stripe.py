@@ -42,16 +42,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StripePush:
-    """A stripe's push on its way to the others.
+    """A stripe's push on its way to the others: the narrow numbers of its rows, from the first of them.
 
-    Parameters
-    ----------
-    row_begin
-        First row of the stripe.
-    stored
-        Narrow numbers of its rows; None if only the sums are reported.
-    sums
-        See PushSums.
+    There are none if only the sums are reported.
     """
 
     row_begin: int
@@ -61,18 +54,10 @@ class StripePush:
 
 @dataclass(frozen=True)
 class SweepReport:
-    """What the stripes of one backend report after a pass.
+    """What the stripes of one backend report after a pass, each its sums, and together what was read.
 
-    Parameters
-    ----------
-    sums
-        Of each stripe, in their order.
-    traffic
-        What was read for all of them.
-    launched
-        Seconds until everything was computed or, by a device, launched.
-    ended
-        When all was done, in seconds of `time.perf_counter`.
+    `launched` are the seconds until everything was computed or, by a device, launched, and `ended` is when
+    all was done, in seconds of `time.perf_counter`.
     """
 
     sums: list[StripeSums]
@@ -90,21 +75,10 @@ class TilePlacement(NamedTuple):
 
 
 class StripeGroup:
-    """The stripes of a run that one backend of this process computes.
+    """The stripes of a run, following each other, that one backend of this process computes.
 
     Stripes write their proposals into the array that rows gather from while they sweep, each to its own rows
-    and read by itself alone; pushes change between passes only.
-
-    Parameters
-    ----------
-    job, store
-        The run.
-    backend
-        What computes.
-    stripes
-        Numbers of the stripes, which follow each other.
-    placement
-        Tiles to pass over, if not all of the stripes as the plan places them.
+    and read by itself alone; pushes change between passes only. A probe gives a `placement` of some tiles.
     """
 
     def __init__(

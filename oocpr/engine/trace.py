@@ -136,15 +136,7 @@ class Trace:
 
 
 class DeviceTrace:
-    """The part of a timeline that a device measures by itself.
-
-    Parameters
-    ----------
-    device
-        The device.
-    trace
-        Where it goes.
-    """
+    """The part of a timeline that a device measures by itself."""
 
     def __init__(self, device: Device, trace: Trace) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""A run on the workers of a Dask client: each owns a share of the stripes, whose rows change in place.
+"""A run on the workers of a Dask client: each owns some of the stripes, whose rows change in place.
 
 Pushes travel from worker to worker; this process sees a few numbers a pass.
 """
@@ -45,49 +45,40 @@ _MORE_MEMORY = "Start the run again with more memory a worker; the graph's store
 
 
 class DaskExecutor:
-    """Stripes dealt out to the workers of a client.
+    """Stripes on the workers of a ``distributed.Client``, which all find the graph at the path of the job.
 
-    Parameters
-    ----------
-    job
-        The run; its path must lead to the same graph on every worker.
-    client
-        A ``distributed.Client``.
-
-    Raises
-    ------
-    UsageError
-        When the client has no worker.
-    SetupError, ReplacedError
-        When a worker has no graph at the path, or one with another identity.
+    Raises UsageError if there is no worker, SetupError for one without a graph there, and ReplacedError for
+    one with another graph.
     """
 
     def __init__(self, job: Job, client: Any) -> None:
         self._job = job
         self._client = client
         with telling_faults(client):
-            seats = _seats(job, client)
+            assigned = _assignments(job, client)
         if _on_devices(job):
-            job = replace(job, backend=tuple(seat.device for seat in seats))
-        homes = {
-            seat.worker: WorkerAddress(seat.worker, f"oocpr-share-{job.token}-{seat.worker}")
-            for seat in seats
+            job = replace(job, backend=tuple(each.device for each in assigned))
+        addresses = {
+            each.worker: WorkerAddress(each.worker, f"oocpr-stripes-{job.token}-{each.worker}")
+            for each in assigned
         }
-        self._homes = [homes[worker] for worker in sorted(homes)]
+        self._addresses = [addresses[worker] for worker in sorted(addresses)]
         self._held: list[Any] = []
         try:
             with self._telling_faults():
                 (shared_job,) = client.scatter([job], broadcast=True, hash=False)
                 self._held.append(shared_job)
-                for place in self._homes:
-                    own = [stripe for stripe, seat in enumerate(seats) if seat.worker == place.worker]
-                    others = [other for other in self._homes if other != place]
-                    self._held.append(self._submit(seats[own[0]], place, shared_job, own, place, others))
-            self._shares = self._wait(self._held[1:])
-            if _on_devices(self._job) and len(self._homes) == len(seats) > 1:
+                for address in self._addresses:
+                    own = [stripe for stripe, each in enumerate(assigned) if each.worker == address.worker]
+                    others = [other for other in self._addresses if other != address]
+                    self._held.append(
+                        self._submit(assigned[own[0]], address, shared_job, own, address, others)
+                    )
+            self._workers = self._wait(self._held[1:])
+            if _on_devices(self._job) and len(self._addresses) == len(assigned) > 1:
                 self._join()
         except BaseException:
-            # Nobody has this crew, so nobody can close it.
+            # Nobody has this executor, so nobody can close it.
             self.close()
             raise
 
@@ -98,7 +89,7 @@ class DaskExecutor:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
-        return np.concatenate([part for share in self._ask("finish", state) for part in share])
+        return np.concatenate([part for worker in self._ask("finish", state) for part in worker])
 
     def peak_memory(self) -> int:
         """See Executor."""
@@ -113,7 +104,7 @@ class DaskExecutor:
         """See Executor."""
         # After a fault there is nothing left to free, or nobody to be asked.
         with suppress(LostError, DoesNotFitError), self._telling_faults():
-            check_workers(self._client, [home.worker for home in self._homes])
+            check_workers(self._client, [address.worker for address in self._addresses])
             self._client.run(close_workers, self._job.token, on_error="ignore")
             self._client.cancel(self._held)
 
@@ -130,57 +121,57 @@ class DaskExecutor:
             self._ask("leave")
         _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
 
-    def _submit(self, seat: DeviceAssignment, place: WorkerAddress, *args: Any) -> Any:
+    def _submit(self, each: DeviceAssignment, address: WorkerAddress, *args: Any) -> Any:
         return self._client.submit(
             StripeWorker,
             *args,
-            key=place.key,
-            workers=[place.worker],
-            resources=dict(seat.resources) or None,
+            key=address.key,
+            workers=[address.worker],
+            resources=dict(each.resources) or None,
             actor=True,
             priority=1,
             retries=0,
         )
 
     def _ask(self, question: str, *about: Any) -> list[Any]:
-        """Ask all shares the same."""
+        """Ask all workers the same."""
         with self._telling_faults():
-            calls = [getattr(share, question)(*about) for share in self._shares]
+            calls = [getattr(worker, question)(*about) for worker in self._workers]
         return self._wait(calls)
 
     def _wait(self, calls: Sequence[Any]) -> list[Any]:
         """Results of all calls, or the first failure of one."""
-        workers = [home.worker for home in self._homes]
+        workers = [address.worker for address in self._addresses]
         with self._telling_faults():
             while (results := self._client.sync(_results, calls)) is None:
                 check_workers(self._client, workers)
             return list(results)
 
     def _telling_faults(self) -> AbstractContextManager[None]:
-        return telling_faults(self._client, [home.worker for home in self._homes])
+        return telling_faults(self._client, [address.worker for address in self._addresses])
 
 
 def _on_devices(job: Job) -> bool:
     return isinstance(job.backend, str) and names_workers_devices(job.backend)
 
 
-def _seats(job: Job, client: Any) -> list[DeviceAssignment]:
+def _assignments(job: Job, client: Any) -> list[DeviceAssignment]:
     """Where each stripe is computed: workers in the order of their addresses, neighbours together."""
     stripes, planned = len(job.plan.stripes), len({tiers.device for tiers in job.plan.devices})
     if _on_devices(job):
-        seats = assign_workers(client)
-        if len(seats) < planned:
+        assigned = assign_workers(client)
+        if len(assigned) < planned:
             raise LostError(
-                f"the run was planned for {planned} workers with devices and {len(seats)} are left.",
+                f"the run was planned for {planned} workers with devices and {len(assigned)} are left.",
                 "Start the run again; the graph's store is unharmed.",
             )
-        seats = seats[:planned] or seats
+        assigned = assigned[:planned] or assigned
     else:
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        seats = [DeviceAssignment(worker, "") for worker in workers]
-    if not seats:
+        assigned = [DeviceAssignment(worker, "") for worker in workers]
+    if not assigned:
         raise UsageError("the Dask client has no workers.", "Start workers, or leave the client out.")
-    return [seats[stripe * len(seats) // stripes] for stripe in range(stripes)]
+    return [assigned[stripe * len(assigned) // stripes] for stripe in range(stripes)]
 
 
 async def _results(calls: Sequence[Any]) -> list[Any] | None:
@@ -210,12 +201,8 @@ def rank_on_worker(
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole; what that worker is told of passes stays there.
 
-    Raises
-    ------
-    LostError
-        When worker after worker dies, or none is there to rank.
-    DoesNotFitError, SetupError, ReplacedError
-        When one may not hold the graph, lacks something, or has another graph at the path.
+    Raises LostError if worker after worker dies, or none is there to rank, and otherwise what
+    `open_on_worker` and the run raise.
     """
     with telling_faults(client, remedy=_MORE_MEMORY):
         future = client.submit(rank_whole, path, identity, settings, threads, teleport, start, pure=False)

@@ -51,29 +51,10 @@ RANK_AGAIN = "Start the run again; the graph's store is unharmed."
 
 @contextmanager
 def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
-    """Give a client while a command needs it; None where it wants none.
+    """Give a client while a command needs it, of a scheduler or of workers started here, or None.
 
-    Parameters
-    ----------
-    scheduler
-        Address of a scheduler, such as ``"tcp://10.0.0.1:8786"``; None for none that runs already.
-    workers
-        Worker processes to start on this machine, which share its processors; None to start none.
-
-    Raises
-    ------
-    UsageError
-        Where both are given, or no scheduler answers.
-    SetupError
-        Where Dask is not installed, or workers cannot be started.
-    LostError
-        Where a worker ends while it is started.
-
-    Examples
-    --------
-    >>> with joined(None, None) as client:
-    ...     print(client)
-    None
+    Raises UsageError if both are given or no scheduler answers, SetupError if Dask is not installed or
+    workers cannot be started, and LostError if a worker ends while it is started.
     """
     if scheduler is None and workers is None:
         yield None
@@ -190,23 +171,8 @@ def _ended(opened: Any) -> None:
 def telling_faults(client: Any, workers: Iterable[str] = (), remedy: str = RANK_AGAIN) -> Iterator[None]:
     """Raise errors that tell a cluster's faults apart, in place of what Dask raises.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    workers
-        Addresses of those that are needed.
-    remedy
-        What to do where one was lost.
-
-    Raises
-    ------
-    LostError
-        Where the scheduler or a worker has gone.
-    DoesNotFitError
-        Where a worker was ended as it had more memory than it may.
-    SetupError
-        Where workers lack a package.
+    LostError if the scheduler or one of the `workers` that are needed has gone, DoesNotFitError if one was
+    ended as it had more memory than it may, SetupError if one lacks a package.
     """
     from distributed import KilledWorker
 
@@ -238,21 +204,8 @@ def telling_faults(client: Any, workers: Iterable[str] = (), remedy: str = RANK_
 def check_workers(client: Any, workers: Iterable[str], remedy: str = RANK_AGAIN) -> dict[str, int]:
     """Refuse to wait for workers that are gone; gives the threads of all that are there.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-    workers
-        Addresses of those that are waited for.
-    remedy
-        What to do where one was lost.
-
-    Raises
-    ------
-    LostError
-        Where the scheduler or one of the workers has gone.
-    DoesNotFitError
-        Where a nanny ended one of them as it had more memory than it may.
+    Raises LostError if the scheduler or one of the workers has gone, and DoesNotFitError if a nanny ended one
+    of them as it had more memory than it may.
     """
     # A client whose connection ends gives up all that it waits for, even if it finds the scheduler again.
     if client.status not in ("running", "newly-created"):

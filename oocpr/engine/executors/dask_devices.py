@@ -25,18 +25,9 @@ class VisibleDevice(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceAssignment:
-    """A worker and what it computes on.
+    """A worker, its name for the device that it computes on, and how many bytes of that a run may take.
 
-    Parameters
-    ----------
-    worker
-        Its address.
-    device
-        The worker's name for it.
-    free
-        Bytes of the device that a run may take.
-    resources
-        What tasks on it have to carry.
+    Tasks on it have to carry the `resources`.
     """
 
     worker: str
@@ -57,30 +48,22 @@ def names_workers_devices(device: str) -> bool:
 
 
 def assign_workers(client: Any) -> list[DeviceAssignment]:
-    """Ask the workers of a client for their devices, and deal these out; in the order of addresses.
+    """Ask the workers of a client for their devices, and assign these; in the order of addresses.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``.
-
-    Raises
-    ------
-    UsageError
-        Where no worker has a device.
+    Raises UsageError if no worker has a device.
     """
     workers = client.scheduler_info(n_workers=-1)["workers"]
     declared = {address: about.get("resources", {}).get(RESOURCE, 0) for address, about in workers.items()}
     meant = [address for address, count in declared.items() if count] or list(workers)
-    seats = assign_gpus(client.run(visible_devices, workers=meant) if meant else {}, declared)
+    assigned = assign_gpus(client.run(visible_devices, workers=meant) if meant else {}, declared)
     # Each is asked for its own only, since who asks takes memory of a device.
-    free = [client.run(free_memory, seat.device, workers=[seat.worker])[seat.worker] for seat in seats]
-    if not seats:
+    free = [client.run(free_memory, each.device, workers=[each.worker])[each.worker] for each in assigned]
+    if not assigned:
         raise UsageError(
             "no worker of the Dask client has a CUDA device.",
             "Start workers with CuPy where there are devices, or use device cpu.",
         )
-    return [replace(seat, free=nbytes) for seat, nbytes in zip(seats, free, strict=True)]
+    return [replace(each, free=nbytes) for each, nbytes in zip(assigned, free, strict=True)]
 
 
 def visible_devices() -> list[VisibleDevice]:
@@ -97,29 +80,22 @@ def visible_devices() -> list[VisibleDevice]:
 def assign_gpus(
     seen: Mapping[str, Sequence[VisibleDevice]], declared: Mapping[str, float]
 ) -> list[DeviceAssignment]:
-    """Give each worker a device that no other has; a worker for which none is left has no seat.
-
-    Parameters
-    ----------
-    seen
-        Devices that each worker sees.
-    declared
-        How many each worker has declared.
+    """Give each worker a device that no other has; a worker for which none is left has no assignment.
 
     Examples
     --------
-    >>> both = [Seen("cuda:0", "a"), Seen("cuda:1", "b")]
-    >>> seats = deal_devices({"one": both, "other": both, "third": both}, {"one": 1})
-    >>> [(seat.worker, seat.device, dict(seat.resources)) for seat in seats]
+    >>> both = [VisibleDevice("cuda:0", "a"), VisibleDevice("cuda:1", "b")]
+    >>> assigned = assign_gpus({"one": both, "other": both, "third": both}, declared={"one": 1})
+    >>> [(each.worker, each.device, dict(each.resources)) for each in assigned]
     [('one', 'cuda:0', {'GPU': 1}), ('other', 'cuda:1', {})]
     """
     taken: set[str] = set()
-    seats = []
+    assigned = []
     # Who sees few has little choice.
     for worker in sorted(seen, key=lambda worker: (len(seen[worker]), worker)):
         device = next((device for device in seen[worker] if device.identity not in taken), None)
         if device is not None:
             taken.add(device.identity)
             resources = {RESOURCE: 1} if declared.get(worker) else {}
-            seats.append(DeviceAssignment(worker, device.name, resources=resources))
-    return sorted(seats, key=lambda seat: seat.worker)
+            assigned.append(DeviceAssignment(worker, device.name, resources=resources))
+    return sorted(assigned, key=lambda each: each.worker)

@@ -51,26 +51,11 @@ def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[
 
 
 class DaskSortEncodeService:
-    """Sorts and packs for an import, see `SortEncodeService`, on the workers of a client.
+    """Sorts and encodes for an import, see `SortEncodeService`, on the workers of a ``distributed.Client``.
 
-    Parameters
-    ----------
-    client
-        A ``distributed.Client``; its workers have this package and can be reached from this process.
-
-    Attributes
-    ----------
-    workers
-        Calls that are worth having under way: one for each thread of a worker, and one on its way to each.
-    needs
-        The sorted keys or the encoded tile come back beside what was given.
-
-    Raises
-    ------
-    UsageError
-        When the client has no worker.
-    SetupError
-        When a worker has another version, which may encode otherwise.
+    `workers` counts the calls that are worth having under way: one for each thread of a worker, and one on
+    its way to each. Raises UsageError if there is no worker, and SetupError for one of another version, which
+    may encode otherwise.
     """
 
     needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 20)
@@ -87,23 +72,11 @@ class DaskSortEncodeService:
         self.workers: int = sum(threads.values()) + len(threads)
 
     def sort(self, keys: NDArray[np.uint64]) -> None:
-        """See SortEncodeService.
-
-        Raises
-        ------
-        LostError
-            When worker after worker dies, or none is left.
-        """
+        """See SortEncodeService; raises LostError if worker after worker dies, or none is left."""
         keys[:] = self._done(sort, keys)
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """See SortEncodeService.
-
-        Raises
-        ------
-        LostError
-            When worker after worker dies, or none is left.
-        """
+        """See SortEncodeService; raises LostError if worker after worker dies, or none is left."""
         coded: NDArray[np.uint8] = self._done(encode, columns, lengths)
         return coded
 

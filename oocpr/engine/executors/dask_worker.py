@@ -56,17 +56,7 @@ class WorkerAddress:
 
 
 class StripeWorker:
-    """Some stripes of a run, on the worker that owns them; made by a task of that worker.
-
-    Parameters
-    ----------
-    job
-        The run.
-    stripes
-        Numbers of these stripes.
-    own, others
-        Where they are, and where the others are.
-    """
+    """Some stripes of a run, on the worker that owns them; made by a task of that worker."""
 
     def __init__(
         self, job: Job, stripes: Sequence[int], own: WorkerAddress, others: Sequence[WorkerAddress]

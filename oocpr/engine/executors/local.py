@@ -68,15 +68,7 @@ class Executor(Protocol):
 
 
 class LocalBackends:
-    """The backends of a run in this process: one for the caller's thread, or several with a thread for each.
-
-    Parameters
-    ----------
-    job
-        The run.
-    several
-        Whether each stripe has a backend of its own.
-    """
+    """The backends of a run in this process: one, or one per stripe with a thread for each."""
 
     def __init__(self, job: Job, *, several: bool) -> None:
         self.backends: list[Backend] = []
@@ -138,19 +130,7 @@ class LocalExecutor:
     Python at every launch. It begins where most tiles are streamed, so that the link there is at work
     meanwhile.
 
-    Parameters
-    ----------
-    job, store
-        The run.
-    backends
-        What computes; they stay the caller's.
-    placements
-        Tiles that each backend passes over, if not all as the plan places them.
-
-    Attributes
-    ----------
-    groups
-        The stripes of each backend.
+    The backends stay the caller's. A probe gives `placements` of some tiles.
     """
 
     def __init__(

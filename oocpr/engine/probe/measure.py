@@ -55,26 +55,10 @@ def measure_rates(
     kernel: str | None = None,
     progress: Progress = silent,
 ) -> Rates:
-    """Measure, on tiles of the graph itself, what the machine does right now.
+    """Measure, on tiles of the graph itself, what the machine does right now for the run that would be done.
 
-    Parameters
-    ----------
-    store, plan, settings
-        The run that would be done.
-    backend, threads, kernel
-        As for a run.
-    progress
-        Told of each tile that is read; see :class:`oocpr.engine.probe.measure.Measuring`.
-
-    Returns
-    -------
-    Rates
-        Of reading as the store is now: tiles that the system keeps in its cache read faster.
-
-    Raises
-    ------
-    DamagedError
-        When a tile's bytes are not what was written.
+    Reading is measured as the store is now: tiles that the system keeps in its cache read faster. Raises
+    DamagedError if a tile's bytes are not what was written.
     """
     job = _job(store, plan, settings, backend, threads, kernel=kernel)
     with release_frames(), closing_joins(store):
@@ -108,15 +92,9 @@ def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
 class _Chosen:
     """What is measured of a run.
 
-    Parameters
-    ----------
-    places
-        What each backend computes.
-    ones, staying, passing
-        Tiles of each: those to load with, one after the other, and those of each kind.
-    readers
-        Threads that read, where that is measured by itself; tiles that stay on devices or in memory are
-        timed as they come.
+    Of each backend: what it computes, tiles to load with, one after the other, and tiles of each kind.
+    `readers` threads read if that is measured by itself; tiles that stay on devices or in memory are timed as
+    they come.
     """
 
     places: list[DeviceWork]
@@ -221,13 +199,7 @@ def load_compiled(
     plan: Plan,
     settings: Settings,
 ) -> None:
-    """Call all compiled functions of a run on processors, on one tile of the graph, in this thread.
-
-    Parameters
-    ----------
-    store, plan, settings
-        As for `measure_rates`.
-    """
+    """Call all compiled functions of a run on processors, on one tile of the graph, in this thread."""
     job = _job(store, plan, settings, "cpu", 1)
     backends = LocalBackends(job, several=False)
     for one in _ones(plan, device_works(plan, store.tile_rows)):
@@ -292,28 +264,10 @@ STAGE = "measuring"
 
 
 class Measuring:
-    """Tells of the tiles that a probe reads, which is what takes it long.
+    """Reports the tiles that a probe reads, which is what takes it long; by one thread at a time.
 
     Tiles that are quick are read once more until there is something to time, so how many there will be is not
-    known. Those that are read in any case are told, and no others.
-
-    Parameters
-    ----------
-    progress
-        Told of each, by one thread at a time, though not always by the same one.
-    steps
-        What is measured, and how many tiles are read for it in any case.
-
-    Examples
-    --------
-    >>> measuring = Measuring(lambda *told: print(*told), {"reading": 1, "tiles that stay": 2})
-    >>> measuring.begin("reading")
-    measuring 0 3 tiles reading
-    >>> measuring.read()
-    measuring 1 3 tiles reading
-    >>> measuring.read()
-    >>> measuring.begin("tiles that stay")
-    measuring 1 3 tiles tiles that stay
+    known. Those that are read in any case, by step, are reported, and no others.
     """
 
     def __init__(self, progress: Progress, steps: Mapping[str, int]) -> None:

@@ -64,20 +64,10 @@ class Kind(NamedTuple):
 class PassTimeModel:
     """Seconds of what one backend does in a pass.
 
-    Parameters
-    ----------
-    kept, passing
-        Of sweeping the tiles that stay, and the others.
-    first
-        Of all tiles in a first pass.
-    sent
-        In which these others come over the link of a device.
-    turned
-        The part of `passing` that waits for this link in turns with them.
-    launched
-        In which the host launches all of that.
-    closing
-        In which memory of the host is given back, after the last pass.
+    Of sweeping the tiles that stay, and the streamed others; of all tiles in a first pass; in which the
+    streamed ones are sent over the link of a device, and the part that waits for this link in turns with
+    them; in which the host launches all of that; and in which memory of the host is given back after the last
+    pass.
     """
 
     kept: float
@@ -98,19 +88,7 @@ class PassTimeModel:
         readers: int,
         between: float = 0.0,
     ) -> PassTimeModel:
-        """Put together what an edge takes in a first pass and in later ones, and the pace of what passes.
-
-        Parameters
-        ----------
-        place
-            All that the backend computes.
-        kept, passing, pace
-            What was measured of tiles of both kinds, and of those that pass the pace.
-        readers
-            Threads that read tiles as they are stored.
-        between
-            Seconds between two passes.
-        """
+        """Put together what an edge takes in a first pass and in later ones, and what streaming takes."""
         moved = place.passing_edges
         stayed = place.edges - moved
         told = Told(place)
@@ -151,14 +129,9 @@ ALONE = 0.25
 
 
 class TileTimings(NamedTuple):
-    """What tiles take that pass through a device; nothing where none does.
+    """What tiles take that are streamed through a device; nothing if none are.
 
-    Attributes
-    ----------
-    sent, swept
-        Seconds in which each tile that was measured comes over the link, and of its kernels once it is there.
-    row
-        Seconds of kernels for each row.
+    Seconds in which each measured tile comes over the link, of its kernels, and of kernels per row.
     """
 
     sent: Mapping[int, float] = MappingProxyType({})
@@ -169,18 +142,11 @@ class TileTimings(NamedTuple):
 def tile_timings(
     spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], slices: int = 1
 ) -> TileTimings:
-    """Read the pace off a timeline, which has two spans of kernels for each tile, slice and round.
+    """Read the timings off a timeline, which has two spans of kernels for each tile, slice and round.
 
-    The first round is left out, in which what notes them takes memory.
-
-    Parameters
-    ----------
-    spans
-        Of rounds over the tiles, those of a track in their order.
-    tiles
-        Edges and rows of each.
-    slices
-        How often a round takes each tile; told is what it takes once, as a rule.
+    The spans are of rounds over the tiles, those of a track in their order; the first round is left out, in
+    which what notes them takes memory. `tiles` has the edges and rows of each. A round takes each tile once
+    per slice; the result is what it takes once, as a rule.
     """
     if not tiles:
         return TileTimings()
@@ -231,15 +197,7 @@ def _alone(column: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
 
 
 class Reading(NamedTuple):
-    """Who brings tiles.
-
-    Attributes
-    ----------
-    threads
-        Each brings the next tile.
-    buffers
-        Tiles that are on their way or have come, and are not taken.
-    """
+    """How many threads bring tiles, each the next one, and how many tiles may be on their way or untaken."""
 
     threads: int
     buffers: int
@@ -248,23 +206,16 @@ class Reading(NamedTuple):
 def completion_times(brought: Sequence[float], taken: Sequence[float], reading: Reading) -> list[float]:
     """Say when tiles have been taken, one after the other.
 
-    Parameters
-    ----------
-    brought, taken
-        Seconds in which a thread brings each, and in which it is taken, once it is there and those before
-        it are taken.
-    reading
-        Who brings them.
+    From the seconds in which a thread brings each, and in which it is taken, once it is there and those
+    before it are taken.
 
     Examples
     --------
-    >>> taken_at([2, 2, 2, 2], [0, 0, 0, 0], Reading(threads=2, buffers=4))
+    >>> completion_times([2, 2, 2, 2], [0, 0, 0, 0], Reading(threads=2, buffers=4))
     [2, 2, 4, 4]
-    >>> taken_at([9, 1, 1, 1], [0, 0, 0, 0], Reading(threads=2, buffers=4))
-    [9, 9, 9, 9]
-    >>> taken_at([9, 1, 1, 1], [0, 0, 0, 0], Reading(threads=2, buffers=2))
+    >>> completion_times([9, 1, 1, 1], [0, 0, 0, 0], Reading(threads=2, buffers=2))
     [9, 9, 10, 10]
-    >>> taken_at([2, 2, 2, 2], [5, 5, 5, 5], Reading(threads=2, buffers=4))
+    >>> completion_times([2, 2, 2, 2], [5, 5, 5, 5], Reading(threads=2, buffers=4))
     [7, 12, 17, 22]
     """
     free: list[float] = [0] * reading.threads
@@ -279,29 +230,15 @@ def completion_times(brought: Sequence[float], taken: Sequence[float], reading: 
 def extrapolate(
     some: Mapping[int, float], edges: NDArray[np.float64], rows: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Tell what all tiles take, by what some of them took.
+    """Predict the seconds that all tiles take from those of `some`, by number; float64, shape (tiles,).
 
-    What a row takes is told from tiles with many and with few. The rest is what edges take, which changes
-    along the tiles as their columns do: between two that were seen it lies between these.
-
-    Parameters
-    ----------
-    some
-        Seconds, by the number of the tile.
-    edges, rows
-        Of all tiles; float64, shape (tiles,).
-
-    Returns
-    -------
-    ndarray
-        Seconds; float64, shape (tiles,).
+    What a row takes is estimated from tiles with many and with few. The rest is what edges take, which
+    changes along the tiles as their columns do: between two that were measured it lies between these.
 
     Examples
     --------
-    >>> told_of_all({0: 1.0, 2: 3.0}, np.full(4, 10.0), np.full(4, 7.0)).tolist()
+    >>> extrapolate({0: 1.0, 2: 3.0}, np.full(4, 10.0), np.full(4, 7.0)).tolist()
     [1.0, 2.0, 3.0, 3.0]
-    >>> told_of_all({}, np.ones(2), np.ones(2)).tolist()
-    [0.0, 0.0]
     """
     if not some:
         return np.zeros(len(edges))
@@ -315,13 +252,7 @@ def extrapolate(
 
 
 class Told:
-    """What some tiles of a device took, told of all of them; see `extrapolate`.
-
-    Parameters
-    ----------
-    place
-        All that the device computes.
-    """
+    """What some tiles of a device took, extrapolated to all of them."""
 
     def __init__(self, place: DeviceWork) -> None:
         self._first = place.tiles.start
@@ -344,14 +275,8 @@ class Told:
 class StreamedTime(NamedTuple):
     """Seconds of a device in a pass over tiles that do not stay.
 
-    Attributes
-    ----------
-    swept
-        Of kernels, and of waits for tiles that are longer on their way than those before them.
-    sent
-        In which the tiles come over the link.
-    turned
-        Of kernels that wait for the link in turns with them.
+    Of kernels, and of waits for tiles that are longer on their way than those before them; in which the tiles
+    come over the link; and of kernels that wait for the link in turns with them.
     """
 
     swept: float = 0.0
@@ -373,16 +298,8 @@ def streamed_time(
 ) -> StreamedTime:
     """Seconds of all tiles of a device that do not stay.
 
-    Parameters
-    ----------
-    place, pace, told
-        All that it computes, and the pace of what passes.
-    kept
-        Seconds of a tile that stays, for each edge.
-    later
-        Seconds of measured rounds over tiles that pass, for each edge.
-    between
-        Seconds between two passes.
+    `kept` are the seconds per edge of a tile that stays, `later` those of measured rounds over streamed
+    tiles, and `between` the seconds between two passes.
     """
     assert place.device is not None, "a processor has no link"
     tiles = place.passing_tiles
@@ -422,18 +339,10 @@ def _in_turns(
 def _in_order(
     sent: NDArray[np.float64], swept: NDArray[np.float64], stays: NDArray[np.bool_], slots: int
 ) -> float:
-    """Seconds of kernels in a pass after others: they wait where a tile comes later than its slot is free.
+    """Seconds of kernels in a pass after others: they wait if a tile comes later than its slot is free.
 
-    Parameters
-    ----------
-    sent
-        Seconds in which each tile comes; float64, shape (tiles,).
-    swept
-        Seconds of the kernels of each, and of what follows them; float64, shape (tiles + 1,).
-    stays
-        Which do not come; shape (tiles,).
-    slots
-        Of the ring.
+    `sent` are the seconds in which each tile comes, `swept` those of its kernels and, last, of what follows
+    them; tiles that stay do not come.
 
     Examples
     --------

@@ -57,30 +57,14 @@ def edges_of(stats: GraphStats, tile: int) -> float:
 
 @dataclass(frozen=True)
 class TileSample:
-    """Tiles of one backend that are measured.
-
-    Parameters
-    ----------
-    tiles
-        Which; none where the backend has none of their kind.
-    on_device
-        Whether they stay on the device.
-    kept
-        Whether they stay in memory.
-    """
+    """Tiles of one backend that are measured, if it has any of their kind, and where they stay."""
 
     tiles: list[int]
     on_device: bool
     kept: bool
 
     def reads(self, rounds: int) -> int:
-        """How many tiles are read in so many rounds: those that stay only in the first.
-
-        Examples
-        --------
-        >>> Picked([3, 5], on_device=False, kept=False).reads(4), Picked([3, 5], False, True).reads(4)
-        (8, 2)
-        """
+        """How many tiles are read in so many rounds: those that stay only in the first."""
         return len(self.tiles) * (1 if self.on_device or self.kept else rounds)
 
 
@@ -88,18 +72,8 @@ class TileSample:
 class DeviceWork:
     """What one backend computes, and which of that is measured.
 
-    Parameters
-    ----------
-    stats
-        The graph.
-    tile_rows
-        First row of each of its tiles, and the number of nodes; int64, shape (tiles + 1,).
-    tiles
-        All that it computes.
-    staying
-        How many of them stay where they are computed.
-    device
-        What stays where on its device; None for a processor.
+    All its tiles, how many of them stay where they are computed, and what stays where on its device, None for
+    a processor; with the first row of each tile of the graph, and the number of nodes.
     """
 
     stats: GraphStats

@@ -48,21 +48,11 @@ LEAST_ROUNDS = 4
 class Rounds:
     """In what time backends swept their tiles, side by side; one without tiles took none.
 
-    Parameters
-    ----------
-    first, later
-        Seconds per edge, of each backend: in a first pass, and in later ones.
-    brought
-        Seconds in which a thread read each tile, and joined it if it is made of several; of each device.
-    taken
-        Seconds in which the host took each tile in the first pass: made it what stays, and launched what
-        computes with it.
-    launched
-        The same in later ones, of a tile as a rule.
-    closing
-        Seconds in which they gave back the memory of those that stayed in memory of the host.
-    computed
-        Seconds in which a processor swept each tile in later ones.
+    Of each backend: seconds per edge in a first pass, and in later ones; in which a thread read each tile,
+    and joined it if it is made of several; in which the host took it in the first pass, made it what stays
+    and launched what computes with it, and the same in later ones, of a tile as a rule; in which memory of
+    the host was given back; and in which a processor swept each tile in later passes. Tiles are noted as far
+    as a timeline has them.
     """
 
     first: list[float]
@@ -77,24 +67,10 @@ class Rounds:
 class Trial:
     """Tiles of a graph, each with a state of its own rows.
 
+    `rows` of them are pushed, whose states took `opening` seconds to make.
+
     On a device there is one state of all rows that it has, and elsewhere too if all tiles are measured: as in
     a run, tiles then gather what those before them have proposed.
-
-    Parameters
-    ----------
-    job, store, backends
-        The run.
-    samples
-        What is measured of each backend.
-    measuring
-        Told of each tile that is read.
-
-    Attributes
-    ----------
-    rows
-        Rows that are pushed.
-    opening
-        Seconds in which their states were made.
     """
 
     def __init__(

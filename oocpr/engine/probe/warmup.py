@@ -29,17 +29,7 @@ _PROGRAM = "from oocpr.engine.probe.warmup import main; main()"
 def load_functions(store: GraphStore, plan: Plan, settings: Settings, progress: Progress) -> float:
     """Load the compiled functions of a run on processors, and have another process compile what is not there.
 
-    Parameters
-    ----------
-    store, plan, settings
-        The run that will be done.
-    progress
-        Told after each function that is compiled.
-
-    Returns
-    -------
-    float
-        Seconds that compiling took.
+    Progress is reported after each function that is compiled. Returns the seconds that compiling took.
     """
     try:
         with without_compiling():

@@ -67,13 +67,7 @@ def tiles_of(store: RankedStore) -> TileBytes:
 
 
 class WeightedTiles:
-    """Encoded tiles with their weights behind them; a `TileBytes`.
-
-    Parameters
-    ----------
-    columns, weights
-        Where both come from.
-    """
+    """Encoded tiles with their weights behind them; a `TileBytes`."""
 
     def __init__(self, columns: TileBytes, weights: TileBytes) -> None:
         self._columns = columns
@@ -81,13 +75,7 @@ class WeightedTiles:
         self.max_bytes = _behind(columns.max_bytes, PAGE) + weights.max_bytes
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
-        """Read and check both; returns their number of bytes with what tells them apart.
-
-        Raises
-        ------
-        DamagedError
-            When bytes are not what was written.
-        """
+        """Read and check both; returns their number of bytes with what tells them apart."""
         step = PAGE if direct else _FRAME
         size = self._columns.read_into(tile, out[step:], direct=direct)
         out[:_FRAME].view(np.uint64)[:] = size, step

@@ -39,15 +39,7 @@ class TileBytes(Protocol):
 
 @dataclass(frozen=True)
 class PassTraffic:
-    """What a pass took from the store.
-
-    Parameters
-    ----------
-    bytes_read
-        Encoded bytes that were read.
-    wait_seconds
-        Time in which the computation had nothing to do.
-    """
+    """Encoded bytes that a pass read from the store, and seconds in which the computation waited for them."""
 
     bytes_read: int
     wait_seconds: float
@@ -64,10 +56,7 @@ class Tiles(Protocol):
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """Call ``compute(tile, prepared)`` for each tile in order.
 
-        Raises
-        ------
-        DamagedError
-            When a tile's bytes are not what was written; no later tile is computed.
+        Raises DamagedError if a tile's bytes are not what was written; no later tile is computed.
         """
 
     @property
@@ -79,27 +68,19 @@ class Tiles(Protocol):
 
 
 class TileStream:
-    """The tiles of one stripe, pass after pass.
+    """The tiles of one stripe, or of several that follow each other, pass after pass.
 
     Parameters
     ----------
-    source
-        Encoded tiles.
-    tiles
-        Tiles of the stripe, in the order of computation.
-    resident
-        Those kept in memory after their first read.
-    slots
-        Buffers of the ring.
-    readers
-        Threads that read.
+    tiles, resident
+        In the order of computation, and which of them are kept in memory after their first read.
+    slots, readers
+        Buffers of the ring, and threads that read into them.
     prepare
         Makes what is computed with of a tile's number and its bytes, which lie in the ring; called once for a
         tile that stays, and told so: then it has to copy what it keeps of them.
     allocate
         Makes a buffer of the ring, which begins with a page.
-    trace
-        Receives when each tile was read; None for nothing.
     direct
         Whether tiles are read past the system's page cache.
     """

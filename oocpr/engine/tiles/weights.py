@@ -23,36 +23,16 @@ a half is left to the ranks themselves, of ``bits8`` a fifth."""
 
 
 class WeightScale(NamedTuple):
-    """What a run multiplies weights by.
-
-    Parameters
-    ----------
-    factor
-        A power of two.
-    least
-        Smallest product with the weight that leaves a node, those that none leaves apart.
-    """
+    """A power of two that a run multiplies weights by, and the least out-weight above zero, so scaled."""
 
     factor: float
     least: float
 
 
 def weight_scale_of(store: RankedStore, reads: str) -> WeightScale | None:
-    """Choose the unit of a graph's weights; None for a graph without weights.
+    """Choose the scale of a graph's weights; None for a graph without weights.
 
-    Parameters
-    ----------
-    store
-        The graph.
-    reads
-        Format of gathered numbers.
-
-    Raises
-    ------
-    UsageError
-        Where a number per unit of weight spans more than the reads can hold.
-    DamagedError
-        When the store's bytes are not what was written.
+    Raises UsageError if a number per unit of weight spans more than the reads can hold.
     """
     if store.weights is None:
         return None
