@@ -220,12 +220,13 @@ class LocalExecutor:
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""
-        specs = [spec for group in self.groups for spec in group.specs]
         parts = self.finished_parts(state)
-        if len(specs) == 1:
-            return next(parts)
+        if not self._backends.several:
+            # A stripe's history is freed before the next one's rows are needed.
+            made = list(parts)
+            return made[0] if len(made) == 1 else np.concatenate(made)
         # The host has room for all ranks, and once more for those of one stripe.
-        ranks, at = np.empty(sum(spec.rows for spec in specs)), 0
+        ranks, at = np.empty(sum(spec.rows for group in self.groups for spec in group.specs)), 0
         for part in parts:
             ranks[at : at + len(part)] = part
             at += len(part)

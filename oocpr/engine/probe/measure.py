@@ -19,7 +19,7 @@ from oocpr.engine.executors.local import LocalBackends
 from oocpr.engine.job import Job, each_backend
 from oocpr.engine.probe.pass_times import Kind, PassTimeModel, TileTimings, rate_of
 from oocpr.engine.probe.sampling import device_works
-from oocpr.engine.probe.trial import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Rounds, Trial
+from oocpr.engine.probe.trial import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Trial
 from oocpr.engine.process import release_frames
 from oocpr.engine.tiles.merged import closing_joins, free_joins
 from oocpr.engine.tiles.source import tiles_of
@@ -97,21 +97,21 @@ class _Chosen:
     they come.
     """
 
-    places: list[DeviceWork]
+    works: list[DeviceWork]
     ones: list[list[TileSample]]
     staying: list[TileSample]
     passing: list[TileSample]
     readers: int
 
     @classmethod
-    def of(cls, job: Job, places: list[DeviceWork]) -> _Chosen:
+    def of(cls, job: Job, works: list[DeviceWork]) -> _Chosen:
         """Choose from what the backends compute."""
         return cls(
-            places,
-            _ones(job.plan, places),
-            [place.of_staying() for place in places],
-            [place.of_passing() for place in places],
-            job.readers * len(places) * (not job.plan.devices or job.plan.streamed_bytes > 0),
+            works,
+            _ones(job.plan, works),
+            [work.of_staying() for work in works],
+            [work.of_passing() for work in works],
+            job.readers * len(works) * (not job.plan.devices or job.plan.streamed_bytes > 0),
         )
 
     def reads(self) -> dict[str, int]:
@@ -124,9 +124,9 @@ class _Chosen:
         }
 
 
-def _ones(plan: Plan, places: list[DeviceWork]) -> list[list[TileSample]]:
+def _ones(plan: Plan, works: list[DeviceWork]) -> list[list[TileSample]]:
     """Tiles to load with, one after the other: of each backend at most one."""
-    kinds = zip(*(place.one(decoded=plan.decoded) for place in places), strict=True)
+    kinds = zip(*(work.one(decoded=plan.decoded) for work in works), strict=True)
     return [list(one) for one in kinds if any(picked.tiles for picked in one)]
 
 
@@ -139,7 +139,7 @@ def _measured(
     begun: float,
 ) -> Rates:
     """Measure with backends that were begun to be made at a time."""
-    plan, places = job.plan, chosen.places
+    plan, works = job.plan, chosen.works
     # What is loaded once a process is no part of a pass.
     with watched(silent) as compilation:
         for one in chosen.ones:
@@ -149,36 +149,35 @@ def _measured(
     if chosen.readers:
         measuring.begin(READING)
         store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
-    sample: Trial | None = None
-    kept: Rounds | None = None
-    passing: Rounds | None = None
-    paces = [TileTimings()] * len(places)
+    trial: Trial | None = None
+    kept, passing = ([Kind()] * len(works) for _ in range(2))
+    timings_of_all = [TileTimings()] * len(works)
     if any(picked.tiles for picked in chosen.staying):
         measuring.begin(STAYING)
-        sample = Trial(job, store, backends, chosen.staying, measuring)
-        kept = sample.measure()
+        trial = Trial(job, store, backends, chosen.staying, measuring)
+        kept = trial.measure()
     if any(picked.tiles for picked in chosen.passing):
         measuring.begin(PASSING)
         # One after the other has the memory.
-        sample = None
-        sample = Trial(job, store, backends, chosen.passing, measuring)
-        passing = sample.measure()
+        trial = None
+        trial = Trial(job, store, backends, chosen.passing, measuring)
+        passing = trial.measure()
         if plan.devices:
-            paces = sample.timings()
-    assert sample is not None, "a tile stays or passes"
+            timings_of_all = trial.timings()
+    assert trial is not None, "a tile stays or passes"
     # As in a run, nothing is joined any more once rows are all that is left to do.
     free_joins(store)
-    between = sample.pushing()
-    shares = [
-        PassTimeModel.of(place, Kind.of(kept, k), Kind.of(passing, k), pace, job.readers, between)
-        for k, (place, pace) in enumerate(zip(places, paces, strict=True))
+    between = trial.pushing()
+    models = [
+        PassTimeModel.of(work, stays, streams, timings, job.readers, between)
+        for work, stays, streams, timings in zip(works, kept, passing, timings_of_all, strict=True)
     ]
     # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
     # tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
-    slowest = max(shares, key=lambda share: share.kept + share.passing)
-    sending = max(shares, key=lambda share: share.sent + share.turned)
-    moved = sum(place.passing_edges for place in places)
-    edges = sum(place.edges for place in places)
+    slowest = max(models, key=lambda model: model.kept + model.passing)
+    sending = max(models, key=lambda model: model.sent + model.turned)
+    moved = sum(work.passing_edges for work in works)
+    edges = sum(work.edges for work in works)
     return Rates(
         store_bytes=store_bytes,
         resident=rate_of(edges - moved, slowest.kept),
@@ -186,10 +185,10 @@ def _measured(
         uploaded=rate_of(moved, sending.sent),
         alternating=rate_of(moved, sending.turned),
         # One thread launches for all devices, or several have Python in turns.
-        launched=rate_of(edges, sum(share.launched for share in shares)),
-        first=rate_of(edges, max(share.first for share in shares)),
-        rows=sample.rows / between,
-        ends=sample.rows / (sample.opening + sample.finishing() + max(share.closing for share in shares)),
+        launched=rate_of(edges, sum(model.launched for model in models)),
+        first=rate_of(edges, max(model.first for model in models)),
+        rows=trial.rows / between,
+        ends=trial.rows / (trial.opening + trial.finishing() + max(model.closing for model in models)),
         loading=loading,
     )
 

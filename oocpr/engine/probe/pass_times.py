@@ -21,12 +21,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.probe.sampling import DeviceWork
-    from oocpr.engine.probe.trial import Rounds
     from oocpr.engine.trace import Span
 
 
 class Kind(NamedTuple):
-    """What was measured of tiles of one kind, of one backend; see Rounds."""
+    """What was measured of tiles of one kind, of one backend; nothing if it has none.
+
+    Seconds per edge in a first pass, and in later ones; in which a thread read each tile, and joined it if it
+    is made of several; in which the host took each in the first pass, made it what stays and launched what
+    computes with it, and the same in later ones, of a tile as a rule; in which memory of the host was given
+    back; and in which a processor swept each tile in later passes. Only of devices are tiles read and taken.
+    """
 
     first: float = 0.0
     later: float = 0.0
@@ -35,21 +40,6 @@ class Kind(NamedTuple):
     launched: float = 0.0
     closing: float = 0.0
     computed: dict[int, float] = {}  # noqa: RUF012
-
-    @classmethod
-    def of(cls, rounds: Rounds | None, backend: int) -> Kind:
-        """What one of the backends took; nothing where no tile is of the kind."""
-        if rounds is None:
-            return cls()
-        return cls(
-            rounds.first[backend],
-            rounds.later[backend],
-            rounds.brought[backend],
-            rounds.taken[backend],
-            rounds.launched[backend],
-            rounds.closing[backend],
-            rounds.computed[backend],
-        )
 
     def later_of_all(self, told: Told) -> float:
         """Seconds an edge in later passes over all tiles, where some of those measured have more rows."""

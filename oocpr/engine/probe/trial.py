@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from oocpr.engine import method
 from oocpr.engine.backend import Streams
 from oocpr.engine.executors.local import LocalExecutor
 from oocpr.engine.number_formats import READS
-from oocpr.engine.probe.pass_times import tile_timings
+from oocpr.engine.probe.pass_times import Kind, tile_timings
 from oocpr.engine.probe.sampling import edges_of
 from oocpr.engine.stripe import TilePlacement
 from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, Trace
@@ -42,26 +42,6 @@ LOADED_ROUNDS = 2
 
 LEAST_ROUNDS = 4
 """Rounds that are measured at least, the first among them."""
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """In what time backends swept their tiles, side by side; one without tiles took none.
-
-    Of each backend: seconds per edge in a first pass, and in later ones; in which a thread read each tile,
-    and joined it if it is made of several; in which the host took it in the first pass, made it what stays
-    and launched what computes with it, and the same in later ones, of a tile as a rule; in which memory of
-    the host was given back; and in which a processor swept each tile in later passes. Tiles are noted as far
-    as a timeline has them.
-    """
-
-    first: list[float]
-    later: list[float]
-    brought: list[dict[int, float]]
-    taken: list[dict[int, float]]
-    launched: list[float]
-    closing: list[float]
-    computed: list[dict[int, float]]
 
 
 class Trial:
@@ -117,24 +97,27 @@ class Trial:
         """Do all that is measured later once."""
         self._measured(LOADED_ROUNDS, 0.0)
 
-    def measure(self) -> Rounds:
-        """Pass over the tiles, again and again."""
-        first, *later = self._measured(LEAST_ROUNDS, SECONDS)
-        typical = [median(took) for took in zip(*later, strict=True)]
-        streamed = bool(self._job.plan.devices)
-        brought, taken, computed = map(self._noted, (READ, HOST, COMPUTE))
-        return Rounds(
-            self._per_edge(first),
-            self._per_edge(typical),
-            [{tile: spans[0][1] for tile, spans in of.items()} for of in brought],
-            [{tile: self._in_first_round(spans) for tile, spans in of.items()} for of in taken],
-            [
-                median(took) / max(1, len(sample.tiles))
-                for took, sample in zip(self._launching, self._samples, strict=True)
-            ],
-            self._closing,
-            [{} if streamed else {tile: _typical(spans) for tile, spans in of.items()} for of in computed],
-        )
+    def measure(self) -> list[Kind]:
+        """Pass over the tiles, again and again; what each backend took."""
+        took = self._measured(LEAST_ROUNDS, SECONDS)
+        noted = zip(*map(self._noted, (READ, HOST, COMPUTE)), strict=True)
+        found = []
+        for index, (read, host, computed) in enumerate(noted):
+            sample, launching = self._samples[index], self._launching[index]
+            edges = sum(edges_of(self._job.plan.stats, tile) for tile in sample.tiles)
+            first, *later = [of_all[index] / edges if edges else 0.0 for of_all in took]
+            found.append(
+                Kind(
+                    first,
+                    median(later),
+                    {tile: spans[0][1] for tile, spans in read.items()},
+                    {tile: self._in_first_round(spans) for tile, spans in host.items()},
+                    median(launching) / max(1, len(sample.tiles)),
+                    self._closing[index],
+                    {} if self._job.plan.devices else {tile: _typical(of) for tile, of in computed.items()},
+                )
+            )
+        return found
 
     def _in_first_round(self, spans: list[tuple[float, float]]) -> float:
         return sum(took for end, took in spans if end <= self._first_end)
@@ -167,11 +150,6 @@ class Trial:
         for ranks in [self._executor.finish(self._later)] if self._backends.several else parts:
             ranks /= max(ranks.sum(), 1.0)
         return time.perf_counter() - begun
-
-    def _per_edge(self, seconds: list[float]) -> list[float]:
-        stats = self._job.plan.stats
-        edges = [sum(edges_of(stats, tile) for tile in sample.tiles) for sample in self._samples]
-        return [took / count if count else 0.0 for took, count in zip(seconds, edges, strict=True)]
 
     def _noted(self, kind: str) -> list[dict[int, list[tuple[float, float]]]]:
         """End and length of what was noted of each tile of each backend on tracks of a kind, in its order."""
