@@ -171,7 +171,7 @@ class Backend(Protocol):
         """What rows gather, for all nodes: last push, and beside it this pass's proposal."""
 
     def publish(self, state: Any, step: PublishStep) -> tuple[Any, Callable[[], PushSums]]:
-        """Make the next push; returns the stored narrow numbers of the stripe's rows, and what tells sums.
+        """Make the next push; returns the narrow numbers of the stripe's rows, and what gives the sums.
 
         A device is still at it when this returns; who asks for the sums waits until all is there.
         """

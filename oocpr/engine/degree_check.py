@@ -1,7 +1,7 @@
 """Whether a store's out-degrees are those of its edges: what the first pass of a run has to add up to.
 
-A run divides by out-degrees that it reads, and passes along edges that it reads elsewhere; where the two
-contradict each other its error bound means nothing. Two laws tell, at next to no cost.
+A run divides by out-degrees that it reads, and passes along edges that it reads elsewhere; if the two
+contradict each other its error bound means nothing. Two laws show that, at next to no cost.
 
 Every edge is counted for the node that it leaves. Let each node v have a mark h(v), see
 `oocpr.engine.cpu.degree_checksum`: the sum of the marks of the columns of all edges is the sum of out-degree

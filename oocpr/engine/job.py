@@ -87,7 +87,7 @@ class Job:
         return reading_threads(usable_cores(), past_cache=self.plan.direct and self.plan.streamed_bytes > 0)
 
     def tiers(self, stripe: int) -> DeviceTiers | None:
-        """What stays where on the device of a stripe; None where no device was planned with."""
+        """What stays where on the device of a stripe; None if no device was planned with."""
         return self.plan.devices[stripe] if self.plan.devices else None
 
     def make_backend(self, stripe: int) -> Backend:

@@ -122,7 +122,7 @@ class State:
 
 
 def begin(settings: Settings, stripes: int, peak: float) -> State:
-    """State before the first pass; `peak` is the largest number per out-link of what the run begins from."""
+    """State before the first pass; `peak` is the largest number per out-edge of what the run begins from."""
     slots = settings.mixing if settings.mixed else 0
     memory = Memory((), np.zeros((slots, slots)))
     return State(0, (), memory, (), (0.0,) * stripes, -1, power_of_two(peak), starting=True)

@@ -204,7 +204,7 @@ def _iterate(
             wait_seconds=report.traffic.wait_seconds,
         )
         history.append(record)
-        # It is told how many are left by how the error has fallen so far.
+        # How many are left is predicted by how the error has fallen so far.
         errors = [done.bound if settings.stop == "certified" else done.residual for done in history]
         total = passes_from(errors, settings.tol, plan.passes)
         progress("ranking", state.number, total, "passes", _note(record, plan.stats.edges))
@@ -227,7 +227,7 @@ def reduce_pass(job: Job, state: method.State, report: PassReport, nodes: int) -
 
 
 def _largest_push(job: Job, store: RankedStore) -> float:
-    """Largest first push per out-link; an upper bound is enough."""
+    """Largest first push per out-edge; an upper bound is enough."""
     begun = job.teleport if job.start is None else job.start
     most = 1 / store.nodes if begun is None else float(begun.max())
     return most if job.weight_scale is None else most / job.weight_scale.least

@@ -179,7 +179,7 @@ class StripeGroup:
     @property
     def all_resident(self) -> bool:
         """Whether all tiles are where they stay, so that a pass reads nothing."""
-        return self.stream.settled
+        return self.stream.all_resident
 
     def begin_push(self, state: State) -> Callable[[], list[StripePush]]:
         """Have the backend begin to make the next push of each stripe; returns what waits for them."""
@@ -222,7 +222,7 @@ class StripeGroup:
         swept: list[list[Any]] = [[] for _ in self.specs]
         runs: list[PassTraffic] = []
         for _ in self.each_partition(bring=bring):
-            # What the last partition leaves tells the sums.
+            # The sums are of what the last partition leaves.
             for tiles in swept:
                 tiles.clear()
             reading = not self.all_resident

@@ -206,9 +206,9 @@ class CudaTileStream:
         return self._host.run(use)
 
     @property
-    def settled(self) -> bool:
+    def all_resident(self) -> bool:
         """See Tiles."""
-        return self._host.settled
+        return self._host.all_resident
 
     def close(self) -> None:
         """See Tiles; waits until nothing is under way to the memory that is freed."""

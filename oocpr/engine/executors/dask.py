@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 SWITCH = "OOCPR_NCCL"
-"""Variable of the environment that says ``off`` where pushes are to pass through the host."""
+"""Variable of the environment that says ``off`` if pushes are to pass through the host."""
 
 PATIENCE = 2.0
 """Seconds after which a pass that has not ended asks whether its workers still live."""
@@ -175,7 +175,7 @@ def _assignments(job: Job, client: Any) -> list[DeviceAssignment]:
 
 
 async def _results(calls: Sequence[Any]) -> list[Any] | None:
-    """What calls return, or None where some have not ended after PATIENCE; raises the first failure."""
+    """What calls return, or None if some have not ended after PATIENCE; raises the first failure."""
     waiting = [asyncio.ensure_future(_result(call)) for call in calls]
     try:
         done, pending = await asyncio.wait(waiting, timeout=PATIENCE, return_when=asyncio.FIRST_EXCEPTION)
@@ -199,7 +199,7 @@ def rank_on_worker(
     teleport: NDArray[np.float64] | None,
     start: NDArray[np.float64] | None,
 ) -> Solution:
-    """Rank a graph that one worker keeps in memory whole; what that worker is told of passes stays there.
+    """Rank a graph that one worker keeps in memory whole; its progress stays there.
 
     Raises LostError if worker after worker dies, or none is there to rank, and otherwise what
     `open_on_worker` and the run raise.

@@ -87,7 +87,7 @@ def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what Dask logs of faults off standard error meanwhile: they are told as errors."""
+    """Keep what Dask logs of faults off standard error meanwhile: they are raised as errors."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]
     before = {name: logging.getLogger(name).level for name in names}
     try:
@@ -110,7 +110,7 @@ def _own_client(workers: int) -> Iterator[Any]:
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
         with ExitStack() as stack:
-            # What workers lay down there stays behind where they are killed.
+            # What workers lay down there stays behind if they are killed.
             folder = stack.enter_context(
                 TemporaryDirectory(prefix="oocpr-workers-", ignore_cleanup_errors=True)
             )
@@ -155,7 +155,7 @@ def _telling_starts() -> Iterator[None]:
 
 
 def _ended(opened: Any) -> None:
-    """Close a client or a cluster, in the time that it has; what it says of its faults was told before."""
+    """Close a client or a cluster, in the time that it has; what it says of its faults was raised before."""
     # A client that looks for its scheduler would go on with that.
     seconds = 1 if opened.status == "connecting" else CLOSING
     with suppress(OSError, RuntimeError, CancelledError, ValueError, AssertionError):

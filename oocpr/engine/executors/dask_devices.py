@@ -67,7 +67,7 @@ def assign_workers(client: Any) -> list[DeviceAssignment]:
 
 
 def visible_devices() -> list[VisibleDevice]:
-    """Devices of the process that this runs in; none where they cannot be used."""
+    """Devices of the process that this runs in; none if they cannot be used."""
     try:
         names = all_devices().split(",")
         devices = [open_device(name) for name in names]

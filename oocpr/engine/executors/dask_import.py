@@ -81,7 +81,7 @@ class DaskSortEncodeService:
         return coded
 
     def _done(self, function: Any, *arrays: NDArray[Any]) -> Any:
-        """Have a worker call the function, and another one where that one dies."""
+        """Have a worker call the function, and another one if that one dies."""
         from distributed import KilledWorker
 
         tried = set()
@@ -93,7 +93,7 @@ class DaskSortEncodeService:
                 except (_Lost, CancelledError, KilledWorker, OSError):
                     # What it was given is still here. An OSError is of a connection: calls open no files.
                     continue
-        # Where they were all ended for their memory, that is said.
+        # If they were all ended for their memory, that is said.
         check_workers(self._client, tried, _AGAIN)
         raise LostError(
             f"{ATTEMPTS} workers were lost, one after another, with the same piece of the import.", _AGAIN

@@ -128,7 +128,7 @@ class StripeWorker:
         return await self._in_thread(new_unique_id)
 
     async def join(self, unique_id: Any) -> bool:
-        """Have the device of this worker's one stripe meet those of all others; tells whether they can."""
+        """Have the device of this worker's one stripe meet those of all others; returns whether they can."""
         self._device_to_device = await self._in_thread(self._join, unique_id)
         return self._device_to_device
 
@@ -141,7 +141,7 @@ class StripeWorker:
             # What they send each other arrives as it was.
             return bool(self._communicator.works())
         except RuntimeError as error:
-            # NCCL's own class, and CUDA's, are known where they are loaded only.
+            # NCCL's own class, and CUDA's, are known only if they are loaded.
             _LOG.warning("the devices of the workers do not reach each other: %s", error)
             return False
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 LOADING, READING, STAYING, PASSING = "loading", "reading", "tiles that stay", "tiles that pass"
-"""What is done one after the other, as progress tells it."""
+"""What is done one after the other, as progress reports it."""
 
 
 def measure_rates(
@@ -282,7 +282,7 @@ class Measuring:
             self._tell()
 
     def read(self) -> None:
-        """Tell that a tile was read, and is joined where it is made of several; any thread may."""
+        """Report that a tile was read, and merged if it is made of several; any thread may."""
         with self._lock:
             if self._done < self._end:
                 self._done += 1

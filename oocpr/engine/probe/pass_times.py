@@ -41,13 +41,13 @@ class Kind(NamedTuple):
     closing: float = 0.0
     computed: dict[int, float] = {}  # noqa: RUF012
 
-    def later_of_all(self, told: Told) -> float:
-        """Seconds an edge in later passes over all tiles, where some of those measured have more rows."""
-        if not self.computed or not told.edges.sum():
+    def later_of_all(self, all_tiles: Extrapolation) -> float:
+        """Seconds per edge in later passes over all tiles, if some of those measured have more rows."""
+        if not self.computed or not all_tiles.edges.sum():
             return self.later
-        measured = told.at(list(self.computed))
-        some = sum(self.computed.values()) / told.edges[measured].sum()
-        return float(self.later * told.of_all(self.computed).sum() / told.edges.sum() / some)
+        measured = all_tiles.at(list(self.computed))
+        some = sum(self.computed.values()) / all_tiles.edges[measured].sum()
+        return float(self.later * all_tiles.of_all(self.computed).sum() / all_tiles.edges.sum() / some)
 
 
 @dataclass(frozen=True)
@@ -71,46 +71,50 @@ class PassTimeModel:
     @classmethod
     def of(
         cls,
-        place: DeviceWork,
+        work: DeviceWork,
         kept: Kind,
         passing: Kind,
-        pace: TileTimings,
+        timings: TileTimings,
         readers: int,
         between: float = 0.0,
     ) -> PassTimeModel:
         """Put together what an edge takes in a first pass and in later ones, and what streaming takes."""
-        moved = place.passing_edges
-        stayed = place.edges - moved
-        told = Told(place)
-        if place.device is None:
+        moved = work.passing_edges
+        stayed = work.edges - moved
+        all_tiles = Extrapolation(work)
+        if work.device is None:
             first = stayed * kept.first + moved * passing.first
-            return cls(stayed * kept.later_of_all(told), moved * passing.later_of_all(told), first)
+            return cls(stayed * kept.later_of_all(all_tiles), moved * passing.later_of_all(all_tiles), first)
         swept = stayed * kept.later
-        passes = streamed_time(place, pace, told, kept=kept.later, later=passing.later, between=between)
-        busy = passes.busy + swept if place.device.rows_in_host else max(passes.sent, passes.swept + swept)
-        launched = place.staying * kept.launched + (len(place.tiles) - place.staying) * passing.launched
+        streamed = streamed_time(
+            work, timings, all_tiles, kept=kept.later, later=passing.later, between=between
+        )
+        busy = (
+            streamed.busy + swept if work.device.rows_in_host else max(streamed.sent, streamed.swept + swept)
+        )
+        launched = work.staying * kept.launched + (len(work.tiles) - work.staying) * passing.launched
         # Of tiles of a kind, as many take as long to give back.
-        closing = passing.closing * place.device.in_host / max(1, len(passing.brought))
+        closing = passing.closing * work.device.in_host / max(1, len(passing.brought))
         # What was measured are rounds with a run for each slice, all but the first as in later passes.
-        once = busy / place.device.partitions
-        first = max(_first_pass(place, told, kept, passing, readers), once) + (busy - once)
-        return cls(swept, passes.swept, first, passes.sent, passes.turned, launched, closing)
+        once = busy / work.device.partitions
+        first = max(_first_pass(work, all_tiles, kept, passing, readers), once) + (busy - once)
+        return cls(swept, streamed.swept, first, streamed.sent, streamed.turned, launched, closing)
 
 
-def _first_pass(place: DeviceWork, told: Told, kept: Kind, passing: Kind, readers: int) -> float:
+def _first_pass(work: DeviceWork, all_tiles: Extrapolation, kept: Kind, passing: Kind, readers: int) -> float:
     """Seconds in which threads bring all tiles of a device, and its own takes them."""
-    assert place.device is not None, "processors are timed as they are"
-    at_once = place.device.joined_at_once
+    assert work.device is not None, "processors are timed as they are"
+    at_once = work.device.joined_at_once
     # Whatever is done with them then, tiles are brought alike; and those that are measured of both kinds are
     # brought twice, the second time as it is when memory has been taken.
-    brought = told.of_all(kept.brought | passing.brought)
-    taken = np.where(told.stays, told.of_all(kept.taken), told.of_all(passing.taken))
+    brought = all_tiles.of_all(kept.brought | passing.brought)
+    taken = np.where(all_tiles.stays, all_tiles.of_all(kept.taken), all_tiles.of_all(passing.taken))
     reading = Reading(max(readers, at_once), ring_slots(at_once))
     return completion_times(brought.tolist(), taken.tolist(), reading)[-1]
 
 
 def rate_of(edges: float, seconds: float) -> float:
-    """So many a second; infinite where that takes no time."""
+    """So many a second; infinite if that takes no time."""
     return edges / seconds if seconds else math.inf
 
 
@@ -161,7 +165,7 @@ def tile_timings(
 def fitted(
     edges: NDArray[np.float64], rows: NDArray[np.float64], seconds: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Seconds an edge and a row, neither below zero, by least squares; all of edges where they cannot tell.
+    """Seconds per edge and a row, neither below zero, by least squares; all of edges if they cannot say.
 
     Examples
     --------
@@ -237,19 +241,19 @@ def extrapolate(
     row = fitted(edges[tiles], rows[tiles], seconds)[1]
     # No tile takes less than its rows alone: one that seems to was brought faster than others.
     an_edge = np.maximum(0.0, seconds - row * rows[tiles]) / edges[tiles]
-    told: NDArray[np.float64] = np.interp(np.arange(len(edges)), tiles, an_edge) * edges + row * rows
-    return told
+    all_tiles: NDArray[np.float64] = np.interp(np.arange(len(edges)), tiles, an_edge) * edges + row * rows
+    return all_tiles
 
 
-class Told:
+class Extrapolation:
     """What some tiles of a device took, extrapolated to all of them."""
 
-    def __init__(self, place: DeviceWork) -> None:
-        self._first = place.tiles.start
-        self.edges = np.array([edges_of(place.stats, tile) for tile in place.tiles], np.float64)
-        self._rows = np.array([place.rows_of(tile) for tile in place.tiles], np.float64)
-        self.stays = np.zeros(len(place.tiles), bool)
-        self.stays[self.at(place.staying_tiles)] = True
+    def __init__(self, work: DeviceWork) -> None:
+        self._first = work.tiles.start
+        self.edges = np.array([edges_of(work.stats, tile) for tile in work.tiles], np.float64)
+        self._rows = np.array([work.rows_of(tile) for tile in work.tiles], np.float64)
+        self.stays = np.zeros(len(work.tiles), bool)
+        self.stays[self.at(work.staying_tiles)] = True
 
     def at(self, tiles: Sequence[int]) -> NDArray[np.int64]:
         """Where tiles are among those of the device."""
@@ -284,46 +288,52 @@ class StreamedTime(NamedTuple):
 
 
 def streamed_time(
-    place: DeviceWork, pace: TileTimings, told: Told, *, kept: float, later: float, between: float
+    work: DeviceWork,
+    timings: TileTimings,
+    all_tiles: Extrapolation,
+    *,
+    kept: float,
+    later: float,
+    between: float,
 ) -> StreamedTime:
     """Seconds of all tiles of a device that do not stay.
 
     `kept` are the seconds per edge of a tile that stays, `later` those of measured rounds over streamed
-    tiles, and `between` the seconds between two passes.
+    tiles, and `between` the seconds between two streamed.
     """
-    assert place.device is not None, "a processor has no link"
-    tiles = place.passing_tiles
+    assert work.device is not None, "a processor has no link"
+    tiles = work.passing_tiles
     if not tiles:
         return StreamedTime()
-    sent, swept = told.of_all(pace.sent), told.of_all(pace.swept)
-    if place.device.rows_in_host:
-        some = place.of_passing().tiles
-        measured = _in_turns(place, pace, told, some, sent, swept)
+    sent, swept = all_tiles.of_all(timings.sent), all_tiles.of_all(timings.swept)
+    if work.device.rows_in_host:
+        some = work.of_passing().tiles
+        measured = _in_turns(work, timings, all_tiles, some, sent, swept)
         # Copies and kernels have waits for each other in them. Rounds tell what both take.
-        share = later * float(told.edges[told.at(some)].sum()) / measured.busy
-        return _in_turns(place, pace, told, tiles, sent, swept).times(share)
-    stayed = np.where(told.stays, kept * told.edges, 0.0)
+        share = later * float(all_tiles.edges[all_tiles.at(some)].sum()) / measured.busy
+        return _in_turns(work, timings, all_tiles, tiles, sent, swept).times(share)
+    stayed = np.where(all_tiles.stays, kept * all_tiles.edges, 0.0)
     # Tiles go on coming between two passes, as far as there are slots.
-    work = np.append(np.where(told.stays, stayed, swept), between)
-    whole = _in_order(sent, work, told.stays, place.device.slots)
-    return StreamedTime(whole - between - float(stayed.sum()), float(sent[~told.stays].sum()))
+    busy = np.append(np.where(all_tiles.stays, stayed, swept), between)
+    whole = _in_order(sent, busy, all_tiles.stays, work.device.slots)
+    return StreamedTime(whole - between - float(stayed.sum()), float(sent[~all_tiles.stays].sum()))
 
 
 def _in_turns(
-    place: DeviceWork,
-    pace: TileTimings,
-    told: Told,
+    work: DeviceWork,
+    timings: TileTimings,
+    all_tiles: Extrapolation,
     tiles: Sequence[int],
     sent: NDArray[np.float64],
     swept: NDArray[np.float64],
 ) -> StreamedTime:
     """Seconds of some tiles whose kernels reach rows over the link as well."""
-    assert place.device is not None, "a processor has no link"
-    at = told.at(tiles)
+    assert work.device is not None, "a processor has no link"
+    at = all_tiles.at(tiles)
     kernels = float(swept[at].sum())
     # In one slot nothing arrives while kernels run.
-    rows = pace.row * sum(map(place.rows_of, tiles))
-    return StreamedTime(kernels, float(sent[at].sum()), rows if place.device.slots > 1 else kernels)
+    rows = timings.row * sum(map(work.rows_of, tiles))
+    return StreamedTime(kernels, float(sent[at].sum()), rows if work.device.slots > 1 else kernels)
 
 
 def _in_order(

@@ -20,8 +20,8 @@ DEVICE_SAMPLED = 4
 """The same for each CUDA device, whose tiles are made of several stored ones."""
 
 SAMPLED_EDGES = 2**25
-"""Edges that are measured of tiles of a kind, if so many tiles have fewer: where they pass by a round waits
-for its first, and where they stay caches hold few of them, but not all."""
+"""Edges that are measured of tiles of a kind, if so many tiles have fewer: if they are streamed a round waits
+for its first, and if they stay caches hold few of them, but not all."""
 
 DEVICE_EDGES, DEVICE_TILES = 2**27, 2**7
 """Edges that are measured of tiles of any kind for each CUDA device, if not more tiles have them: rounds of
@@ -41,7 +41,7 @@ def spread(tiles: int, most: int) -> list[int]:
 
 
 def edges_of(stats: GraphStats, tile: int) -> float:
-    """Edges of a tile: all have as many but the last, or about as many where stored ones were joined.
+    """Edges of a tile: all have as many but the last, or about as many if stored ones were merged.
 
     Examples
     --------
@@ -130,7 +130,7 @@ class DeviceWork:
         some = self.staying < len(self.tiles)
         picked = self._picked(min(most, in_host or most) if some else 0, on_device=False, kept=in_host > 0)
         if self.device is not None and len(picked.tiles) > 1:
-            # What rows take is told from what edges take, and holds for the tile that has most of them.
+            # What rows take is told apart from what edges take, and holds for the tile that has most of them.
             widest = max(self.passing_tiles, key=self.rows_of)
             near = min(range(len(picked.tiles)), key=lambda k: abs(picked.tiles[k] - widest))
             picked.tiles[near] = widest

@@ -167,7 +167,7 @@ class Trial:
         took: list[list[float]] = []
         streamed = bool(self._job.plan.devices)
         if streamed:
-            # In the first round, whose copies and kernels tell nothing, that would only take time.
+            # In the first round, whose copies and kernels are not typical, that would only take time.
             self._trace.pause(COMPUTE, COPY)
         try:
             self._pass(took, rounds, seconds)

@@ -44,7 +44,7 @@ def load_functions(store: GraphStore, plan: Plan, settings: Settings, progress: 
 
 
 def _compile(path: str, plan: Plan, settings: Settings, progress: Progress) -> float:
-    """Compile in another process; returns the seconds of that, 0 where there can be none."""
+    """Compile in another process; returns the seconds of that, 0 if there can be none."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
         "PYTHONSAFEPATH": "1",  # nothing is imported from the working folder

@@ -34,7 +34,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Compute:
-    """Use a tile; `slot` is its buffer, or None where it is resident."""
+    """Use a tile; `slot` is its buffer, or None if it is resident."""
 
     tile: int
     slot: int | None

@@ -19,7 +19,7 @@ class RankedStore(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells the graph apart from any other."""
+        """What identifies the graph."""
 
     @property
     def path(self) -> str:
@@ -47,7 +47,7 @@ class RankedStore(Protocol):
 
     @property
     def weights(self) -> TileBytes | None:
-        """Encoded weights of the tiles; None where the graph is not weighted."""
+        """Encoded weights of the tiles; None if the graph is not weighted."""
 
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
         """Out-degrees of the nodes lo .. hi - 1."""
@@ -75,7 +75,7 @@ class WeightedTiles:
         self.max_bytes = _behind(columns.max_bytes, PAGE) + weights.max_bytes
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
-        """Read and check both; returns their number of bytes with what tells them apart."""
+        """Read and check both; returns their number of bytes with the header."""
         step = PAGE if direct else _FRAME
         size = self._columns.read_into(tile, out[step:], direct=direct)
         out[:_FRAME].view(np.uint64)[:] = size, step

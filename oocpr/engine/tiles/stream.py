@@ -60,7 +60,7 @@ class Tiles(Protocol):
         """
 
     @property
-    def settled(self) -> bool:
+    def all_resident(self) -> bool:
         """Whether all tiles are where they stay, so that a pass reads nothing."""
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class TileStream:
         Buffers of the ring, and threads that read into them.
     prepare
         Makes what is computed with of a tile's number and its bytes, which lie in the ring; called once for a
-        tile that stays, and told so: then it has to copy what it keeps of them.
+        tile that stays, and says so: then it has to copy what it keeps of them.
     allocate
         Makes a buffer of the ring, which begins with a page.
     direct
@@ -111,17 +111,17 @@ class TileStream:
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
-        reads = not self.settled
+        reads = not self.all_resident
         traffic = self._stream(compute) if reads else PassTraffic(0, 0.0)
         if not reads:
             for tile in self._tiles:
                 compute(tile, self._kept[tile])
-        elif self.settled:
+        elif self.all_resident:
             self._ring.clear()
         return traffic
 
     @property
-    def settled(self) -> bool:
+    def all_resident(self) -> bool:
         """See Tiles."""
         return len(self._kept) == len(self._tiles)
 
@@ -174,7 +174,7 @@ class TileStream:
         return self._ring
 
     def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> tuple[int, Any]:
-        """Read a tile; returns its size, and it prepared or, where it stays, its bytes."""
+        """Read a tile; returns its size, and it prepared or, if it stays, its bytes."""
         trace = self._trace
         with nullcontext() if trace is None else trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
             size = self._source.read_into(tile, buffer, direct=self._direct)
