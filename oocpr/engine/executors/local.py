@@ -73,10 +73,11 @@ class LocalBackends:
     def __init__(self, job: Job, *, several: bool) -> None:
         self.backends: list[Backend] = []
         self._threads: list[ThreadPoolExecutor] = []
+        self.several = several
         self._interval = sys.getswitchinterval()
+        if several:
+            sys.setswitchinterval(SWITCHING)
         try:
-            if several:
-                sys.setswitchinterval(SWITCHING)
             for stripe in range(len(job.plan.stripes) if several else 1):
                 self.backends.append(job.make_backend(stripe))
             if several:
@@ -86,14 +87,9 @@ class LocalBackends:
             self.close()
             raise
 
-    @property
-    def several(self) -> bool:
-        """Whether each stripe has a backend and a thread of its own."""
-        return bool(self._threads)
-
     def each(self, work: Callable[[int], Result]) -> list[Result]:
         """Work for each backend in its thread; an error is raised once all have ended."""
-        if not self._threads:
+        if not self.several:
             return [work(0)]
         futures = [thread.submit(work, index) for index, thread in enumerate(self._threads)]
         wait(futures)
@@ -101,7 +97,7 @@ class LocalBackends:
 
     def one(self, index: int, work: Callable[[], Result]) -> Result:
         """Work for one backend in its thread."""
-        return self._threads[index].submit(work).result() if self._threads else work()
+        return self._threads[index].submit(work).result() if self.several else work()
 
     @property
     def taken_bytes(self) -> int:
@@ -110,7 +106,7 @@ class LocalBackends:
 
     def close(self) -> None:
         """Wait until no thread is at work, and let others have what the backends were limited to."""
-        if self._threads:
+        if self.several:
             sys.setswitchinterval(self._interval)
         for thread in self._threads:
             thread.shutdown(cancel_futures=True)
