@@ -98,9 +98,10 @@ class StripeGroup:
         reads, proposals = job.settings.reads, self.specs[0].proposals
         self.gather_vector = backend.allocate_reads(store.nodes, reads, proposals)
         trace = self._tracks()
-        self.stream = self._open_stream(placement or self._planned_placement(), trace)
+        placements = self._planned_placements() if placement is None else [placement]
+        self.streams = [self._open_stream(number, each, trace) for number, each in enumerate(placements)]
         # A device with a stream of its own measures by itself when it computes.
-        self._trace = trace if isinstance(self.stream, TileStream) else None
+        self._trace = trace if isinstance(self.streams[0], TileStream) else None
 
     def _tracks(self) -> Trace | None:
         """Where the timeline goes, on tracks of its own for each of several devices."""
@@ -108,20 +109,25 @@ class StripeGroup:
             return self._job.trace
         return self._job.trace.part(f"device {self.stripes[0]}")
 
-    def _planned_placement(self) -> TilePlacement:
-        job, tiles = self._job, range(self.specs[0].first_tile, self.specs[-1].last_tile)
-        tiers = job.tiers(self.stripes[0])
-        if tiers is not None and isinstance(self.backend, Streams):
-            return TilePlacement(tiles, *tiers.places(tiles))
+    def _planned_placements(self) -> list[TilePlacement]:
+        """Of each stripe that a device has planned room for, or else of all together."""
+        job = self._job
+        if job.plan.devices and isinstance(self.backend, Streams):
+            placements = []
+            for stripe, spec in zip(self.stripes, self.specs, strict=True):
+                tiles = range(spec.first_tile, spec.last_tile)
+                placements.append(TilePlacement(tiles, *job.plan.devices[stripe].places(tiles)))
+            return placements
         resident = (job.plan.resident(stripe) for stripe in self.stripes)
-        return TilePlacement(tiles, frozenset(), frozenset().union(*resident))
+        tiles = range(self.specs[0].first_tile, self.specs[-1].last_tile)
+        return [TilePlacement(tiles, frozenset(), frozenset().union(*resident))]
 
-    def _open_stream(self, placement: TilePlacement, trace: Trace | None) -> Tiles:
+    def _open_stream(self, number: int, placement: TilePlacement, trace: Trace | None) -> Tiles:
         job, store, backend = self._job, self._store, self.backend
-        plan, tiers, scale = job.plan, job.tiers(self.stripes[0]), job.weight_scale
+        plan, tiers, scale = job.plan, job.tiers(self.stripes[number]), job.weight_scale
         tiles, on_device, in_memory = placement
         if tiers is not None and isinstance(backend, Streams):
-            first, last = self.specs[0].first_tile, self.specs[-1].last_tile
+            first, last = self.specs[number].first_tile, self.specs[number].last_tile
             return backend.open_stream(
                 tiles_of(store),
                 tiles,
@@ -179,7 +185,7 @@ class StripeGroup:
     @property
     def all_resident(self) -> bool:
         """Whether all tiles are where they stay, so that a pass reads nothing."""
-        return self.stream.all_resident
+        return all(stream.all_resident for stream in self.streams)
 
     def begin_push(self, state: State) -> Callable[[], list[StripePush]]:
         """Have the backend begin to make the next push of each stripe; returns what waits for them."""
@@ -221,12 +227,13 @@ class StripeGroup:
         step = sweep_step(self._job, state, self._store.nodes, pushed)
         swept: list[list[Any]] = [[] for _ in self.specs]
         runs: list[PassTraffic] = []
-        for _ in self.each_partition(bring=bring):
-            # The sums are of what the last partition leaves.
-            for tiles in swept:
-                tiles.clear()
-            reading = not self.all_resident
-            runs.append(self.stream.run(partial(self._sweep_tile, swept, step, reading)))
+        for number, stream in enumerate(self.streams):
+            for _ in self.each_partition(bring=bring):
+                # The sums are of what the last partition leaves.
+                for tiles in swept if len(self.streams) == 1 else [swept[number]]:
+                    tiles.clear()
+                reading = not stream.all_resident
+                runs.append(stream.run(partial(self._sweep_tile, swept, step, reading)))
         return partial(self._report, swept, step, runs, time.perf_counter() - begun)
 
     def sweep(
@@ -274,14 +281,19 @@ class StripeGroup:
 
     def finish(self, state: State) -> Iterator[NDArray[np.float64]]:
         """Sum of p and r of each stripe's rows; what is left of a stripe is freed before the next one."""
-        self.stream.close()
+        self.close_streams()
         for stripe in self.stripes:
             yield self.backend.finish(self.states.pop(0), state.carries[stripe])
 
     def close(self) -> None:
-        """End what the stream of tiles is still doing, and free the rows."""
-        self.stream.close()
+        """End what the streams of tiles are still doing, and free the rows."""
+        self.close_streams()
         self.states.clear()
+
+    def close_streams(self) -> None:
+        """End what the streams of tiles are still doing, and free the tiles."""
+        for stream in self.streams:
+            stream.close()
 
 
 def _pushes(begun: list[tuple[int, Any, Callable[[], PushSums]]]) -> list[StripePush]:

@@ -180,7 +180,7 @@ class Trial:
         finally:
             # Each in its thread, which may be at work still if it was not waited for.
             groups = self._executor.groups
-            self._closing = self._backends.each(lambda index: _timed(groups[index].stream.close))
+            self._closing = self._backends.each(lambda index: _timed(groups[index].close_streams))
         return took
 
     def _pass(self, took: list[list[float]], rounds: int, seconds: float) -> None:
