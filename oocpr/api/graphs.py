@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
-    from oocpr.engine.scc.graph import WholeGraph
+    from oocpr.engine.scc.graph import SccGraph
     from oocpr.ingest.sort.sorter import SortEncodeService
     from oocpr.progress import Listener
     from oocpr.sources.block import Source
@@ -67,7 +67,7 @@ class Graph:
         self.notices = list(notices)
         self.reason = reason
         self.temporary = temporary is not None
-        self.kept: dict[str, WholeGraph] = {}
+        self.kept: dict[str, SccGraph] = {}
         if temporary is not None:
             # The store is what the names of ranks hold on to, so it decides how long the folder lives.
             weakref.finalize(store, temporary.remove)

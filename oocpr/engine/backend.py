@@ -45,19 +45,22 @@ class StripeSpec:
         return self.row_end - self.row_begin
 
 
+START, RESTART, RESIDUAL, MIXED = range(4)
+"""Kinds of pushes: what the ranks lack of the vector that the run begins from; ranks and residual, which are
+forgotten, as in textbook power iteration; the residual; the proposal, or the residual if nothing is proposed,
+less a multiple of each remembered step."""
+
+
 @dataclass(frozen=True)
 class PublishStep:
     """How the next push is made from the state.
 
-    `start` pushes what the ranks lack of the vector that the run begins from: in the first pass, and in more
-    if that vector is given. `restart` forgets ranks and residual and pushes their sum: textbook power
-    iteration. `mixing_coefficients` are (slot, theta) of each remembered pass to subtract. `carry` is what
-    the stripe before still owed this stripe's first row in the last pass, in whose slot `carry_slot` it
-    belongs too; -1 for none. `scale` is the largest magnitude of ``bits8``.
+    `kind` is START, RESTART, RESIDUAL or MIXED, `mixing_coefficients` are (slot, theta) of each remembered
+    pass to subtract. `carry` is what the stripe before still owed this stripe's first row in the last pass,
+    in whose slot `carry_slot` it belongs too; -1 for none. `scale` is the largest magnitude of ``bits8``.
     """
 
-    start: bool
-    restart: bool
+    kind: int
     mixing_coefficients: tuple[tuple[int, float], ...]
     carry: float
     carry_slot: int

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.backend import PublishStep, SweepStep
+from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PublishStep, SweepStep
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
 from oocpr.store.format import REMEDY
@@ -146,9 +146,9 @@ def start_again(settings: Settings, before: State, after: State) -> State:
 
 def publish_step(settings: Settings, state: State, stripe: int) -> PublishStep:
     """What `stripe` has to do before the next pass."""
+    usual = RESTART if settings.method == "power" else MIXED if settings.mixed else RESIDUAL
     return PublishStep(
-        start=state.starting,
-        restart=settings.method == "power",
+        kind=START if state.starting else usual,
         mixing_coefficients=state.mixing_coefficients,
         carry=state.carries[stripe],
         carry_slot=state.slot,

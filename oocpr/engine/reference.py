@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.backend import PushSums, TileSums, join_sums
+from oocpr.engine.backend import RESTART, START, PushSums, TileSums, join_sums
 from oocpr.engine.cpu.degree_checksum import column_marks
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.store.codec.mantissa_segments import join_segments
@@ -92,9 +92,9 @@ class ReferenceBackend:
                 state.proposal[0] += step.carry
             if step.carry_slot >= 0:
                 state.changes[step.carry_slot, 0] += step.carry
-        if step.start:
+        if step.kind == START:
             push = state.start - state.p
-        elif step.restart:
+        elif step.kind == RESTART:
             push = state.p + state.r
             state.p[:] = 0
             state.r[:] = 0

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backend import Backend
     from oocpr.engine.executors.local import Executor, PassReport
-    from oocpr.engine.scc.graph import WholeGraph
+    from oocpr.engine.scc.graph import SccGraph
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.trace import Trace
@@ -50,7 +50,7 @@ def solve(
     kernel: str | None = None,
     teleport: NDArray[np.float64] | None = None,
     start: NDArray[np.float64] | None = None,
-    kept: dict[str, WholeGraph] | None = None,
+    kept: dict[str, SccGraph] | None = None,
     trace: Trace | None = None,
     progress: Progress = silent,
 ) -> Solution:
@@ -145,7 +145,7 @@ def _solve_whole(
     threads: int | None,
     teleport: NDArray[np.float64] | None,
     start: NDArray[np.float64] | None,
-    kept: dict[str, WholeGraph] | None,
+    kept: dict[str, SccGraph] | None,
     progress: Progress,
 ) -> Solution:
     if backend != "cpu":
@@ -154,16 +154,16 @@ def _solve_whole(
         from oocpr.engine.executors.dask import rank_on_worker
 
         return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
-    from oocpr.engine.scc.graph import load_whole
-    from oocpr.engine.scc.run import WholeRun
+    from oocpr.engine.scc.graph import load_scc_graph
+    from oocpr.engine.scc.run import SccRun
 
     begun = time.perf_counter()
     kept = {} if kept is None else kept
     known = "graph" in kept
     if not known:
-        kept["graph"] = load_whole(store, threads)
+        kept["graph"] = load_scc_graph(store, threads)
     graph = kept["graph"]
-    run = WholeRun(graph, settings, threads, teleport, start)
+    run = SccRun(graph, settings, threads, teleport, start)
     return run.rank(begun, 0 if known else graph.bytes_read, progress)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from oocpr.api.graphs import Graph
 from oocpr.engine.planning.run import asked_settings, plan_run, stats_of
 from oocpr.engine.run import solve
-from oocpr.engine.scc.graph import load_whole
+from oocpr.engine.scc.graph import load_scc_graph
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
@@ -63,7 +63,7 @@ def test_joined_tiles_are_the_tiles_of_the_same_rows(graph, tile_edges, edges):
 
 def test_a_graph_is_the_same_from_joined_tiles(stored):
     store = stored(GRAPH, 1000)
-    one, other = load_whole(store), load_whole(joined(store, 4000))
+    one, other = load_scc_graph(store), load_scc_graph(joined(store, 4000))
     assert all((a == b).all() for a, b in zip(one.levels, other.levels, strict=True))
     assert (one.degree == other.degree).all()
 

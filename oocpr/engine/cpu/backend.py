@@ -12,21 +12,20 @@ from oocpr.engine.backend import PushSums, StripeSpec, TileSums, join_sums
 from oocpr.engine.cpu.degree_checksum import column_marks
 from oocpr.engine.cpu.gather import PIECE
 from oocpr.engine.cpu.numbers import scaled_table
-from oocpr.engine.cpu.rows import BLOCK
-from oocpr.engine.cpu.scratch import NOTHING, Scratch, slice_tile
-from oocpr.engine.cpu.stripe import load, publish
-from oocpr.engine.cpu.threads import Team, usual_threads
+from oocpr.engine.cpu.rows import BLOCK, load, publish
+from oocpr.engine.cpu.scratch import EMPTY, Scratch, slice_tile
+from oocpr.engine.cpu.threads import Team, default_threads
 from oocpr.engine.cpu.tile import (
-    Links,
-    Orders,
     Rows,
-    Shape,
     Slices,
     Sums,
+    SweepParams,
+    TileCsr,
+    TileDims,
     sweep_decoded,
     sweep_packed,
 )
-from oocpr.engine.cpu.weights import Weights, divisors, emptied, joined_weights, weights_of
+from oocpr.engine.cpu.weights import Weights, decode_weights, divisors, stored_weights, without_data
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import PackedTile, parse_tile
@@ -40,16 +39,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PublishStep, SweepStep
-    from oocpr.engine.cpu.local_layout import Inside
+    from oocpr.engine.cpu.local_sweeps import LocalLayout
 
 
-_MOST_WEIGHT = 1 + 2.0**-20
+_MAX_WEIGHT = 1 + 2.0**-20
 """No weight is more in the unit of a run, in which the largest out-weight is at most one."""
 
 
 @dataclass
 class CpuState:
-    """A stripe's rows, the push they made last, and what their run begins from, shape (0,) where uniform."""
+    """A stripe's rows, the push they made last, and what their run begins from, shape (0,) if uniform."""
 
     spec: StripeSpec
     rows: Rows
@@ -58,16 +57,8 @@ class CpuState:
 
 
 @dataclass
-class CpuReads:
-    """What rows gather.
-
-    Parameters
-    ----------
-    numbers
-        Push of each node, or push and proposal side by side; zeros after the last node.
-    stride
-        Numbers a node.
-    """
+class CpuGatherVector:
+    """What rows gather: push of each node, or push and proposal side by side; zeros after the last node."""
 
     numbers: NDArray[np.generic]
     stride: int
@@ -80,35 +71,29 @@ class CpuTile:
     Parameters
     ----------
     packed
-        Its bytes, checked; only their counts where there are slices.
-    links, slices
-        Its links decoded, where they are kept.
-    inside
-        The links that stay inside the tile, once they have been picked out and are kept.
+        Its bytes, checked; only their counts if there are slices.
+    csr, slices
+        Its edges decoded, if they are kept.
+    layout
+        The edges that stay inside the tile, once they have been listed and are kept.
     weights
-        Weights of its links as they are stored, until slices hold them; None where the graph has none.
+        Weights of its edges as they are stored, until slices hold them; None if the graph has none.
     """
 
     packed: PackedTile
-    links: Links | None = None
+    csr: TileCsr | None = None
     slices: Slices | None = None
-    inside: Inside | None = None
+    layout: LocalLayout | None = None
     weights: Weights | None = None
 
 
 class CpuBackend:
-    """numba on several cores.
-
-    Parameters
-    ----------
-    threads
-        Threads that work on one tile; None for `usual_threads`. Results do not depend on it.
-    """
+    """numba on several threads, `default_threads` for None; results do not depend on their number."""
 
     name = "cpu"
 
     def __init__(self, threads: int | None = None) -> None:
-        self._team = Team(threads or usual_threads())
+        self._team = Team(threads or default_threads())
         self._scratch: list[Scratch] = []
 
     def allocate(
@@ -124,22 +109,22 @@ class CpuBackend:
         return CpuState(
             spec,
             Rows(
-                np.zeros(rows),
-                np.zeros(rows),
-                divisors(degree),
-                teleport,
-                np.zeros(rows if spec.proposals else 0, np.float32),
-                np.zeros((slots, rows), np.float32),
-                np.zeros((slots, rows), np.float32),
+                p=np.zeros(rows),
+                r=np.zeros(rows),
+                degree=divisors(degree),
+                teleport=teleport,
+                push=np.zeros(rows if spec.proposals else 0, np.float32),
+                changes=np.zeros((slots, rows), np.float32),
+                steps=np.zeros((slots, rows), np.float32),
             ),
             np.zeros(rows, READS[spec.reads].dtype),
             teleport if start is None else start,
         )
 
-    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> CpuReads:
+    def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> CpuGatherVector:
         """See Backend."""
         stride = 1 + proposals
-        return CpuReads(np.zeros((nodes + 1) * stride, READS[reads].dtype), stride)
+        return CpuGatherVector(np.zeros((nodes + 1) * stride, READS[reads].dtype), stride)
 
     def publish(
         self, state: CpuState, step: PublishStep
@@ -152,8 +137,6 @@ class CpuBackend:
                 rows.push[0] += np.float32(step.carry)
             if step.carry_slot >= 0:
                 rows.changes[step.carry_slot, 0] += np.float32(step.carry)
-        usual = 3 if spec.proposals or spec.slots else 2
-        kind = 0 if step.start else 1 if step.restart else usual
         sums = np.zeros((-(-spec.rows // BLOCK), 3))
         self._team.run(
             publish,
@@ -162,16 +145,16 @@ class CpuBackend:
             1 / spec.nodes,
             np.array([slot for slot, _ in step.mixing_coefficients], np.int64),
             np.array([theta for _, theta in step.mixing_coefficients], np.float64),
-            kind,
+            step.kind,
             state.pushed,
             _table(step.scale),
             step.scale,
             sums,
         )
-        told = PushSums(*_in_order(sums).tolist())
-        return state.pushed, lambda: told
+        push_sums = PushSums(*_in_order(sums).tolist())
+        return state.pushed, lambda: push_sums
 
-    def load(self, reads: CpuReads, row_begin: int, pushed: NDArray[np.generic]) -> None:
+    def load(self, reads: CpuGatherVector, row_begin: int, pushed: NDArray[np.generic]) -> None:
         """See Backend."""
         self._team.run(load, reads.numbers, reads.stride, row_begin, pushed)
 
@@ -184,25 +167,25 @@ class CpuBackend:
     ) -> CpuTile:
         """See Backend."""
         packed, segments = parse_tile(encoded), parse_segments(weights)
-        return self._prepared(packed, weights_of(segments, packed.edges, factor), nodes, decode)
+        return self._prepared(packed, stored_weights(segments, packed.edges, factor), nodes, decode)
 
     def _prepared(self, packed: PackedTile, weights: Weights | None, nodes: int, decode: bool) -> CpuTile:
         if not decode:
             return CpuTile(packed, weights=weights)
-        links, starts = Scratch().links(packed, packed.edges)
-        expand_segments(packed, links.positions, starts, links.segments)
-        decode_columns(packed, links.positions, starts, links.columns)
-        _check_column(int(links.columns.max(initial=0)), nodes)
-        joined = None if weights is None else joined_weights(weights, packed.edges)
-        if joined is not None and not joined.max(initial=0.0) <= _MOST_WEIGHT:
+        csr, starts = Scratch().csr(packed, packed.edges)
+        expand_segments(packed, csr.row_ptr, starts, csr.segments)
+        decode_columns(packed, csr.row_ptr, starts, csr.columns)
+        _check_column(int(csr.columns.max(initial=0)), nodes)
+        joined = None if weights is None else decode_weights(weights, packed.edges)
+        if joined is not None and not joined.max(initial=0.0) <= _MAX_WEIGHT:
             raise DamagedError("a tile has a weight above all out-weights of the graph.", REMEDY)
-        slices = slice_tile(packed, links, nodes, joined)
-        return CpuTile(packed.counts(), links, slices, weights=weights)
+        slices = slice_tile(packed, csr, nodes, joined)
+        return CpuTile(packed.counts(), csr, slices, weights=weights)
 
     def sweep_tile(
         self,
         state: CpuState,
-        reads: CpuReads,
+        reads: CpuGatherVector,
         tile: CpuTile,
         rows: tuple[int, int],
         step: SweepStep,
@@ -218,32 +201,32 @@ class CpuBackend:
         peaks = spec.reads == "bits8"
         scratch = self._spare_scratch()
         sums = scratch.sums(packed, owned, len(step.live), both=spec.proposals, local=local)
-        orders = Orders(
+        params = SweepParams(
             spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
             peaks, step.scale, step.key,
         )  # fmt: skip
         live = np.array(step.live, np.int64)
-        rest = (sums, state.rows, state.pushed, reads.numbers, _table(step.scale), orders, live, *carry)
+        rest = (sums, state.rows, state.pushed, reads.numbers, _table(step.scale), params, live, *carry)
         offset = rows[0] - spec.row_begin
-        picked = tile.inside is not None
-        shape = Shape(
-            packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, picked
+        has_layout = tile.layout is not None
+        dims = TileDims(
+            packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, has_layout
         )
-        picking = scratch.picking(owned, local and not picked)
+        layout_scratch = scratch.layout_scratch(owned, local and not has_layout)
         marks = np.zeros(self._team.size, np.uint64)
-        if tile.links is None or tile.slices is None:
-            self._sweep_packed(scratch, tile, local, shape, marks, (picking, *rest))
+        if tile.csr is None or tile.slices is None:
+            self._sweep_packed(scratch, tile, local, dims, marks, (layout_scratch, *rest))
         else:
             if step.key:
-                marks[0] = column_marks(tile.links.columns, step.key)
+                marks[0] = column_marks(tile.csr.columns, step.key)
             weights = tile.weights
-            if local and not picked:
-                tile.inside = Scratch().inside(packed, owned, local, weights is not None)
-            inside = tile.inside or scratch.inside(packed, owned, False, weights is not None)
-            self._team.run(sweep_decoded, tile.slices, shape, tile.links, weights, inside, picking, *rest)
+            if local and not has_layout:
+                tile.layout = Scratch().layout(packed, owned, local, weights is not None)
+            layout = tile.layout or scratch.layout(packed, owned, False, weights is not None)
+            self._team.run(sweep_decoded, tile.slices, dims, tile.csr, weights, layout, layout_scratch, *rest)
             # From here on the slices hold them.
-            tile.links = tile.links._replace(columns=NOTHING)
-            tile.weights = None if weights is None else emptied(weights)
+            tile.csr = tile.csr._replace(columns=EMPTY)
+            tile.weights = None if weights is None else without_data(weights)
         self._scratch.append(scratch)
         return _tile_sums(sums, owned, step, peaks, int(marks.sum()) if step.key else None)
 
@@ -259,18 +242,20 @@ class CpuBackend:
         scratch: Scratch,
         tile: CpuTile,
         local: bool,
-        shape: Shape,
+        dims: TileDims,
         marks: NDArray[np.uint64],
         rest: Any,
     ) -> None:
         packed, weights = tile.packed, tile.weights
         team = self._team.size
-        links, starts = scratch.links(packed, packed.edges if local else team * PIECE * 1024)
-        expand_segments(packed, links.positions, starts, links.segments)
-        most = np.zeros(team, np.uint32)
-        inside = scratch.inside(packed, shape.owned, local, weights is not None)
-        self._team.run(sweep_packed, packed, starts, local, most, marks, shape, links, weights, inside, *rest)
-        _check_column(int(most.max()), shape.nodes)
+        csr, starts = scratch.csr(packed, packed.edges if local else team * PIECE * 1024)
+        expand_segments(packed, csr.row_ptr, starts, csr.segments)
+        max_columns = np.zeros(team, np.uint32)
+        layout = scratch.layout(packed, dims.owned, local, weights is not None)
+        self._team.run(
+            sweep_packed, packed, starts, local, max_columns, marks, dims, csr, weights, layout, *rest
+        )
+        _check_column(int(max_columns.max()), dims.nodes)
 
     def sums(self, state: CpuState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
         """See Backend."""
@@ -323,5 +308,5 @@ def _check_column(column: int, nodes: int) -> None:
 
 
 def _in_order(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum of the blocks, first to last; zeros where there are none."""
+    """Sum of the blocks, first to last; zeros if there are none."""
     return np.cumsum(blocks, axis=0)[-1] if len(blocks) else np.zeros(blocks.shape[1])

@@ -4,10 +4,6 @@ A mark has 32 bits: the node's number, turned about by two multiplications with 
 each of which can be undone. Processors make eight at a time from columns that they have just decoded.
 """
 
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
-
 from __future__ import annotations
 
 from numba import uint32, uint64
@@ -38,22 +34,8 @@ def add_marks(columns, first, end, key):
 
 @entry()
 def column_marks(columns, key):
-    """Sum of the marks of columns.
+    """Sum of the marks of columns, uint32, modulo 2^64; the key is positive.
 
-    Parameters
-    ----------
-    columns
-        uint32, shape (edges,).
-    key
-        Key of the marks, positive.
-
-    Returns
-    -------
-    int
-        Modulo 2^64.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> columns = np.array([1, 0, 1], np.uint32)
     >>> column_marks(columns, 7) == degree_marks(np.array([1, 2], np.uint32), 0, 7)
@@ -64,24 +46,8 @@ def column_marks(columns, key):
 
 @entry()
 def degree_marks(degree, first, key):
-    """Sum of out-degree times mark over the nodes from `first` on.
+    """Sum of out-degree times mark, modulo 2^64, over the nodes from `first` on; uint32 degrees.
 
-    Parameters
-    ----------
-    degree
-        uint32, shape (rows,).
-    first
-        Number of the first of them.
-    key
-        Key of the marks, positive.
-
-    Returns
-    -------
-    int
-        Modulo 2^64.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> degree = np.array([3, 1], np.uint32)
     >>> bool(degree_marks(degree, 0, 7) == degree_marks(degree[::-1].copy(), 0, 7))

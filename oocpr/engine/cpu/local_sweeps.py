@@ -1,132 +1,371 @@
-"""Tile-local sweeps on the CPU: Gauss-Seidel over the links that stay inside a tile.
+"""Tile-local sweeps on the CPU: Gauss-Seidel over the edges that stay inside a tile.
 
-Inside a region a row reads what the rows before it have just become; from other regions it reads what they
-were when the sweep began. One such sweep does the work of about two that read old values only, and since it
-is but a proposal, any order of the rows is right: they go in the order of their seats.
+A tile's rows are cut in REGIONS parts, whatever the number of threads. Inside a region a row reads what the
+rows before it have just become; from other regions it reads what they were when the sweep began. One such
+sweep does the work of about two that read old values only, and since it is but a proposal, any order of the
+rows is right.
 
-What rows send is kept twice, behind each other: as it was when the sweep began, and as it is. A link says by
-its number which of the two it reads.
+Several sweeps go over the same edges, so the rows are permuted into the order in which they are swept: what a
+sweep reads of a row and writes to it then lies side by side, and only what its edges read is spread out. In
+each region come first the rows with edges inside the tile in slices of sixteen, longest first, then those
+with more than MAX_SLICED such edges, then those with none. A row's edge to itself is not listed: it is solved
+for, by a factor that the row keeps.
+
+What rows send is kept twice, behind each other: as it was when the sweep began, and as it is. A listed column
+says by its number which of the two it reads.
 """
-
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
-import numpy as np
-from numba import float32, uint64
+from typing import TYPE_CHECKING, NamedTuple
 
-from oocpr.engine.cpu.local_layout import first_base, first_long, first_row, first_seat, region_begin
-from oocpr.engine.cpu.sliced_ell import ABREAST
-from oocpr.engine.cpu.weights import weighed
+import numpy as np
+from numba import float32, uint32, uint64
+
+from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
+from oocpr.engine.cpu.weights import edge_factor, loop_share, pad_weight, store_share
 from oocpr.jit import inner
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+REGIONS = 8
+"""Parts of a tile that are swept side by side."""
+
+MAX_SLICED = 255
+"""Edges inside the tile past which a row is swept on its own."""
+
+PADDING = SLICE_ROWS * (MAX_SLICED + 1)
+"""Columns that a region's slices may need beyond its edges."""
+
+BOUNDS = 6
+"""Numbers of a region: first and last + 1 of its permuted rows, first slice and slices, first long row and
+long rows."""
+
+_SELF = 1 << 31
+
+
+class LocalLayout(NamedTuple):
+    """The edges that stay inside a tile, by permuted rows.
+
+    Attributes
+    ----------
+    row_at, position
+        Row of each permuted row, the number of owned rows for padding; and the inverse, shape (owned + 1,).
+    factors, gains
+        By permuted rows: damping over out-degree, or 1 if edges have shares; what the edge of a row to
+        itself multiplies it by.
+    slice_ptr, long_ptr
+        First column of each slice, of each row past MAX_SLICED, and where a region's end.
+    columns
+        Permuted rows that edges read; of the row's own region, counted from their number on.
+    regions
+        Shape (REGIONS, BOUNDS).
+    shares
+        Beside `columns`: damping times the share that an edge has of the weight that leaves its node; None
+        if the graph is not weighted.
+    """
+
+    row_at: NDArray[np.uint32]
+    position: NDArray[np.uint32]
+    factors: NDArray[np.float32]
+    gains: NDArray[np.float32]
+    slice_ptr: NDArray[np.uint32]
+    long_ptr: NDArray[np.uint32]
+    columns: NDArray[np.uint32]
+    regions: NDArray[np.uint32]
+    shares: NDArray[np.float32] | None
+
+
+def permuted_rows(owned: int) -> int:
+    """Permuted rows of a tile, the last of them always padding."""
+    return owned + REGIONS * SLICE_ROWS + 1
+
+
+def max_slices(nonempty: int) -> int:
+    """Room that `slice_ptr` needs at most; see _first_slice."""
+    return nonempty // SLICE_ROWS + 2 * REGIONS + 1
+
+
+def max_long_rows(edges: int) -> int:
+    """Room that `long_ptr` needs at most; see _first_long_row."""
+    return edges // (MAX_SLICED + 1) + 2 * REGIONS + 1
+
 
 @inner()
-def _seats_of(region, edges, nonempty, positions, segments, owned):
-    """First seat of a region and the one past its last."""
-    low = first_row(region, edges, positions, segments, nonempty, owned)
-    high = first_row(region + 1, edges, positions, segments, nonempty, owned)
-    return first_seat(region, low), first_seat(region + 1, high)
+def _first_segment(region, edges, row_ptr, nonempty):
+    """First non-empty segment of a region."""
+    if region >= REGIONS:
+        return uint64(nonempty)
+    return first_not_below(row_ptr, nonempty, uint64(edges) * uint64(region) // uint64(REGIONS))
 
 
 @inner()
-def seat_proposals(
-    region, edges, nonempty, positions, segments, owned, inside, proposed, start, value, sends
+def _first_row(region, edges, row_ptr, segments, nonempty, owned):
+    """First row of a region; of the one past the last, the number of owned rows."""
+    if region == 0:
+        return uint64(0)
+    k = _first_segment(region, edges, row_ptr, nonempty)
+    if k >= uint64(nonempty):
+        return uint64(owned)
+    return uint64(min(segments[k], uint32(owned)))
+
+
+@inner()
+def _first_position(region, low):
+    """First permuted row of a region whose first row is `low`."""
+    return uint64(low) + uint64(region) * uint64(SLICE_ROWS)
+
+
+@inner()
+def _first_slice(region, k):
+    """Place in `slice_ptr` of the first slice of a region whose first segment is k."""
+    return k // uint64(SLICE_ROWS) + uint64(2) * uint64(region)
+
+
+@inner()
+def _first_long_row(region, edge):
+    """Place in `long_ptr` of the first long row of a region whose first edge is `edge`."""
+    return uint64(edge) // uint64(MAX_SLICED + 1) + uint64(2) * uint64(region)
+
+
+@inner()
+def permute_region(
+    region, edges, nonempty, row_ptr, segments, columns, weights, first, owned, degree, damping, counts,
+    places, tally, layout,
+):  # fmt: skip
+    """Give each row of a region its position.
+
+    Parameters
+    ----------
+    first, owned
+        First owned row of the tile, and their number.
+    degree
+        Shape (owned,): out-edges of the tile's rows, or the weights that leave them; see `divisor`.
+    counts, places
+        uint32, shape (owned + 1,): receive the edges of each row that stay inside, and its segment.
+    tally
+        uint32, shape (MAX_SLICED + 2,): scratch of one region.
+    layout
+        Receives all but columns and shares.
+    """
+    low = _first_segment(region, edges, row_ptr, nonempty)
+    high = _first_segment(region + 1, edges, row_ptr, nonempty)
+    row_low = _first_row(region, edges, row_ptr, segments, nonempty, owned)
+    row_high = _first_row(region + 1, edges, row_ptr, segments, nonempty, owned)
+    no_row = uint32(owned)
+    start = uint32(first)
+    for t in range(row_low, row_high):
+        counts[t] = uint32(0)
+    for k in range(low, high):
+        t = segments[k]
+        if t >= no_row:
+            continue
+        count = uint32(0)
+        own = uint32(0)
+        for i in range(uint64(row_ptr[k]), uint64(row_ptr[k + uint64(1)])):
+            # Unsigned: a column before the tile wraps to a number past it.
+            column = uint32(columns[i] - start)
+            count += uint32(column < no_row)
+            own += uint32(column == t)
+        counts[t] = (count - own) | (uint32(_SELF) if own else uint32(0))
+        places[t] = k
+    for length in range(MAX_SLICED + 2):
+        tally[length] = uint32(0)
+    few = uint64(0)
+    many = uint64(0)
+    for t in range(row_low, row_high):
+        count = counts[t] & uint32(_SELF - 1)
+        if count > uint32(MAX_SLICED):
+            many += uint64(1)
+        elif count > uint32(0):
+            few += uint64(1)
+            tally[uint32(MAX_SLICED + 1) - count] += uint32(1)
+    for length in range(1, MAX_SLICED + 2):
+        tally[length] += tally[length - 1]
+    slices = (few + uint64(SLICE_ROWS - 1)) // uint64(SLICE_ROWS)
+    position_low = _first_position(region, row_low)
+    position_high = _first_position(region + 1, row_high)
+    long_position = position_low + slices * uint64(SLICE_ROWS)
+    idle_position = long_position + many
+    for position in range(position_low, position_high):
+        layout.row_at[position] = no_row
+        layout.factors[position] = float32(0.0)
+        layout.gains[position] = float32(1.0)
+    for t in range(row_low, row_high):
+        count = counts[t] & uint32(_SELF - 1)
+        if count > uint32(MAX_SLICED):
+            position = long_position
+            long_position += uint64(1)
+        elif count > uint32(0):
+            position = position_low + uint64(tally[uint32(MAX_SLICED) - count])
+            tally[uint32(MAX_SLICED) - count] += uint32(1)
+        else:
+            position = idle_position
+            idle_position += uint64(1)
+        layout.row_at[position] = t
+        layout.position[t] = position
+        layout.factors[position] = edge_factor(weights, degree[t], damping)
+        if counts[t] & uint32(_SELF):
+            k = uint64(places[t])
+            returned = loop_share(
+                weights, columns, uint64(row_ptr[k]), uint64(row_ptr[k + uint64(1)]), start + uint32(t),
+                degree[t], damping,
+            )  # fmt: skip
+            layout.gains[position] = float32(1.0) / (float32(1.0) - returned)
+    base = uint64(row_ptr[low]) + uint64(region) * uint64(PADDING)
+    at = _first_slice(region, low)
+    long_at = _first_long_row(region, row_ptr[low])
+    for s in range(slices):
+        layout.slice_ptr[at + s] = base
+        widest = layout.row_at[position_low + s * uint64(SLICE_ROWS)]
+        base += uint64(counts[widest] & uint32(_SELF - 1)) * uint64(SLICE_ROWS)
+    layout.slice_ptr[at + slices] = base
+    for q in range(many):
+        layout.long_ptr[long_at + q] = base
+        row = layout.row_at[position_low + slices * uint64(SLICE_ROWS) + q]
+        base += uint64(counts[row] & uint32(_SELF - 1))
+    layout.long_ptr[long_at + many] = base
+    bounds = layout.regions[region]
+    bounds[0] = position_low
+    bounds[1] = position_high
+    bounds[2] = at
+    bounds[3] = slices
+    bounds[4] = long_at
+    bounds[5] = many
+
+
+@inner()
+def _fill_row(
+    to, step, row, segment, row_ptr, columns, weights, first, owned, degree, damping, low, high, total, layout
 ):
-    """Bring what the rows of a region have from outside to their seats.
+    """Write the positions that a row reads to every `step`-th column from `to` on; returns where it stopped.
+
+    Those of ``low .. high - 1`` are the row's own region.
+    """
+    no_row = uint32(owned)
+    span = uint32(high - low)
+    for i in range(uint64(row_ptr[segment]), uint64(row_ptr[segment + uint64(1)])):
+        column = uint32(columns[i] - uint32(first))
+        if column < no_row and column != uint32(row):
+            position = layout.position[uint64(column)]
+            live = uint32(total) if uint32(position - uint32(low)) < span else uint32(0)
+            layout.columns[to] = position + live
+            store_share(layout.shares, to, weights, i, degree[uint64(column)], damping)
+            to += step
+    return to
+
+
+@inner()
+def fill_region(region, row_ptr, columns, weights, first, owned, degree, damping, total, places, layout):
+    """List the edges of a region that stay inside the tile, once all rows have their positions.
+
+    `total` is the number of permuted rows, `places` as `permute_region` made it.
+    """
+    bounds = layout.regions[region]
+    low, high, at = uint64(bounds[0]), uint64(bounds[1]), uint64(bounds[2])
+    position = low
+    for s in range(at, at + uint64(bounds[3])):
+        base = uint64(layout.slice_ptr[s])
+        end = uint64(layout.slice_ptr[s + uint64(1)])
+        for lane in range(uint64(SLICE_ROWS)):
+            row = layout.row_at[position]
+            to = base + lane
+            if row < uint32(owned):
+                to = _fill_row(
+                    to, uint64(SLICE_ROWS), row, uint64(places[row]), row_ptr, columns, weights, first,
+                    owned, degree, damping, low, high, total, layout,
+                )  # fmt: skip
+            while to < end:
+                layout.columns[to] = uint32(total - 1)
+                pad_weight(layout.shares, to)
+                to += uint64(SLICE_ROWS)
+            position += uint64(1)
+    at = uint64(bounds[4])
+    for q in range(at, at + uint64(bounds[5])):
+        row = layout.row_at[position]
+        _fill_row(
+            uint64(layout.long_ptr[q]), uint64(1), row, uint64(places[row]), row_ptr, columns, weights, first,
+            owned, degree, damping, low, high, total, layout,
+        )  # fmt: skip
+        position += uint64(1)
+
+
+@inner()
+def start_region(region, layout, proposed, start, value, sends):
+    """Permute what the rows of a region have from outside.
 
     Parameters
     ----------
     proposed
         float32, shape (owned + 1,): by rows; the last is zero.
     start, value
-        float32, shape (seats,): both receive it, links to themselves solved for.
+        float32, by permuted rows: both receive it, edges to themselves solved for.
     sends
-        float32, shape (2 seats,): receives what each seat sends along a link.
+        float32, twice the permuted rows: receives what each sends along an edge.
     """
-    low, high = _seats_of(region, edges, nonempty, positions, segments, owned)
+    low, high = uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])
     live = uint64(start.size)
-    for seat in range(low, high):
-        start[seat] = proposed[uint64(inside.row_of[seat])]
-    for seat in range(low, high):
-        start[seat] *= inside.gains[seat]
-    for seat in range(low, high):
-        value[seat] = start[seat]
-    for seat in range(low, high):
-        sends[seat] = inside.factors[seat] * start[seat]
-    for seat in range(low, high):
-        sends[live + seat] = sends[seat]
+    for position in range(low, high):
+        start[position] = proposed[uint64(layout.row_at[position])]
+    for position in range(low, high):
+        start[position] *= layout.gains[position]
+    for position in range(low, high):
+        value[position] = start[position]
+    for position in range(low, high):
+        sends[position] = layout.factors[position] * start[position]
+    for position in range(low, high):
+        sends[live + position] = sends[position]
 
 
 @inner()
-def _sweep_long(low, at, many, inside, start, value, sends):
-    """Sweep the long rows of a region."""
+def _sweep_long_rows(low, at, many, layout, start, value, sends):
+    """Sweep the long rows of a region, which are permuted to `low` and on."""
     live = uint64(start.size)
-    lanes = np.empty(ABREAST, np.float32)
+    lanes = np.empty(SLICE_ROWS, np.float32)
     for q in range(many):
-        for lane in range(uint64(ABREAST)):
-            lanes[lane] = float32(0.0)
-        i = uint64(inside.long_bases[at + q])
-        end = uint64(inside.long_bases[at + q + uint64(1)])
-        # Sixteen chains of additions: one chain would wait for each to end.
-        while i + uint64(ABREAST) <= end:
-            for lane in range(uint64(ABREAST)):
-                lanes[lane] += weighed(sends[uint64(inside.columns[i + lane])], inside.shares, i + lane)
-            i += uint64(ABREAST)
-        for lane in range(end - i):
-            lanes[lane] += weighed(sends[uint64(inside.columns[i + lane])], inside.shares, i + lane)
-        total = float32(0.0)
-        for lane in range(uint64(ABREAST)):
-            total += lanes[lane]
-        value[low + q] = start[low + q] + inside.gains[low + q] * total
-        sends[live + low + q] = inside.factors[low + q] * value[low + q]
+        total = sum_long_row(
+            lanes, sends, layout.columns, None, layout.shares,
+            layout.long_ptr[at + q], uint64(layout.long_ptr[at + q + uint64(1)]),
+        )  # fmt: skip
+        value[low + q] = start[low + q] + layout.gains[low + q] * total
+        sends[live + low + q] = layout.factors[low + q] * value[low + q]
 
 
 @inner()
-def sweep_region(region, edges, nonempty, positions, segments, owned, inside, start, value, sends):
+def sweep_region(region, layout, start, value, sends):
     """Sweep the rows of a region once: each becomes `start` and what it is sent."""
-    low, _ = _seats_of(region, edges, nonempty, positions, segments, owned)
+    bounds = layout.regions[region]
+    low, at, slices = uint64(bounds[0]), uint64(bounds[2]), uint64(bounds[3])
     live = uint64(start.size)
-    k = region_begin(region, edges, positions, nonempty)
-    slices = uint64(inside.heads[region, 0])
-    _sweep_long(
-        low + slices * uint64(ABREAST), first_long(region, positions[k]), uint64(inside.heads[region, 1]),
-        inside, start, value, sends,
-    )  # fmt: skip
-    lanes = np.empty(ABREAST, np.float32)
-    at = first_base(region, k)
+    _sweep_long_rows(
+        low + slices * uint64(SLICE_ROWS), uint64(bounds[4]), uint64(bounds[5]), layout, start, value, sends
+    )
+    lanes = np.empty(SLICE_ROWS, np.float32)
     for s in range(slices):
-        for lane in range(uint64(ABREAST)):
-            lanes[lane] = float32(0.0)
-        i = uint64(inside.bases[at + s])
-        end = uint64(inside.bases[at + s + uint64(1)])
-        while i < end:
-            for lane in range(uint64(ABREAST)):
-                lanes[lane] += weighed(sends[uint64(inside.columns[i + lane])], inside.shares, i + lane)
-            i += uint64(ABREAST)
-        seat = low + s * uint64(ABREAST)
-        for lane in range(uint64(ABREAST)):
-            lanes[lane] = start[seat + lane] + inside.gains[seat + lane] * lanes[lane]
-        for lane in range(uint64(ABREAST)):
-            value[seat + lane] = lanes[lane]
-        for lane in range(uint64(ABREAST)):
-            sends[live + seat + lane] = inside.factors[seat + lane] * lanes[lane]
+        sum_slice(
+            lanes, sends, layout.columns, None, layout.shares,
+            layout.slice_ptr[at + s], uint64(layout.slice_ptr[at + s + uint64(1)]),
+        )  # fmt: skip
+        place = low + s * uint64(SLICE_ROWS)
+        for lane in range(uint64(SLICE_ROWS)):
+            lanes[lane] = start[place + lane] + layout.gains[place + lane] * lanes[lane]
+        for lane in range(uint64(SLICE_ROWS)):
+            value[place + lane] = lanes[lane]
+        for lane in range(uint64(SLICE_ROWS)):
+            sends[live + place + lane] = layout.factors[place + lane] * lanes[lane]
 
 
 @inner()
-def settle_region(region, edges, nonempty, positions, segments, owned, sends):
+def publish_region(region, layout, sends):
     """Let other regions see what a region's rows send now."""
-    low, high = _seats_of(region, edges, nonempty, positions, segments, owned)
     live = uint64(sends.size // 2)
-    for seat in range(low, high):
-        sends[seat] = sends[live + seat]
+    for position in range(uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])):
+        sends[position] = sends[live + position]
 
 
 @inner()
-def unseat_region(region, edges, nonempty, positions, segments, owned, inside, value, proposed):
+def unpermute_region(region, layout, value, proposed):
     """Bring what the rows of a region have become back to their places."""
-    low, high = _seats_of(region, edges, nonempty, positions, segments, owned)
-    for seat in range(low, high):
-        proposed[uint64(inside.row_of[seat])] = value[seat]
+    for position in range(uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])):
+        proposed[uint64(layout.row_at[position])] = value[position]

@@ -3,10 +3,6 @@
 The bits are those of :mod:`oocpr.engine.number_formats`, which says what they mean.
 """
 
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +21,7 @@ _LEVELS = level_table()[:128]
 _FRACTIONS = tuple(float(x) for x in _LEVELS[127 - LEVELS_PER_OCTAVE : 127] * 2)
 _MIDDLES = tuple((a + b) / 2 for a, b in zip(_FRACTIONS, (*_FRACTIONS[1:], 2.0), strict=True))
 _M0, _M1, _M2, _M3, _M4 = _MIDDLES
-_LEAST = float(_LEVELS[1] / 2)
+_MIN = float(_LEVELS[1] / 2)
 
 
 def _bitcast(result: Any, source: Any, llvm: Any) -> Any:
@@ -81,7 +77,7 @@ def _to_bits16(reads, value, scale):  # noqa: ARG001
 
 def _to_bits8(reads, value, scale):  # noqa: ARG001
     size = abs(value) / scale
-    if size < _LEAST:
+    if size < _MIN:
         return uint8(0)
     bits = _bits_of_double(size)
     octave = int64(bits >> uint64(52)) - int64(1023)

@@ -3,29 +3,133 @@
 Rows are treated in blocks of BLOCK, which fit in the first-level cache, by several short loops over few
 arrays each: a compiler vectorises such a loop, and gives up on one that touches seven arrays it cannot tell
 apart. The blocks' sums are added in order, so they do not depend on the number of threads.
-"""
 
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
+Compilers may not reorder floating-point additions, so a plain loop adds one number at a time; sums over rows
+are taken in eight interleaved lanes, joined in order, which vector units can follow: the same on every
+processor.
+"""
 
 from __future__ import annotations
 
-from numba import float32, float64, uint64
+from typing import Any
 
+import numpy as np
+from llvmlite import ir
+from numba import float32, float64, types, uint64
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from oocpr.engine.backend import RESIDUAL, RESTART, START
 from oocpr.engine.cpu.numbers import narrowed, widen
-from oocpr.engine.cpu.row_sums import add_up, dot, norm
+from oocpr.engine.cpu.threads import parallel_region
 from oocpr.engine.cpu.weights import dangles, divisor
-from oocpr.jit import inner
+from oocpr.jit import entry, inner
 
 BLOCK = 1024
 """Rows of one partial sum."""
 
+SIMD_LANES = 8
+_I64 = ir.IntType(64)
+_F64 = ir.DoubleType()
+_VEC = ir.VectorType(_F64, SIMD_LANES)
+_ZERO = ir.Constant(_VEC, [0.0] * SIMD_LANES)
+
+
+def _load(b: Any, array: Any, element: Any, index: Any) -> Any:
+    """Eight elements from `index` on as float64."""
+    llvm = ir.FloatType() if element == types.float32 else _F64
+    vector = ir.VectorType(llvm, SIMD_LANES)
+    value = b.load(b.bitcast(b.gep(array.data, [index]), vector.as_pointer()))
+    value.align = 4
+    return b.fpext(value, _VEC) if element == types.float32 else value
+
+
+def _join(b: Any, lanes: Any) -> Any:
+    kind = ir.FunctionType(_F64, [_F64, _VEC])
+    reduce = cgutils.get_or_insert_function(b.module, kind, f"llvm.vector.reduce.fadd.v{SIMD_LANES}f64")
+    return b.call(reduce, [ir.Constant(_F64, -0.0), lanes])
+
+
+def _accumulate(b: Any, vectors: Any, term: Any) -> Any:
+    """Sum ``term(index)`` over the vectors at 0, 8, 16, ..."""
+    total = cgutils.alloca_once_value(b, _ZERO)
+    with cgutils.for_range(b, vectors) as loop:
+        at = b.mul(loop.index, ir.Constant(_I64, SIMD_LANES))
+        b.store(b.fadd(b.load(total), term(at)), total)
+    return _join(b, b.load(total))
+
+
+@intrinsic
+def _dot_lanes(typingctx: Any, a: Any, c: Any, vectors: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        first = context.make_array(signature.args[0])(context, b, args[0])
+        second = context.make_array(signature.args[1])(context, b, args[1])
+        kinds = signature.args[0].dtype, signature.args[1].dtype
+        return _accumulate(
+            b,
+            args[2],
+            lambda at: b.fmul(_load(b, first, kinds[0], at), _load(b, second, kinds[1], at)),
+        )
+
+    return types.float64(a, c, types.uint64), codegen
+
+
+@intrinsic
+def _sum_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, b, args[0])
+        return _accumulate(b, args[1], lambda at: _load(b, array, signature.args[0].dtype, at))
+
+    return types.float64(a, types.uint64), codegen
+
+
+@intrinsic
+def _norm_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, b, args[0])
+        kind = ir.FunctionType(_VEC, [_VEC])
+        size = cgutils.get_or_insert_function(b.module, kind, f"llvm.fabs.v{SIMD_LANES}f64")
+        return _accumulate(
+            b, args[1], lambda at: b.call(size, [_load(b, array, signature.args[0].dtype, at)])
+        )
+
+    return types.float64(a, types.uint64), codegen
+
+
+@inner()
+def dot(a, c, count):
+    """Scalar product of ``a[:count]`` and ``c[:count]``, float32 or float64, contiguous."""
+    vectors = uint64(count) // uint64(SIMD_LANES)
+    total = _dot_lanes(a, c, vectors)
+    for i in range(vectors * uint64(SIMD_LANES), uint64(count)):
+        total += float64(a[i]) * float64(c[i])
+    return total
+
+
+@inner()
+def add_up(a, count):
+    """Sum of ``a[:count]``."""
+    vectors = uint64(count) // uint64(SIMD_LANES)
+    total = _sum_lanes(a, vectors)
+    for i in range(vectors * uint64(SIMD_LANES), uint64(count)):
+        total += float64(a[i])
+    return total
+
+
+@inner()
+def norm(a, count):
+    """L1 norm of ``a[:count]``."""
+    vectors = uint64(count) // uint64(SIMD_LANES)
+    total = _norm_lanes(a, vectors)
+    for i in range(vectors * uint64(SIMD_LANES), uint64(count)):
+        total += abs(float64(a[i]))
+    return total
+
 
 @inner()
 def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, begin, out):
-    """Write the next push of a block of rows to `out`; see publish_block."""
-    if kind == 0:
+    """Write the next push of a block of rows to `out`; see _publish_block."""
+    if kind == START:
         for i in range(count):
             out[i] = uniform
         if start.size:
@@ -34,13 +138,13 @@ def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, b
                 out[i] = given[i]
         for i in range(count):
             out[i] -= p[i]
-    elif kind == 1:
+    elif kind == RESTART:
         for i in range(count):
             out[i] = p[i] + r[i]
         for i in range(count):
             p[i] = 0.0
             r[i] = 0.0
-    elif kind == 2:
+    elif kind == RESIDUAL:
         for i in range(count):
             out[i] = r[i]
     else:
@@ -59,26 +163,23 @@ def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, b
 
 
 @inner()
-def publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out):
+def _publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out):
     """Round the next push of one block of rows and add it to the ranks.
 
     Parameters
     ----------
-    rows
-        Rows of the stripe.
     start
-        What the run begins from, float64, shape (rows,); (0,) where that is `uniform`.
+        What the run begins from, shape (rows,); (0,) if that is `uniform` for each.
     kind
-        0 the start less p, 1 restart from p + r, 2 residual, 3 mixed: the proposal, or the residual where
-        nothing is proposed.
+        What is pushed; START, RESTART, RESIDUAL or MIXED of `oocpr.engine.backend`.
     slots, thetas
         What to subtract, a multiple of each remembered step.
     pushed
-        Stored numbers of the stripe's rows, shape (rows,): receives the push.
+        Receives the push as it is stored, shape (rows,).
     sums
         float64, shape (blocks, 3): receives the dangling mass, the mass and the sum of p.
     out
-        float64, shape (BLOCK,): scratch.
+        float64, shape (BLOCK,): scratch, here and below.
     """
     begin = uint64(block) * uint64(BLOCK)
     end = min(begin + uint64(BLOCK), uint64(rows.p.size))
@@ -105,37 +206,33 @@ def publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, tabl
 def update_block(
     begin, end, offset, rows, pushed, table, uniform, pushes, damping, base, spread, slot, live, sums, out
 ):
-    """Add what was delivered to the residual, take away what was pushed, and sum.
+    """Add what was gathered to the residual, subtract what was pushed, and sum.
 
     Parameters
     ----------
-    begin, end
-        Rows, counted in the tile.
-    offset
-        First row of the tile in the stripe.
+    begin, end, offset
+        Rows, counted in the tile, and the first row of the tile in the stripe.
     pushes
-        float64: delivered to each row of the tile.
+        float64: gathered for each row of the tile.
     sums
         float64, shape (1 + 2 live,): norm of the residual, products of the remembered changes with this
         pass's change, products with the residual.
-    out
-        float64, shape (BLOCK,): scratch.
     """
     count = end - begin
     r = rows.r[begin + offset : end + offset]
     degree = rows.degree[begin + offset : end + offset]
     stored = pushed[begin + offset : end + offset]
-    delivered = pushes[begin:end]
+    gathered = pushes[begin:end]
     for i in range(count):
         out[i] = widen(stored[i], table) * divisor(degree[i])
     if rows.teleport.size:
         teleport = rows.teleport[begin + offset : end + offset]
         for i in range(count):
-            out[i] = damping * delivered[i] + (base * teleport[i] + spread) - out[i]
+            out[i] = damping * gathered[i] + (base * teleport[i] + spread) - out[i]
     else:
         constant = base * uniform + spread
         for i in range(count):
-            out[i] = damping * delivered[i] + constant - out[i]
+            out[i] = damping * gathered[i] + constant - out[i]
     for i in range(count):
         r[i] += out[i]
     sums[0] = norm(r, count)
@@ -157,13 +254,7 @@ def update_block(
 
 @inner()
 def begin_sweeps(begin, end, offset, rows, proposals, damping, proposed):
-    """Start the proposal of a tile's rows: the residual and what earlier tiles proposed to them.
-
-    Parameters
-    ----------
-    proposed
-        float32, one a row of the tile: receives the proposal so far.
-    """
+    """Start the proposal of a tile's rows: the residual and what earlier tiles proposed to them."""
     count = end - begin
     r = rows.r[begin + offset : end + offset]
     earlier = proposals[begin:end]
@@ -174,12 +265,9 @@ def begin_sweeps(begin, end, offset, rows, proposals, damping, proposed):
 
 @inner()
 def end_sweeps(begin, end, first, offset, rows, pushed, reads, table, scale, total, slot, out):
-    """Keep the proposal, remember the step it makes, and let later tiles read it.
+    """Keep the proposal of rows of a tile, remember the step it makes, and let later tiles read it.
 
-    Parameters
-    ----------
-    first
-        First row of the tile in the whole graph.
+    `first` is the first row of the tile in the whole graph.
     """
     count = end - begin
     degree = rows.degree[begin + offset : end + offset]
@@ -202,9 +290,37 @@ def end_sweeps(begin, end, first, offset, rows, pushed, reads, table, scale, tot
 
 @inner()
 def peak_block(begin, end, offset, values, degree):
-    """Largest magnitude per out-link of ``values[offset + begin : offset + end]``."""
+    """Largest magnitude per out-edge of ``values[offset + begin : offset + end]``."""
     most = 0.0
     for t in range(begin, end):
         i = t + offset
         most = max(most, abs(float64(values[i])) / divisor(degree[i]))
     return most
+
+
+@entry()
+def publish(board, *args):
+    """Publish all blocks of a stripe; see _publish_block."""
+    return parallel_region(board, _publish, args)
+
+
+@inner()
+def _publish(me, team, counter, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums):  # noqa: ARG001
+    out = np.empty(BLOCK, np.float64)
+    blocks = sums.shape[0]
+    for block in range(blocks * me // team, blocks * (me + 1) // team):
+        _publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
+
+
+@entry()
+def load(board, *args):
+    """Bring a push to where rows gather."""
+    return parallel_region(board, _load_part, args)
+
+
+@inner()
+def _load_part(me, team, counter, numbers, stride, row_begin, pushed):  # noqa: ARG001
+    rows = uint64(pushed.size)
+    to = uint64(row_begin)
+    for row in range(rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)):
+        numbers[uint64(stride) * (to + row)] = pushed[row]

@@ -1,13 +1,9 @@
 """Weights in compiled code: every kernel once, for graphs with weights and without.
 
-Where a graph has none, the argument is None and the out-degrees are integers; numba then compiles what
-follows to nothing, and the kernels are what they would be if nobody had thought of weights. Where it has
-some, the divisor of a row is the weight that leaves it, with a sign that says whether any does.
+If a graph has none, the argument is None and the out-degrees are integers; numba then compiles what follows
+to nothing, and the kernels are what they would be if nobody had thought of weights. If it has some, the
+divisor of a row is the weight that leaves it, with a sign that says whether any does.
 """
-
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
@@ -27,14 +23,9 @@ if TYPE_CHECKING:
 
 
 class Weights(NamedTuple):
-    """Weights of a tile's links as they are stored; see `oocpr.store.codec.mantissa_segments.Segments`.
+    """Weights of a tile's edges as they are stored, to be multiplied by `factor`.
 
-    Attributes
-    ----------
-    head, second, third, fourth
-        uint16, shape (edges,), or (0,) where all are zero.
-    factor
-        What they are multiplied by.
+    The parts have shape (edges,), or (0,) if all are zero; see `mantissa_segments.Segments`.
     """
 
     head: NDArray[np.uint16]
@@ -44,26 +35,24 @@ class Weights(NamedTuple):
     factor: float
 
 
-def emptied(weights: Weights) -> Weights:
-    """Take what has the same types and none of the memory."""
+def without_data(weights: Weights) -> Weights:
+    """Make what has the same types and none of the memory."""
     return Weights(
-        _nothing_like(weights.head), _nothing_like(weights.second), _nothing_like(weights.third),
-        _nothing_like(weights.fourth), weights.factor,
+        _empty_like(weights.head), _empty_like(weights.second), _empty_like(weights.third),
+        _empty_like(weights.fourth), weights.factor,
     )  # fmt: skip
 
 
-def _nothing_like(part: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    nothing = np.empty(0, np.uint16)
+def _empty_like(part: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    empty = np.empty(0, np.uint16)
     # Compiled functions have a version for each of both.
-    nothing.flags.writeable = part.flags.writeable
-    return nothing
+    empty.flags.writeable = part.flags.writeable
+    return empty
 
 
 def divisors(degree: NDArray[Any]) -> NDArray[Any]:
     """Mark, in place, the rows that no weight leaves: their ranks are divided by one.
 
-    Examples
-    --------
     >>> divisors(np.array([0.25, 0.0])).tolist()
     [0.25, -1.0]
     """
@@ -72,7 +61,7 @@ def divisors(degree: NDArray[Any]) -> NDArray[Any]:
     return degree
 
 
-def weights_of(segments: Segments, edges: int, factor: float) -> Weights:
+def stored_weights(segments: Segments, edges: int, factor: float) -> Weights:
     """Take the weights of a tile of so many edges as they are stored."""
     missing = edges - segments.size
     # Zarr's chunks end before weights of zero.
@@ -84,10 +73,10 @@ def weights_of(segments: Segments, edges: int, factor: float) -> Weights:
     return Weights(head, second, third, fourth, factor)
 
 
-def joined_weights(weights: Weights, edges: int) -> NDArray[np.float64]:
-    """Weights of a tile's links: float64, shape (edges,)."""
+def decode_weights(weights: Weights, edges: int) -> NDArray[np.float64]:
+    """Weights of a tile's edges: float64, shape (edges,)."""
     out = np.empty(edges)
-    _join_all(weights, out)
+    _decode_all(weights, out)
     return out
 
 
@@ -101,43 +90,23 @@ def dangles(degree: Any) -> bool:
     raise NotImplementedError
 
 
-def weighed(value: Any, weights: Any, i: Any) -> Any:
+def times_weight(value: Any, weights: Any, i: Any) -> Any:
     """Return `value` times weight i."""
     raise NotImplementedError
 
 
-def keep_weight(to: Any, place: Any, weights: Any, i: Any) -> None:
-    """Write weight i to a place, where there are weights."""
+def copy_weight(to: Any, place: Any, weights: Any, i: Any) -> None:
+    """Write weight i to a place, if there are weights."""
     raise NotImplementedError
 
 
-def keep_nothing(to: Any, place: Any) -> None:
-    """Write a weight of zero to a place, where there are weights."""
+def pad_weight(to: Any, place: Any) -> None:
+    """Write a weight of zero to a place, if there are weights."""
     raise NotImplementedError
 
 
-def keep_share(to: Any, place: Any, weights: Any, i: Any, degree: Any, damping: float) -> None:
-    """Write the share of a row's rank that link i passes on, where there are weights."""
-    raise NotImplementedError
-
-
-def factor_of(weights: Any, degree: Any, damping: float) -> Any:
-    """Return what a row sends along each link, as a share of its rank; 1 where its links have shares."""
-    raise NotImplementedError
-
-
-def own_share(weights: Any, columns: Any, begin: Any, end: Any, row: Any, degree: Any, damping: float) -> Any:
-    """Return the share of a row's rank that its link to itself, one of links begin .. end - 1, returns."""
-    raise NotImplementedError
-
-
-def room_for_piece(weights: Any, items: int) -> Any:
-    """Return memory for the weights of a piece; None where there are none."""
-    raise NotImplementedError
-
-
-def join_piece(weights: Any, first: Any, count: Any, out: Any) -> None:
-    """Write weights first .. first + count - 1 to the front of `out`, where there are weights."""
+def store_share(to: Any, place: Any, weights: Any, i: Any, degree: Any, damping: float) -> None:
+    """Write the share of a row's rank that edge i passes on, if there are weights."""
     raise NotImplementedError
 
 
@@ -159,15 +128,15 @@ def _dangles(degree):
     return lambda degree: degree < 0.0
 
 
-@overload(weighed, inline="always")
-def _weighed(value, weights, i):  # noqa: ARG001
+@overload(times_weight, inline="always")
+def _times_weight(value, weights, i):  # noqa: ARG001
     if _none(weights):
         return lambda value, weights, i: value  # noqa: ARG005
     return lambda value, weights, i: value * weights[i]
 
 
-@overload(keep_weight, inline="always")
-def _keep_weight(to, place, weights, i):  # noqa: ARG001
+@overload(copy_weight, inline="always")
+def _copy_weight(to, place, weights, i):  # noqa: ARG001
     if _none(weights):
         return lambda to, place, weights, i: None  # noqa: ARG005
 
@@ -177,8 +146,8 @@ def _keep_weight(to, place, weights, i):  # noqa: ARG001
     return keep
 
 
-@overload(keep_nothing, inline="always")
-def _keep_nothing(to, place):  # noqa: ARG001
+@overload(pad_weight, inline="always")
+def _pad_weight(to, place):  # noqa: ARG001
     if _none(to):
         return lambda to, place: None  # noqa: ARG005
 
@@ -188,8 +157,8 @@ def _keep_nothing(to, place):  # noqa: ARG001
     return keep
 
 
-@overload(keep_share, inline="always")
-def _keep_share(to, place, weights, i, degree, damping):  # noqa: ARG001
+@overload(store_share, inline="always")
+def _store_share(to, place, weights, i, degree, damping):  # noqa: ARG001
     if _none(weights):
         return lambda to, place, weights, i, degree, damping: None  # noqa: ARG005
 
@@ -197,45 +166,6 @@ def _keep_share(to, place, weights, i, degree, damping):  # noqa: ARG001
         to[place] = float32(damping * _weight_at(weights, i) / abs(degree))
 
     return keep
-
-
-@overload(factor_of, inline="always")
-def _factor_of(weights, degree, damping):  # noqa: ARG001
-    if _none(weights):
-        return lambda weights, degree, damping: float32(damping) / float32(max(degree, uint32(1)))  # noqa: ARG005
-    return lambda weights, degree, damping: float32(1.0)  # noqa: ARG005
-
-
-@overload(own_share)
-def _own_share(weights, columns, begin, end, row, degree, damping):  # noqa: ARG001
-    if _none(weights):
-
-        def from_degree(weights, columns, begin, end, row, degree, damping):  # noqa: ARG001
-            return float32(damping) / float32(max(degree, uint32(1)))
-
-        return from_degree
-
-    def from_weights(weights, columns, begin, end, row, degree, damping):
-        for i in range(begin, end):
-            if columns[i] == row:
-                return float32(damping * _weight_at(weights, i) / abs(degree))
-        return float32(0.0)
-
-    return from_weights
-
-
-@overload(room_for_piece, inline="always")
-def _room_for_piece(weights, items):  # noqa: ARG001
-    if _none(weights):
-        return lambda weights, items: None  # noqa: ARG005
-    return lambda weights, items: np.empty(items, np.float64)  # noqa: ARG005
-
-
-@overload(join_piece)
-def _join_piece(weights, first, count, out):  # noqa: ARG001
-    if _none(weights):
-        return lambda weights, first, count, out: None  # noqa: ARG005
-    return lambda weights, first, count, out: _join_into(weights, first, count, out)
 
 
 @inner()
@@ -252,13 +182,47 @@ def _weight_at(weights, i):
     return double_of(bits) * weights.factor
 
 
-@entry()
-def _join_all(weights, out):
-    _join_into(weights, uint64(0), uint64(out.size), out)
+@inner()
+def edge_factor(weights, degree, damping):
+    """Return what a row sends along each edge, as a share of its rank; 1 if its edges have shares."""
+    if weights is None:
+        return float32(damping) / float32(max(degree, uint32(1)))
+    return float32(1.0)
 
 
 @inner()
-def _join_into(weights, first, count, out):
+def loop_share(weights, columns, begin, end, row, degree, damping):
+    """Return the share of a row's rank that its edge to itself, one of begin .. end - 1, returns."""
+    if weights is None:
+        return float32(damping) / float32(max(degree, uint32(1)))
+    for i in range(begin, end):
+        if columns[i] == row:
+            return float32(damping * _weight_at(weights, i) / abs(degree))
+    return float32(0.0)
+
+
+@inner()
+def piece_buffer(weights, items):
+    """Return memory for the weights of a piece; None if there are none."""
+    if weights is None:
+        return None
+    return np.empty(items, np.float64)
+
+
+@inner()
+def decode_piece_weights(weights, first, count, out):
+    """Write weights first .. first + count - 1 to the front of `out`, if there are weights."""
+    if weights is not None:
+        _decode_into(weights, first, count, out)
+
+
+@entry()
+def _decode_all(weights, out):
+    _decode_into(weights, uint64(0), uint64(out.size), out)
+
+
+@inner()
+def _decode_into(weights, first, count, out):
     bits = out.view(np.uint64)
     for i in range(count):
         bits[i] = uint64(0)

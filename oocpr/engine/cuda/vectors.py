@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 ROWS = 4 * THREADS
 """Rows that a block of threads takes."""
 
-START, RESTART, RESIDUAL, MIXED = (np.int32(kind) for kind in range(4))
-
 
 @dataclass(frozen=True)
 class TileRows:
@@ -185,8 +183,6 @@ class Vectors:
         spec = state.spec
         if spec.rows == 0:
             return
-        usual = MIXED if spec.proposals or spec.slots else RESIDUAL
-        kind = START if step.start else RESTART if step.restart else usual
         weighted = 0
         if step.mixing_coefficients:
             thetas = np.zeros(self._slots)
@@ -200,7 +196,7 @@ class Vectors:
             (blocks,),
             (THREADS,),
             (
-                np.uint64(spec.rows), kind, np.float64(1 / spec.nodes),
+                np.uint64(spec.rows), np.int32(step.kind), np.float64(1 / spec.nodes),
                 state.teleport if state.start is None else state.start, state.degree,
                 state.ranks, state.residual, state.push, state.changes, state.steps, state.thetas,
                 np.uint32(weighted), np.float64(step.carry), np.int32(step.carry_slot),

@@ -192,12 +192,12 @@ def rank_whole(
     start: NDArray[Any] | None,
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole."""
-    from oocpr.engine.scc.graph import load_whole
-    from oocpr.engine.scc.run import WholeRun
+    from oocpr.engine.scc.graph import load_scc_graph
+    from oocpr.engine.scc.run import SccRun
 
     begun = time.perf_counter()
-    graph = load_whole(open_on_worker(path, identity), threads)
-    return WholeRun(graph, settings, threads, teleport, start).rank(begun, graph.bytes_read, silent)
+    graph = load_scc_graph(open_on_worker(path, identity), threads)
+    return SccRun(graph, settings, threads, teleport, start).rank(begun, graph.bytes_read, silent)
 
 
 def _open_graph(job: Job) -> RankedStore:

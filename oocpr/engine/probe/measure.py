@@ -209,8 +209,8 @@ def measure_whole(
     store: RankedStore, settings: Settings, threads: int | None, progress: Progress = silent
 ) -> tuple[Forecast, int]:
     """Rank a graph for method ``components``, which takes about as long as measuring; its passes, too."""
-    from oocpr.engine.scc.graph import load_whole
-    from oocpr.engine.scc.run import WholeRun
+    from oocpr.engine.scc.graph import load_scc_graph
+    from oocpr.engine.scc.run import SccRun
 
     passed = count(1)
 
@@ -220,8 +220,8 @@ def measure_whole(
 
     def rank() -> Solution:
         begun = time.perf_counter()
-        graph = load_whole(store, threads)
-        return WholeRun(graph, settings, threads, None).rank(begun, graph.bytes_read, told)
+        graph = load_scc_graph(store, threads)
+        return SccRun(graph, settings, threads, None).rank(begun, graph.bytes_read, told)
 
     progress(STAGE, 0, None, "passes")
     with watched(silent) as compilation:

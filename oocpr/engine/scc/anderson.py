@@ -9,17 +9,12 @@ Anderson, Iterative procedures for nonlinear integral equations, J. ACM 12 (1965
 Pask, Anderson acceleration of the Jacobi iterative method, J. Comput. Phys. 306 (2016).
 """
 
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
-
 from __future__ import annotations
 
 import numpy as np
 from numba import uint64
 
-from oocpr.engine.cpu.row_sums import dot, norm
-from oocpr.engine.cpu.rows import BLOCK
+from oocpr.engine.cpu.rows import BLOCK, dot, norm
 from oocpr.jit import BORROWING, inner
 
 STRIDE = 4
@@ -36,22 +31,22 @@ _RIDGE = 1e-6
 
 
 @inner(**BORROWING)
-def note_stride(low, high, turn, changes, apart, sums):
+def record_stride(low, high, stride, changes, differences, sums):
     """Add up what mixing needs of the rows low .. high - 1.
 
     Parameters
     ----------
-    turn
+    stride
         Number of the stride, from 0 on.
     changes
         float32, shape (DEPTH + 1, rows): f of the last strides, that of stride t in place t modulo DEPTH + 1.
-    apart
+    differences
         float32, shape (DEPTH, BLOCK): scratch.
     sums
         float64, shape (TERMS,): receives the sums.
     """
-    older = min(turn, DEPTH)
-    here = turn % (DEPTH + 1)
+    older = min(stride, DEPTH)
+    here = stride % (DEPTH + 1)
     for k in range(TERMS):
         sums[k] = 0.0
     for begin in range(low, high, uint64(BLOCK)):
@@ -60,29 +55,23 @@ def note_stride(low, high, turn, changes, apart, sums):
         f = changes[here, begin:end]
         sums[0] += norm(f, count)
         for j in range(older):
-            g, mine = changes[(turn - 1 - j) % (DEPTH + 1), begin:end], apart[j]
+            g, mine = changes[(stride - 1 - j) % (DEPTH + 1), begin:end], differences[j]
             for i in range(count):
                 mine[i] = f[i] - g[i]
             sums[1 + j] += dot(mine, f, count)
             for k in range(j + 1):
-                sums[1 + DEPTH + j * (j + 1) // 2 + k] += dot(mine, apart[k], count)
+                sums[1 + DEPTH + j * (j + 1) // 2 + k] += dot(mine, differences[k], count)
 
 
 @inner(**BORROWING)
-def weigh(older, totals, lower, shares):
-    """Find the shares of the `older` differences: a least-squares problem, by Cholesky's way.
+def least_squares(older, totals, lower, coefficients):
+    """Find the coefficients of the `older` differences: a least-squares problem, by Cholesky's way.
 
-    Parameters
-    ----------
-    totals
-        float64, shape (TERMS,): sums of all parts.
-    lower
-        float64, shape (DEPTH, DEPTH): scratch.
-    shares
-        float64, shape (DEPTH,): receives them; zeros where the differences say nothing.
+    `totals`, shape (TERMS,), are the sums of all parts, `lower`, shape (DEPTH, DEPTH), is scratch, and
+    `coefficients`, shape (DEPTH,), receives them; zeros if the differences say nothing.
     """
     for j in range(older):
-        shares[j] = 0.0
+        coefficients[j] = 0.0
     for j in range(older):
         for k in range(j + 1):
             value = totals[1 + DEPTH + j * (j + 1) // 2 + k]
@@ -99,32 +88,28 @@ def weigh(older, totals, lower, shares):
     for j in range(older):
         value = totals[1 + j]
         for q in range(j):
-            value -= lower[j, q] * shares[q]
-        shares[j] = value / lower[j, j]
+            value -= lower[j, q] * coefficients[q]
+        coefficients[j] = value / lower[j, j]
     for j in range(older - 1, -1, -1):
-        value = shares[j]
+        value = coefficients[j]
         for q in range(j + 1, older):
-            value -= lower[q, j] * shares[q]
-        shares[j] = value / lower[j, j]
+            value -= lower[q, j] * coefficients[q]
+        coefficients[j] = value / lower[j, j]
 
 
 @inner(**BORROWING)
-def mix(low, high, turn, shares, states):
+def mix(low, high, stride, coefficients, states):
     """Make the next x of the rows low .. high - 1.
 
-    Parameters
-    ----------
-    turn
-        As for `note_stride`.
-    shares
-        As `weigh` found them.
-    states
-        float32, shape (DEPTH + 2, rows): y of the last strides in the places of their changes, then x.
+    `states`, shape (DEPTH + 2, rows), has y of the last strides in the places of their changes, then x.
     """
-    x, y = states[DEPTH + 1, low:high], states[turn % (DEPTH + 1), low:high]
+    x, y = states[DEPTH + 1, low:high], states[stride % (DEPTH + 1), low:high]
     for i in range(x.size):
         x[i] = y[i]
-    for j in range(min(turn, DEPTH)):
-        share, earlier = np.float32(shares[j]), states[(turn - 1 - j) % (DEPTH + 1), low:high]
+    for j in range(min(stride, DEPTH)):
+        coefficient, earlier = (
+            np.float32(coefficients[j]),
+            states[(stride - 1 - j) % (DEPTH + 1), low:high],
+        )
         for i in range(x.size):
-            x[i] -= share * (y[i] - earlier[i])
+            x[i] -= coefficient * (y[i] - earlier[i])

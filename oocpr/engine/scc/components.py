@@ -1,15 +1,11 @@
 """Which rows depend on each other, and in which order the rest can be solved once and for all.
 
-Two rows that reach each other through links belong to one strongly connected component. Between components
+Two rows that reach each other through edges belong to one strongly connected component. Between components
 there are no cycles: solved in the order found here, each needs only what those before it have become. Most
 rows of a citation, call or dependency graph are components of their own, and one visit solves them.
 
 Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1 (1972), without recursion.
 """
-
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
@@ -23,16 +19,16 @@ _DONE = 1 << 31
 
 @entry()
 def find_components(offsets, columns, component, levels):
-    """Number the strongly connected components so that links lead from lower numbers to higher ones.
+    """Number the strongly connected components so that edges lead from lower numbers to higher ones.
 
     Parameters
     ----------
     offsets, columns
-        uint32: row i is linked to by the rows ``columns[offsets[i]:offsets[i + 1]]``.
+        uint32: row i has incoming edges from the rows ``columns[offsets[i]:offsets[i + 1]]``.
     component
         uint32, shape (rows,): receives the component of each row.
     levels
-        uint32, shape (rows,): receives, by component, 0 where no other component links to it, else one more
+        uint32, shape (rows,): receives, by component, 0 if no other component has edges to it, else one more
         than the highest level among those that do.
 
     Returns

@@ -10,7 +10,7 @@ import numpy as np
 from numba import uint32, uint64
 
 from oocpr.engine.cpu.scratch import Scratch
-from oocpr.engine.scc.level_schedule import order_rows
+from oocpr.engine.scc.level_schedule import schedule_rows
 from oocpr.errors import DamagedError
 from oocpr.jit import entry
 from oocpr.store.codec.layout import parse_tile
@@ -22,48 +22,31 @@ from oocpr.system import usable_cores
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.engine.scc.level_schedule import Levels
+    from oocpr.engine.scc.level_schedule import LevelSchedule
     from oocpr.engine.tiles.source import RankedStore
 
 
 @dataclass(frozen=True)
-class WholeGraph:
+class SccGraph:
     """What runs on a graph have in common, whatever their damping and teleport vector.
 
-    Parameters
-    ----------
-    levels
-        All links.
-    degree
-        Out-degrees; uint32, shape (nodes,).
-    bytes_read
-        Encoded bytes that came from the store.
+    `degree` is the out-degrees, `bytes_read` the encoded bytes that came from the store.
     """
 
-    levels: Levels
+    schedule: LevelSchedule
     degree: NDArray[np.uint32]
     bytes_read: int
 
     @property
     def nbytes(self) -> int:
         """Bytes it takes."""
-        return self.degree.nbytes + sum(array.nbytes for array in self.levels)
+        return self.degree.nbytes + sum(array.nbytes for array in self.schedule)
 
 
-def load_whole(store: RankedStore, threads: int | None = None) -> WholeGraph:
-    """Read and decode a stored graph and find the order of its rows.
+def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
+    """Read and decode a stored graph, with all usable cores for None, and find the order of its rows.
 
-    Parameters
-    ----------
-    store
-        The graph.
-    threads
-        Threads that decode; None for all cores this process may use.
-
-    Raises
-    ------
-    DamagedError
-        When a tile's bytes are not what was written, or tiles and out-degrees contradict each other.
+    Raises DamagedError when a tile's bytes are not what was written, or tiles and out-degrees contradict.
     """
     nodes, tile_rows = store.nodes, store.tile_rows
     tiles = len(tile_rows) - 1
@@ -77,14 +60,14 @@ def load_whole(store: RankedStore, threads: int | None = None) -> WholeGraph:
             raise DamagedError(
                 f"tile {tile} has {packed.segments} segments where {owned + 1} belong.", REMEDY
             )
-        links, starts = Scratch().links(packed, packed.edges)
-        expand_segments(packed, links.positions, starts, links.segments)
-        decode_columns(packed, links.positions, starts, links.columns)
-        if int(links.columns.max(initial=0)) >= max(nodes, 1):
-            raise DamagedError(f"tile {tile} has column {links.columns.max()} of {nodes} nodes.", REMEDY)
+        csr, starts = Scratch().csr(packed, packed.edges)
+        expand_segments(packed, csr.row_ptr, starts, csr.segments)
+        decode_columns(packed, csr.row_ptr, starts, csr.columns)
+        if int(csr.columns.max(initial=0)) >= max(nodes, 1):
+            raise DamagedError(f"tile {tile} has column {csr.columns.max()} of {nodes} nodes.", REMEDY)
         lengths = np.zeros(owned + 1, np.uint32)
-        _note_lengths(links.positions, links.segments, packed.nonempty, lengths)
-        return links.columns, lengths, size
+        _note_lengths(csr.row_ptr, csr.segments, packed.nonempty, lengths)
+        return csr.columns, lengths, size
 
     with ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="oocpr-load") as pool:
         parts = list(pool.map(decode, range(tiles)))
@@ -104,7 +87,7 @@ def load_whole(store: RankedStore, threads: int | None = None) -> WholeGraph:
     check_degrees(store.path, counted, degree)
     check_dangling(store.path, int((degree == 0).sum()), store.dangling)
     del counted
-    return WholeGraph(order_rows(offsets, columns), degree, sum(size for _, _, size in parts))
+    return SccGraph(schedule_rows(offsets, columns), degree, sum(size for _, _, size in parts))
 
 
 @entry()

@@ -1,18 +1,14 @@
 """The order in which all rows of a graph are solved, laid out once for the sweeps that follow.
 
-Components of one level do not depend on each other. A level with many links is a stage of its own, shared by
+Components of one level do not depend on each other. A level with many edges is a stage of its own, shared by
 all threads: its single rows and the rows of its large components lie in slices of sixteen, its small
-components in a list from which threads take one after another. Levels with few links follow each other in
+components in a list from which threads take one after another. Levels with few edges follow each other in
 one stage that a single thread walks through, for meeting would cost more than the work.
 
 In a large component, which is swept until it settles, rows are cut in REGIONS parts, whatever the number of
 threads; a row reads what the rows of its own part have just become, and of other parts what they were when
 the sweep began.
 """
-
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
@@ -21,10 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import int64, uint32, uint64
 
-from oocpr.engine.cpu.sliced_ell import ABREAST
+from oocpr.engine.cpu.gather import SLICE_ROWS
 from oocpr.engine.scc.components import find_components
-from oocpr.engine.scc.duplicate_rows import find_twins
-from oocpr.engine.scc.layout import LONG, slice_group
+from oocpr.engine.scc.layout import (
+    COMPONENT,
+    LONG_ROW,
+    MAX_SLICED,
+    MEMBER,
+    REGION,
+    SLICE,
+    STAGE,
+    find_duplicate_rows,
+    slice_group,
+)
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
@@ -33,53 +38,49 @@ if TYPE_CHECKING:
 REGIONS = 4
 """Parts of a large component that are swept side by side."""
 
-WIDE = 1 << 14
-"""Links of a level that are worth sharing out."""
+MIN_SHARED_EDGES = 1 << 14
+"""Edges of a level that are worth sharing out."""
 
-LARGE = 1 << 16
-"""Links inside a component that is swept by all threads together."""
+MIN_PARALLEL_EDGES = 1 << 16
+"""Edges inside a component that is swept by all threads together."""
 
-_ROW = 4
-"""What a row of a component costs besides its links, in links."""
+_ROW_COST = 4
+"""What a row of a component costs besides its edges, in edges."""
 
 SHARED, LISTED, WALKED, SWEPT = 0, 1, 2, 3
 """Kinds of stages: slices shared out, components taken one by one, components walked by one thread in order,
 one large component swept by all."""
 
 
-class Levels(NamedTuple):
-    """All links of a graph in the order in which they are solved.
+class LevelSchedule(NamedTuple):
+    """All edges of a graph in the order in which they are solved.
 
     Attributes
     ----------
     offsets
-        uint32, shape (rows + 1,): first link of each row in `columns`.
+        Shape (rows + 1,): first edge of each row in `columns`.
     outer, inner
-        uint32, shape (rows,): links of a row that come from other components, which stand first, and from
-        its own, where that has other rows.
-    columns
-        uint32, shape (edges,).
+        Shape (rows,): edges of a row that come from other components, which stand first, and from its own,
+        if that has other rows.
     loops
-        uint32: rows that link to themselves and have a component of their own.
-    members
-        uint32: rows of each listed or walked component, one component after another.
-    heads
-        uint32: first member of each such component, and the end.
-    bases, targets, sliced
-        First column of each slice; the rows of each; columns. Where no row is, the number of rows; where a
-        row is read as it has just become, rows + 1 more than its number.
-    twin_bases, twin_rows, twin_places
-        Rows with the links of a row in a slice: the first of each slice; the rows; whose links they are, as
+        Rows with an edge to themselves and a component of their own.
+    members, member_ptr
+        Rows of the listed and walked components; first member of each, and the end.
+    slice_ptr, targets, slice_columns
+        First column of each slice; the rows of each; columns. Padding is the number of rows; a row that is
+        read as it has just become is rows + 1 more than its number.
+    duplicate_ptr, duplicate_rows, duplicate_places
+        Rows with the edges of a row in a slice: the first of each slice; the rows; whose edges they have, as
         the place in `targets`.
-    long_rows, long_bases
-        Rows that are added up on their own, and their first column in `sliced`, and the end. A row without
-        columns has those of the next that has some.
+    long_rows, long_ptr
+        Rows that are added up on their own, and their first column in `slice_columns`, and the end. A row
+        without columns has those of the next that has some.
     stages
-        int64, shape (stages, 5): kind; then first slice and end, first long row and end; or first component
-        and end; or first region and end.
+        Shape (stages, 5): kind; then first slice and end, first long row and end; or first component and end;
+        or first region and end.
     regions
-        int64, shape (regions, 6): first slice and end, first long row and end, first row and the one past the
-        last, between which there may be rows of other components.
+        Shape (regions, 6): first slice and end, first long row and end, first row and the one past the last,
+        between which there may be rows of other components.
     """
 
     offsets: NDArray[np.uint32]
@@ -88,27 +89,23 @@ class Levels(NamedTuple):
     columns: NDArray[np.uint32]
     loops: NDArray[np.uint32]
     members: NDArray[np.uint32]
-    heads: NDArray[np.uint32]
-    bases: NDArray[np.uint32]
+    member_ptr: NDArray[np.uint32]
+    slice_ptr: NDArray[np.uint32]
     targets: NDArray[np.uint32]
-    sliced: NDArray[np.uint32]
-    twin_bases: NDArray[np.uint32]
-    twin_rows: NDArray[np.uint32]
-    twin_places: NDArray[np.uint32]
+    slice_columns: NDArray[np.uint32]
+    duplicate_ptr: NDArray[np.uint32]
+    duplicate_rows: NDArray[np.uint32]
+    duplicate_places: NDArray[np.uint32]
     long_rows: NDArray[np.uint32]
-    long_bases: NDArray[np.uint32]
+    long_ptr: NDArray[np.uint32]
     stages: NDArray[np.int64]
     regions: NDArray[np.int64]
 
 
-def order_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> Levels:
-    """Lay the links of a graph out in the order in which its rows are solved.
+def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> LevelSchedule:
+    """Lay out a graph whose row i has incoming edges from the rows ``columns[offsets[i]:offsets[i + 1]]``.
 
-    Parameters
-    ----------
-    offsets, columns
-        uint32: row i is linked to by the rows ``columns[offsets[i]:offsets[i + 1]]``; the columns of a row
-        are put in another order.
+    The columns of a row are put in another order.
     """
     rows, edges = len(offsets) - 1, len(columns)
     component, levels = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
@@ -116,15 +113,15 @@ def order_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> Leve
     outer, inner, loops = (np.empty(rows, np.uint32) for _ in range(3))
     grouped, heads = np.empty(rows, np.uint32), np.zeros(found + 1, np.uint32)
     _group_rows(component, heads, grouped)
-    looped = int(_part_links(offsets, columns, component, heads, outer, inner, loops))
-    groups = edges // WIDE + REGIONS * (edges // LARGE) + 1
-    slots = rows // (ABREAST // 2) + 2 * groups
-    long_slots = edges // LONG + groups
-    made = Levels(
+    looped = int(_partition_edges(offsets, columns, component, heads, outer, inner, loops))
+    groups = edges // MIN_SHARED_EDGES + REGIONS * (edges // MIN_PARALLEL_EDGES) + 1
+    slots = rows // (SLICE_ROWS // 2) + 2 * groups
+    long_slots = edges // MAX_SLICED + groups
+    made = LevelSchedule(
         offsets, outer, inner, columns, loops[:looped].copy(),
         np.empty(rows, np.uint32), np.empty(rows + 1, np.uint32),
-        np.empty(slots, np.uint32), np.empty(slots * ABREAST, np.uint32),
-        np.empty(edges + groups * ABREAST * LONG, np.uint32),
+        np.empty(slots, np.uint32), np.empty(slots * SLICE_ROWS, np.uint32),
+        np.empty(edges + groups * SLICE_ROWS * MAX_SLICED, np.uint32),
         np.empty(slots, np.uint32), np.empty(2 * rows, np.uint32), np.empty(2 * rows, np.uint32),
         np.empty(long_slots, np.uint32), np.empty(long_slots, np.uint32),
         np.empty((3 * groups + 1, 5), np.int64), np.zeros((groups, 6), np.int64),
@@ -133,21 +130,14 @@ def order_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> Leve
     _lay_out(
         levels[:found], heads, grouped, made, cursor, np.empty(rows, np.uint32), np.empty(rows, np.uint32)
     )
-    slices, used, longs, stages, regions, members, listed, twins = cursor.tolist()
-    return made._replace(
-        members=made.members[:members].copy(),
-        heads=made.heads[: listed + 1].copy(),
-        bases=made.bases[:slices].copy(),
-        targets=made.targets[: slices * ABREAST].copy(),
-        sliced=made.sliced[:used].copy(),
-        twin_bases=made.twin_bases[:slices].copy(),
-        twin_rows=made.twin_rows[:twins].copy(),
-        twin_places=made.twin_places[:twins].copy(),
-        long_rows=made.long_rows[:longs].copy(),
-        long_bases=made.long_bases[:longs].copy(),
-        stages=made.stages[:stages].copy(),
-        regions=made.regions[:regions].copy(),
-    )
+    slices, used, long_rows, stages, regions, members, listed, duplicates = cursor.tolist()
+    lengths = {
+        "members": members, "member_ptr": listed + 1, "slice_ptr": slices, "targets": slices * SLICE_ROWS,
+        "slice_columns": used, "duplicate_ptr": slices, "duplicate_rows": duplicates,
+        "duplicate_places": duplicates, "long_rows": long_rows, "long_ptr": long_rows, "stages": stages,
+        "regions": regions,
+    }  # fmt: skip
+    return made._replace(**{name: getattr(made, name)[:length].copy() for name, length in lengths.items()})
 
 
 @entry()
@@ -170,11 +160,11 @@ def _group_rows(component, heads, grouped):
 
 
 @entry()
-def _part_links(offsets, columns, component, heads, outer, inner, loops):
-    """Put a row's links from other components first, then those from its own, and that from itself last.
+def _partition_edges(offsets, columns, component, heads, outer, inner, loops):
+    """Put a row's edges from other components first, then those from its own, and that from itself last.
 
-    In a component of several rows a link to oneself is one of its own: rows that all link to each other and
-    to themselves have the same links.
+    In a component of several rows an edge to oneself is one of its own: rows that all have edges to each
+    other and to themselves have the same edges.
     """
     looped = uint64(0)
     longest = uint32(0)
@@ -211,13 +201,13 @@ def _part_links(offsets, columns, component, heads, outer, inner, loops):
 
 @entry()
 def _lay_out(levels, heads, grouped, made, cursor, order, weights):
-    """Make the stages; `order` and `weights` are scratch of a number a row."""
+    """Make the stages; `order` and `weights` are scratch of a number per row."""
     count = uint64(levels.size)
     top = uint64(0)
     for c in range(count):
         top = max(top, uint64(levels[c]))
     begins = np.zeros(top + uint64(2), np.uint32)
-    links = np.zeros(top + uint64(1), np.uint64)
+    edges = np.zeros(top + uint64(1), np.uint64)
     for c in range(count):
         begins[uint64(levels[c]) + uint64(1)] += uint32(1)
         weight = uint32(0)
@@ -226,33 +216,43 @@ def _lay_out(levels, heads, grouped, made, cursor, order, weights):
             row = grouped[q]
             weight += made.outer[row] + made.inner[row]
             inside += made.inner[row]
-        # Of the components without cycles only those with links have anything to be done.
-        weights[c] = uint32(LARGE) if inside >= uint32(LARGE) else uint32(weight > uint32(0))
-        links[levels[c]] += uint64(weight)
+        # Of the components without cycles only those with edges have anything to be done.
+        weights[c] = (
+            uint32(MIN_PARALLEL_EDGES) if inside >= uint32(MIN_PARALLEL_EDGES) else uint32(weight > uint32(0))
+        )
+        edges[levels[c]] += uint64(weight)
     for level in range(top + uint64(1)):
         begins[level + uint64(1)] += begins[level]
     for c in range(count):
         level = uint64(levels[c])
         order[begins[level]] = uint32(c)
         begins[level] += uint32(1)
-    picked = np.empty(made.outer.size, np.uint32)
+    chosen = np.empty(made.outer.size, np.uint32)
     scratch = np.empty((2, made.outer.size), np.uint32)
-    made.heads[0] = uint32(0)
+    made.member_ptr[0] = uint32(0)
     low = uint64(0)
     level = uint64(0)
     while level <= top:
-        if links[level] >= uint64(WIDE):
+        if edges[level] >= uint64(MIN_SHARED_EDGES):
             _share_level(
-                order[low : uint64(begins[level])], weights, heads, grouped, made, cursor, picked, scratch
+                order[low : uint64(begins[level])], weights, heads, grouped, made, cursor, chosen, scratch
             )
         else:
-            while level < top and links[level + uint64(1)] < uint64(WIDE):
+            while level < top and edges[level + uint64(1)] < uint64(MIN_SHARED_EDGES):
                 level += uint64(1)
-            first = cursor[6]
+            first = cursor[COMPONENT]
             for c in order[low : uint64(begins[level])]:
                 if weights[c]:
-                    _list_component(c, heads, grouped, made.members, made.heads, cursor)
-            _add_stage(made.stages, cursor, int64(WALKED), first, cursor[6], cursor[2], cursor[2])
+                    _list_component(c, heads, grouped, made.members, made.member_ptr, cursor)
+            _add_stage(
+                made.stages,
+                cursor,
+                int64(WALKED),
+                first,
+                cursor[COMPONENT],
+                cursor[LONG_ROW],
+                cursor[LONG_ROW],
+            )
         low = uint64(begins[level])
         level += uint64(1)
 
@@ -261,46 +261,48 @@ def _lay_out(levels, heads, grouped, made, cursor, order, weights):
 def _add_stage(stages, cursor, kind, first, end, long_first, long_end):
     if first == end and long_first == long_end:
         return
-    stage = stages[cursor[3]]
+    stage = stages[cursor[STAGE]]
     stage[0] = kind
     stage[1] = first
     stage[2] = end
     stage[3] = long_first
     stage[4] = long_end
-    cursor[3] += 1
+    cursor[STAGE] += 1
 
 
 @inner()
 def _list_component(c, heads, grouped, members, ends, cursor):
     for q in range(uint64(heads[c]), uint64(heads[uint64(c) + uint64(1)])):
-        members[cursor[5]] = grouped[q]
-        cursor[5] += 1
-    cursor[6] += 1
-    ends[cursor[6]] = uint32(cursor[5])
+        members[cursor[MEMBER]] = grouped[q]
+        cursor[MEMBER] += 1
+    cursor[COMPONENT] += 1
+    ends[cursor[COMPONENT]] = uint32(cursor[MEMBER])
 
 
 @inner()
-def _share_level(components, weights, heads, grouped, made, cursor, picked, scratch):
+def _share_level(components, weights, heads, grouped, made, cursor, chosen, scratch):
     """Make the stages of a level that all threads work on."""
     count = uint64(0)
     for c in components:
         first, end = uint64(heads[c]), uint64(heads[uint64(c) + uint64(1)])
-        if weights[c] and (end - first == uint64(1) or weights[c] == uint32(LARGE)):
+        if weights[c] and (end - first == uint64(1) or weights[c] == uint32(MIN_PARALLEL_EDGES)):
             for q in range(first, end):
                 if made.outer[grouped[q]]:
-                    picked[count] = grouped[q]
+                    chosen[count] = grouped[q]
                     count += uint64(1)
-    slices, longs = cursor[0], cursor[2]
+    slices, longs = cursor[SLICE], cursor[LONG_ROW]
     everyone = ~uint32(0)
-    slice_group(picked[:count], made.outer, uint32(0), uint32(0), everyone, made, cursor, scratch)
-    _add_stage(made.stages, cursor, int64(SHARED), slices, cursor[0], longs, cursor[2])
-    listed = cursor[6]
+    slice_group(chosen[:count], made.outer, uint32(0), uint32(0), everyone, made, cursor, scratch)
+    _add_stage(made.stages, cursor, int64(SHARED), slices, cursor[SLICE], longs, cursor[LONG_ROW])
+    listed = cursor[COMPONENT]
     for c in components:
-        if heads[uint64(c) + uint64(1)] - heads[c] > uint32(1) and weights[c] != uint32(LARGE):
-            _list_component(c, heads, grouped, made.members, made.heads, cursor)
-    _add_stage(made.stages, cursor, int64(LISTED), listed, cursor[6], cursor[2], cursor[2])
+        if heads[uint64(c) + uint64(1)] - heads[c] > uint32(1) and weights[c] != uint32(MIN_PARALLEL_EDGES):
+            _list_component(c, heads, grouped, made.members, made.member_ptr, cursor)
+    _add_stage(
+        made.stages, cursor, int64(LISTED), listed, cursor[COMPONENT], cursor[LONG_ROW], cursor[LONG_ROW]
+    )
     for c in components:
-        if weights[c] == uint32(LARGE):
+        if weights[c] == uint32(MIN_PARALLEL_EDGES):
             _cut_component(
                 grouped[uint64(heads[c]) : uint64(heads[uint64(c) + uint64(1)])], made, cursor, scratch
             )
@@ -309,12 +311,12 @@ def _share_level(components, weights, heads, grouped, made, cursor, picked, scra
 @inner()
 def _cut_component(rows, made, cursor, scratch):
     """Make the stage of a large component: its rows in parts that take about as long to sweep."""
-    alike = scratch[0]
-    find_twins(rows, made.inner, uint32(1), made, alike)
+    same_as = scratch[0]
+    find_duplicate_rows(rows, made.inner, uint32(1), made, same_as)
     total = uint64(0)
     for row in rows:
-        total += uint64(_ROW) + (uint64(made.inner[row]) if alike[row] == row else uint64(0))
-    before = cursor[4]
+        total += uint64(_ROW_COST) + (uint64(made.inner[row]) if same_as[row] == row else uint64(0))
+    before = cursor[REGION]
     done = uint64(0)
     q = uint64(0)
     for region in range(REGIONS):
@@ -322,18 +324,18 @@ def _cut_component(rows, made, cursor, scratch):
         goal = total * uint64(region + 1) // uint64(REGIONS)
         while q < uint64(rows.size) and (done < goal or region == REGIONS - 1):
             row = rows[q]
-            done += uint64(_ROW) + (uint64(made.inner[row]) if alike[row] == row else uint64(0))
+            done += uint64(_ROW_COST) + (uint64(made.inner[row]) if same_as[row] == row else uint64(0))
             q += uint64(1)
-        slices, longs = cursor[0], cursor[2]
-        part = made.regions[cursor[4]]
+        slices, longs = cursor[SLICE], cursor[LONG_ROW]
+        part = made.regions[cursor[REGION]]
         if q > first:
             low, high = rows[first], rows[q - uint64(1)] + uint32(1)
             part[4] = low
             part[5] = high
             slice_group(rows[first:q], made.inner, uint32(1), low, high, made, cursor, scratch)
         part[0] = slices
-        part[1] = cursor[0]
+        part[1] = cursor[SLICE]
         part[2] = longs
-        part[3] = cursor[2]
-        cursor[4] += 1
-    _add_stage(made.stages, cursor, int64(SWEPT), before, cursor[4], cursor[2], cursor[2])
+        part[3] = cursor[LONG_ROW]
+        cursor[REGION] += 1
+    _add_stage(made.stages, cursor, int64(SWEPT), before, cursor[REGION], cursor[LONG_ROW], cursor[LONG_ROW])

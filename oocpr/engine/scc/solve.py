@@ -1,158 +1,410 @@
 """Solving a graph's rows in their order: what is pushed next.
 
-Everything is done in what a row sends along each of its links, y = damping / out-degree * proposal, so that
-a visit reads and writes one number: with b what a row sends before anybody has sent it anything, and w its
-damping / out-degree, both divided by 1 - w where it links to itself,
+Everything is done in what a row contributes along each of its edges, y = damping / out-degree * proposal, so
+that a visit reads and writes one number: with b what a row contributes before anybody has contributed to it,
+and w its damping / out-degree, both divided by 1 - w if it has an edge to itself,
 
-    y_i = b_i + w_i * sum of y_j over the links from j to i.
+    y_i = b_i + w_i * sum of y_j over the edges from j to i.
 
 Rows without cycles are solved by one visit each, components by Gauss-Seidel sweeps until they change by no
-more than SETTLED of what others send them. What rows send is kept twice, behind each other: as it was when
-the sweep of a large component began, and as it is.
+more than REL_TOL of what others contribute to them. Contributions are kept twice, behind each other: as they
+were when the sweep of a large component began, and as they are.
 """
-
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import numpy as np
-from numba import float32, uint64
+from numba import float32, float64, int64, uint32, uint64
 
-from oocpr.engine.cpu.gather import first_at
-from oocpr.engine.cpu.mailbox import by_all
+from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
 from oocpr.engine.cpu.rows import BLOCK
-from oocpr.engine.cpu.sliced_ell import ABREAST
-from oocpr.engine.cpu.threads import claim, meet
-from oocpr.engine.scc.anderson import DEPTH, TERMS
-from oocpr.engine.scc.contributions import long_sum
-from oocpr.engine.scc.level_schedule import LISTED, SHARED, WALKED
-from oocpr.engine.scc.solve_component import solve_component
-from oocpr.engine.scc.sweep_component import sweep_component
-from oocpr.jit import entry, inner
+from oocpr.engine.cpu.threads import barrier, next_chunk, parallel_region
+from oocpr.engine.scc.anderson import DEPTH, STRIDE, TERMS, least_squares, mix, record_stride
+from oocpr.engine.scc.level_schedule import LISTED, REGIONS, SHARED, WALKED
+from oocpr.jit import BORROWING, entry, inner
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+REL_TOL = 5e-6
+"""Change of a component in a stride, relative to what others contribute to it, after which it is left:
+numbers of 24 bits gain little from more, and a second push settles the rest."""
+
+MIN_MIXED_ROWS = 32
+"""Rows of a component whose sweeps are worth mixing."""
 
 
-@inner()
-def share(bases, first, end, me, team):
-    """Those of the slices first .. end - 2 that one thread takes: about as many columns as the others."""
-    if end - first < 2:
-        return uint64(first), uint64(first)
-    low, high = uint64(bases[first]), uint64(bases[end - 1])
-    part = bases[first : end - 1]
-    begin = first_at(part, part.size, low + (high - low) * uint64(me) // uint64(team))
-    stop = first_at(part, part.size, low + (high - low) * uint64(me + 1) // uint64(team))
-    if me == team - 1:
-        stop = uint64(part.size)
-    return uint64(first) + begin, uint64(first) + stop
+class Contributions(NamedTuple):
+    """What rows contribute, and what that takes.
 
+    Attributes
+    ----------
+    sends
+        Shape (2 (rows + 1),): contribution of each row, before and now; zero after the last.
+    weights, reciprocals
+        Shape (rows + 1,): w of each row, and 1 / w.
+    slice_weights, slice_starts
+        w and b of the rows in slices.
+    duplicate_weights, duplicate_starts
+        w and b of the rows that have the edges of one in a slice.
+    long_starts, member_starts
+        b of long rows, and of rows in listed components.
+    next_component
+        Shape (stages,): components of each stage that were taken.
+    states, changes, sums
+        What mixing keeps of sweeps; see `record_stride`. Sums of each region, of two sweeps.
+    """
 
-@inner()
-def _visit_slices(low, high, levels, sends, place_weights, twin_weights):
-    """Solve the rows of slices once, and those with the same links."""
-    bases, targets, sliced = levels.bases, levels.targets, levels.sliced
-    twin_bases, twin_rows, twin_places = levels.twin_bases, levels.twin_rows, levels.twin_places
-    rows = uint64(sends.size // 2 - 1)
-    lanes = np.empty(ABREAST, np.float32)
-    for s in range(low, high):
-        for lane in range(uint64(ABREAST)):
-            lanes[lane] = float32(0.0)
-        i = uint64(bases[s])
-        end = uint64(bases[s + uint64(1)])
-        while i < end:
-            for lane in range(uint64(ABREAST)):
-                lanes[lane] += sends[uint64(sliced[i + lane])]
-            i += uint64(ABREAST)
-        place = s * uint64(ABREAST)
-        for t in range(twin_bases[s], twin_bases[s + uint64(1)]):
-            lane = uint64(twin_places[t]) - place
-            sends[rows + uint64(1) + uint64(twin_rows[t])] += twin_weights[t] * lanes[lane]
-        for lane in range(uint64(ABREAST)):
-            lanes[lane] *= place_weights[place + lane]
-        for lane in range(uint64(ABREAST)):
-            # Where no row is, the sum is zero, and so is what is written.
-            sends[rows + uint64(1) + uint64(targets[place + lane])] += lanes[lane]
-
-
-@inner()
-def _visit_long(low, high, levels, sends, weights):
-    behind = uint64(sends.size // 2)
-    waiting = low
-    for q in range(low, high):
-        first, end = uint64(levels.long_bases[q]), uint64(levels.long_bases[q + uint64(1)])
-        if first == end:
-            continue
-        total = long_sum(first, end, levels.sliced, sends)
-        for k in range(waiting, q + uint64(1)):
-            row = uint64(levels.long_rows[k])
-            sends[behind + row] += weights[row] * total
-        waiting = q + uint64(1)
+    sends: NDArray[np.float32]
+    weights: NDArray[np.float32]
+    slice_weights: NDArray[np.float32]
+    slice_starts: NDArray[np.float32]
+    duplicate_weights: NDArray[np.float32]
+    duplicate_starts: NDArray[np.float32]
+    long_starts: NDArray[np.float32]
+    member_starts: NDArray[np.float32]
+    next_component: NDArray[np.int64]
+    reciprocals: NDArray[np.float32]
+    states: NDArray[np.float32]
+    changes: NDArray[np.float32]
+    sums: NDArray[np.float64]
 
 
 @entry()
 def solve_once(board, *args):
     """Solve by all threads of a team; see solve."""
-    return by_all(board, solve, args)
+    return parallel_region(board, solve, args)
 
 
 @inner()
-def solve(me, team, counter, met, levels, residual, most, spare, sending):
-    """Find what to push next: the rows' residual and what it makes them send each other.
+def solve(me, team, counter, phase, schedule, residual, max_sweeps, row_tol, contrib):
+    """Find what to push next; ``contrib.sends`` receives it. Returns the number of the last barrier.
 
     Parameters
     ----------
     residual
         float64, shape (rows,).
-    most
+    max_sweeps
         Sweeps after which a component is left as it is.
-    spare
-        Change a row that is too small to matter.
-    sending
-        ``sends`` receives it.
-
-    Returns
-    -------
-    int
-        Number of the last meeting.
+    row_tol
+        Change per row that is too small to matter.
     """
     rows = uint64(residual.size)
-    sends = sending.sends
+    sends = contrib.sends
     behind = rows + uint64(1)
     room = (
         np.empty(TERMS), np.empty(DEPTH), np.empty((DEPTH, DEPTH)), np.empty((DEPTH, BLOCK), np.float32)
     )  # fmt: skip
     low, high = rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)
     for row in range(low, high):
-        sends[behind + row] = sending.weights[row] * float32(residual[row])
+        sends[behind + row] = contrib.weights[row] * float32(residual[row])
     if me == 0:
         sends[rows] = float32(0.0)
         sends[behind + rows] = float32(0.0)
-        for k in range(sending.tickets.size):
-            sending.tickets[k] = 0
-    met += 1
-    meet(counter, team, met)
-    for k in range(levels.stages.shape[0]):
-        stage = levels.stages[k]
+        for k in range(contrib.next_component.size):
+            contrib.next_component[k] = 0
+    phase += 1
+    barrier(counter, team, phase)
+    for k in range(schedule.stages.shape[0]):
+        stage = schedule.stages[k]
         kind = stage[0]
         if kind == SHARED:
-            first, end = share(levels.long_bases, stage[3], stage[4], me, team)
-            _visit_long(first, end, levels, sends, sending.weights)
-            first, end = share(levels.bases, stage[1], stage[2], me, team)
-            _visit_slices(first, end, levels, sends, sending.place_weights, sending.twin_weights)
+            first, end = balanced_range(schedule.long_ptr, stage[3], stage[4], me, team)
+            _sweep_long_rows(first, end, schedule, contrib, True)
+            first, end = balanced_range(schedule.slice_ptr, stage[1], stage[2], me, team)
+            _sweep_slices(first, end, schedule, contrib, True)
         elif kind == LISTED:
             while True:
-                c = stage[1] + claim(sending.tickets[k:])
+                c = stage[1] + next_chunk(contrib.next_component[k:])
                 if c >= stage[2]:
                     break
-                solve_component(c, levels, sending, most, spare, room)
+                _solve_component(c, schedule, contrib, max_sweeps, row_tol, room)
         elif kind == WALKED:
             if me == 0:
                 for c in range(stage[1], stage[2]):
-                    solve_component(c, levels, sending, most, spare, room)
+                    _solve_component(c, schedule, contrib, max_sweeps, row_tol, room)
         else:
-            met = sweep_component(
-                me, team, counter, met, stage[1], stage[2], levels, sending, most, spare, room
+            phase = _sweep_component_parallel(
+                me, team, counter, phase, stage[1], stage[2], schedule, contrib, max_sweeps, row_tol, room
             )
-        met += 1
-        meet(counter, team, met)
-    return met
+        phase += 1
+        barrier(counter, team, phase)
+    return phase
+
+
+@inner()
+def balanced_range(slice_ptr, first, end, me, team):
+    """Those of the slices first .. end - 2 that one thread takes: about as many columns as the others."""
+    if end - first < 2:
+        return uint64(first), uint64(first)
+    low, high = uint64(slice_ptr[first]), uint64(slice_ptr[end - 1])
+    part = slice_ptr[first : end - 1]
+    begin = first_not_below(part, part.size, low + (high - low) * uint64(me) // uint64(team))
+    stop = first_not_below(part, part.size, low + (high - low) * uint64(me + 1) // uint64(team))
+    if me == team - 1:
+        stop = uint64(part.size)
+    return uint64(first) + begin, uint64(first) + stop
+
+
+@inner(**BORROWING)
+def _solve_component(c, schedule, contrib, max_sweeps, row_tol, room):
+    """Solve a component on one thread: what others contribute once, then its own cycles until they settle."""
+    sends, weights, starts = contrib.sends, contrib.weights, contrib.member_starts
+    behind = uint64(sends.size // 2)
+    low, high = uint64(schedule.member_ptr[c]), uint64(schedule.member_ptr[c + 1])
+    for q in range(low, high):
+        row = uint64(schedule.members[q])
+        first = uint64(schedule.offsets[row])
+        end = first + uint64(schedule.outer[row])
+        sends[behind + row] += weights[row] * _sum_row(first, end, schedule.columns, behind, sends)
+        starts[q] = sends[behind + row]
+    if high - low == uint64(1):
+        return
+    if high - low < uint64(MIN_MIXED_ROWS):
+        for _ in range(max_sweeps):
+            change = float32(0.0)
+            size = float32(0.0)
+            for q in range(low, high):
+                row = uint64(schedule.members[q])
+                before = sends[behind + row]
+                now = _solve_member(q, row, schedule, contrib)
+                change += abs(now - before) * contrib.reciprocals[row]
+                size += abs(now) * contrib.reciprocals[row]
+            if change <= max(float32(REL_TOL) * size, float32(row_tol) * float32(high - low)):
+                return
+    else:
+        _mix_component(low, high, schedule, contrib, max_sweeps, row_tol, room)
+
+
+@inner(**BORROWING)
+def _solve_member(q, row, schedule, contrib):
+    """Solve a row of a component for what the others contribute now."""
+    behind = uint64(contrib.sends.size // 2)
+    first = uint64(schedule.offsets[row]) + uint64(schedule.outer[row])
+    end = first + uint64(schedule.inner[row])
+    total = _sum_row(first, end, schedule.columns, behind, contrib.sends)
+    now = contrib.member_starts[q] + contrib.weights[row] * total
+    contrib.sends[behind + row] = now
+    return now
+
+
+@inner(**BORROWING)
+def _mix_component(low, high, schedule, contrib, max_sweeps, row_tol, room):
+    """Sweep the rows of a component on one thread until they settle, mixing after every stride."""
+    sends, states, changes, reciprocals = contrib.sends, contrib.states, contrib.changes, contrib.reciprocals
+    behind = uint64(sends.size // 2)
+    size = 0.0
+    for q in range(low, high):
+        row = uint64(schedule.members[q])
+        states[DEPTH + 1, q] = sends[behind + row]
+        size += float64(abs(sends[behind + row]) * reciprocals[row])
+    tolerance = max(REL_TOL * size, row_tol * float64(high - low))
+    totals, coefficients, lower, differences = room
+    for stride in range(max_sweeps // STRIDE + 1):
+        for _ in range(STRIDE):
+            for q in range(low, high):
+                _solve_member(q, uint64(schedule.members[q]), schedule, contrib)
+        x, y, f = states[DEPTH + 1], states[stride % (DEPTH + 1)], changes[stride % (DEPTH + 1)]
+        for q in range(low, high):
+            row = uint64(schedule.members[q])
+            y[q] = sends[behind + row]
+            f[q] = (y[q] - x[q]) * reciprocals[row]
+        record_stride(low, high, stride, changes, differences, totals)
+        if totals[0] <= tolerance:
+            return
+        least_squares(min(stride, DEPTH), totals, lower, coefficients)
+        mix(low, high, stride, coefficients, states)
+        for q in range(low, high):
+            sends[behind + uint64(schedule.members[q])] = x[q]
+
+
+@inner(**BORROWING)
+def _sum_row(first, end, columns, behind, sends):
+    """Sum what the rows ``columns[first:end]`` contribute now."""
+    # Four chains of additions: one chain would wait for each to end.
+    a = float32(0.0)
+    b = float32(0.0)
+    c = float32(0.0)
+    d = float32(0.0)
+    i = first
+    while i + uint64(4) <= end:
+        a += sends[behind + uint64(columns[i])]
+        b += sends[behind + uint64(columns[i + uint64(1)])]
+        c += sends[behind + uint64(columns[i + uint64(2)])]
+        d += sends[behind + uint64(columns[i + uint64(3)])]
+        i += uint64(4)
+    while i < end:
+        a += sends[behind + uint64(columns[i])]
+        i += uint64(1)
+    return (a + b) + (c + d)
+
+
+@inner()
+def _sweep_component_parallel(
+    me, team, counter, phase, first, end, schedule, contrib, max_sweeps, row_tol, room
+):
+    """Sweep a large component with all threads until it settles; returns the number of the last barrier."""
+    sends, sums = contrib.sends, contrib.sums
+    rows = 0
+    for region in range(first, end):
+        part = schedule.regions[region]
+        first_duplicate, end_duplicate = _duplicates_of(part, schedule.duplicate_ptr)
+        rows += max(part[1] - part[0] - 1, 0) * SLICE_ROWS + max(part[3] - part[2] - 1, 0)
+        rows += int64(end_duplicate) - int64(first_duplicate)
+    for region in range(first + me, end, team):
+        sums[1, region - first, 0] = _begin_region(schedule.regions[region], schedule, contrib)
+    tolerance = 0.0
+    totals, coefficients, lower, differences = room
+    for sweep in range(max_sweeps):
+        for region in range(first + me, end, team):
+            _publish_region(schedule.regions[region], sends)
+        phase += 1
+        barrier(counter, team, phase)
+        if sweep == 0:
+            for k in range(REGIONS):
+                tolerance += REL_TOL * sums[1, k, 0]
+            tolerance = max(tolerance, row_tol * rows)
+        stride = sweep // STRIDE
+        last = sweep % STRIDE == STRIDE - 1
+        for region in range(first + me, end, team):
+            part = schedule.regions[region]
+            low, high = uint64(part[2]), uint64(max(part[2], part[3] - 1))
+            _sweep_long_rows(low, high, schedule, contrib, False)
+            low, high = uint64(part[0]), uint64(max(part[0], part[1] - 1))
+            _sweep_slices(low, high, schedule, contrib, False)
+            if last:
+                _record_region(part, stride, contrib, differences, sums[stride & 1, region - first])
+        phase += 1
+        barrier(counter, team, phase)
+        if not last:
+            continue
+        for k in range(TERMS):
+            totals[k] = 0.0
+            for region in range(REGIONS):
+                totals[k] += sums[stride & 1, region, k]
+        if totals[0] <= tolerance:
+            break
+        least_squares(min(stride, DEPTH), totals, lower, coefficients)
+        for region in range(first + me, end, team):
+            _mix_region(schedule.regions[region], stride, coefficients, contrib)
+    return phase
+
+
+@inner(**BORROWING)
+def _duplicates_of(part, duplicate_ptr):
+    """First and last of the rows with the edges of one in a region's slices."""
+    if part[1] == part[0]:
+        return uint32(0), uint32(0)
+    return duplicate_ptr[part[0]], duplicate_ptr[part[1] - 1]
+
+
+@inner(**BORROWING)
+def _begin_region(part, schedule, contrib):
+    """Keep what others contribute to the rows of a region; returns how much that is in all."""
+    sends, reciprocals = contrib.sends, contrib.reciprocals
+    behind = uint64(sends.size // 2)
+    size = 0.0
+    first_duplicate, end_duplicate = _duplicates_of(part, schedule.duplicate_ptr)
+    for t in range(first_duplicate, end_duplicate):
+        row = uint64(schedule.duplicate_rows[t])
+        contrib.duplicate_starts[t] = sends[behind + row]
+        size += float64(abs(sends[behind + row]) * reciprocals[row])
+    for i in range(uint64(part[0]) * uint64(SLICE_ROWS), uint64(part[1]) * uint64(SLICE_ROWS)):
+        row = uint64(schedule.targets[i])
+        contrib.slice_starts[i] = sends[behind + row]
+        size += float64(abs(sends[behind + row]) * reciprocals[row])
+    for q in range(uint64(part[2]), uint64(max(part[2], part[3] - 1))):
+        row = uint64(schedule.long_rows[q])
+        contrib.long_starts[q] = sends[behind + row]
+        size += float64(abs(sends[behind + row]) * reciprocals[row])
+    low, high = uint64(part[4]), uint64(part[5])
+    x, now = contrib.states[DEPTH + 1, low:high], sends[behind + low : behind + high]
+    for i in range(x.size):
+        x[i] = now[i]
+    return size
+
+
+@inner(**BORROWING)
+def _publish_region(part, sends):
+    """Let other regions see what a region's rows contribute now."""
+    behind = uint64(sends.size // 2)
+    low, high = uint64(part[4]), uint64(part[5])
+    for row in range(low, high):
+        sends[row] = sends[behind + row]
+
+
+@inner(**BORROWING)
+def _record_region(part, stride, contrib, differences, sums):
+    """Keep what a stride made of a region's rows."""
+    low, high = uint64(part[4]), uint64(part[5])
+    behind = uint64(contrib.sends.size // 2)
+    now, back = contrib.sends[behind + low : behind + high], contrib.reciprocals[low:high]
+    here = stride % (DEPTH + 1)
+    x, y = contrib.states[DEPTH + 1, low:high], contrib.states[here, low:high]
+    f = contrib.changes[here, low:high]
+    for i in range(now.size):
+        y[i] = now[i]
+        f[i] = (now[i] - x[i]) * back[i]
+    record_stride(low, high, stride, contrib.changes, differences, sums)
+
+
+@inner(**BORROWING)
+def _mix_region(part, stride, coefficients, contrib):
+    low, high = uint64(part[4]), uint64(part[5])
+    behind = uint64(contrib.sends.size // 2)
+    mix(low, high, stride, coefficients, contrib.states)
+    now, x = contrib.sends[behind + low : behind + high], contrib.states[DEPTH + 1, low:high]
+    for i in range(now.size):
+        now[i] = x[i]
+
+
+@inner()
+def _sweep_slices(low, high, schedule, contrib, first):
+    """Solve the rows of slices and those with the same edges, at first from what is in ``sends``."""
+    slice_ptr, targets, slice_columns = schedule.slice_ptr, schedule.targets, schedule.slice_columns
+    duplicate_ptr, duplicate_rows = schedule.duplicate_ptr, schedule.duplicate_rows
+    duplicate_places, duplicate_starts = schedule.duplicate_places, contrib.duplicate_starts
+    sends, slice_weights, slice_starts = contrib.sends, contrib.slice_weights, contrib.slice_starts
+    duplicate_weights = contrib.duplicate_weights
+    behind = uint64(sends.size // 2)
+    lanes = np.empty(SLICE_ROWS, np.float32)
+    for s in range(low, high):
+        place = s * uint64(SLICE_ROWS)
+        end = uint64(slice_ptr[s + uint64(1)])
+        sum_slice(lanes, sends, slice_columns, None, None, slice_ptr[s], end)
+        for t in range(duplicate_ptr[s], duplicate_ptr[s + uint64(1)]):
+            to = behind + uint64(duplicate_rows[t])
+            start = sends[to] if first else duplicate_starts[t]
+            sends[to] = start + duplicate_weights[t] * lanes[uint64(duplicate_places[t]) - place]
+        if first:
+            for lane in range(uint64(SLICE_ROWS)):
+                lanes[lane] *= slice_weights[place + lane]
+            for lane in range(uint64(SLICE_ROWS)):
+                # The sum of padding is zero, and so is what is written.
+                sends[behind + uint64(targets[place + lane])] += lanes[lane]
+        else:
+            for lane in range(uint64(SLICE_ROWS)):
+                lanes[lane] = slice_starts[place + lane] + slice_weights[place + lane] * lanes[lane]
+            for lane in range(uint64(SLICE_ROWS)):
+                sends[behind + uint64(targets[place + lane])] = lanes[lane]
+
+
+@inner()
+def _sweep_long_rows(low, high, schedule, contrib, first):
+    """Solve long rows, as `_sweep_slices` does others."""
+    sends, weights, long_rows = contrib.sends, contrib.weights, schedule.long_rows
+    behind = uint64(sends.size // 2)
+    lanes = np.empty(SLICE_ROWS, np.float32)
+    waiting = low
+    for q in range(low, high):
+        begin, end = uint64(schedule.long_ptr[q]), uint64(schedule.long_ptr[q + uint64(1)])
+        if begin == end:
+            continue
+        total = sum_long_row(lanes, sends, schedule.slice_columns, None, None, begin, end)
+        for k in range(waiting, q + uint64(1)):
+            row = uint64(long_rows[k])
+            start = sends[behind + row] if first else contrib.long_starts[k]
+            sends[behind + row] = start + weights[row] * total
+        waiting = q + uint64(1)

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.cpu.rows import BLOCK
-from oocpr.engine.scc.anderson import DEPTH, TERMS, mix, note_stride, weigh
+from oocpr.engine.scc.anderson import DEPTH, TERMS, least_squares, mix, record_stride
 from oocpr.jit import entry
 
 
 @entry(cache=False)
-def note_and_mix(rows, turn, states, changes, sums, shares):
-    note_stride(np.uint64(0), np.uint64(rows), turn, changes, np.empty((DEPTH, BLOCK), np.float32), sums)
-    weigh(min(turn, DEPTH), sums, np.empty((DEPTH, DEPTH)), shares)
+def record_and_mix(rows, turn, states, changes, sums, shares):
+    record_stride(np.uint64(0), np.uint64(rows), turn, changes, np.empty((DEPTH, BLOCK), np.float32), sums)
+    least_squares(min(turn, DEPTH), sums, np.empty((DEPTH, DEPTH)), shares)
     mix(np.uint64(0), np.uint64(rows), turn, shares, states)
 
 
@@ -27,14 +27,14 @@ def test_the_shares_are_those_of_least_squares(seed, rows, older):
     for turn in range(older + 1):
         y, f = random.random((2, rows)).astype(np.float32)
         states[turn % (DEPTH + 1)], changes[turn % (DEPTH + 1)] = y, f
-        note_and_mix(rows, turn, states, changes, sums, shares)
+        record_and_mix(rows, turn, states, changes, sums, shares)
         outcomes.append(y)
         moved.append(f)
     assert np.isclose(sums[0], np.abs(moved[-1]).sum(dtype=np.float64), rtol=1e-12)
-    apart = np.array([moved[-1] - earlier for earlier in moved[-2::-1]]).T.astype(np.float64)
+    differences = np.array([moved[-1] - earlier for earlier in moved[-2::-1]]).T.astype(np.float64)
     # What least squares leave is no larger than with the shares found, but for the ridge.
-    best, *_ = np.linalg.lstsq(apart, moved[-1].astype(np.float64), rcond=None)
-    left = [np.linalg.norm(moved[-1] - apart @ found) for found in (best, shares[:older])]
+    best, *_ = np.linalg.lstsq(differences, moved[-1].astype(np.float64), rcond=None)
+    left = [np.linalg.norm(moved[-1] - differences @ found) for found in (best, shares[:older])]
     assert left[1] <= left[0] * (1 + 1e-4) + 1e-3 * np.linalg.norm(moved[-1])
     mixed = outcomes[-1] - sum(
         share * (outcomes[-1] - earlier) for share, earlier in zip(shares, outcomes[-2::-1], strict=False)
@@ -54,5 +54,5 @@ def test_as_many_dimensions_as_are_mixed_are_solved_exactly():
         assert np.abs(x - target).max() > 0.1
         y = matrix @ x + np.array([1, 2], np.float32)
         states[turn % (DEPTH + 1)], changes[turn % (DEPTH + 1)] = y, y - x
-        note_and_mix(rows, turn, states, changes, sums, shares)
+        record_and_mix(rows, turn, states, changes, sums, shares)
     assert np.abs(x - target).max() < 1e-4

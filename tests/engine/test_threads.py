@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-from oocpr.engine.cpu.mailbox import PRESENT, by_all
-from oocpr.engine.cpu.threads import Team, meet
+from oocpr.engine.cpu.threads import PRESENT, Team, barrier, parallel_region
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
@@ -31,33 +30,33 @@ class Given(NamedTuple):
 
 
 @inner(cache=False)
-def _slice_rows_squares(me, team, counter, given, out, members):
+def _part_of_squares(me, team, counter, given, out, members):
     members[me] += 1
     for i in range(me, given.numbers.size, team):
         out[i] = given.numbers[i] * given.factor
-    meet(counter, team, 1)
+    barrier(counter, team, 1)
     # Of what another thread has written.
     other = (me + 1) % team
     for i in range(other, out.size, team):
         out[i] *= given.numbers[i]
-    meet(counter, team, 2)
+    barrier(counter, team, 2)
     if me == 0:
         members[members.size - 1] = team
 
 
 @entry(cache=False)
 def squares(board, *args):
-    return by_all(board, _slice_rows_squares, args)
+    return parallel_region(board, _part_of_squares, args)
 
 
 @inner(cache=False)
-def _slice_rows_count(me, team, counter, members):
+def _part_of_count(me, team, counter, members):
     members[me] += 1
 
 
 @entry(cache=False)
 def count(board, *args):
-    return by_all(board, _slice_rows_count, args)
+    return parallel_region(board, _part_of_count, args)
 
 
 @inner(cache=False)
@@ -69,7 +68,7 @@ def _part_that_fails(me, team, counter, failing, members):
 
 @entry(cache=False)
 def fail(board, *args):
-    return by_all(board, _part_that_fails, args)
+    return parallel_region(board, _part_that_fails, args)
 
 
 @pytest.fixture
@@ -95,7 +94,7 @@ def complete(team: Team) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("callers", [1, 2, 3])
 @pytest.mark.parametrize("shared", [True, False])
-def test_each_slice_rows_each_of_many_small_works_is_done_once(hasty, size, callers, shared):
+def test_each_part_of_each_of_many_small_works_is_done_once(hasty, size, callers, shared):
     teams = [Team(size)] * callers if shared else [Team(size) for _ in range(callers)]
 
     def call(team: Team, seed: int) -> int:
@@ -150,8 +149,7 @@ def test_threads_without_work_take_no_time_of_a_processor():
 def test_a_process_that_ends_right_after_a_work_ends_at_once():
     program = """
 import numpy as np, time
-from oocpr.engine.cpu.mailbox import by_all
-from oocpr.engine.cpu.threads import Team
+from oocpr.engine.cpu.threads import Team, parallel_region
 from oocpr.jit import entry, inner
 
 @inner(cache=False)
@@ -160,7 +158,7 @@ def _part(me, team, counter, out):
 
 @entry(cache=False)
 def mark(board, *args):
-    return by_all(board, _part, args)
+    return parallel_region(board, _part, args)
 
 team, out = Team(4), np.zeros(4, np.int64)
 while not out.all():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.scc.graph import load_whole
-from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, order_rows
+from oocpr.engine.scc.graph import load_scc_graph
+from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, schedule_rows
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.graph import open_store
@@ -70,11 +70,11 @@ def store(tmp_path_factory):
 
 def test_every_kind_of_stage_is_right_in_few_passes(store):
     graph = knotted()
-    levels = load_whole(store).levels
-    assert {*levels.stages[:, 0].tolist()} == {SHARED, LISTED, WALKED, SWEPT}
-    assert len(levels.long_rows) > 8
-    assert len(levels.twin_rows) > 400
-    long = levels.long_bases.astype(np.int64)
+    schedule = load_scc_graph(store).schedule
+    assert {*schedule.stages[:, 0].tolist()} == {SHARED, LISTED, WALKED, SWEPT}
+    assert len(schedule.long_rows) > 8
+    assert len(schedule.duplicate_rows) > 400
+    long = schedule.long_ptr.astype(np.int64)
     assert (np.diff(long) == 0).sum() > 40
     run = rank_whole(store)
     assert run.converged
@@ -102,28 +102,31 @@ def test_a_graph_that_was_kept_is_not_read_again(store):
 def test_every_link_is_laid_out_once():
     graph = knotted()
     into = graph.into
-    levels = order_rows(into.indptr.astype(np.uint32), into.indices.astype(np.uint32))
+    schedule = schedule_rows(into.indptr.astype(np.uint32), into.indices.astype(np.uint32))
     live = graph.nodes + 1
-    found = [np.stack([levels.loops, levels.loops], axis=1)]
-    for row in levels.members:
-        first = int(levels.offsets[row])
-        links = levels.columns[first : first + int(levels.outer[row]) + int(levels.inner[row])]
+    found = [np.stack([schedule.loops, schedule.loops], axis=1)]
+    for row in schedule.members:
+        first = int(schedule.offsets[row])
+        links = schedule.columns[first : first + int(schedule.outer[row]) + int(schedule.inner[row])]
         found.append(np.stack([np.full_like(links, row), links], axis=1))
-    ranges = [stage[1:5] for stage in levels.stages if stage[0] == SHARED] + [*levels.regions[:, :4]]
+    ranges = [stage[1:5] for stage in schedule.stages if stage[0] == SHARED] + [*schedule.regions[:, :4]]
     for low, high, long_low, long_high in ranges:
         for s in range(low, high - 1):
-            block = levels.sliced[levels.bases[s] : levels.bases[s + 1]].reshape(-1, 16)
-            twins = slice(*levels.twin_bases[s : s + 2])
-            rows = [*enumerate(levels.targets[16 * s : 16 * s + 16], 16 * s)]
-            for place, row in [*rows, *zip(levels.twin_places[twins], levels.twin_rows[twins], strict=True)]:
+            block = schedule.slice_columns[schedule.slice_ptr[s] : schedule.slice_ptr[s + 1]].reshape(-1, 16)
+            duplicates = slice(*schedule.duplicate_ptr[s : s + 2])
+            rows = [*enumerate(schedule.targets[16 * s : 16 * s + 16], 16 * s)]
+            for place, row in [
+                *rows,
+                *zip(schedule.duplicate_places[duplicates], schedule.duplicate_rows[duplicates], strict=True),
+            ]:
                 links = block[:, place - 16 * s]
                 links = links[links != graph.nodes]
                 found.append(np.stack([np.full_like(links, row), links % live], axis=1))
         for q in range(long_low, long_high - 1):
             # A row without columns has those of the next that has some.
-            end = next(end for end in levels.long_bases[q + 1 :] if end > levels.long_bases[q])
-            links = levels.sliced[levels.long_bases[q] : end]
-            found.append(np.stack([np.full_like(links, levels.long_rows[q]), links % live], axis=1))
+            end = next(end for end in schedule.long_ptr[q + 1 :] if end > schedule.long_ptr[q])
+            links = schedule.slice_columns[schedule.long_ptr[q] : end]
+            found.append(np.stack([np.full_like(links, schedule.long_rows[q]), links % live], axis=1))
     pairs = np.concatenate(found).astype(np.int64)
     keys = np.sort(pairs[:, 0] * graph.nodes + pairs[:, 1])
     expected = into.tocoo()
@@ -160,4 +163,4 @@ def test_a_flipped_byte_is_found(store, tmp_path):
     damaged[len(damaged) // 2] ^= 1
     chunk.write_bytes(damaged)
     with pytest.raises(DamagedError):
-        load_whole(open_store(copy))
+        load_scc_graph(open_store(copy))
