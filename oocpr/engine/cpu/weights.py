@@ -110,6 +110,16 @@ def store_share(to: Any, place: Any, weights: Any, i: Any, degree: Any, damping:
     raise NotImplementedError
 
 
+def piece_buffer(weights: Any, items: int) -> Any:
+    """Return memory for the weights of a piece; None if there are none."""
+    raise NotImplementedError
+
+
+def decode_piece_weights(weights: Any, first: Any, count: Any, out: Any) -> None:
+    """Write weights first .. first + count - 1 to the front of `out`, if there are weights."""
+    raise NotImplementedError
+
+
 def _none(kind: Any) -> bool:
     return isinstance(kind, types.NoneType)
 
@@ -168,6 +178,20 @@ def _store_share(to, place, weights, i, degree, damping):  # noqa: ARG001
     return keep
 
 
+@overload(piece_buffer, inline="always")
+def _piece_buffer(weights, items):  # noqa: ARG001
+    if _none(weights):
+        return lambda weights, items: None  # noqa: ARG005
+    return lambda weights, items: np.empty(items, np.float64)  # noqa: ARG005
+
+
+@overload(decode_piece_weights)
+def _decode_piece_weights(weights, first, count, out):  # noqa: ARG001
+    if _none(weights):
+        return lambda weights, first, count, out: None  # noqa: ARG005
+    return lambda weights, first, count, out: _decode_into(weights, first, count, out)
+
+
 @inner()
 def _weight_at(weights, i):
     bits = uint64(0)
@@ -199,21 +223,6 @@ def loop_share(weights, columns, begin, end, row, degree, damping):
         if columns[i] == row:
             return float32(damping * _weight_at(weights, i) / abs(degree))
     return float32(0.0)
-
-
-@inner()
-def piece_buffer(weights, items):
-    """Return memory for the weights of a piece; None if there are none."""
-    if weights is None:
-        return None
-    return np.empty(items, np.float64)
-
-
-@inner()
-def decode_piece_weights(weights, first, count, out):
-    """Write weights first .. first + count - 1 to the front of `out`, if there are weights."""
-    if weights is not None:
-        _decode_into(weights, first, count, out)
 
 
 @entry()
