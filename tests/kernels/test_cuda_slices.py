@@ -109,7 +109,7 @@ def test_columns_that_are_no_node_are_found_with_each_slice(
 def sliced_plan(store: GraphStore, chosen: Settings, slices: int, **tiers: int) -> Plan:
     """A plan for as much memory as so many slices need; so many tiles stay, and so many slots are there."""
 
-    planned = partial(plan_streamed, store, chosen, rows_in_host=True, sliced=slices > 1)
+    planned = partial(plan_streamed, store, chosen, rows_in_host=True, partitioned=slices > 1)
     least = planned(device_memory=0).device
     assert least is not None
     more = partition_nodes(store.nodes, slices) - partition_nodes(store.nodes, least.partitions)
