@@ -13,10 +13,7 @@ import numpy as np
 
 from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
 from oocpr.api.graphs import as_graph, import_graph, opened_graph
-from oocpr.engine.planning.run import asked_settings, given_memory, plan_run
-from oocpr.engine.planning.timing import Loading, plan_loaded, process_bytes, timed
 from oocpr.errors import OocprError, UsageError
-from oocpr.jit import kept_in, watched
 from oocpr.progress import Progress, silent
 from oocpr.result.ranks import Ranks
 
@@ -84,6 +81,8 @@ def plan(
     True
     """
     from oocpr.engine.job import chosen_device
+    from oocpr.engine.planning.run import asked_settings, plan_run
+    from oocpr.engine.planning.timing import plan_loaded, timed
     from oocpr.result.names import names_of
 
     progress = as_progress(progress)
@@ -245,6 +244,8 @@ def pagerank(
     """
     from oocpr.engine.executors.dask_devices import assign_workers, names_workers_devices
     from oocpr.engine.job import chosen_device
+    from oocpr.engine.planning.run import asked_settings, given_memory, plan_run
+    from oocpr.engine.planning.timing import Loading, plan_loaded, process_bytes, timed
     from oocpr.engine.run import solve
     from oocpr.engine.trace import Trace
     from oocpr.jit import watched
@@ -413,6 +414,7 @@ def verify(
     ReplacedError
         Where it was replaced since it was opened.
     """
+    from oocpr.engine.planning.run import given_memory
     from oocpr.result import verify as check
     from oocpr.result.names import names_of
     from oocpr.result.node_vectors import teleport_vector
@@ -522,6 +524,8 @@ def warmup(progress: Progress = silent) -> tuple[str, float]:
     float
         Seconds that compiling took; 0 if everything was there.
     """
+    from oocpr.jit import kept_in, watched
+
     ids = np.random.default_rng(1).integers(0, 300, (2, 3000))
     with TemporaryDirectory(prefix="oocpr-warmup-") as folder, watched(progress) as compilation:
         numbers, names = Path(folder, "numbers.txt"), Path(folder, "names.tsv")

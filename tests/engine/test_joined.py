@@ -64,7 +64,7 @@ def test_joined_tiles_are_the_tiles_of_the_same_rows(graph, tile_edges, edges):
 def test_a_graph_is_the_same_from_joined_tiles(stored):
     store = stored(GRAPH, 1000)
     one, other = load_scc_graph(store), load_scc_graph(joined(store, 4000))
-    assert all((a == b).all() for a, b in zip(one.levels, other.levels, strict=True))
+    assert all((a == b).all() for a, b in zip(one.schedule, other.schedule, strict=True))
     assert (one.degree == other.degree).all()
 
 
