@@ -167,7 +167,9 @@ class LocalExecutor:
         """Deliver the pushes to every tile, and propose the next ones."""
         if not self._all_resident:
             return self._backends.each(partial(self._sweep, state, pushes))
-        begun = {index: self._begin_sweep(state, pushes, index) for index in self._most_streamed_first()}
+        begun = {}
+        for index in self._most_streamed_first():
+            begun[index] = self._begin_sweep(state, pushes, index)
         return [begun[index]() for index in range(len(self.groups))]
 
     def sweep_again(self, state: State, pushes: Sequence[StripePush]) -> list[SweepReport]:
@@ -200,7 +202,7 @@ class LocalExecutor:
 
         return sorted(range(len(self.groups)), key=staying) if plan.devices else list(range(len(self.groups)))
 
-    # No function inside another has the pushes: the error that leaves it would have them.
+    # No function inside another and no comprehension has the pushes: an error that leaves it would hold them.
     def _push(self, state: State, index: int) -> list[StripePush]:
         return self.groups[index].push(state)
 
