@@ -109,7 +109,6 @@ BAD_LINES = {
         "{bad}/ranks.csv --attributes title"
     ),
     "verify": "{site} {bad}/ranks.csv | {site} {bad}/other.csv | {bad}/missing.zarr {bad}/ranks.csv",
-    "tune": "{site} --kernel warp | {weighted}",
     "import {bad}/links.txt {out}": (
         "--order sideways | --order host | --format sideways | --memory 10MiB | "
         "--labels {bad}/names.txt | --duplicates sideways | --duplicates sum | --weight 3 | "
@@ -372,7 +371,6 @@ def stores_section(pins: Pins, graphs: Graphs) -> None:
         "weights, undirected": (weighted, {"weight": "values", "undirected": True}),
         "undirected": (TINY / "site.txt", {"undirected": True}),
         "labels": (TINY / "langville-meyer.txt", {"labels": TMP / "sources/labels.txt"}),
-        "attributes": (TINY / "langville-meyer.txt", {"nodes": TMP / "sources/nodes.csv"}),
         "resumable": (TMP / "sources/links.txt", {"resume": True, "tmp": TMP}),
         "shim": ((src, dst), {"device": "cuda"}),
         "shim, weights by degree": (weighted, {"weight": "values", "order": "degree", "device": "cuda"}),
@@ -515,14 +513,13 @@ def errors_section(pins: Pins, graphs: Graphs) -> None:
         "read_ranks": lambda: oocpr.read_ranks(bad / "no.parquet"),
         "verify": lambda: oocpr.verify(site, [1]),
         "memory": lambda: oocpr.import_graph(links, made, memory="none"),
-        "tune": lambda: oocpr.tune(site, seconds=-1),
         "append": lambda: repr(oocpr.append(site, (one, one), made)),
         "replaced": lambda: replaced(links),
     }
     for name, call in calls.items():
         pins.case(f"call {name}", call)
     wrong = {"damping": 2, "reads": 4, "dumping": 0.8, "personalization": {"nobody": 1}, "start": np.ones(4)}
-    wrong |= {"client": 3, "threads": 5000, "progress": 3, "tol": "x", "tune": 1, "dangling": None, "io": 0}
+    wrong |= {"client": 3, "threads": 5000, "progress": 3, "tol": "x", "dangling": None, "io": 0}
     for name, value in wrong.items():
         pins.case(f"call pagerank {name}", oocpr.pagerank, site, **{name: value})
 
@@ -556,23 +553,20 @@ def outputs_section(pins: Pins, graphs: Graphs) -> None:
     """Files of ranks, and what commands print, but for times and peaks."""
     folder = TMP / "outputs"
     folder.mkdir(exist_ok=True)
-    (folder / "nodes.csv").write_text('node,title,year\nhome,Home,1999\nabout,"A, b",\nnews,=x,2003\n')
     known = {name: graphs[name] for name in ("site", "debian", "rmat12", "weighted")}
     known["known"] = folder / "known.zarr"
-    oocpr.import_graph(TINY / "site.txt", known["known"], nodes=folder / "nodes.csv")
+    oocpr.import_graph(TINY / "site.txt", known["known"])
     for name, graph in known.items():
-        more = {"attributes": "all"} if name == "known" else {}
-        flags = ("--attributes", "all") if more else ()
         ranks = oocpr.pagerank(graph, memory="4GiB")
         for sort in ("node", "rank"):
             path, table = folder / f"{name}-{sort}.csv", folder / f"{name}-{sort}.parquet"
-            ranks.to_csv(path, sort=sort, **more)
-            ranks.to_parquet(table, sort=sort, **more)
+            ranks.to_csv(path, sort=sort)
+            ranks.to_parquet(table, sort=sort)
             pins.case(f"csv {name} {sort}", path.read_text)
             pins.case(f"parquet {name} {sort}", parquet_of, table)
-            pins.case(f"top json {name} {sort}", report_of, "top", table, "-k", 7, *flags)
-            pins.case(f"top parquet {name} {sort}", command, "top", table, "-k", 2000, *flags)
-            pins.case(f"top csv {name} {sort}", command, "top", path, *flags)
+            pins.case(f"top json {name} {sort}", report_of, "top", table, "-k", 7)
+            pins.case(f"top parquet {name} {sort}", command, "top", table, "-k", 2000)
+            pins.case(f"top csv {name} {sort}", command, "top", path)
             pins.case(f"verify {name} {sort}", command, "verify", graph, table, "--json", "-")
             pins.case(f"verify text {name} {sort}", command, "verify", graph, path)
         ranks.to_zarr(folder / f"ranks-{name}.zarr")
@@ -628,7 +622,7 @@ def report_of(*words: Any) -> dict[str, Any]:
 
 def help_section(pins: Pins, graphs: Graphs) -> None:
     """What commands say of themselves, and what Python sees."""
-    names = ("import", "append", "generate", "info", "plan", "rank", "top", "verify", "tune", "warmup")
+    names = ("import", "append", "generate", "info", "plan", "rank", "top", "verify", "warmup")
     for name in ("", "generate rmat", *names):
         shown = command(*name.split(), "--help")["out"]
         pins.case(f"--help {name}", shown.splitlines)
