@@ -578,8 +578,8 @@ def outputs_section(pins: Pins, graphs: Graphs) -> None:
         for method in ("auto", "mixed"):
             asked = ("rank", graph, "--memory", "4GiB", "--method", method)
             pins.case(f"rank {name} {method}", command, *asked, "--top", 12)
-            pins.case(f"rank json {name} {method}", report_of, *asked, "--top", 4, *flags)
-            pins.case(f"rank csv {name} {method}", command, *asked, "-o", "-", "--sort", "rank", *flags)
+            pins.case(f"rank json {name} {method}", report_of, *asked, "--top", 4)
+            pins.case(f"rank csv {name} {method}", command, *asked, "-o", "-", "--sort", "rank")
     asked = ("import", DEBIAN, "-o", folder / "debian.zarr", "--order", "auto")
     pins.case("import", command, *asked)
     pins.case("import over it", command, *asked, "--overwrite", "--undirected")
