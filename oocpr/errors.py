@@ -97,6 +97,11 @@ class DamagedError(OocprError, OSError):
 
     exit_code = 5
 
+    def __init__(
+        self, cause: str, remedy: str = "Import the graph again, or restore the store from a copy."
+    ) -> None:
+        super().__init__(cause, remedy)
+
 
 class ReplacedError(OocprError, OSError):
     """A path that holds another graph than the one that was opened, or that other workers have there."""

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 from oocpr.engine.cpu.degree_checksum import MODULUS, degree_marks
 from oocpr.engine.method import Balance, Claims
 from oocpr.errors import DamagedError
-from oocpr.store.format import REMEDY
 from oocpr.store.zarr_arrays import check_dangling, check_degree_sum
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def check_balance(
     marks = [part.marks for part in balances if part.marks is not None]
     claimed = sum(part.claims.marks for part in balances)
     if len(marks) == len(balances) and (sum(marks) - claimed) % MODULUS:
-        raise DamagedError(f"{origin}: the out-degrees are not those of the edges in the tiles.", REMEDY)
+        raise DamagedError(f"{origin}: the out-degrees are not those of the edges in the tiles.")
     parts = [part.mass for part in pushed], [*(part.residual for part in balances), *carries]
     # Numbers of which each is as large as can be have no sum, and sound stores have none of them.
     usual = all(abs(number) <= 1 / _UNIT for numbers in parts for number in numbers)
@@ -84,6 +83,5 @@ def check_balance(
     if not abs(appeared) <= 2 * _UNIT * (nodes + claims.edges + _OTHER_ROUNDINGS) * mass:
         raise DamagedError(
             f"{origin}: of a mass of {mass:g} a pass along all edges makes {mass + appeared:.17g}: the "
-            "out-degrees or out-weights are not those of the edges in the tiles.",
-            REMEDY,
+            "out-degrees or out-weights are not those of the edges in the tiles."
         )

@@ -22,7 +22,6 @@ import numpy as np
 from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PublishStep, SweepStep
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -219,9 +218,9 @@ def end_pass(state: State, step: SweepStep, pushed: Sequence[PushSums], sums: Se
 def _check_sums(pushed: Sequence[PushSums], sums: Sequence[StripeSums]) -> None:
     numbers = [*(part.total for part in pushed), *(part.norm for part in sums)]
     if not all(map(math.isfinite, numbers)) or math.fsum(part.total for part in pushed) == 0:
-        raise DamagedError("The ranks do not stay finite: the store contradicts itself.", REMEDY)
+        raise DamagedError("The ranks do not stay finite: the store contradicts itself.")
     if sums[-1].carry != 0.0:
-        raise DamagedError("The last tile has edges of a row behind the last one.", REMEDY)
+        raise DamagedError("The last tile has edges of a row behind the last one.")
 
 
 def power_of_two(peak: float) -> float:

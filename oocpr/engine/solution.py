@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.errors import DamagedError
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -116,8 +115,7 @@ def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.floa
             return ranks
     raise DamagedError(
         f"What came out sums to {total:g} and is not what ranks with an L1 error of {bound:.2g} can be: the "
-        "store contradicts itself.",
-        REMEDY,
+        "store contradicts itself."
     )
 
 

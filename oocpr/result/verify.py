@@ -31,7 +31,6 @@ from oocpr.progress import silent
 from oocpr.result.names import LabelNames, StoredIds, aligned
 from oocpr.result.ranks import MemoryVector
 from oocpr.result.row_lookup import in_same_order, match_rows
-from oocpr.store.format import REMEDY
 from oocpr.store.zarr_arrays import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
 
@@ -231,13 +230,11 @@ class _Pass:
             size = store.encoded.read_into(tile, buffer)
             columns, lengths = decode_tile(buffer[:size])
             if int(columns.max(initial=0)) >= store.nodes:
-                raise DamagedError(f"{store.path}: tile {tile} has column {columns.max()}.", REMEDY)
+                raise DamagedError(f"{store.path}: tile {tile} has column {columns.max()}.")
             if tile == store.tiles - 1:
                 # The last tile has one segment more than there are rows, always empty.
                 if lengths[-1]:
-                    raise DamagedError(
-                        f"{store.path}: the last tile has edges of a row behind the last one.", REMEDY
-                    )
+                    raise DamagedError(f"{store.path}: the last tile has edges of a row behind the last one.")
                 lengths = lengths[:-1]
             weights = np.empty(0)
             if store.weights is not None:

@@ -151,7 +151,6 @@ IDENTIFIED = (
 """Arrays that the identity of a graph depends on, in this order."""
 
 _OF_WEIGHTS = ("data_bytes", "max_data_bytes")
-REMEDY = "Import the graph again, or restore the store from a copy."
 RUN_AGAIN = "Open the graph again, or run the command again."
 
 
@@ -271,10 +270,10 @@ class Attributes:
             value = data.get(field.name)
             # The type itself, not isinstance: True is an int to Python.
             if type(value) is not kinds[str(field.type)] or (type(value) is int and value < 0):
-                raise DamagedError(f"Attribute {field.name!r} of the store is {value!r}.", REMEDY)
+                raise DamagedError(f"Attribute {field.name!r} of the store is {value!r}.")
             values[field.name] = value
         if values["format"] != FORMAT or values["tile_edges"] < 1:
-            raise DamagedError("The attributes of the store contradict format 1.", REMEDY)
+            raise DamagedError("The attributes of the store contradict format 1.")
         return cls(**values)
 
 

@@ -29,7 +29,6 @@ from oocpr.store.format import (
     NODES,
     OUT_DEGREE,
     OUT_WEIGHT,
-    REMEDY,
     RUN_AGAIN,
     TILE_ROWS,
     UNFINISHED_KEY,
@@ -92,7 +91,7 @@ class GraphStore:
         self.tile_rows: NDArray[np.int64] = self._read(TILE_ROWS, 0, self.tiles + 1, np.int64)
         rows = self.tile_rows
         if rows[0] != 0 or rows[-1] != self.nodes or (np.diff(rows) < 0).any():
-            raise DamagedError(f"{path}: the rows of the tiles are out of order.", REMEDY)
+            raise DamagedError(f"{path}: the rows of the tiles are out of order.")
         self.encoded = EncodedTiles(self._array(INDICES), attributes, rows, self.indptr)
         weighted = attributes.weighted
         self.weights = EncodedWeights(self._array(DATA), attributes) if weighted else None
@@ -116,7 +115,7 @@ class GraphStore:
         found = content_identity(self._array, self.attributes, self._paths)
         if found != self.identity:
             raise DamagedError(
-                f"{self.path}: the identity is {self.identity}, that of the chunks is {found}.", REMEDY
+                f"{self.path}: the identity is {self.identity}, that of the chunks is {found}."
             )
 
     def check_current(self) -> None:
@@ -204,7 +203,7 @@ class GraphStore:
             return self._read(OUT_DEGREE, lo, hi, np.float64)
         sums: NDArray[np.float64] = self._read(OUT_WEIGHT, lo, hi, np.float64)
         if not (np.isfinite(sums) & (sums >= 0)).all():
-            raise DamagedError(f"{self.path}: {OUT_WEIGHT} has numbers that are no sums of weights.", REMEDY)
+            raise DamagedError(f"{self.path}: {OUT_WEIGHT} has numbers that are no sums of weights.")
         return sums
 
     def node_ids(self) -> NDArray[np.integer[Any]] | None:
@@ -285,7 +284,7 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
         documents |= read_documents(store, ignored_nodes(own), name)
         attributes = _check_metadata(name, documents)
     except RecursionError:
-        raise DamagedError(f"{name}: the metadata (zarr.json files) are nested too deeply.", REMEDY) from None
+        raise DamagedError(f"{name}: the metadata (zarr.json files) are nested too deeply.") from None
     check_arrays(name, documents, attributes)
     return GraphStore(name, store, attributes, documents, own)
 
@@ -304,7 +303,7 @@ def _check_metadata(name: str, documents: dict[str, Any]) -> Attributes:
     if own is None:
         # Only the name of our codec tells a store with damaged attributes from somebody else's.
         if CODEC_NAME in json.dumps(documents.get(INDPTR)):
-            raise DamagedError(f"{name}: the attributes of the root are gone.", REMEDY)
+            raise DamagedError(f"{name}: the attributes of the root are gone.")
         raise NotAStoreError(f"{name} is a Zarr store, but not of a graph.", _MAKE_ONE)
     if own.get(UNFINISHED_KEY):
         raise NotAStoreError(
@@ -313,7 +312,7 @@ def _check_metadata(name: str, documents: dict[str, Any]) -> Attributes:
     result = Attributes.from_json(own)
     identity = own.get(IDENTITY_KEY, "0" * IDENTITY_DIGITS)
     if not (isinstance(identity, str) and re.fullmatch(f"[0-9a-f]{{{IDENTITY_DIGITS}}}", identity)):
-        raise DamagedError(f"{name}: {identity!r} is no identity of a graph.", REMEDY)
+        raise DamagedError(f"{name}: {identity!r} is no identity of a graph.")
     # Stores that other programs wrote may do without the checksum, but then everything has a known name.
     sound = (
         own[CHECKSUM_KEY] == metadata_checksum(documents)
@@ -321,5 +320,5 @@ def _check_metadata(name: str, documents: dict[str, Any]) -> Attributes:
         else own.keys() - {IDENTITY_KEY} == result.to_json().keys()
     )
     if not sound:
-        raise DamagedError(f"{name}: the metadata (zarr.json files) are not what was written.", REMEDY)
+        raise DamagedError(f"{name}: the metadata (zarr.json files) are not what was written.")
     return result

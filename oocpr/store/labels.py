@@ -8,7 +8,7 @@ import numpy as np
 
 from oocpr.errors import DamagedError
 from oocpr.store.codec.zarr_codecs import PackedInts
-from oocpr.store.format import LABEL_BYTES, LABEL_OFFSETS, REMEDY
+from oocpr.store.format import LABEL_BYTES, LABEL_OFFSETS
 from oocpr.store.zarr_arrays import Appender
 
 if TYPE_CHECKING:
@@ -137,9 +137,7 @@ class StoredLabels:
         """Where the labels of rows lo to hi - 1 begin, and the last one ends."""
         offsets: NDArray[np.int64] = self._offsets.read(lo, hi + 1)
         if (np.diff(offsets) < 0).any():
-            raise DamagedError(
-                f"{self._offsets.origin}: the labels from row {lo} on are out of order.", REMEDY
-            )
+            raise DamagedError(f"{self._offsets.origin}: the labels from row {lo} on are out of order.")
         return offsets
 
     def _check_text(self, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
@@ -147,10 +145,10 @@ class StoredLabels:
         # A letter of several bytes must not be divided between two labels.
         first = text[starts[starts < text.size]]
         if (first & 0xC0 == 0x80).any():
-            raise DamagedError(f"{self._text.origin}: a label begins within a letter.", REMEDY)
+            raise DamagedError(f"{self._text.origin}: a label begins within a letter.")
 
     def _decode(self, text: bytes) -> str:
         try:
             return text.decode()
         except UnicodeDecodeError as error:
-            raise DamagedError(f"{self._text.origin}: a label is not UTF-8: {error}.", REMEDY) from error
+            raise DamagedError(f"{self._text.origin}: a label is not UTF-8: {error}.") from error

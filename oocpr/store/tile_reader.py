@@ -22,7 +22,7 @@ from oocpr.store.codec.mantissa_segments import (
 )
 from oocpr.store.codec.tile_encoder import encode_tile
 from oocpr.store.direct_io import open_file, read_file, takes_direct_reads
-from oocpr.store.format import CODEC_NAME, REMEDY, RUN_AGAIN, SEGMENTS_NAME
+from oocpr.store.format import CODEC_NAME, RUN_AGAIN, SEGMENTS_NAME
 from oocpr.store.zarr_arrays import check_file, read_key
 
 if TYPE_CHECKING:
@@ -151,8 +151,7 @@ class EncodedTiles(_EncodedChunks):
         if attributes.max_tile_bytes > bound:
             raise DamagedError(
                 f"{indices.origin}: attribute 'max_tile_bytes' is {attributes.max_tile_bytes}, and no such "
-                f"tile has more than {bound}.",
-                REMEDY,
+                f"tile has more than {bound}."
             )
         self.max_bytes = attributes.max_tile_bytes if self._own else bound
 

@@ -30,7 +30,6 @@ from oocpr.store.format import (
     NODE_IDS,
     OUT_DEGREE,
     OUT_WEIGHT,
-    REMEDY,
     TILE_ROWS,
     metadata_checksum,
 )
@@ -94,11 +93,11 @@ def check_file(store: Store, key: str, most: int, origin: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise DamagedError(f"{origin}: {key} cannot be read: {error.strerror}.", REMEDY) from error
+        raise DamagedError(f"{origin}: {key} cannot be read: {error.strerror}.") from error
     if not stat.S_ISREG(found.st_mode):
-        raise DamagedError(f"{origin}: {key} is no file.", REMEDY)
+        raise DamagedError(f"{origin}: {key} is no file.")
     if found.st_size > most:
-        raise DamagedError(f"{origin}: {key} has {found.st_size} bytes, at most {most} belong there.", REMEDY)
+        raise DamagedError(f"{origin}: {key} has {found.st_size} bytes, at most {most} belong there.")
     return True
 
 
@@ -152,7 +151,7 @@ def read_documents(store: Store, nodes: Iterable[str], origin: str) -> dict[str,
             if not isinstance(documents[node], dict):
                 raise ValueError("not an object")
         except ValueError as error:
-            raise DamagedError(f"{origin}: {key} is not JSON: {error}.", REMEDY) from error
+            raise DamagedError(f"{origin}: {key} is not JSON: {error}.") from error
     return documents
 
 
@@ -202,7 +201,7 @@ class StoredArray:
         Raises ReplacedError if that is because the store was replaced since it was opened.
         """
         self._check_replaced()
-        return DamagedError(f"{self.origin}: {what}.", REMEDY)
+        return DamagedError(f"{self.origin}: {what}.")
 
     def key(self, chunk: int) -> str:
         """Key of a chunk in the store."""
@@ -366,12 +365,12 @@ def check_arrays(origin: str, documents: Mapping[str, Any], attributes: Attribut
         LABEL_BYTES: (("uint8",), None),
     }
     if (LABEL_OFFSETS in documents) != (LABEL_BYTES in documents):
-        raise DamagedError(f"{origin}: half of the labels is missing.", REMEDY)
+        raise DamagedError(f"{origin}: half of the labels is missing.")
     for path, (types, size) in (needed | optional).items():
         if path in documents:
             check_array(origin, path, documents[path], types, size)
         elif path in needed:
-            raise DamagedError(f"{origin}: {path} is missing.", REMEDY)
+            raise DamagedError(f"{origin}: {path} is missing.")
 
 
 def check_array(
@@ -387,18 +386,17 @@ def check_array(
     """
     kind, shape = document.get("data_type"), document.get("shape")
     if document.get("node_type") != "array" or kind not in types:
-        raise DamagedError(f"{origin}: {path} holds {kind!r}, {' or '.join(types)} belongs there.", REMEDY)
+        raise DamagedError(f"{origin}: {path} holds {kind!r}, {' or '.join(types)} belongs there.")
     entries = _only(shape)
     if entries is None or size not in (None, entries):
         wanted = "one dimension belongs" if size is None else f"[{size}] belongs"
-        raise DamagedError(f"{origin}: {path} has the shape {shape!r}, {wanted} there.", REMEDY)
+        raise DamagedError(f"{origin}: {path} has the shape {shape!r}, {wanted} there.")
     grid = document.get("chunk_grid")
     configuration = grid.get("configuration") if isinstance(grid, dict) else None
     chunk = configuration.get("chunk_shape") if isinstance(configuration, dict) else None
     if not 1 <= (_only(chunk) or 0) <= MOST_ENTRIES:
         raise DamagedError(
-            f"{origin}: {path} has chunks of the shape {chunk!r}, 1 to {MOST_ENTRIES} entries can be read.",
-            REMEDY,
+            f"{origin}: {path} has chunks of the shape {chunk!r}, 1 to {MOST_ENTRIES} entries can be read."
         )
 
 
@@ -413,25 +411,20 @@ def check_degrees(
         k = int(np.flatnonzero(counted != degree)[0])
         raise DamagedError(
             f"{origin}: row {first + k} has {int(counted[k])} out-links in the tiles and out-degree "
-            f"{int(degree[k])}.",
-            REMEDY,
+            f"{int(degree[k])}."
         )
 
 
 def check_degree_sum(origin: str, found: int, edges: int) -> None:
     """Compare the sum of the out-degrees with the number of edges; raises DamagedError."""
     if found != edges:
-        raise DamagedError(
-            f"{origin}: the out-degrees sum to {found} and the graph has {edges} edges.", REMEDY
-        )
+        raise DamagedError(f"{origin}: the out-degrees sum to {found} and the graph has {edges} edges.")
 
 
 def check_dangling(origin: str, found: int, stated: int) -> None:
     """Compare the number of nodes that nothing leaves with what a store says of it; raises DamagedError."""
     if found != stated:
-        raise DamagedError(
-            f"{origin}: nothing leaves {found} nodes, and attribute 'dangling' is {stated}.", REMEDY
-        )
+        raise DamagedError(f"{origin}: nothing leaves {found} nodes, and attribute 'dangling' is {stated}.")
 
 
 def _only(shape: Any) -> int | None:
@@ -455,5 +448,5 @@ def _check_counts(origin: str, a: Attributes) -> None:
     for name, (count, most) in limits.items():
         if count > most:
             raise DamagedError(
-                f"{origin}: attribute {name!r} is {count}, and no such graph has more than {most}.", REMEDY
+                f"{origin}: attribute {name!r} is {count}, and no such graph has more than {most}."
             )

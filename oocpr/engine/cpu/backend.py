@@ -31,7 +31,6 @@ from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import PackedTile, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -178,7 +177,7 @@ class CpuBackend:
         _check_column(int(csr.columns.max(initial=0)), nodes)
         joined = None if weights is None else decode_weights(weights, packed.edges)
         if joined is not None and not joined.max(initial=0.0) <= _MAX_WEIGHT:
-            raise DamagedError("a tile has a weight above all out-weights of the graph.", REMEDY)
+            raise DamagedError("a tile has a weight above all out-weights of the graph.")
         slices = slice_tile(packed, csr, nodes, joined)
         return CpuTile(packed.counts(), csr, slices, weights=weights)
 
@@ -196,7 +195,7 @@ class CpuBackend:
         spec, packed = state.spec, tile.packed
         owned = rows[1] - rows[0]
         if packed.segments != owned + 1:
-            raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.", REMEDY)
+            raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.")
         local = spec.proposals and step.sweeps > 1
         peaks = spec.reads == "bits8"
         scratch = self._spare_scratch()
@@ -304,7 +303,7 @@ def _table(scale: float) -> NDArray[np.float64]:
 
 def _check_column(column: int, nodes: int) -> None:
     if column >= nodes:
-        raise DamagedError(f"a tile has column {column} of {nodes} nodes.", REMEDY)
+        raise DamagedError(f"a tile has column {column} of {nodes} nodes.")
 
 
 def _in_order(blocks: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -31,7 +31,6 @@ from oocpr.engine.tiles.source import split_tile
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.codec.layout import blocks_of
 from oocpr.store.codec.mantissa_segments import parse_segments
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -253,9 +252,7 @@ class CudaBackend:
         spec, there = state.spec, tile.there
         begin, end = rows
         if there.segments != end - begin + 1:
-            raise DamagedError(
-                f"a tile has {there.segments} segments where {end - begin + 1} belong.", REMEDY
-            )
+            raise DamagedError(f"a tile has {there.segments} segments where {end - begin + 1} belong.")
         number, place = (before.number + 1, before.place + before.blocks) if before else (0, 0)
         swept = TileRows(number, begin, end - begin, begin - spec.row_begin, place)
         with self._device, self._lock:

@@ -18,7 +18,6 @@ from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import BLOCK, GROUP, blocks_of, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.codec.tile_decoder import decode_tile
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -212,7 +211,7 @@ def raise_faults(found: int) -> None:
     """Raise DamagedError if a bit of FAULTS is set."""
     if found:
         what = ", ".join(text for bit, text in FAULTS.items() if found & bit)
-        raise DamagedError(f"A tile contradicts itself: {what}.", REMEDY)
+        raise DamagedError(f"A tile contradicts itself: {what}.")
 
 
 def teams(count: int) -> tuple[tuple[int], tuple[int]]:
@@ -312,7 +311,7 @@ def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
 def check_weights(size: int, edges: int) -> None:
     """Raise DamagedError if there are more weights than edges."""
     if size > edges:
-        raise DamagedError(f"A chunk has {size} weights where {edges} belong.", REMEDY)
+        raise DamagedError(f"A chunk has {size} weights where {edges} belong.")
 
 
 @dataclass
@@ -354,7 +353,7 @@ def load_tile(
 
         columns, lengths = decode_tile(encoded)
         if columns.max(initial=0) >= nodes:
-            raise DamagedError(f"a tile has column {columns.max()} of {nodes} nodes.", REMEDY)
+            raise DamagedError(f"a tile has column {columns.max()} of {nodes} nodes.")
         offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
         loaded.matrix = Matrix(device.xp.asarray(offsets), device.xp.asarray(columns), nodes)
     return loaded

@@ -15,7 +15,6 @@ from oocpr.errors import DamagedError
 from oocpr.jit import entry
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
-from oocpr.store.format import REMEDY
 from oocpr.store.zarr_arrays import check_dangling, check_degrees
 from oocpr.system import usable_cores
 
@@ -57,14 +56,12 @@ def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
         packed = parse_tile(buffer[:size])
         owned = int(tile_rows[tile + 1] - tile_rows[tile])
         if packed.segments != owned + 1:
-            raise DamagedError(
-                f"tile {tile} has {packed.segments} segments where {owned + 1} belong.", REMEDY
-            )
+            raise DamagedError(f"tile {tile} has {packed.segments} segments where {owned + 1} belong.")
         csr, starts = Scratch().csr(packed, packed.edges)
         expand_segments(packed, csr.row_ptr, starts, csr.segments)
         decode_columns(packed, csr.row_ptr, starts, csr.columns)
         if int(csr.columns.max(initial=0)) >= max(nodes, 1):
-            raise DamagedError(f"tile {tile} has column {csr.columns.max()} of {nodes} nodes.", REMEDY)
+            raise DamagedError(f"tile {tile} has column {csr.columns.max()} of {nodes} nodes.")
         lengths = np.zeros(owned + 1, np.uint32)
         _note_lengths(csr.row_ptr, csr.segments, packed.nonempty, lengths)
         return csr.columns, lengths, size
@@ -77,7 +74,7 @@ def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
         first = int(tile_rows[tile])
         lengths[first : first + len(part)] += part
     if lengths[nodes]:
-        raise DamagedError(f"{store.path}: the last tile has edges of a row behind the last one.", REMEDY)
+        raise DamagedError(f"{store.path}: the last tile has edges of a row behind the last one.")
     offsets = np.zeros(nodes + 1, np.uint32)
     np.cumsum(lengths[:nodes], out=offsets[1:])
     columns = parts[0][0] if tiles == 1 else np.concatenate([part[0] for part in parts])

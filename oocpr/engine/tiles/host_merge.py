@@ -17,7 +17,6 @@ from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import add_lengths, decode_columns, expand_segments
 from oocpr.store.codec.tile_encoder import TileEncoder
 from oocpr.store.direct_io import aligned
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,7 +113,7 @@ class _Room:
         tile = parse_tile(encoded)
         check_segments(number, tile.segments, lengths.size)
         if tile.edges != columns.size:
-            raise DamagedError(f"tile {number} has {tile.edges} edges where {columns.size} belong.", REMEDY)
+            raise DamagedError(f"tile {number} has {tile.edges} edges where {columns.size} belong.")
         names = ("positions", "starts", "segments")
         positions, starts, segments = (
             self._space.array(name, tile.nonempty + 1, np.uint32) for name in names
@@ -133,4 +132,4 @@ def check_segments(tile: int, found: int, belong: int) -> None:
         With the number of the tile.
     """
     if found != belong:
-        raise DamagedError(f"tile {tile} has {found} segments where {belong} belong.", REMEDY)
+        raise DamagedError(f"tile {tile} has {found} segments where {belong} belong.")

@@ -14,7 +14,6 @@ from oocpr.sources.base import BaseSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +147,7 @@ class StoredTiles:
             raise self._damaged(number, "has columns that do not ascend")
 
     def _damaged(self, number: int, what: str) -> DamagedError:
-        return DamagedError(f"{self._store.path}: tile {number} {what}.", REMEDY)
+        return DamagedError(f"{self._store.path}: tile {number} {what}.")
 
 
 def new_rows(store: GraphStore, dictionary: Dictionary) -> NDArray[np.uint32]:
@@ -229,7 +228,7 @@ class StoredPlusNew(BaseSource):
             ids = self._store.ids(before, stop)
             # Rows are looked for by their ids.
             if (ids[1:] <= ids[:-1]).any():
-                raise DamagedError(f"{self._store.path}: its ids do not ascend.", REMEDY)
+                raise DamagedError(f"{self._store.path}: its ids do not ascend.")
             yield ids[first - before :]
             return
         for text, lengths in self._store.label_pieces(first, stop):

@@ -16,7 +16,6 @@ from numba import uint8, uint64
 
 from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -137,11 +136,11 @@ def parts_of(
     for k, part, dtype, items in sections(streams, extras):
         size = items * np.dtype(dtype).itemsize
         if at + size > buf.size:
-            raise DamagedError(f"A chunk of {buf.size} bytes ends inside its {part}.", REMEDY)
+            raise DamagedError(f"A chunk of {buf.size} bytes ends inside its {part}.")
         found[k][part] = buf[at : at + size].view(dtype)
         at += size
     if at + -at % 4 != buf.size:
-        raise DamagedError(f"A chunk has {buf.size} bytes where its header says {at + -at % 4}.", REMEDY)
+        raise DamagedError(f"A chunk has {buf.size} bytes where its header says {at + -at % 4}.")
     for parts in found[:-1]:
         parts["directory"] = parts["directory"].reshape(-1, 4)
     return [Stream(of.values, **parts) for of, parts in zip(streams, found, strict=False)], found[-1]
@@ -154,7 +153,7 @@ def _part(
     for stream in streams:
         fault = validate_stream(*stream)
         if fault:
-            raise DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.", REMEDY)
+            raise DamagedError(f"A chunk contradicts itself: {FAULTS[fault]}.")
     return streams, others
 
 
@@ -165,7 +164,7 @@ def kind_of(buf: NDArray[np.uint8]) -> int:
     FLAG_VERBATIM where they are set. Raises DamagedError if the bytes do not begin as a chunk does.
     """
     if buf.size < 8 or buf[:4].tobytes() != MAGIC:
-        raise DamagedError(f"{buf.size} bytes that do not begin as a packed chunk does.", REMEDY)
+        raise DamagedError(f"{buf.size} bytes that do not begin as a packed chunk does.")
     return int.from_bytes(buf[4:8].tobytes(), "little")
 
 
@@ -176,7 +175,7 @@ def sizes_of(buf: NDArray[np.uint8]) -> tuple[int, int]:
     header.
     """
     if buf.size < 4 * TILE_HEADER:
-        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.", REMEDY)
+        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.")
     edges, segments = np.frombuffer(buf[8:16].tobytes(), "<u4").tolist()
     return edges, segments
 
@@ -191,7 +190,7 @@ def new_header(words: int, kind: int) -> NDArray[np.uint32]:
 
 def _aligned(buf: NDArray[np.uint8], header: int) -> NDArray[np.uint8]:
     if buf.size < 4 * header:
-        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.", REMEDY)
+        raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.")
     view = (buf if buf.ctypes.data % 4 == 0 else buf.copy())[:]
     # One type of array for the compiled kernels, whoever owns the bytes.
     view.flags.writeable = False
@@ -216,13 +215,13 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     """
     kind = kind_of(buf)
     if kind & ~(FLAG_RUNS | FLAG_VERBATIM) != KIND_TILE:
-        raise DamagedError(f"A chunk has kind {kind:#x} where a tile belongs.", REMEDY)
+        raise DamagedError(f"A chunk has kind {kind:#x} where a tile belongs.")
     buf = _aligned(buf, TILE_HEADER)
     header = [int(x) for x in buf[: 4 * TILE_HEADER].view("<u4")]
     edges, segments, nonempty = header[2:5]
     verbatim = bool(kind & FLAG_VERBATIM)
     if any(header[11 if verbatim else 14 :]):
-        raise DamagedError("A tile's header has numbers where zeros belong.", REMEDY)
+        raise DamagedError("A tile's header has numbers where zeros belong.")
     sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
     counts = [Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
     streams, found = _part(buf, 4 * TILE_HEADER, counts, [("ranks", blocks_of(segments) + 1)])

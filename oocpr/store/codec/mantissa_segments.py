@@ -17,7 +17,6 @@ from numba import uint16, uint64
 
 from oocpr.errors import DamagedError
 from oocpr.jit import entry
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -143,15 +142,15 @@ def parse_segments(coded: NDArray[np.uint8], segments: int = SEGMENTS) -> Segmen
     (2, [[16368, 16352], [], [], []])
     """
     if coded.size < HEADER_BYTES or coded[:4].tobytes() != SEGMENTS_MAGIC:
-        raise DamagedError("A chunk of weights does not begin as one.", REMEDY)
+        raise DamagedError("A chunk of weights does not begin as one.")
     mask, count, zero = np.frombuffer(coded[4:HEADER_BYTES].tobytes(), "<u4").tolist()
     size = segment_bytes(count)
     if mask >> SEGMENTS or zero:
-        raise DamagedError("A chunk of weights has unknown segments.", REMEDY)
+        raise DamagedError("A chunk of weights has unknown segments.")
     wanted = mask & (1 << segments) - 1
     needed = HEADER_BYTES + wanted.bit_count() * size
     if coded.size < needed or coded.size > HEADER_BYTES + mask.bit_count() * size:
-        raise DamagedError(f"A chunk of {count} weights has {coded.size} bytes.", REMEDY)
+        raise DamagedError(f"A chunk of {count} weights has {coded.size} bytes.")
     parts = []
     at = HEADER_BYTES
     for k in range(SEGMENTS):
@@ -173,6 +172,6 @@ def join_segments(
     found = parse_segments(coded, segments)
     values = np.empty(found.size) if out is None else out
     if found.size > values.size:
-        raise DamagedError(f"A chunk has {found.size} weights where {values.size} belong.", REMEDY)
+        raise DamagedError(f"A chunk has {found.size} weights where {values.size} belong.")
     _join(*found.parts, values.view(np.uint64))
     return values

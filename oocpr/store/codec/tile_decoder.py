@@ -20,7 +20,6 @@ from oocpr.jit import BORROWING, entry, inner
 from oocpr.store.codec.bitpacking import unpack_block
 from oocpr.store.codec.layout import BLOCK, PackedTile, parse_tile
 from oocpr.store.codec.simd import running_sums
-from oocpr.store.format import REMEDY
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -162,7 +161,7 @@ def expand_segments(
     if min(positions.size, segments.size) <= tile.nonempty or starts.size < tile.nonempty:
         raise ValueError(f"buffers too short for {tile.nonempty} segments")
     if _expand(tile, positions, starts, segments):
-        raise DamagedError("A tile's lengths contradict its header.", REMEDY)
+        raise DamagedError("A tile's lengths contradict its header.")
 
 
 def decode_columns(
@@ -178,7 +177,7 @@ def decode_columns(
     if columns.size < tile.edges:
         raise ValueError(f"buffer too short for {tile.edges} columns")
     if _decode(tile, positions, starts, columns):
-        raise DamagedError("A tile's columns contradict its directory.", REMEDY)
+        raise DamagedError("A tile's columns contradict its directory.")
 
 
 @entry()

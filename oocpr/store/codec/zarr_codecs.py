@@ -20,7 +20,7 @@ from oocpr.store.codec.bitpacking import decode_offsets, encode_offsets
 from oocpr.store.codec.layout import KIND_OFFSETS, KIND_RAW, KIND_TILE, kind_of, new_header
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
 from oocpr.store.codec.tile_encoder import decode_tile, encode_runs
-from oocpr.store.format import CODEC_NAME, REMEDY, SEGMENTS_NAME
+from oocpr.store.format import CODEC_NAME, SEGMENTS_NAME
 
 if TYPE_CHECKING:
     from typing import Self
@@ -68,9 +68,7 @@ class _ChunkCodec(ArrayBytesCodec):
         dtype = chunk_spec.dtype.to_native_dtype()
         size = int(np.prod(chunk_spec.shape))
         if values.dtype != dtype or values.size > size:
-            raise DamagedError(
-                f"A chunk holds {values.size} {values.dtype} where {size} {dtype} belong.", REMEDY
-            )
+            raise DamagedError(f"A chunk holds {values.size} {values.dtype} where {size} {dtype} belong.")
         if values.size < size:
             values = np.concatenate([values, np.full(size - values.size, chunk_spec.fill_value, dtype)])
         shaped: Any = values.reshape(chunk_spec.shape)
@@ -169,7 +167,7 @@ def decode_chunk(buf: NDArray[np.uint8]) -> NDArray[Any]:
         return decode_offsets(buf)
     if kind & 0xFF == KIND_TILE:
         return decode_tile(buf)[0]
-    raise DamagedError(f"A chunk has kind {kind:#x}, which format 1 does not know.", REMEDY)
+    raise DamagedError(f"A chunk has kind {kind:#x}, which format 1 does not know.")
 
 
 def _decode_raw(buf: NDArray[np.uint8]) -> NDArray[Any]:
@@ -179,5 +177,5 @@ def _decode_raw(buf: NDArray[np.uint8]) -> NDArray[Any]:
         if dtype.kind not in "iuf" or buf.size != _RAW_HEADER + count * dtype.itemsize:
             raise ValueError(f"{buf.size} bytes")
     except (TypeError, ValueError) as error:
-        raise DamagedError(f"A raw chunk contradicts its header: {error}.", REMEDY) from error
+        raise DamagedError(f"A raw chunk contradicts its header: {error}.") from error
     return np.frombuffer(buf[_RAW_HEADER:].tobytes(), dtype).astype(dtype.newbyteorder("="), copy=False)
