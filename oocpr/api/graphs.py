@@ -477,7 +477,7 @@ def append(
     ...     append(old, (np.array([1, 2]), np.array([2, 0])), f"{folder}/new.zarr").edges
     4
     """
-    from oocpr.ingest.append.build import append_store
+    from oocpr.ingest.append import append_store
     from oocpr.sources import open_source
     from oocpr.store.graph import open_store
 

@@ -2,32 +2,376 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
+from oocpr.ingest.budget import SLACK_BYTES, require
+from oocpr.ingest.concurrency import BoundedExecutor
+from oocpr.ingest.journal import interrupted_import
+from oocpr.ingest.nodes.strings import permute_strings, write_strings
+from oocpr.ingest.order.cost import EdgeScan, count_degrees
 from oocpr.ingest.order.find import ORDERS, Ordering
-from oocpr.ingest.pipeline import Pipeline
-from oocpr.ingest.resume.files import interrupted_import
-from oocpr.ingest.resume.imports import OneShotImport, ResumableImport
-from oocpr.ingest.resume.tiles import in_ids, rows_after, runs_after
-from oocpr.ingest.sort.sorter import LocalSortEncode
-from oocpr.ingest.sort.weights import duplicate_policy
+from oocpr.ingest.order.orders import make_order, order_by_degree
+from oocpr.ingest.read import spill
+from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, rows_after, runs_after
+from oocpr.ingest.sort.rows import (
+    NO_RANKS,
+    EdgeCounter,
+    OutWeights,
+    duplicate_policy,
+    sort_pairs,
+    unique_sorted,
+    weighted_pieces,
+)
+from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
+from oocpr.ingest.sort.tiles import Tile, TileCutter, TileWriter
+from oocpr.ingest.spill.id_bitmap import IdBitmap
+from oocpr.ingest.spill.partition import Edges, KeyRun, Partitioner, partition_run, repartition
 from oocpr.progress import silent
+from oocpr.sources.block import MAX_NODES
 from oocpr.store.atomic import clear_abandoned
+from oocpr.store.codec.mantissa_segments import encode_segments
+from oocpr.store.codec.tile_encoder import TileEncoder
+from oocpr.store.codec.zarr_codecs import encode_chunk
 from oocpr.store.graph import open_store
-from oocpr.system import usable_cores
+from oocpr.system import resident, resident_after_trim, usable_cores
+from oocpr.units import format_count
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Executor
 
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.nodes.dictionary import Dictionary
+    from oocpr.ingest.nodes.strings import Piece
+    from oocpr.ingest.order.orders import Order
+    from oocpr.ingest.read import SpilledEdges
+    from oocpr.ingest.sort.rows import Rows
     from oocpr.ingest.sort.sorter import SortEncodeService
+    from oocpr.ingest.spill.files import SpillDir
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
+
+
+def warm_up(workspace: SpillDir) -> None:
+    """Import a graph of one edge from node 1 to node 0, but for reading and writing it."""
+    edge = Edges.of(np.ones(1), np.zeros(1))
+    ids = IdBitmap()
+    ids.reach(1)
+    ids.add(edge.src, edge.dst)
+    partitioner = Partitioner(workspace.file(), 1, None)
+    partitioner.plan(edge.dst)
+    partitioner.add(edge)
+    runs = list(partitioner.runs())
+    [keys] = runs[0].blocks(np.empty(1, np.uint64))
+    words = workspace.file()
+    words.write(0, np.arange(5, dtype=np.uint64))
+    # Blocks of two keys and of one, whose halves are contiguous and have a type of their own.
+    partition_run(KeyRun.of_words(words, 0, 5, 0, 5), workspace.file(), np.empty(4, np.uint64))
+    out_degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), 2, sources=True)
+    relabel = make_order("degree", order_by_degree(out_degree), ids).relabel
+    assert relabel is not None
+    relabel(keys)
+    keys = keys[: unique_sorted(keys)]
+    counter, rows, starts = EdgeCounter(2), np.empty(1, np.uint32), np.empty(2, np.uint32)
+    for ranks in (ids.ranks, NO_RANKS):
+        edges = counter.to_rows(keys.copy(), 1, ranks, rows, starts)
+    tile = Tile(1)
+    tile.take(edges, 0)
+    tile.next_row = 2
+    TileEncoder().encode(tile.columns, tile.lengths())
+    tile.local_edges()
+    encode_chunk(np.zeros(1, np.int64))
+
+
+def warm_up_weights(workspace: SpillDir, how: str) -> None:
+    """Weigh an edge that comes four times, with memory for all of them and without."""
+    weighted = how != "count"
+    if weighted:
+        sort_pairs(*np.zeros((2, 1 << 17), np.uint64))
+    edge = Edges.of(np.ones(4), np.zeros(4), np.ones(4) if weighted else None)
+    partitioner = Partitioner(workspace.file(), 1, None, weighted=weighted)
+    partitioner.plan(edge.dst)
+    partitioner.add(edge)
+    [run] = partitioner.runs()
+    sums = OutWeights(2)
+    for space in (3, 4):
+        for _, weights, _ in weighted_pieces(run, np.empty(space, np.uint64), np.empty(space), how):
+            sums.add(np.ones(1, np.uint32), weights)
+            encode_segments(weights)
+
+
+_CHUNK = 1 << 18
+_MIN_SPACE = 1 << 20
+
+
+def ids_of_rows(
+    dictionary: Dictionary | None, order: Order, memory: int
+) -> NDArray[np.uint32] | Iterator[NDArray[np.integer]] | None:
+    """Give the source's id of each row, whole or in pieces; None if rows are ids, or have names.
+
+    The dictionary says what the nodes that were ordered stand for; None if these are the ids.
+    """
+    if dictionary is None:
+        return order.node_ids
+    if dictionary.words is None:
+        return None
+    nodes = dictionary.nodes
+    lowest, highest = int(dictionary.ids(0, 1)[0]), int(dictionary.ids(nodes - 1, 1)[0])
+    if order.node_ids is None and lowest == 0 and highest == nodes - 1:
+        return None
+    # As where a bitmap holds the ids, so that the same graph makes the same store.
+    kind = np.uint32 if lowest >= 0 and highest < MAX_NODES else np.int64
+    if order.node_ids is None:
+        return (
+            dictionary.ids(first, min(_CHUNK, nodes - first)).astype(kind)
+            for first in range(0, nodes, _CHUNK)
+        )
+    require(resident() + 8 * nodes + SLACK_BYTES, memory, "Putting ids in order")
+    ids, rows = dictionary.ids(0, nodes), order.node_ids
+    return (ids[rows[first : first + _CHUNK]].astype(kind) for first in range(0, nodes, _CHUNK))
+
+
+def names_of_rows(
+    source: Source, dictionary: Dictionary | None, order: Order, spill_dir: SpillDir, memory: int
+) -> Iterable[str] | Iterator[Piece] | None:
+    """Give the name of each row, or None if it has an id only; labels are the source's."""
+    names = None if dictionary is None else dictionary.names
+    if names is None:
+        if source.labels is None or order.node_ids is None:
+            return source.labels
+        names = write_strings(source.labels, spill_dir)
+    if order.node_ids is not None:
+        nodes = order.node_ids.size
+        require(resident() + 4 * nodes + SLACK_BYTES + _MIN_SPACE, memory, "Putting names in order")
+        rows = np.empty(nodes, np.uint32)
+        rows[order.node_ids] = np.arange(nodes, dtype=np.uint32)
+        return permute_strings(names, rows, spill_dir, memory - resident() - SLACK_BYTES)
+    return names.pieces()
+
+
+class Pipeline:
+    """The stages of an import, under one memory budget: `read`, `plan_tiles`, `write_tiles`, `finish`.
+
+    Parameters
+    ----------
+    source, job
+        What is imported; where its files go, and what an earlier process has finished of it.
+    stack
+        Closes all that the pipeline opens.
+    what
+        What is done, the subject of a sentence.
+    service
+        Sorts edges and encodes tiles.
+    how
+        What duplicate edges become, see `duplicate_policy`; None for a store without weights.
+    tile_edges
+        Edges of a tile, None if that is not known yet.
+
+    Attributes
+    ----------
+    writer, spill_dir
+        Of the store, and of temporary files.
+    counter, out_weights
+        Count the edges and add up their weights, None if there are none; from `plan_tiles` on.
+    """
+
+    counter: EdgeCounter
+    out_weights: OutWeights | None
+
+    def __init__(
+        self,
+        source: Source,
+        job: OneShotImport,
+        stack: ExitStack,
+        what: str,
+        *,
+        service: SortEncodeService,
+        how: str | None,
+        tile_edges: int | None,
+        memory: int,
+        progress: Progress,
+        block_edges: int | None,
+        bucket_edges: int | None,
+    ) -> None:
+        self._source = source
+        self._job = job
+        self._stack = stack
+        self._service = service
+        self._how = how
+        self._weighted = how is not None
+        self._memory = memory
+        self._progress = progress
+        self._bucket_edges = bucket_edges
+        self.writer = stack.enter_context(job.writer())
+        self.spill_dir = stack.enter_context(job.spill_dir())
+        warm_up(self.spill_dir)
+        if how is not None:
+            warm_up_weights(self.spill_dir, how)
+        needed = budget.least_bytes(tile_edges, service.needs, weighted=self._weighted)
+        require(resident() + needed, memory, what)
+        spare = memory - resident() - budget.SLACK_BYTES
+        self._block_edges = block_edges or budget.block_edges(spare, weighted=source.weighted)
+
+    def read(
+        self,
+        find_order: Callable[[SpilledEdges], Order],
+        passes: int,
+        on_message: Callable[[str], None] = lambda _: None,
+    ) -> tuple[SpilledEdges, Order]:
+        """Read the edges, order the nodes, and partition the edges by rows; or take up what was done of that.
+
+        All edges will be written to temporary files at least `passes` times; `on_message` is told how much
+        these will take, if that is much.
+        """
+        cores = usable_cores()
+        with _worker_threads(cores) as pool:
+            edges = self._job.resumed_edges(self._source, self._memory)
+            if edges is None:
+                edges = spill(
+                    self._source,
+                    self.spill_dir,
+                    self._block_edges,
+                    self._memory,
+                    self._progress,
+                    passes,
+                    pool,
+                    cores,
+                    on_message,
+                )
+                self._job.finish_reading(self._source, edges)
+            order = self._job.resumed_order()
+            if order is None:
+                order = find_order(edges)
+                # Ids in their order are in buckets of their rows already.
+                if order.relabel is not None or edges.dictionary is not None:
+                    edges = self._partition(edges, order, pool, cores)
+                    self._job.finish_partitioning(edges, order)
+        return edges, order
+
+    def _partition(self, edges: SpilledEdges, order: Order, pool: Executor, cores: int) -> SpilledEdges:
+        """Partition edges by their rows into another file."""
+        spare = self._memory - resident_after_trim()
+        file = self.spill_dir.file(budget.spill_memory(spare, self._block_edges, cores), "partitioned")
+        partitioner = repartition(
+            edges.runs,
+            order.relabel,
+            edges.nodes,
+            file,
+            self._block_edges,
+            BoundedExecutor(pool, cores),
+            lambda done: self._progress("partitioning", done, edges.edges, "edges"),
+        )
+        edges.file.close()
+        return replace(edges, file=file, runs=list(partitioner.runs()), partitioner=partitioner)
+
+    def plan_tiles(
+        self, edges: SpilledEdges, order: Order, tile_edges: int, *, stored_edges: int = 0, reserved: int = 0
+    ) -> None:
+        """Share the memory out among threads that sort edges and encode tiles.
+
+        Other `stored_edges`, sorted already, are merged with these, which takes `reserved` bytes.
+        """
+        self._edges, self._order, self._tile_edges = edges, order, tile_edges
+        nodes, total, service = edges.nodes, edges.edges + stored_edges, self._service
+        share = budget.SortBudget(nodes, total, tile_edges, service.needs, weighted=self._weighted)
+        workers, space = self._threads_and_space(share, self._memory - reserved)
+        self._workers = workers
+        self._callers = self._stack.enter_context(_worker_threads(workers)) if workers else None
+        self._usual_rows = budget.usual_rows(nodes, total, tile_edges)
+        self.counter = EdgeCounter(nodes)
+        self.out_weights = OutWeights(nodes) if self._weighted else None
+        ranks = NO_RANKS if order.relabel is not None or edges.ids is None else edges.ids.ranks
+        self._sorter = Sorter(
+            service, self._callers, workers, self._bucket_edges or space, ranks, self.counter, self._how
+        )
+
+    def _threads_and_space(self, share: budget.SortBudget, memory: int) -> tuple[int, int]:
+        """Choose how many threads work, and how many edges they sort at once; make room for that."""
+        edges, cores = self._edges, self._service.workers
+        largest = max((run.count for run in edges.runs), default=0)
+        lacking = resident_after_trim() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
+        if lacking > 0:
+            edges.file.shed(lacking)
+        held = resident_after_trim() + budget.SLACK_BYTES
+        size = f"{format_count(edges.nodes)} nodes and {format_count(edges.edges)} edges"
+        require(held + share.least(), memory, f"Sorting {size}")
+        workers = share.workers(memory - held, cores)
+        return workers, share.bucket_edges(memory - held, workers, largest)
+
+    def sorted_edges(self, runs: Iterable[KeyRun]) -> Iterator[Rows]:
+        """Yield the edges of runs in the order of their rows, each once; they are counted."""
+        return self._sorter.pieces(runs)
+
+    def write_tiles(self, pieces: Iterable[Rows], first_tile: int, first_row: int, total: int) -> int:
+        """Write sorted edges as tiles from number `first_tile` on, which begins with `first_row`.
+
+        The pieces are all edges that are not in tiles yet, `total` those of all tiles, duplicates included.
+        Returns how many edges have their column among the owned rows of their tile.
+        """
+        encoder = TileWriter(
+            self._service,
+            self.writer,
+            self._callers,
+            self._workers,
+            self._tile_edges,
+            self._usual_rows,
+            self._memory,
+            first_tile,
+            weighted=self._weighted,
+        )
+        nodes, sums = self._edges.nodes, self.out_weights
+        cutter = TileCutter(self._tile_edges, nodes, encoder.add, first_row, weighted=self._weighted)
+        done = self.writer.edges
+        for edges in pieces:
+            cutter.add(edges if sums is None else sums.take(edges))
+            done += edges.given
+            self._progress("writing", min(done, total), total, "edges")
+        cutter.finish()
+        encoder.finish()
+        return encoder.local_edges
+
+    def finish(
+        self, total: int, self_loops: int, local_edges: int, out_degree: NDArray[np.uint32]
+    ) -> Attributes:
+        """Write what belongs to the rows, out-degrees (uint32) among it, and give the store its name.
+
+        `total` edges were given, duplicates included.
+        """
+        found, order = self._edges.dictionary, self._order
+        return self.writer.finish(
+            source=self._source.name,
+            order=order.name,
+            tile_edges=self._tile_edges,
+            duplicates=total - self.writer.edges,
+            duplicate_weights=self._how,
+            self_loops=self_loops,
+            local_edges=local_edges,
+            out_degree=[out_degree],
+            out_weight=None if self.out_weights is None else [self.out_weights.to_numpy()],
+            node_ids=ids_of_rows(found, order, self._memory),
+            labels=names_of_rows(self._source, found, order, self.spill_dir, self._memory),
+        )
+
+
+@contextmanager
+def _worker_threads(workers: int) -> Iterator[Executor]:
+    """Begin so many threads, and end them."""
+    pool = ThreadPoolExecutor(workers, "oocpr-import")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def build_store(

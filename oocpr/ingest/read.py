@@ -19,8 +19,7 @@ from oocpr.ingest.concurrency import BoundedExecutor, prefetch
 from oocpr.ingest.nodes.dictionary import BlockDictionary, Segment, pack_keys, resolve_edges
 from oocpr.ingest.spill.files import free_bytes, require_disk
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.keys import NO_WEIGHTS, KeyRun, record_bytes, to_words
-from oocpr.ingest.spill.partition import Edges, Partitioner
+from oocpr.ingest.spill.partition import NO_WEIGHTS, Edges, KeyRun, Partitioner, record_bytes, to_words
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
 from oocpr.system import resident

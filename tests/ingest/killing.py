@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from oocpr.errors import OocprError
+from oocpr.ingest import journal
 from oocpr.ingest.build import build_store
-from oocpr.ingest.resume import journal
 from oocpr.sources import open_source
 from oocpr.sources.locations import Front
 from oocpr.sources.rmat import Rmat

@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import DamagedError, DoesNotFitError, InputError, UsageError
-from oocpr.ingest.append import stored_graph
-from oocpr.ingest.append.build import append_store
-from oocpr.ingest.append.merge import NewEdges, rows_of_keys
-from oocpr.ingest.append.stored_graph import joined_name
+from oocpr.ingest import append
+from oocpr.ingest.append import NewEdges, append_store, joined_name, rows_of_keys
 from oocpr.ingest.build import build_store
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.sources import open_source
@@ -116,8 +114,8 @@ class TestCopiedTiles:
     def test_their_bytes_are_not_decoded(self, tmp_path, first, monkeypatch):
         build_store(open_source(first), tmp_path / "0.zarr", memory=PLENTY, tile_edges=20)
         decoded = []
-        real = stored_graph.parse_tile
-        monkeypatch.setattr(stored_graph, "parse_tile", lambda coded: decoded.append(1) or real(coded))
+        real = append.parse_tile
+        monkeypatch.setattr(append, "parse_tile", lambda coded: decoded.append(1) or real(coded))
         source = open_source(write(tmp_path / "more.txt", [(3, 96)]))
         store = open_store(tmp_path / "0.zarr")
         _, copied = append_store(store, source, tmp_path / "1.zarr", memory=PLENTY)
@@ -137,9 +135,9 @@ class TestCopiedTiles:
 
 @pytest.mark.parametrize("first", [None, 4 << 32, 5 << 32, 5 << 32 | 9, 6 << 32])
 def test_a_tile_stays_unless_its_last_row_does_not(first):
-    assert stored_graph.is_unchanged(first, 5, last=False, grown=True) == (first is None or first >= 5 << 32)
-    assert stored_graph.is_unchanged(first, 5, last=True, grown=False) == (first is None)
-    assert not stored_graph.is_unchanged(first, 5, last=True, grown=True)
+    assert append.is_unchanged(first, 5, last=False, grown=True) == (first is None or first >= 5 << 32)
+    assert append.is_unchanged(first, 5, last=True, grown=False) == (first is None)
+    assert not append.is_unchanged(first, 5, last=True, grown=True)
 
 
 class TestNewEdges:

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.order import bfs
-from oocpr.ingest.order.bfs import order_by_bfs
+from oocpr.ingest.order import orders
+from oocpr.ingest.order.orders import order_by_bfs
 from oocpr.sources.rmat import Rmat
 
 NODES = 14
@@ -58,8 +58,8 @@ def plain_search(pairs, nodes, classes, most):
 @given(graphs, st.sampled_from([1, 3, 100]), st.sampled_from([2, 3, 1 << 16]), st.sampled_from([1, 3, 64]))
 def test_nodes_come_as_a_search_with_lists_meets_them(pairs, block, classes, most):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bfs, "_CLASSES", classes)
-        patch.setattr(bfs, "MAX_PASSES", most)
+        patch.setattr(orders, "_CLASSES", classes)
+        patch.setattr(orders, "MAX_PASSES", most)
         keys = Keys(pairs, block)
         found = order_by_bfs(keys, *stats_of(pairs, NODES))
     expected = plain_search(pairs, NODES, classes, most)

@@ -150,7 +150,7 @@ LOADED = """
 
     from oocpr.ingest.build import build_store
     from oocpr.ingest.spill.files import SpillDir
-    from oocpr.ingest.warmup import warm_up
+    from oocpr.ingest.build import warm_up
     from oocpr.sources import open_source
     from oocpr.sources.rmat import Rmat
 
@@ -256,7 +256,7 @@ IMPORT = """
 ADD = (
     IMPORT[: IMPORT.index("    path, scale,")]
     + """
-    from oocpr.ingest.append.build import append_store
+    from oocpr.ingest.append import append_store
     from oocpr.store.graph import open_store
 
     class Part(Called):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from oocpr.ingest.resume.files import DurableSpillDir
+from oocpr.ingest.journal import DurableSpillDir
 
 
 def test_another_process_finds_what_was_synced(tmp_path):

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.ingest import budget
-from oocpr.ingest.append.build import append_store
+from oocpr.ingest.append import append_store
 from oocpr.ingest.build import build_store
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
 from oocpr.ingest.spill.files import SpillFile
-from oocpr.ingest.spill.keys import KeyRun
+from oocpr.ingest.spill.partition import KeyRun
 from oocpr.plan.memory import Needs
 from oocpr.store.graph import open_store
 from tests.store import reference_codec as reference

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from oocpr.ingest.nodes import strings
 from oocpr.ingest.nodes.strings import NumberedStrings, StringFile, external_argsort, split_strings
-from oocpr.ingest.order.host import host_keys, looks_like_urls, order_by_host
+from oocpr.ingest.order.orders import host_keys, looks_like_urls, order_by_host
 from oocpr.ingest.spill.files import SpillDir
 
 URLS = [

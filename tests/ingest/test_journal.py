@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.errors import UsageError
-from oocpr.ingest.resume.journal import ImportState, Journal, difference, line_of, whole_lines
+from oocpr.ingest.journal import ImportState, Journal, difference, line_of, whole_lines
 
 events = st.lists(
     st.dictionaries(st.text(max_size=3), st.integers() | st.text() | st.lists(st.integers())), max_size=5

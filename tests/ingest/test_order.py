@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.ingest.order import permutation
-from oocpr.ingest.order.permutation import Permutation, make_order, order_by_degree
-from oocpr.ingest.order.sample import EdgeScan, count_degrees
+from oocpr.ingest.order import orders
+from oocpr.ingest.order.cost import EdgeScan, count_degrees
+from oocpr.ingest.order.orders import Permutation, make_order, order_by_degree
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.keys import KeyRun
+from oocpr.ingest.spill.partition import KeyRun
 
 pairs_with_gaps = st.lists(st.tuples(st.integers(0, 9), st.integers(3, 12)), min_size=1, max_size=40)
 
@@ -30,7 +30,7 @@ def test_by_degree_is_a_stable_sort(degrees, usual):
     degrees = np.array(degrees, np.uint32)
     expected = np.argsort(-degrees.astype(int), kind="stable")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(permutation, "_COUNTED", usual)
+        patch.setattr(orders, "_COUNTED", usual)
         found = order_by_degree(degrees)
     if (expected == np.arange(degrees.size)).all():
         assert found is None

@@ -11,7 +11,7 @@ from oocpr.ingest.budget import SLACK_BYTES
 from oocpr.ingest.build import build_store
 from oocpr.ingest.nodes.strings import split_strings
 from oocpr.ingest.order import find
-from oocpr.ingest.order.host import host_keys
+from oocpr.ingest.order.orders import host_keys
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
@@ -129,7 +129,7 @@ PEAK = """
 
     from oocpr.ingest.order.find import Ordering
     from oocpr.system import resident, resident_after_trim
-    from oocpr.ingest.spill.keys import KeyRun
+    from oocpr.ingest.spill.partition import KeyRun
     from oocpr.ingest.spill.files import SpillFile, SpillDir
     from oocpr.ingest.read import SpilledEdges
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from oocpr.ingest.sort.rows import sorted_pieces
 from oocpr.ingest.spill.files import SpillFile
-from oocpr.ingest.spill.keys import KeyRun
-from oocpr.ingest.spill.partition import BIN_BITS, bin_shift, partition_run, plan_buckets
+from oocpr.ingest.spill.partition import BIN_BITS, KeyRun, bin_shift, partition_run, plan_buckets
 
 key_lists = st.one_of(
     st.lists(st.integers(0, 20), max_size=60),

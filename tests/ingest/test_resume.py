@@ -9,7 +9,7 @@ import pytest
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
 from oocpr.ingest.build import build_store
-from oocpr.ingest.resume.journal import Journal, whole_lines
+from oocpr.ingest.journal import Journal, whole_lines
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 from oocpr.system import resident

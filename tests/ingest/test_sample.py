@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.ingest.build import build_store
-from oocpr.ingest.order import sample
-from oocpr.ingest.order.cost import LINE_NODES, count_missed, measure
-from oocpr.ingest.order.permutation import Permutation, order_by_degree
-from oocpr.ingest.order.sample import Sample, choose_windows, take_sample
+from oocpr.ingest.order import cost
+from oocpr.ingest.order.cost import LINE_NODES, Sample, choose_windows, count_missed, measure, take_sample
+from oocpr.ingest.order.orders import Permutation, order_by_degree
 from oocpr.ingest.sort.rows import unique_sorted
 from oocpr.sources.rmat import Rmat
 
@@ -29,7 +28,7 @@ class Keys:
 def small():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("WINDOWS", 3), ("WINDOW_EDGES", 7), ("WINDOW_ROWS", 4)):
-            patch.setattr(sample, name, value)
+            patch.setattr(cost, name, value)
         yield
 
 

@@ -60,7 +60,7 @@ IMPORT = """
 ADD = (
     IMPORT[: IMPORT.index("    path, scale,")]
     + """
-    from oocpr.ingest.append.build import append_store
+    from oocpr.ingest.append import append_store
     from oocpr.store.graph import open_store
 
     class Part(Skewed):
@@ -151,7 +151,7 @@ LOADED = """
 
     from oocpr.ingest.build import build_store
     from oocpr.ingest.spill.files import SpillDir
-    from oocpr.ingest.warmup import warm_up, warm_up_weights
+    from oocpr.ingest.build import warm_up, warm_up_weights
     from oocpr.sources.block import EdgeBlock
     from oocpr.sources.rmat import Rmat
 

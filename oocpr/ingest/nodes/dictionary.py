@@ -25,7 +25,7 @@ from oocpr.ingest.nodes.hashing import NOT_FOUND, Fingerprints, HashIndex, facto
 from oocpr.ingest.nodes.strings import INT64S, TEXT, UINT32S, StringFile
 from oocpr.ingest.sort.rows import sorted_pieces, unique_sorted
 from oocpr.ingest.spill.files import require_disk
-from oocpr.ingest.spill.keys import KEY_BYTES, KeyRun, record_bytes
+from oocpr.ingest.spill.partition import KEY_BYTES, KeyRun, record_bytes
 from oocpr.sources.block import MAX_NODES
 from oocpr.system import resident, resident_after_trim
 

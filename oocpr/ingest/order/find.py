@@ -10,11 +10,27 @@ import numpy as np
 from oocpr.errors import UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.strings import PIECE_NAMES, write_strings
-from oocpr.ingest.order.bfs import order_by_bfs
-from oocpr.ingest.order.cost import choose, explain, measure, search_pays
-from oocpr.ingest.order.host import looks_like_urls, order_by_host
-from oocpr.ingest.order.permutation import Permutation, keep_order, make_order, order_by_degree
-from oocpr.ingest.order.sample import WINDOW_EDGES, WINDOW_ROWS, WINDOWS, EdgeScan, count_degrees, take_sample
+from oocpr.ingest.order.cost import (
+    WINDOW_EDGES,
+    WINDOW_ROWS,
+    WINDOWS,
+    EdgeScan,
+    choose,
+    count_degrees,
+    explain,
+    measure,
+    search_pays,
+    take_sample,
+)
+from oocpr.ingest.order.orders import (
+    Permutation,
+    keep_order,
+    looks_like_urls,
+    make_order,
+    order_by_bfs,
+    order_by_degree,
+    order_by_host,
+)
 from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
@@ -22,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.ingest.nodes.strings import StringFile
-    from oocpr.ingest.order.permutation import Order
+    from oocpr.ingest.order.orders import Order
     from oocpr.ingest.read import SpilledEdges
     from oocpr.ingest.spill.files import SpillDir, SpillFile
     from oocpr.progress import Progress

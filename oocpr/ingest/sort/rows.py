@@ -1,8 +1,5 @@
 """Runs of keys become sorted rows without duplicate edges, and are counted; self-loops are kept."""
 
-# numba compiles by the types of the arguments, not by annotations.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
-
 from __future__ import annotations
 
 import threading
@@ -11,22 +8,25 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import uint8, uint32, uint64
+from numba import int64, uint8, uint32, uint64
 
-from oocpr.ingest.spill.files import SpillFile
+from oocpr.errors import InputError, UsageError
+from oocpr.ingest.spill.files import SpillFile, require_disk
 from oocpr.ingest.spill.id_bitmap import Ranks, rank_of
-from oocpr.ingest.spill.intrinsics import add_count
-from oocpr.ingest.spill.partition import partition_run
-from oocpr.jit import entry
+from oocpr.ingest.spill.partition import WEIGHT_BYTES, KeyRun, add_count, partition_run
+from oocpr.jit import BORROWING, entry, inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.keys import KeyRun
-
     Sort = Callable[[NDArray[np.uint64]], None]
+
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
 
 _CHUNK = 512
 """Keys that go through each step of a pass before the next step: few enough to stay in the nearest cache."""
@@ -145,6 +145,37 @@ class Rows(NamedTuple):
     given: int
     weights: NDArray[np.float64] | None = None
 
+    def place_after(self, key: int) -> int:
+        """Find the first edge after the one of a key, by its number."""
+        row, column = key >> 32, key & 0xFFFFFFFF
+        k = int(np.searchsorted(self.rows, np.uint32(row)))
+        if k == self.rows.size:
+            return self.columns.size
+        start, end = int(self.starts[k]), int(self.starts[k + 1])
+        if int(self.rows[k]) != row:
+            return start
+        return start + int(np.searchsorted(self.columns[start:end], np.uint32(column), side="right"))
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Give edges `start` to `stop` - 1, views."""
+        first = int(np.searchsorted(self.starts, start, side="right")) - 1
+        end = int(np.searchsorted(self.starts, stop, side="left"))
+        bounds = self.starts[first : end + 1].clip(start, stop) - np.uint32(start)
+        weights = None if self.weights is None else self.weights[start:stop]
+        return self._replace(
+            columns=self.columns[start:stop], rows=self.rows[first:end], starts=bounds, weights=weights
+        )
+
+    @property
+    def first_key(self) -> int:
+        """Key of the first edge."""
+        return int(self.rows[0]) << 32 | int(self.columns[0])
+
+    @property
+    def last_key(self) -> int:
+        """Key of the last edge."""
+        return int(self.rows[-1]) << 32 | int(self.columns[-1])
+
 
 NO_RANKS = Ranks(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
@@ -203,3 +234,286 @@ class EdgeCounter:
         low = np.empty(self._nodes, np.uint8)
         low[:] = 0  # memory from `zeros` has small pages, which take longer to find
         return low
+
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
+
+DUPLICATES = ("merge", "sum", "count")
+"""What becomes of an edge that a source repeats: it counts once, with its greatest weight; weights are added;
+the weight is how often it comes."""
+
+_ABOVE = int(np.array(np.inf).view(np.uint64))
+"""What the bits of all weights are below."""
+
+
+def duplicate_policy(duplicates: str | None, *, weighted: bool) -> str | None:
+    """Say how edges get their weights, one of `DUPLICATES`; None if they have none.
+
+    `duplicates` is what was asked for; None for the usual: weights are added, as in pandas, SciPy and
+    NetworkX. Raises UsageError if it is none of these, or does not go with the source.
+
+    Examples
+    --------
+    >>> duplicate_policy(None, weighted=True), duplicate_policy("count", weighted=False)
+    ('sum', 'count')
+    """
+    if duplicates is None:
+        duplicates = "sum" if weighted else "merge"
+    if duplicates not in DUPLICATES:
+        raise UsageError(
+            f"duplicates is {duplicates!r}, which duplicate edges cannot become.",
+            f"Choose one of {', '.join(DUPLICATES)}.",
+        )
+    if duplicates == "count" and weighted:
+        raise UsageError(
+            "Duplicate edges are to be counted, and weights are to be read.",
+            'Leave the weight out, or give duplicates="sum" or duplicates="merge".',
+        )
+    if duplicates == "sum" and not weighted:
+        raise UsageError(
+            "Weights of duplicate edges are to be added, and no weights are read.",
+            'Say where the weights are, or give duplicates="merge" or duplicates="count".',
+        )
+    return duplicates if weighted or duplicates == "count" else None
+
+
+_COMBINED = {"merge": 0, "sum": 1, "count": 2}
+
+
+@entry()
+def _combine(keys, weights, how):
+    """Keep each of ascending keys once, with its last, which is its greatest weight, their sum or number."""
+    kept = 0
+    for i in range(keys.size):
+        key = keys[i]
+        weight = 1.0 if how == 2 else weights[i]
+        if i and keys[kept - 1] == key:
+            weights[kept - 1] = weight if how == 0 else weights[kept - 1] + weight
+        else:
+            keys[kept], weights[kept] = key, weight
+            kept += 1
+    return kept
+
+
+@entry()
+def _added(total, values, times):
+    """Add numbers one after the other, each so many times."""
+    for i in range(values.size):
+        for _ in range(times):
+            total += values[i]
+    return total
+
+
+@entry()
+def _add_out(columns, weights, sums):
+    for i in range(columns.size):
+        sums[columns[i]] += weights[i]
+
+
+def weighted_pieces(
+    run: KeyRun, keys: NDArray[np.uint64], weights: NDArray[np.float64], how: str
+) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64], int]]:
+    """Yield the keys of `run` in ascending order, each once, with its weight, piece by piece.
+
+    With each piece comes the number of keys of the run that it stands for. `keys` and `weights` are memory
+    for three keys or more; a run that has more is partitioned first. It has weights unless these are counted.
+    Raises InputError for a sum that float64 does not hold.
+    """
+    if how == "count":
+        for sorted_keys, count in sorted_pieces(run, keys):
+            kept = _combine(sorted_keys, weights, _COMBINED[how])
+            if sorted_keys.size < count:
+                weights[0] = count
+            yield sorted_keys[:kept], weights[:kept], count
+    elif run.count <= keys.size:
+        for some, beside in run.records(keys, weights):
+            sort_pairs(some, beside.view(np.uint64))
+            kept = _combine(some, beside, _COMBINED[how])
+            yield some[:kept], check_finite(beside[:kept]), run.count
+    elif run.high - run.low == 1:
+        weight = _weight_of_one(run, keys, weights, how)
+        keys[0], weights[0] = run.low, weight
+        yield keys[:1], check_finite(weights[:1]), run.count
+    else:
+        with SpillFile(run.file.folder) as file:
+            for bucket in partition_run(run, file, keys, weights):
+                yield from weighted_pieces(bucket, keys, weights, how)
+
+
+def _weight_of_one(run: KeyRun, keys: NDArray[np.uint64], buffer: NDArray[np.float64], how: str) -> float:
+    """Combine the weights of the only edge of a run, which comes more often than there is memory for."""
+    if how == "merge":
+        return max(float(weights.max()) for _, weights in run.records(keys, buffer))
+    require_disk(run.file.folder, run.count * WEIGHT_BYTES)
+    total, done = 0.0, 0
+    with SpillFile(run.file.folder) as file:
+        for _, weights in run.records(keys, buffer):
+            file.write(done * WEIGHT_BYTES, weights)
+            done += weights.size
+        # Their bits, as keys, are in the order of the weights.
+        for bits, count in sorted_pieces(KeyRun.of_words(file, 0, done, 0, _ABOVE), keys):
+            times = count if bits.size < count else 1
+            total = _added(total, bits.view(np.float64), times)
+    return total
+
+
+def check_finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Give weights back; InputError if one of them has grown beyond what float64 holds."""
+    if not np.isfinite(weights).all():
+        raise InputError(
+            "The weights of a repeated link add up to more than float64 holds.",
+            "Give smaller weights, or choose merge for duplicates.",
+        )
+    return weights
+
+
+class OutWeights:
+    """Adds up the weights that leave each of so many nodes, in the order of the edges."""
+
+    def __init__(self, nodes: int) -> None:
+        self._sums = np.zeros(nodes)
+
+    def add(self, columns: NDArray[np.uint32], weights: NDArray[np.float64]) -> None:
+        """Add edges that come after all before: their sources and weights, shape (k,) each."""
+        _add_out(columns, weights, self._sums)
+
+    def take(self, edges: Rows) -> Rows:
+        """Add edges, and give them back."""
+        if edges.weights is not None:
+            self.add(edges.columns, edges.weights)
+        return edges
+
+    def to_numpy(self) -> NDArray[np.float64]:
+        """Give the sums: float64, shape (nodes,); InputError for one that float64 does not hold."""
+        if not np.isfinite(self._sums).all():
+            raise InputError(
+                "The weights of the links that leave a node add up to more than float64 holds.",
+                "Give smaller weights.",
+            )
+        return self._sums
+
+
+_FEW = 24
+"""Entries that are sorted by insertion."""
+
+_PLACED = 1 << 16
+"""Entries that are sorted by their places: these and the entries, moved, take 1 MiB."""
+
+_DEPTH = 64
+"""Parts that wait, each at most half of what the one before it was cut from."""
+
+
+@inner(**BORROWING)
+def _before(keys, words, i, key, word):
+    return keys[i] < key or (keys[i] == key and words[i] < word)
+
+
+@inner(**BORROWING)
+def _behind(keys, words, i, key, word):
+    return keys[i] > key or (keys[i] == key and words[i] > word)
+
+
+@inner(**BORROWING)
+def _swap(keys, words, i, j):
+    keys[i], keys[j] = keys[j], keys[i]
+    words[i], words[j] = words[j], words[i]
+
+
+@inner(**BORROWING)
+def _insert(keys, words, first, last):
+    for i in range(first + 1, last + 1):
+        key, word = keys[i], words[i]
+        j = i - 1
+        while j >= first and _behind(keys, words, j, key, word):
+            keys[j + 1], words[j + 1] = keys[j], words[j]
+            j -= 1
+        keys[j + 1], words[j + 1] = key, word
+
+
+@inner(**BORROWING)
+def _choose_pivot(keys, words, first, last, draw):
+    """Bring the median of three entries to the front."""
+    size = uint64(last - first + 1)
+    a = first + int64((draw & uint64(0xFFFFF)) % size)
+    b = first + int64((draw >> uint64(20) & uint64(0xFFFFF)) % size)
+    c = first + int64((draw >> uint64(40) & uint64(0xFFFFF)) % size)
+    if _before(keys, words, b, keys[a], words[a]):
+        a, b = b, a
+    if _before(keys, words, c, keys[b], words[b]):
+        b = a if _before(keys, words, c, keys[a], words[a]) else c
+    _swap(keys, words, first, b)
+
+
+@inner(**BORROWING)
+def _divide(keys, words, first, last):
+    """Part entries by the first of them; returns the last place of the front part, which is below `last`."""
+    key, word = keys[first], words[first]
+    i, j = first - 1, last + 1
+    while True:
+        i += 1
+        while _before(keys, words, i, key, word):
+            i += 1
+        j -= 1
+        while _behind(keys, words, j, key, word):
+            j -= 1
+        if i >= j:
+            return j
+        _swap(keys, words, i, j)
+
+
+@inner()
+def _sort(keys, words, first, last):
+    """Sort the entries `first` to `last`."""
+    firsts, lasts = np.empty(_DEPTH, np.int64), np.empty(_DEPTH, np.int64)
+    waiting = 0
+    draw = uint64(0x9E3779B97F4A7C15)
+    while True:
+        while last - first >= _FEW:
+            draw = draw * uint64(6364136223846793005) + uint64(1442695040888963407)
+            _choose_pivot(keys, words, first, last, draw)
+            middle = _divide(keys, words, first, last)
+            # The larger part waits, so that few ever do.
+            if middle - first < last - middle - 1:
+                firsts[waiting], lasts[waiting] = middle + 1, last
+                last = middle
+            else:
+                firsts[waiting], lasts[waiting] = first, middle
+                first = middle + 1
+            waiting += 1
+        _insert(keys, words, first, last)
+        if waiting == 0:
+            return
+        waiting -= 1
+        first, last = firsts[waiting], lasts[waiting]
+
+
+@entry()
+def _sort_all(keys, words):
+    _sort(keys, words, int64(0), int64(keys.size - 1))
+
+
+@entry()
+def _sort_equal(keys, words):
+    """Sort the words of equal keys, which are side by side."""
+    first = int64(0)
+    for last in range(keys.size):
+        if last + 1 == keys.size or keys[last + 1] != keys[first]:
+            if last > first:
+                _sort(keys, words, first, int64(last))
+            first = int64(last + 1)
+
+
+def sort_pairs(keys: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
+    """Sort by key and, if keys are equal, by word; both uint64, shape (k,).
+
+    The bits of floats that are not negative are words of the same order.
+    """
+    if keys.size > _PLACED:
+        _sort_all(keys, words)
+        return
+    places = np.argsort(keys)
+    keys[:] = keys[places]
+    words[:] = words[places]
+    _sort_equal(keys, words)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from oocpr.ingest.budget import LOCAL_NEEDS
-from oocpr.ingest.sort.rows import sorted_pieces
-from oocpr.ingest.sort.weights import weighted_pieces
+from oocpr.ingest.sort.rows import sorted_pieces, weighted_pieces
 from oocpr.store.codec.tile_encoder import TileEncoder
 from oocpr.system import usable_cores
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.sort.rows import EdgeCounter, Rows
     from oocpr.ingest.spill.id_bitmap import Ranks
-    from oocpr.ingest.spill.keys import KeyRun
+    from oocpr.ingest.spill.partition import KeyRun
     from oocpr.plan.memory import Needs
 
     Job = KeyRun | list[KeyRun]
@@ -96,7 +95,7 @@ class Sorter:
 
     `hands` sort, called by `workers` threads of `pool`, None for the caller's own. All have `space`
     keys in memory at once, two for each thread or more. `ranks` has the row of each id that occurs,
-    `NO_RANKS` if keys are of rows. `how` is one of `oocpr.ingest.sort.weights.DUPLICATES`, None if edges have
+    `NO_RANKS` if keys are of rows. `how` is one of `oocpr.ingest.sort.rows.DUPLICATES`, None if edges have
     no weights.
     """
 

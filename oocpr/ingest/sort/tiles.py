@@ -174,7 +174,7 @@ class _Written(NamedTuple):
     local_edges: int
 
 
-class TileEncoder:
+class TileWriter:
     """Has tiles encoded by `hands` and gives them to `writer` in their order, numbered from `first` on.
 
     Threads of `pool` call both, for at most `limit` tiles at a time; None for the caller's own. A tile has at

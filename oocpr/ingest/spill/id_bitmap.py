@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numba import uint32, uint64
 
-from oocpr.ingest.spill.intrinsics import set_bits
+from oocpr.ingest.spill.partition import set_bits
 from oocpr.jit import entry, inner
 from oocpr.store.codec.simd import count_ones, lowest_one
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -17,22 +18,25 @@ import numpy as np
 
 from oocpr.errors import UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.dictionary import Dictionary
-from oocpr.ingest.nodes.strings import StringFile
-from oocpr.ingest.order.permutation import Order
-from oocpr.ingest.read import SpilledEdges, split_runs
-from oocpr.ingest.resume.files import (
+from oocpr.ingest.journal import (
     JOURNAL,
     STORE,
+    VERSION,
     DurableSpillDir,
     DurableSpillFile,
+    ImportState,
+    Journal,
+    difference,
     drop_all_but,
     folder_of,
     partial_of,
     size_of,
 )
-from oocpr.ingest.resume.journal import VERSION, ImportState, Journal, difference
-from oocpr.ingest.resume.tiles import ResumedTiles, resume_tiles
+from oocpr.ingest.nodes.dictionary import Dictionary
+from oocpr.ingest.nodes.strings import StringFile
+from oocpr.ingest.order.orders import Order
+from oocpr.ingest.read import SpilledEdges, split_runs
+from oocpr.ingest.sort.rows import NO_RANKS
 from oocpr.ingest.spill.files import SpillDir, making_files
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import Partitioner
@@ -44,11 +48,100 @@ from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from oocpr.ingest.sort.rows import EdgeCounter
-    from oocpr.ingest.sort.weights import OutWeights
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.journal import WrittenTile
+    from oocpr.ingest.sort.rows import EdgeCounter, OutWeights, Rows
+    from oocpr.ingest.spill.partition import KeyRun
     from oocpr.sources.block import Block, Source
+
+
+@dataclass(frozen=True)
+class ResumedTiles:
+    """Tiles that were taken over.
+
+    Attributes
+    ----------
+    count
+        How many.
+    key
+        Their last key; None if there is none.
+    row
+        The row with which the next tile begins.
+    local_edges
+        Their edges whose column is among the owned rows of the tile.
+    """
+
+    count: int = 0
+    key: int | None = None
+    row: int = 0
+    local_edges: int = 0
+
+
+def resume_tiles(
+    writer: GraphWriter, tiles: Sequence[WrittenTile], counter: EdgeCounter, out_weights: OutWeights | None
+) -> ResumedTiles:
+    """Take over the tiles of a writer that was interrupted, up to the first that is not what it wrote.
+
+    Their edges are counted and their weights are added up.
+    """
+    taken = ResumedTiles()
+    for size, checksum, data in tiles:
+        found = writer.take_tile(size, checksum, data)
+        if found is None:
+            break
+        columns, lengths, weights = found
+        if out_weights is not None and weights is not None:
+            out_weights.add(columns, weights)
+        rows = np.arange(taken.row, taken.row + lengths.size, dtype=np.uint64)
+        keys = np.repeat(rows << np.uint64(32), lengths)
+        np.bitwise_or(keys, columns, out=keys)
+        owned = lengths.size - 1
+        local = int(np.count_nonzero(columns - np.uint32(taken.row) < owned))
+        last = int(keys[-1]) if keys.size else taken.key
+        of_keys = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
+        counter.to_rows(keys, keys.size, NO_RANKS, *of_keys)
+        taken = ResumedTiles(taken.count + 1, last, taken.row + owned, taken.local_edges + local)
+    return taken
+
+
+def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
+    """Turn a key of rows into one of their ids, which are the rows themselves if `node_ids` is None.
+
+    Examples
+    --------
+    >>> in_ids(1 << 32 | 0, np.array([5, 9], np.uint32)) == 9 << 32 | 5
+    True
+    """
+    if key is None or node_ids is None:
+        return key
+    return int(node_ids[key >> 32]) << 32 | int(node_ids[key & 0xFFFFFFFF])
+
+
+def runs_after(runs: Iterable[KeyRun], key: int | None) -> Iterator[KeyRun]:
+    """Leave out the runs that have no key after `key`, a key as the runs have them."""
+    for run in runs:
+        if key is None or run.high > key + 1:
+            yield run
+
+
+def rows_after(pieces: Iterable[Rows], key: int | None, counter: EdgeCounter) -> Iterator[Rows]:
+    """Leave out the edges up to the one of `key`, None for none, and take them from the counts.
+
+    The counter has counted all of them, and those of the tiles that were taken over.
+    """
+    for edges in pieces:
+        if key is None:
+            yield edges
+            continue
+        place = edges.place_after(key)
+        if place:
+            counter.uncount(edges.part(0, place))
+        if place < edges.columns.size:
+            yield edges.part(place, edges.columns.size)
+            key = None
 
 
 class OneShotImport:

@@ -1,0 +1,655 @@
+"""A stored graph and a source of more edges to a new store, without sorting the stored edges again.
+
+Tiles hold equally many edges in the order of their rows, so those before the first new edge are what they
+were, and are copied. Later ones are decoded, merged with the new edges, and cut anew.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import uint32, uint64
+
+from oocpr.errors import DamagedError, InputError, UsageError
+from oocpr.ingest import budget
+from oocpr.ingest.budget import require
+from oocpr.ingest.build import Pipeline
+from oocpr.ingest.order.orders import keep_order
+from oocpr.ingest.resume import OneShotImport
+from oocpr.ingest.sort.rows import Rows, check_finite, duplicate_policy
+from oocpr.ingest.sort.sorter import LocalSortEncode
+from oocpr.jit import entry, inner
+from oocpr.progress import silent
+from oocpr.sources.base import BaseSource
+from oocpr.sources.block import NameBlock, NodeBlock, Strings
+from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
+from oocpr.store.zarr_arrays import check_degree_sum
+from oocpr.system import resident_after_trim, usable_cores
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from oocpr.ingest.nodes.dictionary import Dictionary
+    from oocpr.ingest.read import SpilledEdges
+    from oocpr.ingest.sort.rows import EdgeCounter, OutWeights
+    from oocpr.ingest.sort.sorter import SortEncodeService
+    from oocpr.progress import Progress
+    from oocpr.sources.block import Block, Source
+    from oocpr.store.format import Attributes
+    from oocpr.store.graph import GraphStore, GraphWriter
+
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
+
+@entry()
+def _into_keys(columns, rows, starts, keys):
+    for row in range(uint64(rows.size)):
+        high = uint64(rows[row]) << uint64(32)
+        for i in range(uint64(starts[row]), uint64(starts[row + uint64(1)])):
+            keys[i] = high | uint64(columns[i])
+
+
+@entry()
+def _into_rows(keys, columns, rows, starts):
+    """Take ascending keys apart; returns the number of rows."""
+    found = uint64(0)
+    last = ~uint64(0)
+    for i in range(uint64(keys.size)):
+        row = keys[i] >> uint64(32)
+        columns[i] = uint32(keys[i] & uint64(0xFFFFFFFF))
+        if row != last:
+            rows[found] = uint32(row)
+            starts[found] = uint32(i)
+            found += uint64(1)
+            last = row
+    starts[found] = uint32(keys.size)
+    return found
+
+
+@inner()
+def _copy(source, first, end, out, at):
+    for i in range(uint64(end - first)):
+        out[at + i] = source[first + i]
+    return at + end - first
+
+
+@inner()
+def _copy_rows(i, end, old, edges, found, columns, rows, starts):
+    """Copy whole rows i to end - 1; returns the numbers of edges and of rows so far."""
+    first = uint64(old.starts[i])
+    for k in range(i, end):
+        rows[found] = old.rows[k]
+        starts[found] = uint32(edges + uint64(old.starts[k]) - first)
+        found += uint64(1)
+    return _copy(old.columns, first, uint64(old.starts[end]), columns, edges), found
+
+
+@entry()
+def _merge(old, new, columns, rows, starts, both):
+    """Merge rows; returns how many edges and rows there are, and edges on both sides, whose keys are kept."""
+    edges, found, twice = uint64(0), uint64(0), uint64(0)
+    i = uint64(0)
+    size = uint64(old.rows.size)
+    for j in range(uint64(new.rows.size)):
+        row = new.rows[j]
+        end = i
+        while end < size and old.rows[end] < row:
+            end += uint64(1)
+        edges, found = _copy_rows(i, end, old, edges, found, columns, rows, starts)
+        i = end
+        rows[found] = row
+        starts[found] = uint32(edges)
+        found += uint64(1)
+        y, y_end = uint64(new.starts[j]), uint64(new.starts[j + uint64(1)])
+        if i < size and old.rows[i] == row:
+            x, x_end = uint64(old.starts[i]), uint64(old.starts[i + uint64(1)])
+            i += uint64(1)
+            while x < x_end and y < y_end:
+                a, b = old.columns[x], new.columns[y]
+                columns[edges] = min(a, b)
+                edges += uint64(1)
+                both[twice] = uint64(row) << uint64(32) | uint64(b)
+                twice += uint64(a == b)
+                x += uint64(a <= b)
+                y += uint64(b <= a)
+            edges = _copy(old.columns, x, x_end, columns, edges)
+        edges = _copy(new.columns, y, y_end, columns, edges)
+    edges, found = _copy_rows(i, size, old, edges, found, columns, rows, starts)
+    starts[found] = uint32(edges)
+    return edges, found, twice
+
+
+@entry()
+def _merge_weights(old, new, old_weights, new_weights, greatest, weights):
+    """Merge weights by their ascending keys; of a key on both sides, keep the greatest or the sum."""
+    i, j, k = uint64(0), uint64(0), uint64(0)
+    while i < uint64(old.size) or j < uint64(new.size):
+        if j == uint64(new.size) or (i < uint64(old.size) and old[i] < new[j]):
+            weights[k] = old_weights[i]
+            i += uint64(1)
+        elif i == uint64(old.size) or new[j] < old[i]:
+            weights[k] = new_weights[j]
+            j += uint64(1)
+        else:
+            both = old_weights[i] + new_weights[j]
+            weights[k] = max(old_weights[i], new_weights[j]) if greatest else both
+            i += uint64(1)
+            j += uint64(1)
+        k += uint64(1)
+
+
+def keys_of_rows(edges: Rows) -> NDArray[np.uint64]:
+    """Give the keys of edges: uint64, shape (edges,)."""
+    keys = np.empty(edges.columns.size, np.uint64)
+    _into_keys(edges.columns, edges.rows, edges.starts, keys)
+    return keys
+
+
+def rows_of_keys(keys: NDArray[np.uint64]) -> Rows:
+    """Take ascending unique keys apart.
+
+    Examples
+    --------
+    >>> rows_of_keys(np.array([1, 2, 5 << 32 | 2], np.uint64)).starts
+    array([0, 2, 3], dtype=uint32)
+    """
+    columns, rows = np.empty(keys.size, np.uint32), np.empty(keys.size, np.uint32)
+    starts = np.empty(keys.size + 1, np.uint32)
+    found = int(_into_rows(keys, columns, rows, starts))
+    return Rows(columns, rows[:found], starts[: found + 1], keys.size)
+
+
+def merged(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[np.uint64]]:
+    """Merge edges, unique on each side; returns all, and the ascending keys of those on both sides, uint64.
+
+    `how` says what the weight of an edge on both sides becomes, see `duplicate_policy`; None without weights.
+
+    Examples
+    --------
+    >>> edges, both = merged(*(rows_of_keys(np.array(keys, np.uint64)) for keys in ([1, 4], [2, 4, 1 << 32])))
+    >>> edges.columns.tolist(), edges.rows.tolist(), edges.starts.tolist(), both.tolist()
+    ([1, 2, 4, 0], [0, 1], [0, 3, 4], [4])
+    """
+    columns = np.empty(old.columns.size + new.columns.size, np.uint32)
+    rows = np.empty(old.rows.size + new.rows.size, np.uint32)
+    starts = np.empty(rows.size + 1, np.uint32)
+    both = np.empty(min(old.columns.size, new.columns.size) + 1, np.uint64)
+    bare = (edges._replace(weights=None) for edges in (old, new))
+    edges, found, twice = _merge(*bare, columns, rows, starts, both)
+    weights = None
+    if how is not None:
+        assert old.weights is not None
+        assert new.weights is not None
+        weights = np.empty(int(edges))
+        keys = keys_of_rows(old), keys_of_rows(new)
+        _merge_weights(*keys, old.weights, new.weights, how == "merge", weights)
+        check_finite(weights)
+    return Rows(columns[:edges], rows[:found], starts[: found + 1], int(edges), weights), both[:twice]
+
+
+class NewEdges:
+    """New edges in their order, of which some turn out to be stored already.
+
+    The counter has counted all of them; those that are stored already are taken back. `how` is that of
+    `merged`.
+
+    Examples
+    --------
+    >>> from oocpr.ingest.sort.rows import EdgeCounter
+    >>> one, other = (rows_of_keys(np.array(keys, np.uint64)) for keys in ([1, 7], [1, 5]))
+    >>> edges = NewEdges(iter([one]), EdgeCounter(8))
+    >>> edges.drop_stored(other)
+    >>> edges.next
+    7
+    """
+
+    def __init__(self, pieces: Iterable[Rows], counter: EdgeCounter, how: str | None = None) -> None:
+        self._how = how
+        self._pieces = iter(pieces)
+        self._counter = counter
+        self._held: Rows | None = None
+
+    @property
+    def next(self) -> int | None:
+        """Key of the next edge; None at the end."""
+        while self._held is None or not self._held.columns.size:
+            self._held = next(self._pieces, None)
+            if self._held is None:
+                return None
+        return self._held.first_key
+
+    def drop_stored(self, old: Rows) -> None:
+        """Drop edges that are among `old`, up to the first that is not."""
+        if not old.columns.size:
+            return
+        known = keys_of_rows(old)
+        while (nearest := self.next) is not None and nearest <= int(known[-1]):
+            here = self._upto(int(known[-1]))
+            keys = keys_of_rows(here)
+            found = known[np.searchsorted(known, keys)] == keys
+            count = keys.size if found.all() else int(found.argmin())
+            self._counter.uncount(here.part(0, count))
+            if count < keys.size:
+                self._put_back(here.part(count, keys.size))
+                break
+
+    def merged(self, old: Iterable[Rows]) -> Iterator[Rows]:
+        """Yield all that are left and `old` ones in one order, each once."""
+        for edges in old:
+            if not edges.columns.size:
+                continue
+            last = edges.last_key
+            while (nearest := self.next) is not None and nearest <= last:
+                edges, both = merged(edges, self._upto(last), self._how)
+                if both.size:
+                    self._counter.uncount(rows_of_keys(both))
+            yield edges
+        while self.next is not None and self._held is not None:
+            yield self._held
+            self._held = None
+
+    def _upto(self, key: int) -> Rows:
+        """Take those of the edges at hand that are not after `key`."""
+        assert self._held is not None
+        held, place = self._held, self._held.place_after(key)
+        self._held = held.part(place, held.columns.size)
+        return held.part(0, place)
+
+    def _put_back(self, edges: Rows) -> None:
+        """Take edges to hand that come before those at hand, which came from the same piece."""
+        assert self._held is not None
+        self._held = merged(edges, self._held)[0]
+
+
+def is_unchanged(first: int | None, next_row: int, *, last: bool, grown: bool) -> bool:
+    """Whether a tile without new edges stays what it is.
+
+    A tile says how many edges each of its rows has, up to the row of the edge that follows it, `next_row`:
+    the next new edge, of key `first`, may change which row that is. If it is the last, the tile goes to the
+    end of the rows, of which there may be new ones (`grown`).
+
+    Examples
+    --------
+    >>> is_unchanged(5 << 32, 5, last=False, grown=True), is_unchanged(4 << 32 | 9, 5, last=False, grown=True)
+    (True, False)
+    >>> is_unchanged(None, 9, last=True, grown=False), is_unchanged(None, 9, last=True, grown=True)
+    (True, False)
+    """
+    if last:
+        return first is None and not grown
+    return first is None or first >> 32 >= next_row
+
+
+class StoredTiles:
+    """The tiles of a store; `rows` are the new row of each of its rows, ascending, uint32, None if they stay.
+
+    Attributes
+    ----------
+    local_edges
+        Edges that `edges` has given whose column is among the owned rows of their tile; 0 if rows change.
+    """
+
+    def __init__(self, store: GraphStore, rows: NDArray[np.uint32] | None) -> None:
+        self.local_edges = 0
+        self._store = store
+        self._rows = rows
+        self._buffer = np.empty(store.encoded.max_bytes, np.uint8)
+        self._segments = np.empty(0 if store.weights is None else store.weights.max_bytes, np.uint8)
+
+    def copy(self, writer: GraphWriter, new: NewEdges, *, grown: bool, sums: OutWeights | None) -> int:
+        """Copy tiles up to the first that changes; returns how many.
+
+        New edges that are in these tiles are dropped, unless edges have weights, which `sums` adds up.
+        `grown` tells whether there are new rows.
+        """
+        store = self._store
+        for tile in range(store.tiles):
+            first_row, next_row = int(store.tile_rows[tile]), int(store.tile_rows[tile + 1])
+            size = store.encoded.read_into(tile, self._buffer)
+            last = tile == store.tiles - 1
+            nearest = new.next
+            if nearest is not None and (last or nearest >> 32 <= next_row):
+                edges = self._decoded(tile, size, first_row)
+                if sums is None:
+                    new.drop_stored(edges)
+                nearest = new.next
+                if nearest is not None and edges.columns.size and nearest <= edges.last_key:
+                    return tile
+            if not is_unchanged(nearest, next_row, last=last, grown=grown):
+                return tile
+            count = self._count(tile)
+            ends = store.indptr(first_row + 1, next_row + 1)
+            data = None
+            if sums is not None and store.weights is not None:
+                sums.take(self._decoded(tile, size, first_row))
+                data = self._segments[: store.weights.read_into(tile, self._segments)]
+            writer.copy_tile(self._buffer[:size], count, ends, data)
+        return store.tiles
+
+    def edges(self, first: int) -> Iterator[Rows]:
+        """Yield the edges of each tile from tile `first` on, with their new rows and columns."""
+        store, before = self._store, -1
+        for tile in range(first, store.tiles):
+            size = store.encoded.read_into(tile, self._buffer)
+            first_row, next_row = int(store.tile_rows[tile]), int(store.tile_rows[tile + 1])
+            edges = self._decoded(tile, size, first_row)
+            if edges.columns.size:
+                if edges.first_key <= before:
+                    raise self._damaged(tile, "begins before the one before it ends")
+                before = edges.last_key
+            if self._rows is None:
+                inside = edges.columns - np.uint32(first_row) < next_row - first_row
+                self.local_edges += int(np.count_nonzero(inside))
+            else:
+                edges = edges._replace(columns=self._rows[edges.columns], rows=self._rows[edges.rows])
+            yield edges
+
+    def _count(self, tile: int) -> int:
+        """Edges that belong in a tile."""
+        tile_edges = self._store.attributes.tile_edges
+        return min(tile_edges, self._store.edges - tile * tile_edges)
+
+    def _decoded(self, number: int, size: int, first_row: int) -> Rows:
+        """Decode the tile that lies in the buffer, and its weights."""
+        store = self._store
+        weights = None if store.weights is None else store.weights.read(number)
+        tile = parse_tile(self._buffer[:size])
+        belong = self._count(number), int(store.tile_rows[number + 1]) - first_row + 1
+        found = tile.edges, tile.segments
+        if found != belong or (weights is not None and weights.size != tile.edges):
+            raise self._damaged(
+                number, f"has {found[0]} edges in {found[1]} rows, not {belong[0]} in {belong[1]}"
+            )
+        positions, segments = np.empty(tile.nonempty + 1, np.uint32), np.empty(tile.nonempty + 1, np.uint32)
+        starts, columns = np.empty(tile.nonempty, np.uint32), np.empty(tile.edges, np.uint32)
+        expand_segments(tile, positions, starts, segments)
+        decode_columns(tile, positions, starts, columns)
+        edges = Rows(columns, segments[:-1] + np.uint32(first_row), positions, tile.edges, weights)
+        self._check_order(number, edges)
+        return edges
+
+    def _check_order(self, number: int, edges: Rows) -> None:
+        """Refuse edges of nodes that are not there, and columns that do not ascend."""
+        columns, rows = edges.columns, edges.rows
+        if max(columns.max(initial=0), rows.max(initial=0)) >= self._store.nodes:
+            raise self._damaged(number, f"has an edge of no node of the {self._store.nodes}")
+        ascends = columns[1:] > columns[:-1]
+        ascends[edges.starts[1:-1].astype(np.int64) - 1] = True
+        if not ascends.all():
+            raise self._damaged(number, "has columns that do not ascend")
+
+    def _damaged(self, number: int, what: str) -> DamagedError:
+        return DamagedError(f"{self._store.path}: tile {number} {what}.")
+
+
+def new_rows(store: GraphStore, dictionary: Dictionary) -> NDArray[np.uint32]:
+    """Find the row of each node of a store among the nodes of a dictionary of ids: uint32, shape (nodes,)."""
+    rows = np.empty(store.nodes, np.uint32)
+    held, first, after = np.empty(0, np.int64), 0, 0
+    for lo in range(0, store.nodes, _CHUNK):
+        ids = store.ids(lo, min(lo + _CHUNK, store.nodes))
+        while not held.size or held[-1] < ids[-1]:
+            more = dictionary.ids(after, min(_CHUNK, dictionary.nodes - after))
+            held, after = np.concatenate([held, more]), after + more.size
+        found = np.searchsorted(held, ids)
+        rows[lo : lo + ids.size] = first + found
+        done = int(found[-1])
+        held, first = held[done:], first + done
+    return rows
+
+
+def joined_name(old: str, new: str) -> str:
+    """Name a graph made of an older one and a source, as if all files had been given at once.
+
+    Examples
+    --------
+    >>> joined_name("web", "monday"), joined_name("web and 2 more", "monday and 1 more")
+    ('web and 1 more', 'web and 4 more')
+    """
+    first, before = _first_and_more(old)
+    _, after = _first_and_more(new)
+    return f"{first} and {before + after + 1:,} more"
+
+
+def _first_and_more(name: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(.*) and ([\d,]+) more", name, re.DOTALL)
+    return (match[1], int(match[2].replace(",", ""))) if match else (name, 0)
+
+
+class StoredPlusNew(BaseSource):
+    """All nodes of a stored graph in their order, then the edges of a source, as one source.
+
+    Nodes are the same if they have the same id or, if the stored graph has labels, the same name. The stored
+    nodes are in the order of their ids, or in any order if they have labels; InputError for numbers where
+    there are names, or the reverse.
+    """
+
+    def __init__(self, store: GraphStore, source: Source) -> None:
+        super().__init__(joined_name(store.attributes.source, source.name), source.name)
+        self.notices = source.notices
+        self.size = source.size
+        self.weighted = source.weighted
+        self._store = store
+        self._source = source
+
+    def locate(self, edge: int) -> str:
+        """Say where the edge stands that came as number `edge`, counted from 0."""
+        return self._source.locate(edge)
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        if isinstance(self._source, BaseSource):
+            self._source.reserve = self.reserve
+        for first in range(0, self._store.nodes, 2 * max_edges):
+            for nodes in self._nodes(first, min(first + 2 * max_edges, self._store.nodes)):
+                yield NodeBlock(nodes)
+        stated = False
+        for block in self._source.blocks(max_edges):
+            self.position = self._source.position
+            if self._source.labels is not None or _named(block) != self._store.has_labels:
+                raise self._mixed()
+            if self._source.nodes is not None and not stated:
+                stated = True
+                for first in range(0, self._source.nodes, 2 * max_edges):
+                    yield NodeBlock(np.arange(first, min(first + 2 * max_edges, self._source.nodes)))
+            yield block
+
+    def _nodes(self, first: int, stop: int) -> Iterator[NDArray[np.int64] | Strings]:
+        """Yield the ids of some rows, or their names."""
+        if not self._store.has_labels:
+            before = max(0, first - 1)
+            ids = self._store.ids(before, stop)
+            # Rows are looked for by their ids.
+            if (ids[1:] <= ids[:-1]).any():
+                raise DamagedError(f"{self._store.path}: its ids do not ascend.")
+            yield ids[first - before :]
+            return
+        for text, lengths in self._store.label_pieces(first, stop):
+            yield Strings.of(text, lengths)
+
+    def _mixed(self) -> InputError:
+        ours, theirs = ("name", "number") if self._store.has_labels else ("number", "name")
+        if self._store.has_labels and self._source.labels is not None:
+            theirs = "number and name"
+        return InputError(
+            f"{self._store.path} knows its nodes by {ours}, {self._source.name} by {theirs}.",
+            "Import all sources together.",
+        )
+
+
+def _named(block: Block) -> bool:
+    return isinstance(block, NameBlock) or (isinstance(block, NodeBlock) and isinstance(block.nodes, Strings))
+
+
+_CHUNK = 1 << 18
+
+
+def append_store(
+    store: GraphStore,
+    source: Source,
+    path: str | os.PathLike[str],
+    *,
+    memory: int,
+    tmp: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    duplicates: str | None = None,
+    progress: Progress = silent,
+    service: SortEncodeService | None = None,
+    block_edges: int | None = None,
+    bucket_edges: int | None = None,
+) -> tuple[Attributes, int]:
+    """Write a stored graph of order "keep" with the edges of `source` added as a new store.
+
+    Its bytes are those of an import of all sources together: edges that are stored already count once, nodes
+    are in the order of their ids or, if they have names, new ones after the old ones. Only sums of weights
+    may differ, by rounding: what the stored ones are sums of is not known any more. Returns what the new
+    store says about itself, and how many tiles are those of `store`.
+
+    Parameters are as for `build_store`; `duplicates` is None for what the store was made with. DamagedError
+    if the bytes of `store` are not what was written, ReplacedError if it was replaced meanwhile.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from oocpr.ingest.build import build_store
+    >>> from oocpr.sources import open_source
+    >>> from oocpr.store.graph import open_store
+    >>> old = open_source((np.array([0, 1]), np.array([1, 0])))
+    >>> new = open_source((np.array([1]), np.array([2])))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = build_store(old, f"{folder}/old.zarr", memory=2**33)
+    ...     store = open_store(f"{folder}/old.zarr")
+    ...     facts, copied = append_store(store, new, f"{folder}/all.zarr", memory=2**33)
+    >>> facts.nodes, facts.edges
+    (3, 3)
+    """
+    facts = store.attributes
+    duplicates = _as_before(store, duplicates, weighted=source.weighted)
+    how = duplicate_policy(duplicates, weighted=source.weighted)
+    if (how is not None) != facts.weighted:
+        have = ("has weights", "has none") if facts.weighted else ("has no weights", "has some")
+        raise UsageError(
+            f"{store.path} {have[0]}, and what is to be added {have[1]}.",
+            "Say where weights are, or that links are to be counted."
+            if facts.weighted
+            else "Leave the weights out, or import all sources together.",
+        )
+    if facts.order != "keep":
+        raise UsageError(
+            f"{store.path} has its nodes in the order {facts.order!r}, in which new ones have no place.",
+            "Import all sources together, or the first ones with order keep.",
+        )
+    _check_degrees(store)
+    joined = StoredPlusNew(store, source)
+    with ExitStack() as stack:
+        pipeline = Pipeline(
+            joined,
+            OneShotImport(Path(path), tmp, overwrite=overwrite),
+            stack,
+            "Adding edges",
+            service=LocalSortEncode(usable_cores()) if service is None else service,
+            how=how,
+            tile_edges=facts.tile_edges,
+            memory=memory,
+            progress=progress,
+            block_edges=block_edges,
+            bucket_edges=bucket_edges,
+        )
+        edges, order = pipeline.read(lambda edges: keep_order(edges.ids), 2)
+        rows = _rows(store, edges, memory)
+
+        given = facts.edges + facts.duplicates
+        tile_edges = _tile_edges(facts, given, edges.edges)
+        most_rows = int(np.diff(store.tile_rows).max())
+        reserved = budget.stored_tile_bytes(facts.tile_edges, most_rows, weighted=facts.weighted)
+        pipeline.plan_tiles(edges, order, tile_edges, stored_edges=facts.edges, reserved=reserved)
+        counter, sums = pipeline.counter, pipeline.out_weights
+        new = NewEdges(pipeline.sorted_edges(edges.runs), counter, how)
+        old = StoredTiles(store, rows)
+        copied, local_edges, total = 0, 0, given + edges.edges
+        if rows is None and tile_edges == facts.tile_edges:
+            copied = old.copy(pipeline.writer, new, grown=edges.nodes > store.nodes, sums=sums)
+        if copied < store.tiles:
+            pieces = new.merged(old.edges(copied))
+            local_edges = pipeline.write_tiles(pieces, copied, int(store.tile_rows[copied]), total)
+        degree = _out_degree(store, counter, rows)
+        if Path(path).resolve() == Path(store.path).resolve():
+            # What somebody else has made of the graph meanwhile is not to be lost.
+            store.check_current()
+        store.check_unchanged()
+        if copied:
+            local_edges += facts.local_edges - old.local_edges
+        self_loops = facts.self_loops + counter.self_loops
+        return pipeline.finish(total, self_loops, local_edges, degree), copied
+
+
+def _check_degrees(store: GraphStore) -> None:
+    """Refuse degrees that are not there or do not add up, before all nodes are gone through for hours."""
+    spans = ((lo, min(lo + _CHUNK, store.nodes)) for lo in range(0, store.nodes, _CHUNK))
+    degrees = sum(int(store.out_degree(lo, hi).sum(dtype=np.uint64)) for lo, hi in spans)
+    check_degree_sum(store.path, degrees, store.edges)
+
+
+def _as_before(store: GraphStore, duplicates: str | None, *, weighted: bool) -> str | None:
+    """Say what duplicate edges become, as they did when the store was made."""
+    facts = store.attributes
+    before = facts.duplicate_weights
+    if before is None and facts.weighted and weighted and duplicates is None:
+        raise UsageError(
+            f"{store.path} is of an earlier version, which did not write down what duplicate edges became.",
+            'Give duplicates as it was given to the import; the default was duplicates="merge".',
+        )
+    if before is not None and duplicates not in (None, before):
+        raise UsageError(
+            f"{store.path} was imported with duplicates {before}, and duplicates is now {duplicates!r}.",
+            "Leave duplicates out, or import all sources together.",
+        )
+    # Edges without weights, and none counted, are refused for that.
+    return before if weighted or before == "count" else duplicates
+
+
+def _tile_edges(facts: Attributes, given: int, more: int) -> int:
+    """Edges of a tile as an import of all would choose them, unless the store was made with others."""
+    if facts.tile_edges != budget.tile_edges_for(given):
+        return facts.tile_edges
+    return budget.tile_edges_for(given + more)
+
+
+def _rows(store: GraphStore, edges: SpilledEdges, memory: int) -> NDArray[np.uint32] | None:
+    """New row of each stored one; None if they are the same."""
+    dictionary = edges.dictionary
+    assert dictionary is not None, "the nodes of a store are given as such"
+    if dictionary.names is not None:
+        if dictionary.given < store.nodes:
+            raise InputError(
+                f"{store.path} has {store.nodes - dictionary.given:,} names more than once, so names do not "
+                "tell its nodes apart.",
+                "Import all sources together.",
+            )
+        return None
+    last = store.nodes - 1
+    if dictionary.ids(last, 1)[0] == store.ids(last, last + 1)[0]:
+        return None
+    require(resident_after_trim() + 4 * store.nodes + budget.SLACK_BYTES, memory, "Giving old nodes new rows")
+    return new_rows(store, dictionary)
+
+
+def _out_degree(
+    store: GraphStore, counter: EdgeCounter, rows: NDArray[np.uint32] | None
+) -> NDArray[np.uint32]:
+    """Out-degrees of all rows: uint32, shape (nodes,)."""
+    degree = counter.out_degree()
+    for lo in range(0, store.nodes, _CHUNK):
+        hi = min(lo + _CHUNK, store.nodes)
+        here = slice(lo, hi) if rows is None else rows[lo:hi]
+        degree[here] += store.out_degree(lo, hi)
+    return degree

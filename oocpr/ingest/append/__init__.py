@@ -1,1 +1,0 @@
-"""Edges added to a stored graph."""

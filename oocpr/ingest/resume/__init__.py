@@ -1,1 +1,0 @@
-"""Imports that another process can finish."""
