@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from oocpr.console import reporting
 from oocpr.errors import UsageError
 from oocpr.progress import silent
-from oocpr.sources.registry import SourceOptions
+from oocpr.sources.base import SourceOptions
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:

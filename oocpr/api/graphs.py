@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
 from oocpr.errors import UsageError, masked
-from oocpr.sources.registry import given
+from oocpr.sources.base import given
 from oocpr.sources.weights import unused_columns
 from oocpr.units import parse_bytes
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from oocpr.engine.scc.graph import SccGraph
     from oocpr.ingest.sort.sorter import SortEncodeService
     from oocpr.progress import Listener
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Source
-    from oocpr.sources.registry import SourceOptions
     from oocpr.store.atomic import Partial
     from oocpr.store.graph import GraphStore
 

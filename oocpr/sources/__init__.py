@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import UsageError
-from oocpr.sources.registry import FORMATS, SourceOptions, check_names, open_files
+from oocpr.sources.base import SourceOptions, check_names
+from oocpr.sources.registry import FORMATS, open_files
 from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:

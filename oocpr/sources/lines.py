@@ -18,7 +18,7 @@ import numpy as np
 from oocpr.errors import InputError
 from oocpr.jit import entry, inner
 from oocpr.sources.block import MAX_NODES, EdgeBlock
-from oocpr.sources.weights import REMEDY, first_wrong
+from oocpr.sources.weights import WEIGHT_REMEDY, first_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,7 +171,7 @@ class LineReader:
             begin, end = int(begins[k]), int(ends[k])
             shown = repr(text[begin : min(end, begin + 40)].decode(errors="replace"))
             self.line = line + text.count(b"\n", start, begin)
-            return self.error(f"the weight {shown} in column {column} is {why}.", REMEDY)
+            return self.error(f"the weight {shown} in column {column} is {why}.", WEIGHT_REMEDY)
 
         return parse_weights(np.frombuffer(text, np.uint8), begins, ends, refuse)
 

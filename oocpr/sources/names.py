@@ -43,7 +43,7 @@ def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type:
     text, pos
         uint8, whose last byte is a newline, and where a line begins.
     pairs, skip, weight
-        As of `names_of`.
+        As of `scan_names`.
     starts, ends
         int64, shape (names,), a number of names divisible by two; receive where names begin and end.
     begins, stops
@@ -118,11 +118,11 @@ def listed_names(path: AnyPath, most: int, *, skip: bool = True) -> Iterator[Str
     UTF-8.
     """
     with ByteStream(path) as stream:
-        for names, _ in names_of(LineReader(stream), most, pairs=False, skip=skip):
+        for names, _ in scan_names(LineReader(stream), most, pairs=False, skip=skip):
             yield names
 
 
-def names_of(
+def scan_names(
     lines: LineReader, most: int, *, pairs: bool, skip: bool, weight: int = 0
 ) -> Iterator[tuple[Strings, NDArray[np.float64] | None]]:
     """Yield the names of all remaining lines, at most `most`, an even number, at once, and their weights.

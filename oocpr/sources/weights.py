@@ -26,7 +26,7 @@ USUAL = ("weight", "weights", "w", "value", "values", "amount", "count", "n", "s
 
 _MOST_NAMED = 5
 
-REMEDY = "Give each link a finite weight of 0 or more."
+WEIGHT_REMEDY = "Give each link a finite weight of 0 or more."
 
 
 def first_wrong(weights: NDArray[np.float64]) -> tuple[int, str] | None:
@@ -44,14 +44,15 @@ def weights_of(values: NDArray[Any], title: str, unit: str, first: int) -> NDArr
     Messages say that `unit`, such as "row", number `first` + k of `title` has the value k that is no weight.
     """
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{title}: values of the type {values.dtype} are no weights.", REMEDY)
+        raise InputError(f"{title}: values of the type {values.dtype} are no weights.", WEIGHT_REMEDY)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
         weights = values.astype(np.float64)
     wrong = first_wrong(weights)
     if wrong is not None:
         place, why = wrong
         raise InputError(
-            f"{title}: {unit} {first + place:,} has the weight {values[place]}, which is {why}.", REMEDY
+            f"{title}: {unit} {first + place:,} has the weight {values[place]}, which is {why}.",
+            WEIGHT_REMEDY,
         )
     weights += 0.0  # -0.0 + 0.0 is 0.0
     return weights

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import EdgeBlock
     from oocpr.sources.locations import InputFile
-    from oocpr.sources.registry import SourceOptions
 
 
 class EdgeArrays(BaseSource):

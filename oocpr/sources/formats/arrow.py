@@ -10,7 +10,7 @@ from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource, FileSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings, arrow_numbers, arrow_strings, id_block
 from oocpr.sources.names import listed_names
-from oocpr.sources.weights import REMEDY, weights_of
+from oocpr.sources.weights import WEIGHT_REMEDY, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block
-    from oocpr.sources.registry import SourceOptions
 
 SOURCES = ("src", "source", "from", "tail", "u")
 TARGETS = ("dst", "target", "to", "head", "v")
@@ -148,7 +148,9 @@ class TableSource(BaseSource):
         import pyarrow as pa
 
         if column.null_count:
-            raise InputError(f"{self.title}: row {_first_null(column, first):,} lacks a weight.", REMEDY)
+            raise InputError(
+                f"{self.title}: row {_first_null(column, first):,} lacks a weight.", WEIGHT_REMEDY
+            )
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         kind = column.type

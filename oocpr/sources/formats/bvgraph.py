@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Unpack
 
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.compression import ByteStream as Stream
     from oocpr.sources.locations import AnyPath, InputFile
-    from oocpr.sources.registry import SourceOptions
 
 _CHUNK_BYTES = 1 << 20
 _ROOM = 1 << 10

@@ -20,7 +20,7 @@ from oocpr.sources.block import arrow_array, arrow_numbers, arrow_strings
 from oocpr.sources.detection import BLANKS, is_comment, is_header, rows_of, separator_of
 from oocpr.sources.formats.arrow import TableFiles, chosen_columns
 from oocpr.sources.lines import LONGEST_LINE, LineReader, parse_weights
-from oocpr.sources.weights import REMEDY, first_wrong
+from oocpr.sources.weights import WEIGHT_REMEDY, first_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block
     from oocpr.sources.locations import AnyPath
-    from oocpr.sources.registry import SourceOptions
 
 SHOWN_BYTES = 1 << 18
 """What a file's first rows are: they say what separates columns and, of the first file, what nodes are."""
@@ -167,7 +167,7 @@ class TextTable(TableFiles):
     def _wrong_weight(self, piece: bytes, line: int, row: int, shown: str, why: str) -> InputError:
         """Build the error for the weight of a row of a piece whose first line is `line`."""
         line += next(islice(self._rows(piece), row, None))[0]
-        remedy = "Write weights with a decimal point, such as 1.5." if "," in shown else REMEDY
+        remedy = "Write weights with a decimal point, such as 1.5." if "," in shown else WEIGHT_REMEDY
         return self._error(line, f"the weight {shown} in column {self._weight!r} is {why}.", remedy)
 
     def _batch(self, ends: Sequence[Any], weights: NDArray[np.float64] | None) -> pa.RecordBatch:
@@ -453,7 +453,7 @@ class JsonLines(TextTable):
                     )
                 if name == self._weight:
                     if isinstance(found, bool) or not isinstance(found, int | float):
-                        raise self._error(at, f"the weight {shown} in {name!r} is no number.", REMEDY)
+                        raise self._error(at, f"the weight {shown} in {name!r} is no number.", WEIGHT_REMEDY)
                 elif isinstance(found, bool) or not isinstance(found, wanted[0]) or not _fits(found):
                     raise self._error(
                         at,

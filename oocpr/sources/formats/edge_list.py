@@ -10,16 +10,16 @@ from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
 from oocpr.sources.compression import ByteStream
 from oocpr.sources.detection import are_words, is_comment, names_ends
 from oocpr.sources.lines import BLOCK_BYTES, EdgeLines, LineReader, whole_numbers
-from oocpr.sources.names import listed_names, names_of
+from oocpr.sources.names import listed_names, scan_names
 from oocpr.sources.weights import column_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Unpack
 
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block, EdgeBlock
     from oocpr.sources.locations import AnyPath
-    from oocpr.sources.registry import SourceOptions
 
 
 class ColumnsFile(FileSource):
@@ -108,7 +108,9 @@ class NamesFile(ColumnsFile):
             yield from map(NodeBlock, listed_names(self._labels_path, 2 * max_edges))
         size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
         for stream, lines in self._edge_lines(size):
-            for names, weights in names_of(lines, 2 * max_edges, pairs=True, skip=True, weight=self._weight):
+            for names, weights in scan_names(
+                lines, 2 * max_edges, pairs=True, skip=True, weight=self._weight
+            ):
                 self._advance(stream)
                 src, dst = (Strings(names.text, names.starts[k::2], names.ends[k::2]) for k in (0, 1))
                 yield NameBlock(src, dst, weights)

@@ -11,7 +11,7 @@ import numpy as np
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings, id_block
-from oocpr.sources.weights import REMEDY, weights_of
+from oocpr.sources.weights import WEIGHT_REMEDY, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block
-    from oocpr.sources.registry import SourceOptions
 
 _LARGEST = 2**63
 _LACKING = object()
@@ -112,7 +112,8 @@ class NetworkGraph(BaseSource):
                 found[k] = np.inf
             if not 0 <= found[k] < np.inf:
                 raise InputError(
-                    f"{self.title}: the edge from {source!r} to {target!r} has the weight {weight!r}.", REMEDY
+                    f"{self.title}: the edge from {source!r} to {target!r} has the weight {weight!r}.",
+                    WEIGHT_REMEDY,
                 )
         return weights_of(found, self.title, "edge", first)
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block
     from oocpr.sources.locations import AnyPath, InputFile
-    from oocpr.sources.registry import SourceOptions
 
 _BUFFER_BYTES = 1 << 20
 
@@ -102,7 +102,7 @@ class ParquetFiles(TableFiles):
 class _RowGroup:
     """How much of a row group is to be read at once, by the columns that are read."""
 
-    def __init__(self, chunks: Sequence[Chunk], rows: int, columns: Sequence[str]) -> None:
+    def __init__(self, chunks: Sequence[ColumnChunk], rows: int, columns: Sequence[str]) -> None:
         self._chunks = [chunk for chunk in chunks if chunk.name in columns]
         self.rows = rows
         text = [chunk for chunk in self._chunks if chunk.text]
@@ -182,7 +182,7 @@ _FOOTER_MEMORY = 32
 """Bytes of memory for a byte of metadata."""
 
 
-class Chunk(NamedTuple):
+class ColumnChunk(NamedTuple):
     """A column of a row group.
 
     `name` is None for a column inside another; `text` says whether it has strings, as far as these are stored
@@ -211,7 +211,7 @@ class Page(NamedTuple):
     memory: int
 
 
-def row_groups(file: BinaryIO, reserve: Callable[[int, str], None], title: str) -> list[list[Chunk]]:
+def row_groups(file: BinaryIO, reserve: Callable[[int, str], None], title: str) -> list[list[ColumnChunk]]:
     """Read the columns of all row groups from the metadata at the end of a file; ValueError without them."""
     end = file.seek(0, 2) - 8
     file.seek(max(0, end))
@@ -227,14 +227,14 @@ def row_groups(file: BinaryIO, reserve: Callable[[int, str], None], title: str) 
         raise ValueError("its metadata are not whole") from error
 
 
-def _chunk(facts: dict[int, Any]) -> Chunk:
+def _chunk(facts: dict[int, Any]) -> ColumnChunk:
     """Take what is said of a column; fields are type, path, values, bytes and places of pages."""
     dictionary = facts.get(11) or 0
     starts = [start for start in (dictionary, facts[9]) if start > 0]
     if not starts:
         raise ValueError("a column has no pages")
     name = facts[3][0].decode() if len(facts[3]) == 1 else None
-    return Chunk(name, facts[1] == _BYTE_ARRAY, facts[5], facts[6], min(starts), dictionary > 0)
+    return ColumnChunk(name, facts[1] == _BYTE_ARRAY, facts[5], facts[6], min(starts), dictionary > 0)
 
 
 def pages(file: BinaryIO, start: int, values: int) -> Iterator[Page]:

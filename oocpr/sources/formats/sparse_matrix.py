@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from oocpr.sources.base import SourceOptions
     from oocpr.sources.locations import AnyPath
-    from oocpr.sources.registry import SourceOptions
 
 
 _MAX_STARTS = 1 << 16
