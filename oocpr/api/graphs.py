@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
 from oocpr.errors import UsageError, masked
 from oocpr.sources.base import given
-from oocpr.sources.weights import unused_columns
+from oocpr.sources.block import unused_columns
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def import_graph(
     """
     from oocpr.ingest.build import build_store
     from oocpr.sources import open_source
-    from oocpr.sources.locations import check_apart
+    from oocpr.sources.files import check_apart
     from oocpr.store.graph import open_store
 
     progress = as_progress(progress)

@@ -252,7 +252,7 @@ def pagerank(
     from oocpr.result.names import names_of
     from oocpr.result.node_vectors import start_identity, start_vector, teleport_vector
     from oocpr.result.report import report_of
-    from oocpr.sources.locations import check_apart
+    from oocpr.sources.files import check_apart
     from oocpr.store.atomic import check_writable
 
     progress = as_progress(progress)

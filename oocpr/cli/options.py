@@ -52,7 +52,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it, unless what it writes would destroy what it reads."""
-        from oocpr.sources.locations import check_apart
+        from oocpr.sources.files import check_apart
 
         known = ctx.params
         outputs = [known[name] for name in ("output", "json_path", "trace") if known.get(name) is not None]

@@ -15,8 +15,8 @@ from oocpr.errors import InputError, OocprError, UsageError
 from oocpr.result.names import aligned, block_of, name_at, sorts_of
 from oocpr.result.ranks import Ranks
 from oocpr.result.row_lookup import find_rows, match_rows
-from oocpr.sources.detection import BLANKS, is_comment
 from oocpr.sources.lines import LONGEST_LINE
+from oocpr.sources.registry import BLANKS, is_comment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import UsageError
 from oocpr.sources.base import SourceOptions, check_names
+from oocpr.sources.block import no_weights
 from oocpr.sources.registry import FORMATS, open_files
-from oocpr.sources.weights import no_weights
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -65,7 +65,7 @@ def open_source(
     else:
         source = _in_memory(spec, options)
     if options.get("undirected"):
-        from oocpr.sources.undirected import Undirected
+        from oocpr.sources.base import Undirected
 
         return Undirected(source)
     return source
@@ -107,17 +107,17 @@ def _in_memory(spec: Any, options: SourceOptions) -> Source:
 
         return SparseMatrix(spec, **options)
     if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
-        from oocpr.sources.formats.networkx_graph import NetworkGraph
+        from oocpr.sources.formats.numpy_networkx import NetworkGraph
 
         return NetworkGraph(spec, **options)
     if weighted and hasattr(spec, "__len__"):
         raise no_weights("Arrays of the ends of links")
     if isinstance(spec, tuple | list) and len(spec) == 2:
-        from oocpr.sources.formats.arrays import EdgeArrays
+        from oocpr.sources.formats.numpy_networkx import EdgeArrays
 
         return EdgeArrays(spec[0], spec[1], **options)
     if hasattr(spec, "shape") and hasattr(spec, "dtype"):
-        from oocpr.sources.formats.arrays import EdgeArray
+        from oocpr.sources.formats.numpy_networkx import EdgeArray
 
         return EdgeArray(spec, **options)
     raise UsageError(

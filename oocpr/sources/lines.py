@@ -17,15 +17,14 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.jit import entry, inner
-from oocpr.sources.block import MAX_NODES, EdgeBlock
-from oocpr.sources.weights import WEIGHT_REMEDY, first_wrong
+from oocpr.sources.block import MAX_NODES, WEIGHT_REMEDY, EdgeBlock, first_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from oocpr.sources.compression import ByteStream
+    from oocpr.sources.files import ByteStream
 
 
 BLOCK_BYTES = 1 << 20

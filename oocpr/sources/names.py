@@ -10,16 +10,15 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.sources.block import Strings
-from oocpr.sources.compression import COMPRESSED, ByteStream, uncompressed_name
+from oocpr.sources.files import COMPRESSED, ByteStream, input_file, uncompressed_name
 from oocpr.sources.lines import LineReader
-from oocpr.sources.locations import input_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from oocpr.sources.locations import AnyPath, InputFile
+    from oocpr.sources.files import AnyPath, InputFile
 
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH = (np.uint8(ord(c)) for c in " \t\r\n#")
 
@@ -190,6 +189,18 @@ class FileLabels:
     def strings(self) -> Iterator[Strings]:
         """Yield the labels, some at a time."""
         return listed_names(self._path, _CHUNK, skip=False)
+
+
+@numba.njit(cache=True, nogil=True)
+def compare_names(one, starts, ends, two, other_starts, other_ends, differ):  # type: ignore[no-untyped-def]
+    """Write whether name k of one text differs from name k of another; bool, shape (names,)."""
+    for k in range(starts.size):
+        length = ends[k] - starts[k]
+        differ[k] = other_ends[k] - other_starts[k] != length
+        i = 0
+        while not differ[k] and i < length:
+            differ[k] = one[starts[k] + i] != two[other_starts[k] + i]
+            i += 1
 
 
 def find_labels(path: AnyPath) -> InputFile | None:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import importlib
+import io
 import os
+import re
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from oocpr.errors import UsageError
-from oocpr.sources.detection import guess_format
-from oocpr.sources.locations import LocalFile, input_file, input_files
-from oocpr.sources.weights import no_weights
+from oocpr.errors import InputError, UsageError
+from oocpr.sources.block import no_weights
+from oocpr.sources.files import (
+    ByteStream,
+    LocalFile,
+    StandardInput,
+    input_file,
+    input_files,
+    uncompressed_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Source
-    from oocpr.sources.locations import InputFile
+    from oocpr.sources.files import InputFile
 
 
 @dataclass(frozen=True)
@@ -57,9 +69,9 @@ FORMATS = {
     "jsonl": Format("csv_json:JsonLines", many=True, columns=True, weights=True),
     "matrixmarket": Format("sparse_matrix:MatrixMarketFile", weights=True),
     "npz": Format("sparse_matrix:NpzFile", streamed=False, weights=True),
-    "npy": Format("arrays:NpyFiles", many=True, streamed=False),
+    "npy": Format("numpy_networkx:NpyFiles", many=True, streamed=False),
     "parquet": Format(
-        "parquet:ParquetFiles", many=True, streamed=False, folders=True, columns=True, weights=True
+        "arrow:ParquetFiles", many=True, streamed=False, folders=True, columns=True, weights=True
     ),
     "bvgraph": Format("bvgraph:BVGraphFile", streamed=False),
     "gr0": Format("edge_list:Gr0File", own_labels=True),
@@ -124,3 +136,251 @@ def _check(file: InputFile, name: str) -> None:
         )
     if isinstance(file, LocalFile):
         file.check(folder=chosen.folders)
+
+
+BLANKS = " \t\r"
+"""What does not count around a name."""
+
+SEPARATORS = ("\t", ";", "|", ",")
+"""What may separate the columns of CSV, the least likely in names first."""
+
+_SHOWN_ROWS = 20
+_SUFFIX = r"[ _.-]?((node|vertex|page|user|article)s?)?[ _.-]?(id|name|title|url|label)?"
+_FROM = re.compile(f"(from|src|source){_SUFFIX}")
+_TO = re.compile(f"(to|dst|dest|target|destination){_SUFFIX}")
+_WORD = re.compile(r"[#\"']?\s*[^\W\d]")
+_NUMBER = re.compile(r"[+-]?(\d[\d.,]*|\.\d+)([eE][+-]?\d+)?")
+
+
+def is_comment(line: str) -> bool:
+    """Tell whether a line of names is a comment: ``#`` alone, or followed by a space.
+
+    Examples
+    --------
+    >>> is_comment("# who links to whom"), is_comment("#"), is_comment("#cats")
+    (True, True, False)
+    """
+    return line.startswith("# ") or line.rstrip(" \r\n") == "#"
+
+
+def names_ends(fields: Sequence[str]) -> bool:
+    """Tell whether the words of a line are what the ends of edges are usually called.
+
+    Examples
+    --------
+    >>> names_ends(["Source", "Target"]), names_ends(["#from_id", "to_id", "kg"]), names_ends(["a", "to"])
+    (True, True, False)
+    """
+    words = [field.strip(BLANKS + "#\"'").casefold() for field in fields]
+    return any(map(_FROM.fullmatch, words)) and any(map(_TO.fullmatch, words))
+
+
+def are_words(fields: Sequence[str]) -> bool:
+    """Tell whether all fields begin with letters, as no whole number does."""
+    return all(map(_WORD.match, fields))
+
+
+def is_header(rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether the first of some rows names the columns.
+
+    It does if two of its words are usual names of ends, or if none of them is a number and some column of all
+    other rows is.
+
+    Examples
+    --------
+    >>> is_header([["citing", "cited"], ["7", "9"]]), is_header([["ann", "bob"], ["bob", "eve"]])
+    (True, False)
+    """
+    if not rows or _number_in(rows[0]):
+        return False
+    columns = zip(*rows[1:], strict=False)
+    return names_ends(rows[0]) or any(all(_number_in([field]) for field in column) for column in columns)
+
+
+def _number_in(fields: Sequence[str]) -> bool:
+    return any(_NUMBER.fullmatch(field.strip()) for field in fields)
+
+
+def rows_of(text: str, separator: str, most: int = _SHOWN_ROWS) -> list[list[str]]:
+    """Split the first lines of a text into columns, without blank lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
+    rows: list[list[str]] = []
+    with contextlib.suppress(csv.Error):  # of longer fields than Python takes
+        rows.extend(islice((row for row in reader if row), most))
+    return rows
+
+
+def separator_of(text: str) -> str | None:
+    r"""Find what separates the columns of a text: what splits all of its first lines into as many columns.
+
+    If none of `SEPARATORS` splits all lines alike, it is the one that gives the first line most columns; None
+    if there is one column only.
+
+    Examples
+    --------
+    >>> separator_of("a;b;1,5\nb;c;2,5\n"), separator_of("1,2\n3,4\n"), separator_of("1 2\n")
+    (';', ',', None)
+    """
+    widths: dict[str, int] = {}
+    for separator in SEPARATORS:
+        rows = rows_of(text, separator)
+        if rows and len(rows[0]) > 1:
+            if all(len(row) == len(rows[0]) for row in rows):
+                return separator
+            widths[separator] = len(rows[0])
+    return max(widths, key=lambda separator: widths[separator], default=None)
+
+
+_SHEET = "Save the sheet as CSV and give that."
+_TABLE = "Write it as Parquet or CSV, with a row for each edge."
+_UNPACK = "Unpack it and name the file of edges inside."
+_TEXT = "Give the edges as text, CSV or Parquet."
+_NETWORKX = "Read it with NetworkX and give the graph to oocpr.pagerank, or write its edges as CSV."
+
+_ZIP = rb"PK\x03\x04.{26}(?!.{0,200}\.npy)"  # archives of arrays are read
+_KINDS = (
+    (_ZIP + rb".*xl/", "an Excel workbook", _SHEET),
+    (_ZIP + rb".*opendocument\.spreadsheet", "an OpenDocument spreadsheet", _SHEET),
+    (_ZIP, "a zip archive", _UNPACK),
+    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file, such as .xls", _SHEET),
+    (rb"%PDF-", "a PDF document", _TEXT),
+    (rb"SQLite format 3\x00", "an SQLite database", "Export the table of edges as CSV."),
+    (rb"(ARROW1|FEA1)\x00", "an Arrow or Feather file", "Write the table as Parquet."),
+    (rb"\x80[\x02-\x05]", "a Python pickle, which is not loaded as it may run anything", _TABLE),
+    (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _TABLE),
+    (rb"ORC.{0,64}?[\x00-\x06]", "an ORC file", _TABLE),
+    (rb"Obj\x01", "an Avro file", _TABLE),
+    (rb"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07", "an archive of 7-Zip or RAR", _UNPACK),
+    (rb".{257}ustar", "a tar archive", _UNPACK),
+    (
+        rb"(.*\n)?adj_lists:\s",
+        "a description of a GraphAr archive",
+        "Give its Parquet files, and _graphArSrcIndex and _graphArDstIndex as columns.",
+    ),
+    (rb"(?i:\s*<(!doctype\s+html|html))", "an HTML page", "Check the address, or give the edges as text."),
+    (rb"(?i:\s*<(\?xml|graphml|gexf))", "an XML document, such as GraphML or GEXF", _NETWORKX),
+)
+
+
+def refuse_unsupported(title: str, first: bytes) -> None:
+    """Raise InputError for a file whose `first` bytes, decompressed, show that no format reads it."""
+    for pattern, what, remedy in _KINDS:
+        if re.match(pattern, first.removeprefix(b"\xef\xbb\xbf"), re.DOTALL):
+            raise InputError(f"{title} is {what}.", remedy)
+
+
+_HEAD_BYTES = 1 << 16
+_COMPRESSED_HEAD_BYTES = 1 << 20
+"""Enough of any compressed file to give some lines: the blocks of .bz2 have up to 900 kB."""
+_MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet", b"\x93NUMPY": "npy"}
+_SUFFIXES = {
+    ".npz": "npz",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".npy": "npy",
+    ".graph": "bvgraph",
+    ".properties": "bvgraph",
+    ".mtx": "matrixmarket",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+}
+_BINARY = ("npz", "parquet", "npy", "bvgraph")
+_ID = re.compile(r"\s*-?\d+\s*")
+_ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
+
+
+def guess_format(
+    path: str | os.PathLike[str] | InputFile, *, weighted: bool = False, by_name: bool = False
+) -> str:
+    """Name of the format of a file, from its suffix and its first lines.
+
+    Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read. If
+    `weighted`, lines may have more than two columns; if `by_name`, a column is called by its name, so that
+    there is a header. Raises InputError for a file that cannot be opened or decompressed, or that no format
+    reads.
+    """
+    file = input_file(path)
+    first = _head(file)
+    suffix = Path(uncompressed_name(file)).suffix.lower()
+    known = _SUFFIXES.get(suffix)
+    if known not in _BINARY:
+        refuse_unsupported(str(file), first)
+    for magic, name in _MAGIC.items():
+        if first.startswith(magic):
+            return name
+    if known is not None:
+        return known
+    if first[:14].lower() == b"%%matrixmarket":
+        return "matrixmarket"
+    return _guess_text(first.decode("utf-8-sig", "replace"), suffix, weighted=weighted, by_name=by_name)
+
+
+def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str:
+    """Name of the format of a text, from its first lines."""
+    # A line beginning with % may be a name, and so may one beginning with #, if all do.
+    said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
+    lines = [line for line in said if line[0] != "#"] or said
+    if not lines:
+        return "text"
+    if re.match(r"n\s+0\s+\S", lines[0]):
+        return "gr0"
+    if (
+        re.fullmatch(r"\d+\s+\d+\s*", lines[0])
+        and len(lines) > 1
+        and re.match(r"1\s+(?!-\d+\s*$)[^\s\d]", lines[1])
+    ):
+        return "hollins"
+    if lines[0].startswith("{"):
+        return "jsonl"
+    if suffix in (".tsv", ".tab"):
+        return _guess_tabs(lines, weighted=weighted, by_name=by_name)
+    if not _ENDS.match(lines[0]):
+        separator = separator_of("\n".join(lines[: -1 if len(lines) > 1 else None]) + "\n")
+        if suffix == ".csv" or by_name or separator not in (None, "\t"):
+            return "csv"
+    return "text"
+
+
+def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
+    """Name of the format of a text whose columns are separated by tabs."""
+    rows = [line.split("\t") for line in lines[:20]]
+    if by_name or (len(rows[0]) > 2 and not weighted and is_header(rows)):
+        return "csv"
+    body = rows[1] if len(rows) > 1 and names_ends(rows[0][:2]) else rows[0]
+    if len(rows) > 1 and are_words(rows[0][:2]) and all(map(_ID.fullmatch, rows[1][:2])):
+        return "text"
+    columns = len(body) > 2 if weighted else len(body) == 2
+    return "names" if columns and not any(map(_ID.fullmatch, body[:2])) else "text"
+
+
+def _head(file: InputFile) -> bytes:
+    """First bytes of a file, decompressed, which are still to be read afterwards."""
+    view = memoryview(bytearray(_HEAD_BYTES))
+    if not isinstance(file, StandardInput):
+        with ByteStream(file) as stream:
+            return bytes(view[: stream.readinto(view)])
+    with ByteStream(_Copy(file.head(_COMPRESSED_HEAD_BYTES))) as stream:
+        read = 0
+        try:
+            while read < len(view) and (more := stream.readinto(view[read : read + 1024])):
+                read += more
+        except InputError:
+            pass  # the copy of an archive ends in its middle
+        return bytes(view[:read])
+
+
+class _Copy:
+    """Bytes in memory as a file."""
+
+    name = ""
+    reopenable = True
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def open(self) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+    def sibling(self, name: str) -> None: ...

@@ -17,7 +17,7 @@ import oocpr
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.result.names import RowNames
 from oocpr.result.rank_writer import check_room, least_bytes
-from oocpr.sources.locations import check_apart
+from oocpr.sources.files import check_apart
 from tests.store.test_atomic import mounted
 
 

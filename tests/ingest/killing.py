@@ -22,7 +22,7 @@ from oocpr.errors import OocprError
 from oocpr.ingest import journal
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
-from oocpr.sources.locations import Front
+from oocpr.sources.files import Front
 from oocpr.sources.rmat import Rmat
 
 CALLS = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}

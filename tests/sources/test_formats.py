@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oocpr.errors import InputError, UsageError
 from oocpr.sources import FORMATS, open_source
 from oocpr.sources.block import MAX_NODES
-from oocpr.sources.detection import guess_format
+from oocpr.sources.registry import guess_format
 
 from .reading import read, strings
 

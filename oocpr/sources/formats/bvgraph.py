@@ -19,7 +19,7 @@ from oocpr.errors import InputError
 from oocpr.jit import entry, inner
 from oocpr.sources.base import FileSource
 from oocpr.sources.block import MAX_NODES, EdgeBlock
-from oocpr.sources.compression import ByteStream
+from oocpr.sources.files import ByteStream
 from oocpr.sources.lines import LineReader, whole_numbers
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from oocpr.sources.base import SourceOptions
-    from oocpr.sources.compression import ByteStream as Stream
-    from oocpr.sources.locations import AnyPath, InputFile
+    from oocpr.sources.files import AnyPath, InputFile
+    from oocpr.sources.files import ByteStream as Stream
 
 _CHUNK_BYTES = 1 << 20
 _ROOM = 1 << 10

@@ -16,11 +16,10 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.jit import entry
-from oocpr.sources.block import arrow_array, arrow_numbers, arrow_strings
-from oocpr.sources.detection import BLANKS, is_comment, is_header, rows_of, separator_of
+from oocpr.sources.block import WEIGHT_REMEDY, arrow_array, arrow_numbers, arrow_strings, first_wrong
 from oocpr.sources.formats.arrow import TableFiles, chosen_columns
 from oocpr.sources.lines import LONGEST_LINE, LineReader, parse_weights
-from oocpr.sources.weights import WEIGHT_REMEDY, first_wrong
+from oocpr.sources.registry import BLANKS, is_comment, is_header, rows_of, separator_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block
-    from oocpr.sources.locations import AnyPath
+    from oocpr.sources.files import AnyPath
 
 SHOWN_BYTES = 1 << 18
 """What a file's first rows are: they say what separates columns and, of the first file, what nodes are."""

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from oocpr.errors import InputError
 from oocpr.sources.base import FileSource
-from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
-from oocpr.sources.compression import ByteStream
-from oocpr.sources.detection import are_words, is_comment, names_ends
+from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings, column_number
+from oocpr.sources.files import ByteStream
 from oocpr.sources.lines import BLOCK_BYTES, EdgeLines, LineReader, whole_numbers
 from oocpr.sources.names import listed_names, scan_names
-from oocpr.sources.weights import column_number
+from oocpr.sources.registry import are_words, is_comment, names_ends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block, EdgeBlock
-    from oocpr.sources.locations import AnyPath
+    from oocpr.sources.files import AnyPath
 
 
 class ColumnsFile(FileSource):

@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.base import BaseSource, FileSource
-from oocpr.sources.block import MAX_NODES, EdgeBlock
-from oocpr.sources.compression import ByteStream
-from oocpr.sources.formats.arrays import read_header
+from oocpr.sources.base import BaseSource, FileSource, both_ways
+from oocpr.sources.block import MAX_NODES, UNREAD, EdgeBlock, check_values, weights_of
+from oocpr.sources.files import ByteStream
+from oocpr.sources.formats.numpy_networkx import read_header
 from oocpr.sources.lines import EdgeLines, LineReader, whole_numbers
-from oocpr.sources.undirected import both_ways
-from oocpr.sources.weights import UNREAD, check_values, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.base import SourceOptions
-    from oocpr.sources.locations import AnyPath
+    from oocpr.sources.files import AnyPath
 
 
 _MAX_STARTS = 1 << 16
