@@ -16,13 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from reading import read
 
 import oocpr
 from oocpr import remote
 from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
 from oocpr.sources import open_source
 from oocpr.sources.files import ByteStream, Front, RemoteFile, stamp
+
+from .reading import read
 
 
 @pytest.fixture
