@@ -1,6 +1,6 @@
 """Blocks of edges to a finished store, in bounded memory.
 
-A key is an edge as the store sees it, row << 32 | column: row v lists the nodes that link to v, so the row is
+A key is an edge as the store sees it, row << 32 | column: row v lists the nodes with an edge to v, so the row is
 the destination of the edge and the column its source. Until the order is known, both are the caller's ids, or
 numbers for them. The folders, in the order in which data passes through them::
 

@@ -4,6 +4,9 @@ Tiles hold equally many edges in the order of their rows, so those before the fi
 were, and are copied. Later ones are decoded, merged with the new edges, and cut anew.
 """
 
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+
 from __future__ import annotations
 
 import re
@@ -45,10 +48,6 @@ if TYPE_CHECKING:
     from oocpr.sources.block import Block, Source
     from oocpr.store.format import Attributes
     from oocpr.store.graph import GraphStore, GraphWriter
-
-
-# numba compiles by the types of the arguments, not by annotations.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 
 @entry()
@@ -331,7 +330,8 @@ class StoredTiles:
             ends = store.indptr(first_row + 1, next_row + 1)
             data = None
             if sums is not None and store.weights is not None:
-                sums.take(self._decoded(tile, size, first_row))
+                edges = self._decoded(tile, size, first_row)
+                sums.add(edges.columns, edges.weights)
                 data = self._segments[: store.weights.read_into(tile, self._segments)]
             writer.copy_tile(self._buffer[:size], count, ends, data)
         return store.tiles
@@ -539,7 +539,7 @@ def append_store(
         have = ("has weights", "has none") if facts.weighted else ("has no weights", "has some")
         raise UsageError(
             f"{store.path} {have[0]}, and what is to be added {have[1]}.",
-            "Say where weights are, or that links are to be counted."
+            "Say where weights are, or that edges are to be counted."
             if facts.weighted
             else "Leave the weights out, or import all sources together.",
         )

@@ -48,7 +48,7 @@ ENTERED_BYTES_PER_ROW = 12
 MIN_BLOCK_EDGES = 1 << 12
 MAX_BLOCK_EDGES = 1 << 20
 MIN_BUCKET_EDGES = 1 << 17
-USUAL_BUCKET_EDGES = 1 << 19
+DEFAULT_BUCKET_EDGES = 1 << 19
 MIN_TILE_EDGES = 1 << 10
 MAX_TILE_EDGES = 1 << 20
 LARGEST_TILE_EDGES = 1 << 31
@@ -125,7 +125,7 @@ def least_bytes(tile_edges: int | None, needs: Needs = LOCAL_NEEDS, *, weighted:
     return SLACK_BYTES + reading + share.writing(0)
 
 
-def usual_rows(nodes: int, edges: int, tile_edges: int) -> int:
+def planned_rows(nodes: int, edges: int, tile_edges: int) -> int:
     """Rows that one tile owns at most, unless the edges are spread very unevenly; for these there is room."""
     return min(nodes, (1 << 16) + 8 * nodes * tile_edges // max(edges, 1))
 
@@ -149,8 +149,8 @@ class SortBudget:
         self._nodes = nodes
         self._edges = edges
         self._key = SORTED_BYTES + needs.key_bytes + WEIGHED_BYTES * weighted
-        self._usual = max(USUAL_BUCKET_EDGES, needs.usual_keys)
-        self._tile = (ENTERED_BYTES_PER_ROW + needs.row_bytes) * usual_rows(nodes, edges, tile_edges)
+        self._usual = max(DEFAULT_BUCKET_EDGES, needs.usual_keys)
+        self._tile = (ENTERED_BYTES_PER_ROW + needs.row_bytes) * planned_rows(nodes, edges, tile_edges)
         self._tile += _written_bytes(needs, weighted=weighted) * min(tile_edges, edges)
         self._filling = (TILE_BYTES_PER_EDGE + WEIGHED_BYTES * weighted) * min(tile_edges, edges)
         self._counters = (4 + SUM_BYTES * weighted) * nodes

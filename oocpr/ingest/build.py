@@ -13,7 +13,6 @@ import numpy as np
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.concurrency import BoundedExecutor
 from oocpr.ingest.journal import interrupted_import
 from oocpr.ingest.nodes.strings import permute_strings, write_strings
 from oocpr.ingest.order.cost import EdgeScan, count_degrees
@@ -33,7 +32,14 @@ from oocpr.ingest.sort.rows import (
 from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
 from oocpr.ingest.sort.tiles import Tile, TileCutter, TileWriter
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.partition import Edges, KeyRun, Partitioner, partition_run, repartition
+from oocpr.ingest.spill.partition import (
+    BoundedExecutor,
+    Edges,
+    KeyRun,
+    Partitioner,
+    partition_run,
+    repartition,
+)
 from oocpr.progress import silent
 from oocpr.sources.block import MAX_NODES
 from oocpr.store.atomic import clear_abandoned
@@ -63,21 +69,21 @@ if TYPE_CHECKING:
     from oocpr.store.format import Attributes
 
 
-def warm_up(workspace: SpillDir) -> None:
+def warm_up(spill_dir: SpillDir) -> None:
     """Import a graph of one edge from node 1 to node 0, but for reading and writing it."""
     edge = Edges.of(np.ones(1), np.zeros(1))
     ids = IdBitmap()
     ids.reach(1)
     ids.add(edge.src, edge.dst)
-    partitioner = Partitioner(workspace.file(), 1, None)
+    partitioner = Partitioner(spill_dir.file(), 1, None)
     partitioner.plan(edge.dst)
     partitioner.add(edge)
     runs = list(partitioner.runs())
     [keys] = runs[0].blocks(np.empty(1, np.uint64))
-    words = workspace.file()
+    words = spill_dir.file()
     words.write(0, np.arange(5, dtype=np.uint64))
     # Blocks of two keys and of one, whose halves are contiguous and have a type of their own.
-    partition_run(KeyRun.of_words(words, 0, 5, 0, 5), workspace.file(), np.empty(4, np.uint64))
+    partition_run(KeyRun.of_words(words, 0, 5, 0, 5), spill_dir.file(), np.empty(4, np.uint64))
     out_degree, _ = count_degrees(EdgeScan(runs, ids, lambda _: None), 2, sources=True)
     relabel = make_order("degree", order_by_degree(out_degree), ids).relabel
     assert relabel is not None
@@ -87,20 +93,20 @@ def warm_up(workspace: SpillDir) -> None:
     for ranks in (ids.ranks, NO_RANKS):
         edges = counter.to_rows(keys.copy(), 1, ranks, rows, starts)
     tile = Tile(1)
-    tile.take(edges, 0)
+    tile.fill(edges, 0)
     tile.next_row = 2
     TileEncoder().encode(tile.columns, tile.lengths())
     tile.local_edges()
     encode_chunk(np.zeros(1, np.int64))
 
 
-def warm_up_weights(workspace: SpillDir, how: str) -> None:
+def warm_up_weights(spill_dir: SpillDir, how: str) -> None:
     """Weigh an edge that comes four times, with memory for all of them and without."""
     weighted = how != "count"
     if weighted:
         sort_pairs(*np.zeros((2, 1 << 17), np.uint64))
     edge = Edges.of(np.ones(4), np.zeros(4), np.ones(4) if weighted else None)
-    partitioner = Partitioner(workspace.file(), 1, None, weighted=weighted)
+    partitioner = Partitioner(spill_dir.file(), 1, None, weighted=weighted)
     partitioner.plan(edge.dst)
     partitioner.add(edge)
     [run] = partitioner.runs()
@@ -234,42 +240,34 @@ class Pipeline:
         All edges will be written to temporary files at least `passes` times; `on_message` is told how much
         these will take, if that is much.
         """
-        cores = usable_cores()
-        with _worker_threads(cores) as pool:
+        with _worker_threads(usable_cores()) as pool:
+            executor = BoundedExecutor(pool, usable_cores())
             edges = self._job.resumed_edges(self._source, self._memory)
             if edges is None:
-                edges = spill(
-                    self._source,
-                    self.spill_dir,
-                    self._block_edges,
-                    self._memory,
-                    self._progress,
-                    passes,
-                    pool,
-                    cores,
-                    on_message,
-                )
+                limits = (self._block_edges, self._memory, self._progress, passes)
+                edges = spill(self._source, self.spill_dir, *limits, executor, on_message)
                 self._job.finish_reading(self._source, edges)
             order = self._job.resumed_order()
             if order is None:
                 order = find_order(edges)
                 # Ids in their order are in buckets of their rows already.
                 if order.relabel is not None or edges.dictionary is not None:
-                    edges = self._partition(edges, order, pool, cores)
+                    edges = self._partition(edges, order, executor)
                     self._job.finish_partitioning(edges, order)
         return edges, order
 
-    def _partition(self, edges: SpilledEdges, order: Order, pool: Executor, cores: int) -> SpilledEdges:
+    def _partition(self, edges: SpilledEdges, order: Order, executor: BoundedExecutor) -> SpilledEdges:
         """Partition edges by their rows into another file."""
         spare = self._memory - resident_after_trim()
-        file = self.spill_dir.file(budget.spill_memory(spare, self._block_edges, cores), "partitioned")
+        in_memory = budget.spill_memory(spare, self._block_edges, executor.limit)
+        file = self.spill_dir.file(in_memory, "partitioned")
         partitioner = repartition(
             edges.runs,
             order.relabel,
             edges.nodes,
             file,
             self._block_edges,
-            BoundedExecutor(pool, cores),
+            executor,
             lambda done: self._progress("partitioning", done, edges.edges, "edges"),
         )
         edges.file.close()
@@ -288,7 +286,7 @@ class Pipeline:
         workers, space = self._threads_and_space(share, self._memory - reserved)
         self._workers = workers
         self._callers = self._stack.enter_context(_worker_threads(workers)) if workers else None
-        self._usual_rows = budget.usual_rows(nodes, total, tile_edges)
+        self._planned_rows = budget.planned_rows(nodes, total, tile_edges)
         self.counter = EdgeCounter(nodes)
         self.out_weights = OutWeights(nodes) if self._weighted else None
         ranks = NO_RANKS if order.relabel is not None or edges.ids is None else edges.ids.ranks
@@ -325,7 +323,7 @@ class Pipeline:
             self._callers,
             self._workers,
             self._tile_edges,
-            self._usual_rows,
+            self._planned_rows,
             self._memory,
             first_tile,
             weighted=self._weighted,
@@ -334,7 +332,9 @@ class Pipeline:
         cutter = TileCutter(self._tile_edges, nodes, encoder.add, first_row, weighted=self._weighted)
         done = self.writer.edges
         for edges in pieces:
-            cutter.add(edges if sums is None else sums.take(edges))
+            if sums is not None:
+                sums.add(edges.columns, edges.weights)
+            cutter.add(edges)
             done += edges.given
             self._progress("writing", min(done, total), total, "edges")
         cutter.finish()

@@ -1,4 +1,4 @@
-"""First stage: a source, readable once, becomes a file that can be read again.
+"""A source, readable once, becomes a file of edges that can be read again.
 
 Ids below 2^32 are partitioned into buckets, and a bitmap of them says in the end which occur. Other ids, and
 names, are written as numbers of records; once a source has shown one of them, or the bitmap would outgrow the
@@ -8,14 +8,15 @@ memory, so are all ids that follow, and in the end those that came before.
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require, spill_memory
-from oocpr.ingest.concurrency import BoundedExecutor, prefetch
 from oocpr.ingest.nodes.dictionary import BlockDictionary, Segment, pack_keys, resolve_edges
 from oocpr.ingest.spill.files import free_bytes, require_disk
 from oocpr.ingest.spill.id_bitmap import IdBitmap
@@ -26,35 +27,62 @@ from oocpr.system import resident
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Executor
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.spill.files import SpillDir, SpillFile
+    from oocpr.ingest.spill.partition import BoundedExecutor
     from oocpr.progress import Progress
     from oocpr.sources.block import Block, Source
+
+    T = TypeVar("T")
+
+EDGES, KEYS = "edges", "keys"
+"""Names of the files of edges: as they came, and those that came before the first with records, in words."""
 
 _FORESEEING = 8
 """From this block on, and whenever their number has doubled, blocks tell how large the graph is."""
 
 _WORTH_SAYING = 1 << 28
-"""Bytes of temporary files from which on people are told of them before they are written."""
+"""Bytes of temporary files from which on they are announced."""
 
 _PARTS = 64
-
+_BLOCK_KEYS = 1 << 16
+_END: Any = object()
 _LOG = logging.getLogger(__name__)
+
+
+@contextmanager
+def prefetch(items: Iterator[T]) -> Iterator[Iterator[T]]:
+    """Take items from an iterator, in a thread of its own, one ahead of who uses them.
+
+    What the iterator raises, whoever uses the items gets. Leaving the context closes the iterator, if that
+    can be closed, and ends the thread.
+    """
+    with ThreadPoolExecutor(1) as pool:
+
+        def fetched() -> Iterator[T]:
+            item = pool.submit(next, items, _END)
+            while (ready := item.result()) is not _END:
+                item = pool.submit(next, items, _END)
+                yield ready
+
+        try:
+            yield fetched()
+        finally:
+            pool.submit(getattr(items, "close", lambda: None)).result()
 
 
 @dataclass(frozen=True)
 class SpilledEdges:
     """What is known of a source that was read to its end.
 
-    Its `edges`, with their repeats, lie in `file` as keys, destination << 32 | source. `ids` are those of the
-    keys if they have gaps, else None: they are 0 .. nodes - 1. `dictionary` has what the nodes are called if
-    the source does not number them in 32 bits. `runs` are ascending ranges of keys, written by `partitioner`;
-    or, if there is a dictionary or no edge, parts of the file, and it is None.
+    Its `edges`, duplicates included, are in `file` as keys, destination << 32 | source. `ids` are those of
+    the keys if they have gaps, else None: they are 0 .. nodes - 1. `dictionary` has what the nodes are called
+    if the source does not number them in 32 bits. `runs` are ascending ranges of keys, written by
+    `partitioner`; or, if there is a dictionary or no edge, parts of the file, and it is None.
     """
 
     file: SpillFile
@@ -68,60 +96,49 @@ class SpilledEdges:
 
 def spill(
     source: Source,
-    workspace: SpillDir,
+    spill_dir: SpillDir,
     block_edges: int,
     memory: int,
     progress: Progress,
-    passes: int = 1,
-    pool: Executor | None = None,
-    workers: int = 1,
-    tell: Callable[[str], None] = lambda _: None,
+    passes: int,
+    executor: BoundedExecutor,
+    on_message: Callable[[str], None],
 ) -> SpilledEdges:
     """Write every edge of `source`, in blocks, to a file as a key, destination << 32 | source.
 
     If ids are numbers below 2^32, each block is partitioned; else edges stay in their order. Temporary
     files take 8 bytes an edge or less, 8 for its weight, and what each block meets of other ids and names;
-    all edges will be written to them `passes` times at least. `memory` is the most that the process may hold.
-    Raises DoesNotFitError if the source outgrows it or the disk is full, InputError if the source has no
-    nodes, too many, or one that it cannot have.
+    all edges will be written to them `passes` times at least. Raises DoesNotFitError if the source outgrows
+    `memory` or the disk is full, InputError if it has no nodes, too many, or one that it cannot have.
     """
-    kept = spill_memory(memory - resident(), block_edges, workers, weighted=source.weighted)
-    reader = EdgeSpiller(source, workspace, block_edges, memory, BoundedExecutor(pool, workers), kept)
+    in_memory = spill_memory(memory - resident(), block_edges, executor.limit, weighted=source.weighted)
+    spiller = EdgeSpiller(source, spill_dir, block_edges, memory, executor, in_memory)
     if isinstance(source, BaseSource):
         source.reserve = lambda needed, what: require(resident() + needed + SLACK_BYTES // 2, memory, what)
     announced = False
     with prefetch(source.blocks(block_edges)) as blocks:
         for number, block in enumerate(blocks, 1):
-            reader.take(block)
+            spiller.add(block)
             if number >= _FORESEEING and number & (number - 1) == 0:
-                needed = _foresee(source, reader, workspace, passes)
+                needed = _foresee(source, spiller, spill_dir, passes)
                 if needed >= _WORTH_SAYING and not announced:
                     announced = True
-                    tell(
-                        f"Temporary files will take about {format_bytes(needed)} in {workspace.folder}, "
-                        f"where {format_bytes(free_bytes(workspace.folder))} are free."
+                    on_message(
+                        f"Temporary files will take about {format_bytes(needed)} in {spill_dir.folder}, "
+                        f"where {format_bytes(free_bytes(spill_dir.folder))} are free."
                     )
             if source.size is None:
-                progress("reading", reader.edges, None, "edges")
+                progress("reading", spiller.edges, None, "edges")
             else:
                 progress("reading", source.position, source.size, "B")
-    reader.finish()
-    if reader.records is None:
-        return _check_ids(source, reader)
-    reader.file.shed()
-    dictionary = resolve_edges(
-        source,
-        reader.file,
-        reader.segments,
-        reader.records,
-        reader.listed,
-        workspace,
-        memory,
-        progress,
-        weighted=source.weighted,
-    )
-    runs = split_runs(reader.file, reader.edges, dictionary.nodes, weighted=source.weighted)
-    return SpilledEdges(reader.file, reader.edges, dictionary.nodes, None, dictionary, runs, None)
+    executor.finish()
+    if spiller.records is None:
+        return _check_ids(source, spiller)
+    spiller.file.shed()
+    found = (spiller.file, spiller.segments, spiller.records, spiller.listed)
+    dictionary = resolve_edges(source, *found, spill_dir, memory, progress)
+    runs = split_runs(spiller.file, spiller.edges, dictionary.nodes, weighted=source.weighted)
+    return SpilledEdges(spiller.file, spiller.edges, dictionary.nodes, None, dictionary, runs, None)
 
 
 def split_runs(file: SpillFile, edges: int, nodes: int, *, weighted: bool) -> list[KeyRun]:
@@ -134,43 +151,36 @@ def split_runs(file: SpillFile, edges: int, nodes: int, *, weighted: bool) -> li
     ]
 
 
-def _foresee(source: Source, reader: EdgeSpiller, workspace: SpillDir, passes: int) -> int:
+def _foresee(source: Source, spiller: EdgeSpiller, spill_dir: SpillDir, passes: int) -> int:
     """Refuse a disk that will be too small, as far as what was read tells; returns the bytes needed."""
-    if not source.size or not source.position or not reader.edges:
+    if not source.size or not source.position or not spiller.edges:
         return 0
-    edges = reader.edges * source.size // source.position
-    written, kept = reader.file.size, reader.file.kept
-    needed = passes * (written * edges // reader.edges) - (written - kept) - kept - reader.file.room
-    _LOG.info("%s: about %d edges, %d more bytes of temporary files", source.name, edges, max(0, needed))
-    require_disk(workspace.folder, max(0, needed), "about ")
-    return max(0, needed)
+    edges, written = spiller.edges * source.size // source.position, spiller.file.size
+    needed = max(0, passes * (written * edges // spiller.edges) - written - spiller.file.room)
+    _LOG.info("%s: about %d edges, %d more bytes of temporary files", source.name, edges, needed)
+    require_disk(spill_dir.folder, needed, "about ")
+    return needed
 
 
-def _check_ids(source: Source, reader: EdgeSpiller) -> SpilledEdges:
+def _check_ids(source: Source, spiller: EdgeSpiller) -> SpilledEdges:
     """Check a source whose ids are below 2^32."""
     if source.nodes is not None:
-        if reader.largest >= source.nodes:
-            raise out_of_range(source, reader.largest)
+        if spiller.largest >= source.nodes:
+            raise out_of_range(source, spiller.largest)
         nodes, ids = source.nodes, None
     else:
-        assert reader.ids is not None
-        nodes = len(reader.ids)
-        ids = reader.ids if reader.ids.largest >= nodes else None
+        assert spiller.ids is not None
+        nodes = len(spiller.ids)
+        ids = spiller.ids if spiller.ids.largest >= nodes else None
     if nodes == 0:
-        raise InputError(f"{source.name} has no nodes.", "Give a graph with at least one link.")
+        raise InputError(f"{source.name} has no nodes.", "Give a graph with at least one edge.")
     if nodes > MAX_NODES:
         raise InputError(
             f"{source.name} has {nodes} nodes, more than {MAX_NODES}.",
-            "Split the graph, or drop nodes without links.",
+            "Split the graph, or drop nodes without edges.",
         )
-    runs = list(reader.partitioner.runs()) if reader.partitioner else []
-    return SpilledEdges(reader.file, reader.edges, nodes, ids, None, runs, reader.partitioner)
-
-
-EDGES, KEYS = "edges", "keys"
-"""Names of the files of edges: as they came, and those that came before the first with records, in words."""
-
-_BLOCK_KEYS = 1 << 16
+    runs = list(spiller.partitioner.runs()) if spiller.partitioner else []
+    return SpilledEdges(spiller.file, spiller.edges, nodes, ids, None, runs, spiller.partitioner)
 
 
 class EdgeSpiller:
@@ -184,15 +194,14 @@ class EdgeSpiller:
     def __init__(
         self,
         source: Source,
-        workspace: SpillDir,
+        spill_dir: SpillDir,
         block_edges: int,
         memory: int,
         executor: BoundedExecutor,
-        kept: int,
+        in_memory: int,
     ) -> None:
         self.edges = 0
-        self.block_edges = block_edges
-        self.file = workspace.file(kept, EDGES)
+        self.file = spill_dir.file(in_memory, EDGES)
         self.partitioner: Partitioner | None = None
         self.largest = -1
         self.ids: IdBitmap | None = IdBitmap()
@@ -202,26 +211,28 @@ class EdgeSpiller:
         self._source = source
         self._weighted = source.weighted
         self._record_bytes = record_bytes(weighted=source.weighted)
-        self._workspace = workspace
+        self._workspace = spill_dir
         self._memory = memory
+        self._block_edges = block_edges
         self._executor = executor
 
-    def finish(self) -> None:
-        """Wait until all blocks are written."""
-        self._executor.finish()
-
-    def take(self, block: Block) -> None:
+    def add(self, block: Block) -> None:
         """Write a block of any kind."""
         if resident() + SLACK_BYTES // 2 > self._memory:
             self._shed(resident() + SLACK_BYTES - self._memory)
             require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
         if isinstance(block, NodeBlock):
-            self._take_nodes(block)
+            nodes = block.nodes
+            records = self._recording(named=isinstance(nodes, Strings))
+            first = records.count
+            numbers = records.number_names(nodes) if isinstance(nodes, Strings) else records.number_ids(nodes)
+            self.listed += numbers.size
+            self.segments.append(Segment(self.edges, 0, first, records.count - first))
             return
         if (block.weight is not None) != self._weighted:
             raise UsageError(
                 f"{self._source.name} has weights where it says that it has none, or none where it has.",
-                "Give every link a weight, or none.",
+                "Give every edge a weight, or none.",
             )
         weight = NO_WEIGHTS if block.weight is None else block.weight
         if isinstance(block, NameBlock):
@@ -230,25 +241,17 @@ class EdgeSpiller:
             self._write_numbers(records.number_names(block.src, block.dst), first, weight)
         else:
             # A source may not know how to cut what it holds.
-            for start in range(0, len(block.src), self.block_edges):
-                piece = slice(start, start + self.block_edges)
-                self._take_edges(block.src[piece], block.dst[piece], weight[piece])
+            for start in range(0, len(block.src), self._block_edges):
+                piece = slice(start, start + self._block_edges)
+                self._spill_edges(block.src[piece], block.dst[piece], weight[piece])
 
-    def _take_nodes(self, block: NodeBlock) -> None:
-        nodes = block.nodes
-        records = self._recording(named=isinstance(nodes, Strings))
-        first = records.count
-        numbers = records.number_names(nodes) if isinstance(nodes, Strings) else records.number_ids(nodes)
-        self.listed += numbers.size
-        self.segments.append(Segment(self.edges, 0, first, records.count - first))
-
-    def _take_edges(self, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64]) -> None:
+    def _spill_edges(self, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64]) -> None:
         small = src.dtype == np.uint32
         if not small:
-            least, most = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
-            small = least >= 0 and most < MAX_NODES
+            lowest, highest = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
+            small = lowest >= 0 and highest < MAX_NODES
             if not small and self._source.nodes is not None:
-                raise out_of_range(self._source, most if most >= MAX_NODES else least)
+                raise out_of_range(self._source, highest if highest >= MAX_NODES else lowest)
         edges = Edges.of(src, dst, weight) if small else None
         largest = max(edges.largest_src, edges.largest_dst) if edges else 0
         if edges and self._source.nodes is not None:
@@ -265,17 +268,18 @@ class EdgeSpiller:
             self._write_numbers(records.number_ids(ends), first, weight)
 
     def _fits(self, ids: IdBitmap, largest: int) -> bool:
-        if resident() + ids.growth(largest) + SLACK_BYTES > self._memory:
-            self._shed(resident() + ids.growth(largest) + SLACK_BYTES - self._memory)
-        return resident() + ids.growth(largest) + SLACK_BYTES <= self._memory
+        needed = ids.growth(largest) + SLACK_BYTES
+        if resident() + needed > self._memory:
+            self._shed(resident() + needed - self._memory)
+        return resident() + needed <= self._memory
 
-    def _shed(self, least: int) -> None:
+    def _shed(self, min_bytes: int) -> None:
         """Give memory back that the file takes."""
         self._executor.finish()
-        self.file.shed(least)
+        self.file.shed(min_bytes)
 
     def _recording(self, *, named: bool) -> BlockDictionary:
-        """Records of one kind, all of them; begins them if edges have been kept with ids so far."""
+        """Records of one kind, all of them; begins them if edges had ids so far."""
         if self.records is None and not (named and self.edges) and self._source.nodes is None:
             self.records = BlockDictionary(self._workspace, named=named)
             self.ids = None
@@ -293,7 +297,7 @@ class EdgeSpiller:
         """Write keys of ids, and add them to `ids`."""
         if self.partitioner is None:
             self.partitioner = Partitioner(
-                self.file, self.block_edges, self._source.nodes, weighted=self._weighted
+                self.file, self._block_edges, self._source.nodes, weighted=self._weighted
             )
             self.partitioner.plan(edges.dst)
         self._executor.submit(_partition, self.partitioner, edges, ids)
@@ -332,6 +336,6 @@ def out_of_range(source: Source, node: int) -> InputError:
     """Build the error for a node that a source cannot have."""
     last = (source.nodes or 0) - 1
     return InputError(
-        f"{source.name} has a link with node {node}, but says it has nodes 0 to {last} only.",
-        "Correct the number of nodes in its header, or the link.",
+        f"{source.name} has an edge with node {node}, but says it has nodes 0 to {last} only.",
+        "Correct the number of nodes in its header, or the edge.",
     )

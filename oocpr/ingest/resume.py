@@ -93,7 +93,7 @@ def resume_tiles(
         if found is None:
             break
         columns, lengths, weights = found
-        if out_weights is not None and weights is not None:
+        if out_weights is not None:
             out_weights.add(columns, weights)
         rows = np.arange(taken.row, taken.row + lengths.size, dtype=np.uint64)
         keys = np.repeat(rows << np.uint64(32), lengths)

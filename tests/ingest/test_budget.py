@@ -104,7 +104,7 @@ TILE = """
     from oocpr.store.codec.tile_encoder import TileEncoder
 
     def take(tile, coder, edges, rows):
-        tile.take(edges, 0)
+        tile.fill(edges, 0)
         tile.next_row = rows
         lengths = tile.lengths()
         coder.encode(tile.columns, lengths)

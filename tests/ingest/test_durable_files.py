@@ -10,7 +10,7 @@ def test_another_process_finds_what_was_synced(tmp_path):
         keys, other = space.file(name="keys"), space.file(1 << 20, name="other")
         for file in (keys, other):
             file.write(0, np.arange(4))
-        assert (keys.kept, other.kept) == (0, 0)  # nothing in memory
+        assert (keys.in_memory, other.in_memory) == (0, 0)  # nothing in memory
         left = space.synced(["keys"])
         assert left == {"keys": 32}
         keys.write(32, np.arange(9))  # no part of what is left

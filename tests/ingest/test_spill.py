@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError
 from oocpr.ingest.build import build_store
-from oocpr.ingest.concurrency import BoundedExecutor, prefetch
+from oocpr.ingest.read import prefetch
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter, unique_sorted
 from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.partition import Edges, Partitioner
+from oocpr.ingest.spill.partition import BoundedExecutor, Edges, Partitioner
 from oocpr.sources.block import EdgeBlock
 from oocpr.sources.rmat import Rmat
 from oocpr.system import resident
@@ -185,10 +185,10 @@ def test_a_file_that_begins_in_memory_is_a_file(tmp_path_factory, memory, sizes,
     with SpillFile(tmp_path_factory.getbasetemp(), memory) as scratch:
         for start, end in zip(ends - sizes, ends, strict=True):
             scratch.write(int(start), data[start:end])
-        kept = scratch.kept
+        kept = scratch.in_memory
         if shed != 0:
             scratch.shed(shed)
-            assert scratch.kept <= max(0, kept - (kept if shed is None else shed))
+            assert scratch.in_memory <= max(0, kept - (kept if shed is None else shed))
         at = min(at, data.size)
         changed = np.arange(min(count, data.size - at)).astype(np.uint8)
         scratch.write(at, changed)
@@ -202,7 +202,7 @@ def test_bytes_set_aside_are_in_memory_as_long_as_they_fit(tmp_path):
     with SpillFile(tmp_path, 100) as scratch:
         at, view = scratch.reserve(60)
         view[:] = 7
-        assert (at, scratch.kept) == (0, 60)
+        assert (at, scratch.in_memory) == (0, 60)
         assert scratch.reserve(50) == (60, None)
         assert scratch.reserve(10) == (110, None)
         assert scratch.size == 120

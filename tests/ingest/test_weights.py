@@ -243,7 +243,7 @@ def test_bytes_without_weights_are_those_of_an_import_that_merges(tmp_path, arra
 def test_a_sum_that_float64_does_not_hold_is_refused(tmp_path, arrays, bucket):
     largest = np.finfo(np.float64).max
     source = arrays([0] * 9, [1] * 9, weight=np.full(9, largest))
-    with pytest.raises(InputError, match="repeated link add up to more"):
+    with pytest.raises(InputError, match="duplicate edge add up to more"):
         build_store(source, tmp_path / "g.zarr", memory=PLENTY, duplicates="sum", bucket_edges=bucket)
     source = arrays([0, 0], [1, 2], weight=np.full(2, largest))
     with pytest.raises(InputError, match="leave a node add up to more"):

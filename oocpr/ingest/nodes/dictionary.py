@@ -68,12 +68,12 @@ class BlockDictionary:
     `key` is a number that nobody knows, for tables of the words.
     """
 
-    def __init__(self, workspace: SpillDir, *, named: bool) -> None:
+    def __init__(self, spill_dir: SpillDir, *, named: bool) -> None:
         self.count = 0
         self.key = secrets.randbits(64)
-        self.words = workspace.file()
-        self.checks = workspace.file() if named else None
-        self.names = StringFile(workspace) if named else None
+        self.words = spill_dir.file()
+        self.checks = spill_dir.file() if named else None
+        self.names = StringFile(spill_dir) if named else None
         self._fingerprints = Fingerprints()
 
     @property
@@ -262,14 +262,14 @@ class _Firsts:
 
 
 def _names_in_source_order(
-    all_names: StringFile, firsts: SpillFile, starts: range, nodes: int, given: int, workspace: SpillDir
+    all_names: StringFile, firsts: SpillFile, starts: range, nodes: int, given: int, spill_dir: SpillDir
 ) -> tuple[StringFile, NDArray[np.uint32] | None, tuple[int, int] | None]:
     """Keep the names that were met first, in the order of the source.
 
     Gives one name per node; the number of each node by its number in the parts, None if there is one part;
     number and record of the first node whose name was not `given`.
     """
-    names = StringFile(workspace, "nodes")
+    names = StringFile(spill_dir, "nodes")
     parts = [_Firsts(firsts, start, min(nodes, start + starts.step)) for start in starts]
     rows = np.empty(nodes, np.uint32) if len(parts) > 1 else None
     stranger = None
@@ -334,7 +334,7 @@ class Dictionary:
 def build_dictionary(
     records: BlockDictionary,
     given: int,
-    workspace: SpillDir,
+    spill_dir: SpillDir,
     memory: int,
     title: str,
     on_progress: Callable[[int, int], None],
@@ -346,21 +346,21 @@ def build_dictionary(
     DoesNotFitError if memory or the disk is too small, InputError if there are too many nodes.
     """
     what = f"Looking up the nodes of {title}"
-    numbers = workspace.file()
-    require_disk(workspace.folder, (4 + 2 * WORD_BYTES) * records.count)
+    numbers = spill_dir.file()
+    require_disk(spill_dir.folder, (4 + 2 * WORD_BYTES) * records.count)
     while True:
-        known, nodes = _different(records, workspace, _space(memory, what))
+        known, nodes = _different(records, spill_dir, _space(memory, what))
         if nodes > MAX_NODES:
             raise InputError(
                 f"{title} has {nodes:,} nodes, more than {MAX_NODES:,}.",
-                "Split the graph, or drop nodes without links.",
+                "Split the graph, or drop nodes without edges.",
             )
         parts = _Parts(known, nodes, records, _space(memory, what))
         if records.names is None:
             _number_ids(records, parts, numbers, on_progress)
             records.close()
             return Dictionary(nodes, numbers, known, None, nodes, None)
-        firsts = workspace.file()
+        firsts = spill_dir.file()
         if _number_by_first_seen(records, parts, numbers, firsts, on_progress):
             break
         _redraw_words(records)
@@ -369,7 +369,7 @@ def build_dictionary(
     known.close()
     require(resident() + 4 * nodes + SLACK_BYTES, memory, what)
     names, rows, stranger = _names_in_source_order(
-        records.names, firsts, parts.starts, nodes, given, workspace
+        records.names, firsts, parts.starts, nodes, given, spill_dir
     )
     if rows is not None:
         for first, old in _chunks(numbers, records.count, np.uint32):
@@ -386,11 +386,11 @@ def _space(memory: int, what: str) -> int:
     return memory - held
 
 
-def _different(records: BlockDictionary, workspace: SpillDir, space: int) -> tuple[SpillFile, int]:
+def _different(records: BlockDictionary, spill_dir: SpillDir, space: int) -> tuple[SpillFile, int]:
     """Write the different words in ascending order; returns the file and how many there are."""
     run = KeyRun.of_words(records.words, 0, records.count, 0, 1 << 64)
     buffer = np.empty(max(2, min(space // WORD_BYTES, records.count)), np.uint64)
-    known, count = workspace.file(name=None if records.named else "ids"), 0
+    known, count = spill_dir.file(name=None if records.named else "ids"), 0
     for words, _ in sorted_pieces(run, buffer):
         different = words[: unique_sorted(words)]
         known.write(WORD_BYTES * count, different)
@@ -430,11 +430,9 @@ def resolve_edges(
     segments: Sequence[Segment],
     records: BlockDictionary,
     listed: int,
-    workspace: SpillDir,
+    spill_dir: SpillDir,
     memory: int,
     progress: Progress,
-    *,
-    weighted: bool = False,
 ) -> Dictionary:
     """Replace the keys of a file, of records or ids as segments say, by keys of nodes.
 
@@ -442,13 +440,13 @@ def resolve_edges(
     disk is too small, InputError if there are too many nodes, or one that the source cannot have.
     """
     given = sum(segment.records for segment in segments if not segment.edges)
-    size = record_bytes(weighted=weighted)
+    size = record_bytes(weighted=source.weighted)
     segments = list(_recorded(file, size, segments, records))
     unit = "names" if records.named else "ids"
     dictionary = build_dictionary(
         records,
         given,
-        workspace,
+        spill_dir,
         memory,
         source.name,
         lambda done, total: progress("looking up", done, total, unit),

@@ -41,11 +41,11 @@ class StringFile:
     `name` is what its files are called if they are kept for another process, which gives `count` and `size`.
     """
 
-    def __init__(self, workspace: SpillDir, name: str | None = None, count: int = 0, size: int = 0) -> None:
+    def __init__(self, spill_dir: SpillDir, name: str | None = None, count: int = 0, size: int = 0) -> None:
         self.count = count
         self.size = size
-        self._text = workspace.file(name=name and f"{name}-text")
-        self._lengths = workspace.file(name=name and f"{name}-lengths")
+        self._text = spill_dir.file(name=name and f"{name}-text")
+        self._lengths = spill_dir.file(name=name and f"{name}-lengths")
 
     def append(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32]) -> None:
         """Add names at the end: their bytes, and the length of each."""
@@ -109,9 +109,9 @@ def take_strings(
 class NumberedStrings(StringFile):
     """Strings on disk with a number for each, such as its row."""
 
-    def __init__(self, workspace: SpillDir) -> None:
-        super().__init__(workspace)
-        self._numbers = workspace.file()
+    def __init__(self, spill_dir: SpillDir) -> None:
+        super().__init__(spill_dir)
+        self._numbers = spill_dir.file()
 
     def add(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32], numbers: NDArray[np.uint32]) -> None:
         """Add strings at the end, as `append` does, with their numbers."""
@@ -135,9 +135,9 @@ class NumberedStrings(StringFile):
         self._numbers.close()
 
 
-def write_strings(labels: Iterable[str], workspace: SpillDir) -> StringFile:
+def write_strings(labels: Iterable[str], spill_dir: SpillDir) -> StringFile:
     """Write labels to temporary files."""
-    names = StringFile(workspace)
+    names = StringFile(spill_dir)
     for text, lengths in text_pieces(labels):
         names.append(text, lengths.astype(np.uint32, copy=False))
     return names
@@ -147,10 +147,10 @@ def _partition(
     pieces: Iterable[tuple[Piece, NDArray[np.uint32]]],
     bucket_of: Callable[[Piece, NDArray[np.uint32]], NDArray[Any]],
     buckets: int,
-    workspace: SpillDir,
+    spill_dir: SpillDir,
 ) -> list[NumberedStrings]:
     """Write numbered strings to so many buckets, each in the order in which they come."""
-    files = [NumberedStrings(workspace) for _ in range(buckets)]
+    files = [NumberedStrings(spill_dir) for _ in range(buckets)]
     for (text, lengths), numbers in pieces:
         places = bucket_of((text, lengths), numbers)
         starts = np.cumsum(lengths, dtype=np.int64) - lengths
@@ -163,7 +163,7 @@ def _partition(
 
 
 def permute_strings(
-    names: StringFile, rows: NDArray[np.uint32], workspace: SpillDir, space: int
+    names: StringFile, rows: NDArray[np.uint32], spill_dir: SpillDir, space: int
 ) -> Iterator[Piece]:
     """Yield strings in another order: `rows` is the place that each of them gets, uint32, a permutation.
 
@@ -176,7 +176,7 @@ def permute_strings(
             yield piece, rows[done : done + piece[1].size]
             done += piece[1].size
 
-    yield from _permuted(names, with_rows(), 0, rows.size, workspace, space)
+    yield from _permuted(names, with_rows(), 0, rows.size, spill_dir, space)
 
 
 def _permuted(
@@ -184,18 +184,18 @@ def _permuted(
     pieces: Iterable[tuple[Piece, NDArray[np.uint32]]],
     low: int,
     high: int,
-    workspace: SpillDir,
+    spill_dir: SpillDir,
     space: int,
 ) -> Iterator[Piece]:
     """Partition strings of the rows `low` to `high` - 1 into buckets of equally many rows, and sort these."""
     wanted = -(-(names.size + BYTES_PER_NAME * names.count) // max(1, space))
     step = max(1, -(-(high - low) // min(max(wanted, 1), BUCKETS)))
-    buckets = _partition(pieces, lambda _, rows: (rows - low) // step, len(range(low, high, step)), workspace)
+    buckets = _partition(pieces, lambda _, rows: (rows - low) // step, len(range(low, high, step)), spill_dir)
     for k, bucket in enumerate(buckets):
         first = low + k * step
         if step > 1 and bucket.size + BYTES_PER_NAME * bucket.count > space:
             end = min(high, first + step)
-            yield from _permuted(bucket, bucket.numbered_pieces(), first, end, workspace, space)
+            yield from _permuted(bucket, bucket.numbered_pieces(), first, end, spill_dir, space)
         else:
             yield from _sorted(bucket)
         bucket.close()
@@ -218,7 +218,7 @@ _SPLITTERS_FROM = 1 << 12
 """Strings of which those are taken that cut a list in parts."""
 
 
-def external_argsort(keys: NumberedStrings, workspace: SpillDir, space: int) -> Iterator[NDArray[np.uint32]]:
+def external_argsort(keys: NumberedStrings, spill_dir: SpillDir, space: int) -> Iterator[NDArray[np.uint32]]:
     """Yield the numbers of keys as these are sorted by their bytes, equal ones as they come.
 
     The keys, which may take `space` bytes of memory at once beside a few pieces, are closed as soon as they
@@ -234,7 +234,7 @@ def external_argsort(keys: NumberedStrings, workspace: SpillDir, space: int) -> 
         keys.numbered_pieces(),
         lambda piece, _: np.array([bisect_right(splitters, key) for key in split_strings(piece)]),
         len(splitters) + 1,
-        workspace,
+        spill_dir,
     )
     keys.close()
     for low, bucket in zip([b"", *splitters], buckets, strict=True):
@@ -244,7 +244,7 @@ def external_argsort(keys: NumberedStrings, workspace: SpillDir, space: int) -> 
                 yield bucket.numbers(first, min(PIECE_NAMES, bucket.count - first))
             bucket.close()
         else:
-            yield from external_argsort(bucket, workspace, space)
+            yield from external_argsort(bucket, spill_dir, space)
 
 
 def _splitters(keys: NumberedStrings) -> list[bytes]:

@@ -5,6 +5,10 @@ in lines of 64 bytes, sets of eight, of which the line that was not used for lon
 core has for itself. A node takes four bytes in it, its push and its proposal.
 """
 
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+# mypy: check-untyped-defs=False
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -24,11 +28,6 @@ if TYPE_CHECKING:
     from oocpr.ingest.order.orders import Permutation
     from oocpr.ingest.spill.id_bitmap import IdBitmap
     from oocpr.ingest.spill.partition import KeyRun
-
-
-# Numba carries no types.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
 
 
 _BLOCK_EDGES = 1 << 17
@@ -193,10 +192,6 @@ def _take(block, wanted, keys, filled):
             keys[filled] = key
             filled += 1
     return filled
-
-
-# Numba carries no types.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 
 SETS, WAYS = 1 << 11, 8

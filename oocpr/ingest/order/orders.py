@@ -1,5 +1,9 @@
 """The row of the store that each node becomes."""
 
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+# mypy: check-untyped-defs=False
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -21,10 +25,6 @@ if TYPE_CHECKING:
     from oocpr.ingest.order.cost import EdgeScan
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.ingest.spill.id_bitmap import IdBitmap
-
-
-# Numba carries no types.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 
 _COUNTED = 1 << 16
@@ -175,11 +175,6 @@ def _permute(keys, rows):
         keys[i] = row << np.uint64(32) | column
 
 
-# Numba carries no types.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
-
-
 MAX_PASSES = 64
 _FEW, _NOTHING = 16, 512
 """Parts of all nodes with edges: so few are left, so few are next to nothing."""
@@ -281,27 +276,22 @@ def _place_rest(rows, placed):
     return same
 
 
-# Numba carries no types.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True
-# mypy: allow-untyped-calls=True, check-untyped-defs=False
-
-
 _DOT, _SLASH, _COLON, _AT, _HASH, _QUESTION = (np.uint8(ord(char)) for char in "./:@#?")
 _BRACKET, _ZERO, _NINE, _A, _Z, _CASE = (np.uint8(ord(char)) for char in "[09AZ ")
 
 
-def order_by_host(names: StringFile, workspace: SpillDir, space: int) -> Permutation | None:
+def order_by_host(names: StringFile, spill_dir: SpillDir, space: int) -> Permutation | None:
     """Order nodes by `host_keys` of their names, then by number; None if nothing changes.
 
     Names take `space` bytes of memory at once, besides a few pieces.
     """
-    keys = NumberedStrings(workspace)
+    keys = NumberedStrings(spill_dir)
     for text, lengths in names.pieces():
         numbers = np.arange(keys.count, keys.count + lengths.size, dtype=np.uint32)
         keys.add(*host_keys(text, lengths), numbers)
     nodes = np.empty(keys.count, np.uint32)
     filled = 0
-    for numbers in external_argsort(keys, workspace, space):
+    for numbers in external_argsort(keys, spill_dir, space):
         nodes[filled : filled + numbers.size] = numbers
         filled += numbers.size
     if bool((nodes[1:] > nodes[:-1]).all()):

@@ -1,10 +1,19 @@
-"""Runs of keys become sorted rows without duplicate edges, and are counted; self-loops are kept."""
+"""Runs of keys become sorted rows without duplicate edges, and are counted; self-loops stay.
+
+A duplicate edge with weights gets the greatest one, their sum, or how often it comes. Weights are taken in
+ascending order, so a sum depends on nothing but the weights. NumPy sorts one array, or returns places that
+take as much memory again, which is fine for a few keys with weights. For more, this is quicksort with Hoare's
+partition (C. A. R. Hoare, "Quicksort", The Computer Journal 5, 1962), which copes with equal entries; pivots
+are medians of three entries at places that no order of the entries foresees.
+"""
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,7 +21,7 @@ from numba import int64, uint8, uint32, uint64
 
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.spill.files import SpillFile, require_disk
-from oocpr.ingest.spill.id_bitmap import Ranks, rank_of
+from oocpr.ingest.spill.id_bitmap import IdRanks, rank_of
 from oocpr.ingest.spill.partition import WEIGHT_BYTES, KeyRun, add_count, partition_run
 from oocpr.jit import BORROWING, entry, inner
 
@@ -22,10 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Sort = Callable[[NDArray[np.uint64]], None]
-
-
-# numba compiles by the types of the arguments, not by annotations.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 
 _CHUNK = 512
@@ -55,24 +60,25 @@ def sorted_pieces(
 
 @entry()
 def unique_sorted(keys):
-    """Keep each of ascending keys once, in place; returns how many are left.
+    """Move the different ones of ascending keys to the front; returns how many there are.
 
     Examples
     --------
     >>> keys = np.array([1, 1, 5], np.uint64)
     >>> int(unique_sorted(keys)), keys[:2].tolist()
     (2, [1, 5])
+
     """
     if keys.size == 0:
         return 0
-    kept = 1
+    found = 1
     last = keys[0]
     for i in range(1, keys.size):
         key = keys[i]
-        keys[kept] = key
-        kept += key != last
+        keys[found] = key
+        found += key != last
         last = key
-    return kept
+    return found
 
 
 @entry()
@@ -100,7 +106,7 @@ def _into_rows(keys, ranks, low, high, columns, rows, starts):
                 rows[row] = rank_of(ranks, last_row) if relabelled else last_row
                 starts[row] = edges
                 row += uint64(1)
-            # Ranks keep the order, so equal ids have equal ones.
+            # IdRanks keep the order, so equal ids have equal ones.
             loops += uint64(key != last and key & uint64(0xFFFFFFFF) == last_row)
             edges += uint64(key != last)
             last = key
@@ -132,11 +138,11 @@ def _uncount(columns, rows, starts, high):
 
 
 class Rows(NamedTuple):
-    """Neighbouring edges in their order, without repeats.
+    """Neighbouring edges in their order, without duplicates.
 
     `columns`, uint32, and `weights`, float64 or None, are of edges; `rows`, uint32, are those that have any,
-    ascending: the first may have had some before. Row k has the edges from ``starts[k]`` to below
-    ``starts[k + 1]``, uint32, shape (rows + 1,). `given` edges of the source became these.
+    ascending: the first may have had some before. Row k has the edges from ``starts[k]`` to below ``starts[k
+    + 1]``, uint32, shape (rows + 1,). `given` edges of the source became these.
     """
 
     columns: NDArray[np.uint32]
@@ -177,14 +183,13 @@ class Rows(NamedTuple):
         return int(self.rows[-1]) << 32 | int(self.columns[-1])
 
 
-NO_RANKS = Ranks(np.empty(0, np.uint64), np.empty(0, np.uint32))
+NO_RANKS = IdRanks(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
 
 class EdgeCounter:
-    """Counts out-degrees and repeats while it splits sorted keys into rows; for any number of threads.
+    """Counts out-degrees, `self_loops` and dropped `duplicates` while it splits sorted keys into rows.
 
-    `duplicates` is the number of edges dropped because they repeat another, `self_loops` of those kept that
-    run from a node to itself.
+    Any number of threads may use it.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -199,7 +204,7 @@ class EdgeCounter:
         self,
         keys: NDArray[np.uint64],
         count: int,
-        ranks: Ranks,
+        ranks: IdRanks,
         rows: NDArray[np.uint32],
         starts: NDArray[np.uint32],
     ) -> Rows:
@@ -208,7 +213,10 @@ class EdgeCounter:
         `ranks` has the row of each id, `NO_RANKS` if keys are of rows. `rows` and `starts` are memory for the
         result, uint32, shapes (k,) and (k + 1,).
         """
-        low = self._low()
+        try:
+            low = self._lows.pop()
+        except IndexError:
+            low = np.full(self._nodes, 0, np.uint8)  # memory from `zeros` has small pages, which take longer
         edges, found, loops = _into_rows(keys, ranks, low, self._high, keys.view(np.uint32), rows, starts)
         self._lows.append(low)
         with self._lock:
@@ -223,26 +231,14 @@ class EdgeCounter:
             self.self_loops -= int(loops)
 
     def out_degree(self) -> NDArray[np.uint32]:
-        """Edges kept that leave each node: uint32, shape (nodes,). Nothing may be counted from now on."""
+        """Edges that leave each node: uint32, shape (nodes,). Nothing may be counted from now on."""
         while self._lows:
             self._high += self._lows.pop()
         return self._high
 
-    def _low(self) -> NDArray[np.uint8]:
-        with suppress(IndexError):
-            return self._lows.pop()
-        low = np.empty(self._nodes, np.uint8)
-        low[:] = 0  # memory from `zeros` has small pages, which take longer to find
-        return low
-
-
-# numba compiles by the types of the arguments, not by annotations.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
-
 
 DUPLICATES = ("merge", "sum", "count")
-"""What becomes of an edge that a source repeats: it counts once, with its greatest weight; weights are added;
-the weight is how often it comes."""
+"""What becomes of a duplicate edge: it keeps its greatest weight, weights are added, or it gets its number."""
 
 _ABOVE = int(np.array(np.inf).view(np.uint64))
 """What the bits of all weights are below."""
@@ -251,13 +247,14 @@ _ABOVE = int(np.array(np.inf).view(np.uint64))
 def duplicate_policy(duplicates: str | None, *, weighted: bool) -> str | None:
     """Say how edges get their weights, one of `DUPLICATES`; None if they have none.
 
-    `duplicates` is what was asked for; None for the usual: weights are added, as in pandas, SciPy and
-    NetworkX. Raises UsageError if it is none of these, or does not go with the source.
+    `duplicates` is what was asked for; None adds weights, as pandas, SciPy and NetworkX do. Raises UsageError
+    if it is none of these, or does not go with the source.
 
     Examples
     --------
     >>> duplicate_policy(None, weighted=True), duplicate_policy("count", weighted=False)
     ('sum', 'count')
+
     """
     if duplicates is None:
         duplicates = "sum" if weighted else "merge"
@@ -285,20 +282,20 @@ _COMBINED = {"merge": 0, "sum": 1, "count": 2}
 @entry()
 def _combine(keys, weights, how):
     """Keep each of ascending keys once, with its last, which is its greatest weight, their sum or number."""
-    kept = 0
+    found = 0
     for i in range(keys.size):
         key = keys[i]
         weight = 1.0 if how == 2 else weights[i]
-        if i and keys[kept - 1] == key:
-            weights[kept - 1] = weight if how == 0 else weights[kept - 1] + weight
+        if i and keys[found - 1] == key:
+            weights[found - 1] = weight if how == 0 else weights[found - 1] + weight
         else:
-            keys[kept], weights[kept] = key, weight
-            kept += 1
-    return kept
+            keys[found], weights[found] = key, weight
+            found += 1
+    return found
 
 
 @entry()
-def _added(total, values, times):
+def _add_repeated(total, values, times):
     """Add numbers one after the other, each so many times."""
     for i in range(values.size):
         for _ in range(times):
@@ -317,23 +314,23 @@ def weighted_pieces(
 ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64], int]]:
     """Yield the keys of `run` in ascending order, each once, with its weight, piece by piece.
 
-    With each piece comes the number of keys of the run that it stands for. `keys` and `weights` are memory
-    for three keys or more; a run that has more is partitioned first. It has weights unless these are counted.
-    Raises InputError for a sum that float64 does not hold.
+    With each piece comes the number of keys that it stands for. `keys` and `weights` are memory for three
+    keys or more; a run that has more is partitioned first. It has weights unless these are counted. Raises
+    InputError for a sum that float64 does not hold.
     """
     if how == "count":
         for sorted_keys, count in sorted_pieces(run, keys):
-            kept = _combine(sorted_keys, weights, _COMBINED[how])
+            found = _combine(sorted_keys, weights, _COMBINED[how])
             if sorted_keys.size < count:
                 weights[0] = count
-            yield sorted_keys[:kept], weights[:kept], count
+            yield sorted_keys[:found], weights[:found], count
     elif run.count <= keys.size:
-        for some, beside in run.records(keys, weights):
-            sort_pairs(some, beside.view(np.uint64))
-            kept = _combine(some, beside, _COMBINED[how])
-            yield some[:kept], check_finite(beside[:kept]), run.count
+        for some, values in run.records(keys, weights):
+            sort_pairs(some, values.view(np.uint64))
+            found = _combine(some, values, _COMBINED[how])
+            yield some[:found], check_finite(values[:found]), run.count
     elif run.high - run.low == 1:
-        weight = _weight_of_one(run, keys, weights, how)
+        weight = _weight_of_single(run, keys, weights, how)
         keys[0], weights[0] = run.low, weight
         yield keys[:1], check_finite(weights[:1]), run.count
     else:
@@ -342,7 +339,7 @@ def weighted_pieces(
                 yield from weighted_pieces(bucket, keys, weights, how)
 
 
-def _weight_of_one(run: KeyRun, keys: NDArray[np.uint64], buffer: NDArray[np.float64], how: str) -> float:
+def _weight_of_single(run: KeyRun, keys: NDArray[np.uint64], buffer: NDArray[np.float64], how: str) -> float:
     """Combine the weights of the only edge of a run, which comes more often than there is memory for."""
     if how == "merge":
         return max(float(weights.max()) for _, weights in run.records(keys, buffer))
@@ -355,7 +352,7 @@ def _weight_of_one(run: KeyRun, keys: NDArray[np.uint64], buffer: NDArray[np.flo
         # Their bits, as keys, are in the order of the weights.
         for bits, count in sorted_pieces(KeyRun.of_words(file, 0, done, 0, _ABOVE), keys):
             times = count if bits.size < count else 1
-            total = _added(total, bits.view(np.float64), times)
+            total = _add_repeated(total, bits.view(np.float64), times)
     return total
 
 
@@ -363,33 +360,28 @@ def check_finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Give weights back; InputError if one of them has grown beyond what float64 holds."""
     if not np.isfinite(weights).all():
         raise InputError(
-            "The weights of a repeated link add up to more than float64 holds.",
+            "The weights of a duplicate edge add up to more than float64 holds.",
             "Give smaller weights, or choose merge for duplicates.",
         )
     return weights
 
 
 class OutWeights:
-    """Adds up the weights that leave each of so many nodes, in the order of the edges."""
+    """Adds up the weights that leave each node, in the order of the edges."""
 
     def __init__(self, nodes: int) -> None:
         self._sums = np.zeros(nodes)
 
-    def add(self, columns: NDArray[np.uint32], weights: NDArray[np.float64]) -> None:
+    def add(self, columns: NDArray[np.uint32], weights: NDArray[np.float64] | None) -> None:
         """Add edges that come after all before: their sources and weights, shape (k,) each."""
-        _add_out(columns, weights, self._sums)
-
-    def take(self, edges: Rows) -> Rows:
-        """Add edges, and give them back."""
-        if edges.weights is not None:
-            self.add(edges.columns, edges.weights)
-        return edges
+        if weights is not None:
+            _add_out(columns, weights, self._sums)
 
     def to_numpy(self) -> NDArray[np.float64]:
         """Give the sums: float64, shape (nodes,); InputError for one that float64 does not hold."""
         if not np.isfinite(self._sums).all():
             raise InputError(
-                "The weights of the links that leave a node add up to more than float64 holds.",
+                "The weights of the edges that leave a node add up to more than float64 holds.",
                 "Give smaller weights.",
             )
         return self._sums
@@ -398,7 +390,7 @@ class OutWeights:
 _FEW = 24
 """Entries that are sorted by insertion."""
 
-_PLACED = 1 << 16
+_ARGSORTED = 1 << 16
 """Entries that are sorted by their places: these and the entries, moved, take 1 MiB."""
 
 _DEPTH = 64
@@ -496,7 +488,7 @@ def _sort_all(keys, words):
 
 @entry()
 def _sort_equal(keys, words):
-    """Sort the words of equal keys, which are side by side."""
+    """Sort the words of equal keys, which are neighbours."""
     first = int64(0)
     for last in range(keys.size):
         if last + 1 == keys.size or keys[last + 1] != keys[first]:
@@ -510,7 +502,7 @@ def sort_pairs(keys: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
 
     The bits of floats that are not negative are words of the same order.
     """
-    if keys.size > _PLACED:
+    if keys.size > _ARGSORTED:
         _sort_all(keys, words)
         return
     places = np.argsort(keys)

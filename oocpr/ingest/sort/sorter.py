@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.ingest.sort.rows import EdgeCounter, Rows
-    from oocpr.ingest.spill.id_bitmap import Ranks
+    from oocpr.ingest.spill.id_bitmap import IdRanks
     from oocpr.ingest.spill.partition import KeyRun
     from oocpr.plan.memory import Needs
 
@@ -31,8 +31,8 @@ class SortEncodeService(Protocol):
     """Sorts keys and encodes tiles for an import: this process, or others that it calls.
 
     The import calls both functions from several threads at a time. Whoever it is, the store has the same
-    bytes: there is one ascending order of keys and one encoding of a tile. Those in other processes are
-    of the room `engine`, which has these methods without importing this.
+    bytes: there is one ascending order of keys and one encoding of a tile. Those in other processes are of
+    `engine`, which has these methods without importing this.
     """
 
     @property
@@ -47,7 +47,7 @@ class SortEncodeService(Protocol):
         """Put one or more contiguous keys in ascending order, in place; repeats stay."""
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """Encode a tile to the bytes that `oocpr.store.codec.tile_encoder.TileEncoder.encode` makes of it.
+        """Encode a tile to the bytes of `oocpr.store.codec.tile_encoder.TileEncoder.encode`.
 
         Both are contiguous: `columns` may be empty, `lengths` has one segment or more, in which columns are
         strictly ascending. The next call from the same thread may overwrite the bytes.
@@ -77,7 +77,6 @@ class LocalSortEncode:
 
 
 _MIN_KEYS = 3
-"""Keys that a job has memory for, at least."""
 
 
 class _Buffers:
@@ -93,23 +92,22 @@ class _Buffers:
 class Sorter:
     """Has runs sorted, as many at a time as there is memory for.
 
-    `hands` sort, called by `workers` threads of `pool`, None for the caller's own. All have `space`
-    keys in memory at once, two for each thread or more. `ranks` has the row of each id that occurs,
-    `NO_RANKS` if keys are of rows. `how` is one of `oocpr.ingest.sort.rows.DUPLICATES`, None if edges have
-    no weights.
+    `service` sorts, called by `workers` threads of `pool`, None for the caller's own. All have `space` keys
+    in memory at once, two for each thread or more. `ranks` has the row of each id that occurs, `NO_RANKS` if
+    keys are of rows. `how` is one of `DUPLICATES`, None if edges have no weights.
     """
 
     def __init__(
         self,
-        hands: SortEncodeService,
+        service: SortEncodeService,
         pool: Executor | None,
         workers: int,
         space: int,
-        ranks: Ranks,
+        ranks: IdRanks,
         counter: EdgeCounter,
         how: str | None = None,
     ) -> None:
-        self._hands = hands
+        self._service = service
         self._pool = pool
         slots = workers + 1 if pool is not None else 1
         self._size = max(_MIN_KEYS, space // slots)
@@ -119,7 +117,7 @@ class Sorter:
         self._counter = counter
 
     def pieces(self, runs: Iterable[KeyRun]) -> Iterator[Rows]:
-        """Yield all edges of ascending runs in ascending order and without repeats.
+        """Yield all edges of ascending runs in ascending order and without duplicates.
 
         Each piece is overwritten when the next is asked for.
         """
@@ -148,12 +146,12 @@ class Sorter:
                 for keys, weights, count in weighted_pieces(job, buffers.keys, buffers.weights, self._how):
                     yield self._rows(keys, count, buffers)._replace(weights=weights)
             else:
-                for keys, count in sorted_pieces(job, buffers.keys, self._hands.sort):
+                for keys, count in sorted_pieces(job, buffers.keys, self._service.sort):
                     yield self._rows(keys, count, buffers)
             self._free.append(buffers)
 
     def _jobs(self, runs: Iterable[KeyRun]) -> Iterator[Job]:
-        """Join neighbouring runs as long as they fit in a buffer; one that does not fit comes alone."""
+        """Combine neighbouring runs that fit in a buffer together; one that does not fit comes alone."""
         held: list[KeyRun] = []
         count = 0
         for run in runs:
@@ -176,12 +174,12 @@ class Sorter:
         for run in runs:
             for _ in run.blocks(buffers.keys[filled : filled + run.count]):
                 filled += run.count
-            # No more at once than who sorts wants: small sorts stay in the caches.
-            if filled - sorted_to >= self._hands.needs.usual_keys:
-                self._hands.sort(buffers.keys[sorted_to:filled])
+            # No more at once than the service wants: small sorts stay in the caches.
+            if filled - sorted_to >= self._service.needs.usual_keys:
+                self._service.sort(buffers.keys[sorted_to:filled])
                 sorted_to = filled
         if sorted_to < filled:
-            self._hands.sort(buffers.keys[sorted_to:filled])
+            self._service.sort(buffers.keys[sorted_to:filled])
         return self._rows(buffers.keys[:filled], filled, buffers)
 
     def _sorted_weighted(self, runs: list[KeyRun], buffers: _Buffers, how: str) -> Rows:

@@ -59,7 +59,7 @@ def _within(columns, first, end):
 
 
 class Tile:
-    """Memory for at most `size` edges of a tile, which owns the rows from `first_row` to below `next_row`."""
+    """At most `size` edges of a tile, which owns the rows from `first_row` to below `next_row`."""
 
     def __init__(self, size: int, *, weighted: bool = False) -> None:
         self.first_row = self.next_row = 0
@@ -68,7 +68,7 @@ class Tile:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all edges."""
+        """Drop all edges."""
         self._edges = self._parts = 0
 
     @property
@@ -76,7 +76,7 @@ class Tile:
         """Whether no more edges fit."""
         return self._edges == self._columns.size
 
-    def take(self, edges: Rows, start: int) -> int:
+    def fill(self, edges: Rows, start: int) -> int:
         """Add edges from number `start` on, as many as fit; returns the number of the first that did not."""
         stop = min(edges.columns.size, start + self._columns.size - self._edges)
         self._columns[self._edges : self._edges + stop - start] = edges.columns[start:stop]
@@ -94,12 +94,12 @@ class Tile:
 
     @property
     def columns(self) -> NDArray[np.uint32]:
-        """Columns of the edges: uint32, shape (edges,)."""
+        """Columns of the edges."""
         return self._columns[: self._edges]
 
     @property
     def weights(self) -> NDArray[np.float64] | None:
-        """Weights of the edges: float64, shape (edges,); None if they have none."""
+        """Weights of the edges, None if they have none."""
         return None if self._weights is None else self._weights[: self._edges]
 
     def lengths(self) -> NDArray[np.uint32]:
@@ -129,6 +129,7 @@ class TileCutter:
     [3 4 0] [3] 0
     >>> cutter.finish()
     [1 2] [1 0 1 0 0] 2
+
     """
 
     def __init__(
@@ -146,13 +147,13 @@ class TileCutter:
         self._tile.first_row = first_row
 
     def add(self, edges: Rows) -> None:
-        """Take more edges, which come after all before."""
+        """Add edges, which come after all before."""
         start = 0
         while start < edges.columns.size:
             if self._tile.full:
                 row = int(np.searchsorted(edges.starts, start, side="right")) - 1
                 self._emit(int(edges.rows[row]))
-            start = self._tile.take(edges, start)
+            start = self._tile.fill(edges, start)
 
     def finish(self) -> None:
         """Close the last tile; a graph without edges has one empty tile."""
@@ -175,33 +176,33 @@ class _Written(NamedTuple):
 
 
 class TileWriter:
-    """Has tiles encoded by `hands` and gives them to `writer` in their order, numbered from `first` on.
+    """Has tiles encoded by `service` and gives them to `writer` in their order, numbered from `first` on.
 
-    Threads of `pool` call both, for at most `limit` tiles at a time; None for the caller's own. A tile has at
-    most `tile_edges` edges, and there is memory for `usual_rows` rows; one of more rows needs to fit in what
-    `memory` the process may hold. `local_edges` counts edges whose column is among the owned rows.
+    Threads of `pool` do, at most `limit` tiles at a time; None for the caller's own. There is memory for
+    `planned_rows` rows of a tile; one of more rows needs to fit in what `memory` the process may hold.
+    `local_edges` counts edges whose column is among the owned rows.
     """
 
     def __init__(
         self,
-        hands: SortEncodeService,
+        service: SortEncodeService,
         writer: GraphWriter,
         pool: Executor | None,
         limit: int,
         tile_edges: int,
-        usual_rows: int,
+        planned_rows: int,
         memory: int,
         first: int = 0,
         *,
         weighted: bool = False,
     ) -> None:
         self.local_edges = 0
-        self._hands = hands
+        self._service = service
         self._writer = writer
         self._pool = pool
         self._limit = limit
         self._tile_edges = tile_edges
-        self._usual_rows = usual_rows
+        self._planned_rows = planned_rows
         self._memory = memory
         self._number = first
         self._weighted = weighted
@@ -209,12 +210,12 @@ class TileWriter:
         # Fresh memory costs more than much of what is done with it here.
         self._tiles: list[Tile] = []
 
-    def add(self, tile: Tile) -> Tile | None:
-        """Take the next tile; gives one that nobody uses, None if nobody uses this one any more."""
+    def add(self, tile: Tile) -> Tile:
+        """Have the next tile encoded and written; gives one that nobody uses."""
         rows = tile.next_row - tile.first_row + 1
-        if rows > self._usual_rows:
+        if rows > self._planned_rows:
             self.finish()
-            needed = resident() + (ENTERED_BYTES_PER_ROW + self._hands.needs.row_bytes) * rows
+            needed = resident() + (ENTERED_BYTES_PER_ROW + self._service.needs.row_bytes) * rows
             require(needed, self._memory, f"A tile of {format_count(rows)} rows")
         while self._waiting and len(self._waiting) >= self._limit:
             self._enter(self._waiting.popleft().result())
@@ -226,13 +227,13 @@ class TileWriter:
         return self._tiles.pop() if self._tiles else Tile(self._tile_edges, weighted=self._weighted)
 
     def finish(self) -> None:
-        """Enter what is in work."""
+        """Wait for the tiles that are under way."""
         while self._waiting:
             self._enter(self._waiting.popleft().result())
 
     def _write(self, number: int, tile: Tile) -> _Written:
         lengths = tile.lengths()
-        coded = self._hands.encode(tile.columns, lengths)
+        coded = self._service.encode(tile.columns, lengths)
         weights = tile.weights
         self._writer.put_tile(number, coded, None if weights is None else encode_segments(weights))
         return _Written(tile, coded.size, lengths, tile.local_edges())

@@ -75,17 +75,17 @@ def require_disk(folder: Path, needed: int, sureness: str = "") -> None:
 class SpillFile:
     """A file without a name: the system frees it when it is closed, however the process ends.
 
-    Up to `memory` bytes at its front stay in memory if it is written from front to end: `kept` of them so
-    far, the first bytes of the array `memory`.
+    Its first `in_memory` bytes, at most `memory` and only if it is written from front to end, are those of
+    the array `memory` and not on the disk.
     """
 
     def __init__(self, folder: Path, memory: int = 0) -> None:
         self.folder = folder
-        self.kept = 0
+        self.in_memory = 0
         # The system refuses to promise more than it has.
-        self._max_kept = min(memory, (os.sysconf("SC_PHYS_PAGES") - 1) * mmap.PAGESIZE)
+        self._memory_limit = min(memory, (os.sysconf("SC_PHYS_PAGES") - 1) * mmap.PAGESIZE)
         # Pages that are never written never become resident.
-        self._map = mmap.mmap(-1, self._max_kept + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._map = mmap.mmap(-1, self._memory_limit + 1, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with contextlib.suppress(OSError):  # not every system has large pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self.memory = np.frombuffer(self._map, np.uint8)
@@ -98,30 +98,27 @@ class SpillFile:
         return tempfile.TemporaryFile(dir=self.folder, buffering=0)
 
     def reserve(self, size: int) -> tuple[int, NDArray[np.uint8] | None]:
-        """Reserve bytes at the end, from any thread.
-
-        Returns the place of the first, and a view to fill if they are in memory; else they are to be written.
-        """
+        """Reserve bytes at the end, from any thread; gives their place, and a view if they are in memory."""
         with self._lock:
             at = self._end
             self._end += size
-            if at == self.kept and self._end <= self._max_kept:
-                self.kept = self._end
+            if at == self.in_memory and self._end <= self._memory_limit:
+                self.in_memory = self._end
                 return at, self.memory[at : self._end]
-            # What lies in memory stays what it is: from here on all goes to the file.
-            self._max_kept = self.kept
+            # What is in memory stays there: from here on all goes to the file.
+            self._memory_limit = self.in_memory
             return at, None
 
     def write(self, at: int, array: NDArray[Any]) -> None:
         """Write the contiguous `array` from byte `at` on; DoesNotFitError if the disk is full."""
         data = array.view(np.uint8)
         with self._lock:
-            if at == self.kept and at + data.size <= self._max_kept:
-                self.kept += data.size
-            elif at + data.size > self.kept:
-                self._max_kept = self.kept
+            if at == self.in_memory and at + data.size <= self._memory_limit:
+                self.in_memory += data.size
+            elif at + data.size > self.in_memory:
+                self._memory_limit = self.in_memory
             self._end = max(self._end, at + data.size)
-        inside = max(0, min(data.size, self.kept - at))
+        inside = max(0, min(data.size, self.in_memory - at))
         self.memory[at : at + inside] = data[:inside]
         if inside < data.size:
             self._write_file(at + inside, data[inside:].data)
@@ -133,8 +130,8 @@ class SpillFile:
 
     @property
     def room(self) -> int:
-        """Bytes that may still be kept in memory."""
-        return max(0, self._max_kept - self.kept)
+        """Bytes that may still go to memory."""
+        return max(0, self._memory_limit - self.in_memory)
 
     def _write_file(self, at: int, data: memoryview) -> None:
         with disk_errors(self.folder, data.nbytes):
@@ -146,7 +143,7 @@ class SpillFile:
     def read(self, at: int, out: NDArray[Any]) -> None:
         """Fill the contiguous `out` from byte `at` on."""
         view = out.view(np.uint8)
-        inside = max(0, min(view.size, self.kept - at))
+        inside = max(0, min(view.size, self.in_memory - at))
         view[:inside] = self.memory[at : at + inside]
         at += inside
         data = view[inside:].data
@@ -163,21 +160,21 @@ class SpillFile:
         self.read(first * out.itemsize, out)
         return out
 
-    def shed(self, least: int | None = None) -> None:
-        """Move `least` bytes or more from memory to the disk, by default all, and keep no more from now on.
+    def shed(self, min_bytes: int | None = None) -> None:
+        """Move `min_bytes` or more from memory to the disk, by default all, and add none from now on.
 
         Nobody else may be using the file meanwhile.
         """
-        freed = self.kept if least is None else min(self.kept, max(0, least))
-        kept = (self.kept - freed) // mmap.PAGESIZE * mmap.PAGESIZE
-        if kept < self.kept:
-            self._write_file(kept, self.memory[kept : self.kept].data)
-            self._map.madvise(mmap.MADV_DONTNEED, kept)
-        self._max_kept = self.kept = kept
+        freed = self.in_memory if min_bytes is None else min(self.in_memory, max(0, min_bytes))
+        rest = (self.in_memory - freed) // mmap.PAGESIZE * mmap.PAGESIZE
+        if rest < self.in_memory:
+            self._write_file(rest, self.memory[rest : self.in_memory].data)
+            self._map.madvise(mmap.MADV_DONTNEED, rest)
+        self._memory_limit = self.in_memory = rest
 
     def close(self) -> None:
         """Give disk space and memory back."""
-        self._max_kept = self.kept = 0
+        self._memory_limit = self.in_memory = 0
         self.memory = np.empty(0, np.uint8)
         with contextlib.suppress(BufferError):  # somebody looks at it still; it goes when they do
             self._map.close()
@@ -198,10 +195,7 @@ class SpillDir:
         self._files: list[SpillFile] = []
 
     def file(self, memory: int = 0, name: str | None = None) -> SpillFile:  # noqa: ARG002 - for durable files
-        """Make a file, the first `memory` bytes of it in memory; who is done with it early may close it.
-
-        `name` is what it is called if files are kept for another process; None if that needs none of it.
-        """
+        """Make a file, the first `memory` bytes of it in memory; durable files have a `name`."""
         self._files.append(SpillFile(self.folder, memory))
         return self._files[-1]
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _ALL_WORDS = 2**32 // 64
 
 
-class Ranks(NamedTuple):
-    """What `rank_of` needs: the bitmap, and the number of set bits before each of its words."""
+class IdRanks(NamedTuple):
+    """A bitmap, and the number of set bits before each of its words."""
 
     words: NDArray[np.uint64]
     before: NDArray[np.uint32]
@@ -41,7 +41,7 @@ def rank_of(ranks, number):
 
 
 @inner()
-def _mark(number, words):
+def _set(number, words):
     word = uint64(number >> uint32(6))
     bit = uint64(1) << uint64(number & uint32(63))
     # Before long most are set, and looking is cheaper than setting what other threads may be setting, too.
@@ -50,10 +50,10 @@ def _mark(number, words):
 
 
 @entry()
-def _mark_all(src, dst, words):
+def _set_all(src, dst, words):
     for i in range(uint64(src.size)):
-        _mark(src[i], words)
-        _mark(dst[i], words)
+        _set(src[i], words)
+        _set(dst[i], words)
 
 
 @entry()
@@ -94,12 +94,12 @@ class IdBitmap:
     def __init__(self) -> None:
         # Room for every id there can be: pages that no id touches never become resident.
         self._words = np.zeros(_ALL_WORDS, np.uint64)
-        self._ranks: Ranks | None = None
+        self._ranks: IdRanks | None = None
         self._count = 0
         self.largest = -1
 
     def growth(self, largest: int) -> int:
-        """Bytes that the set may grow by when `largest` is added, its counts included."""
+        """Bytes that the set and its counts may grow by when `largest` is added."""
         return max(0, largest - self.largest) // 8 * 3 // 2
 
     def reach(self, largest: int) -> None:
@@ -108,15 +108,15 @@ class IdBitmap:
         self._ranks = None
 
     def add(self, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
-        """Add ids within reach, uint32, both of shape (k,); several threads may do so at once."""
-        _mark_all(src, dst, self._words)
+        """Add ids within reach, uint32; several threads may do so at once."""
+        _set_all(src, dst, self._words)
 
     @property
-    def ranks(self) -> Ranks:
-        """The rank of each id, for compiled functions; valid until more ids come."""
+    def ranks(self) -> IdRanks:
+        """The rank of each id; valid until more ids come."""
         if self._ranks is None:
             words = self._words[: self.largest // 64 + 1]
-            self._ranks = Ranks(words, np.empty(words.size, np.uint32))
+            self._ranks = IdRanks(words, np.empty(words.size, np.uint32))
             self._count = int(_count_before(*self._ranks))
         return self._ranks
 
@@ -129,7 +129,7 @@ class IdBitmap:
         _relabel(keys, self.ranks)
 
     def to_numpy(self) -> NDArray[np.uint32]:
-        """List the ids in ascending order: uint32, shape (len,)."""
+        """List the ids in ascending order."""
         ids = np.empty(len(self), np.uint32)
         _list(self.ranks.words, ids)
         return ids

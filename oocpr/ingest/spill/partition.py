@@ -1,11 +1,22 @@
-"""Edges partitioned into buckets, which are ranges of keys that are sorted one after the other.
+"""Edges as keys in spill files, partitioned into buckets: ranges of keys that are sorted one after the other.
+
+A key is row << 32 | column in memory. In a file it is the row counted from some first row, and the column in
+as few bits as its neighbours need, in whole bytes: 5 of them if a graph has millions of nodes::
+
+    (row - first row) << bits of a column | column      in the lowest `width` bytes
+
+If edges have weights, each key is followed by its weight, a float64; functions that take weights take an
+empty array if there are none.
 
 Each block of keys is written grouped by bucket, so that a bucket is later gathered from a piece of each
 block: every key is written once and read once. While a source is read, buckets are ranges of rows: half of
-them follow from the first block, half divide the rows evenly, for first blocks that are unlike the rest.
-A bucket that is too large all the same is partitioned again when its turn comes, by a pass that counts its
-keys first: into contiguous rows as a rule, and parts of the columns of one row if a row alone is too large.
+them follow from the first block, half divide the rows evenly, for first blocks that are unlike the rest. A
+bucket that is too large all the same is partitioned again when its turn comes, by a pass that counts its keys
+first: into contiguous rows as a rule, and parts of the columns of one row if a row alone is too large.
 """
+
+# numba compiles by the types of the arguments, not by annotations.
+# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
 
 from __future__ import annotations
 
@@ -25,20 +36,34 @@ from oocpr.store.codec.simd import intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Executor, Future
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.concurrency import BoundedExecutor
     from oocpr.ingest.spill.files import SpillFile
 
 
-# numba compiles by the types of the arguments, not by annotations.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
+KEY_BYTES = 8
+"""Bytes of a key in memory, and most bytes of one in a file."""
 
+WEIGHT_BYTES = 8
+NO_WEIGHTS = np.empty(0)
+BIN_BITS = 16
+MAX_BUCKETS = 512
+_KEYS_PER_PIECE = 1 << 10
+_MAX_BLOCK = 1 << 20
+"""Most keys of a block when a run is partitioned; the bucket of each takes 2 bytes."""
+
+_READ_BYTES = 1 << 18
+"""Read from the disk at once."""
+
+_PAD = KEY_BYTES
+"""Bytes behind the last key, which is read as a whole word: files of keys in fewer bytes have them, too."""
 
 _I64 = ir.IntType(64)
 
 
+# Words at any byte, and changes that several threads make at once; nothing checks a bound.
 def _place(context: Any, b: Any, signature: Any, args: Any) -> Any:
     """Address of an entry of the first argument, an array; the second one says which."""
     array = context.make_array(signature.args[0])(context, b, args[0])
@@ -89,25 +114,6 @@ def add_count(typingctx, counts, at, more):  # noqa: ARG001
     return types.void(counts, types.uint64, types.uint32), _atomic("add")
 
 
-# numba compiles by the types of the arguments, not by annotations.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
-
-
-KEY_BYTES = 8
-"""Bytes of a key in memory, and most bytes of one in a file."""
-
-WEIGHT_BYTES = 8
-"""Bytes of a weight, anywhere."""
-
-NO_WEIGHTS = np.empty(0)
-
-_READ_BYTES = 1 << 18
-"""Read from the disk at once."""
-
-_PAD = KEY_BYTES
-"""Bytes behind the last key, which is read as a whole word: files of keys in fewer bytes have them, too."""
-
-
 @entry()
 def _unpack(data, places, counts, widths, column_bits, weight_bytes, first_row, keys, weights):
     weighted = weights.size > 0
@@ -128,12 +134,12 @@ def _unpack(data, places, counts, widths, column_bits, weight_bytes, first_row, 
 
 
 def record_bytes(*, weighted: bool) -> int:
-    """Bytes of a whole key in a file, and of its weight if there are weights."""
+    """Bytes of a whole key in a file, with its weight."""
     return KEY_BYTES + WEIGHT_BYTES * weighted
 
 
 def to_words(keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> NDArray[np.uint64]:
-    """Join keys and weights to what lies in a file of whole keys."""
+    """Interleave keys and weights, as a file of whole keys has them."""
     if not weights.size:
         return keys
     words = np.empty((keys.size, 2), np.uint64)
@@ -145,9 +151,8 @@ def to_words(keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> NDArray[
 class KeyExtents:
     """Where keys are in a file, and how they are written there.
 
-    Of each extent, shape (extents,): its first byte and number of keys, int64; bytes of a key, 1 to 8, and of
-    these the bits of its column, uint8. Rows are counted from `first_row`; if `weighted`, a weight follows
-    each key.
+    Of each extent, shape (extents,): its first byte and number of keys, int64; bytes of a key and bits of its
+    column, uint8. Rows are counted from `first_row`; if `weighted`, a weight follows each key.
     """
 
     places: NDArray[np.int64]
@@ -161,25 +166,21 @@ class KeyExtents:
         """Give those of the keys number `start` to `stop` - 1."""
         ends = np.cumsum(self.counts)
         begins = ends - self.counts
-        here = np.flatnonzero((begins < stop) & (ends > start))
+        here = (begins < stop) & (ends > start)
         skipped = np.maximum(start - begins[here], 0)
         counts = np.minimum(ends[here], stop) - begins[here] - skipped
         chosen = self.chosen(here)
         return replace(chosen, places=chosen.places + skipped * chosen.record_sizes, counts=counts)
 
-    def chosen(self, here: NDArray[np.intp]) -> KeyExtents:
+    def chosen(self, here: NDArray[np.bool_]) -> KeyExtents:
         """Give some of them."""
-        return replace(
-            self,
-            places=self.places[here],
-            counts=self.counts[here],
-            widths=self.widths[here],
-            column_bits=self.column_bits[here],
-        )
+        widths, column_bits = self.widths[here], self.column_bits[here]
+        places, counts = self.places[here], self.counts[here]
+        return KeyExtents(places, counts, widths, column_bits, self.first_row, self.weighted)
 
     @property
     def record_sizes(self) -> NDArray[np.int64]:
-        """Bytes of a key of each, and of its weight."""
+        """Bytes of a key of each, with its weight."""
         return self.widths.astype(np.int64) + WEIGHT_BYTES * self.weighted
 
     @property
@@ -211,7 +212,7 @@ class KeyRun:
     def of_words(
         cls, file: SpillFile, start: int, count: int, low: int, high: int, *, weighted: bool = False
     ) -> KeyRun:
-        """Describe keys that are written as they are, uint64, from key number `start` of the file on."""
+        """Describe keys written as they are, uint64, from key number `start` of the file on."""
         place = np.full(1, start * record_bytes(weighted=weighted))
         width = np.full(1, KEY_BYTES, np.uint8)
         extents = KeyExtents(place, np.full(1, count), width, 4 * width, 0, weighted)
@@ -230,17 +231,14 @@ class KeyRun:
             keys = buffer[: min(buffer.size, self.count - done)]
             weights = weight_buffer[: keys.size]
             whole = self.count <= buffer.size
-            self._read(self.extents if whole else self.extents.between(done, done + keys.size), keys, weights)
+            extents = self.extents if whole else self.extents.between(done, done + keys.size)
+            in_memory = extents.places + extents.sizes <= self.file.in_memory
+            held = extents.chosen(in_memory)
+            count = int(held.counts.sum())
+            held.unpack(self.file.memory, keys[:count], weights[:count])
+            if count < keys.size:
+                self._read_file(extents.chosen(~in_memory), keys[count:], weights[count:])
             yield keys, weights
-
-    def _read(self, extents: KeyExtents, keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> None:
-        in_memory = extents.places + extents.sizes <= self.file.kept
-        held = extents.chosen(np.flatnonzero(in_memory))
-        count = int(held.counts.sum())
-        held.unpack(self.file.memory, keys[:count], weights[:count])
-        if count < keys.size:
-            others = extents.chosen(np.flatnonzero(~in_memory))
-            self._read_file(others, keys[count:], weights[count:])
 
     def _read_file(self, extents: KeyExtents, keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> None:
         """Unpack extents that are not in memory, or not wholly."""
@@ -253,17 +251,6 @@ class KeyRun:
                 self.file.read(int(place), data[start:end])
             here = replace(part, places=ends - part.sizes)
             here.unpack(data, keys[done : done + step], weights[done : done + step])
-
-
-# numba compiles by the types of the arguments, not by annotations.
-# mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
-
-
-BIN_BITS = 16
-MAX_BUCKETS = 512
-_KEYS_PER_PIECE = 1 << 10
-_MAX_BLOCK = 1 << 20
-"""Most keys of a block when a run is partitioned; the bucket of each takes 2 bytes."""
 
 
 @entry()
@@ -305,6 +292,7 @@ def bin_shift(span: int) -> int:
     --------
     >>> bin_shift(2**32 * 1000), bin_shift(2**16), bin_shift(1)
     (26, 0, 0)
+
     """
     return max(0, (span - 1).bit_length() - BIN_BITS)
 
@@ -318,6 +306,7 @@ def plan_buckets(counts: Sequence[int], capacity: int) -> list[int]:
     --------
     >>> plan_buckets([3, 1, 0, 4, 9, 1], capacity=4)
     [0, 3, 4, 5]
+
     """
     starts, held = [0], 0
     for bin_, count in enumerate(counts):
@@ -329,7 +318,7 @@ def plan_buckets(counts: Sequence[int], capacity: int) -> list[int]:
 
 
 class _Block(NamedTuple):
-    """What was written for a block: from which byte on, in how many bytes a key, keys of each bucket."""
+    """A block in the file: its first byte, bytes of a key, bits of a column, keys of each bucket."""
 
     at: int
     width: int
@@ -340,8 +329,8 @@ class _Block(NamedTuple):
 class PartitionedFile:
     """Blocks of keys in a spill file, each grouped by bucket.
 
-    Bucket b has the keys from ``lows[b]`` to below ``lows[b + 1]``, the last one those below `high`. Its rows
-    are counted from ``first_rows[b]``, uint64.
+    Bucket b has the keys from ``lows[b]`` to below ``lows[b + 1]``, its rows counted from ``first_rows[b]``,
+    uint64.
     """
 
     def __init__(
@@ -363,8 +352,8 @@ class PartitionedFile:
         column_bits: int,
         width: int,
         buffer: Callable[[int], NDArray[np.uint8]],
-    ) -> _Block:
-        """Write a block of keys of so many bytes, whose buckets are known; several threads may do so at once.
+    ) -> None:
+        """Write a block of keys of `width` bytes with their buckets' `numbers`; several threads may at once.
 
         `buffer` gives memory for bytes that do not stay in the file's own.
         """
@@ -378,7 +367,7 @@ class PartitionedFile:
         _partition(rows, columns, weights.view(np.uint64), numbers, *layout, out)
         if view is None:
             self.file.write(at, out)
-        return _Block(at, width, column_bits, counts)
+        self.blocks.append(_Block(at, width, column_bits, counts))
 
     def runs(self, high: int) -> Iterator[KeyRun]:
         """Yield the buckets that have keys, in ascending order; all keys are below `high`."""
@@ -390,11 +379,8 @@ class PartitionedFile:
         for bucket, low in enumerate(self._lows):
             counts = all_counts[:, bucket].astype(np.int64)
             if counts.any():
-                here = np.flatnonzero(counts)
-                first = int(self.first_rows[bucket])
-                extents = KeyExtents(
-                    at[here], counts[here], widths[here], column_bits[here], first, self.weight_bytes > 0
-                )
+                first, weighted = int(self.first_rows[bucket]), self.weight_bytes > 0
+                extents = KeyExtents(at, counts, widths, column_bits, first, weighted).chosen(counts > 0)
                 below = min([high, *self._lows[bucket + 1 : bucket + 2]])
                 yield KeyRun(self.file, int(counts.sum()), low, below, extents)
             at = at + counts * (widths + np.int64(self.weight_bytes)) + (KEY_BYTES - widths)
@@ -403,8 +389,7 @@ class PartitionedFile:
 class Edges(NamedTuple):
     """Edges of the one type that compiled functions take: contiguous, and not to be written to.
 
-    Edge k runs from ``src[k]`` to ``dst[k]``, uint32; `weight` is empty if there are none. The largest of an
-    empty array is 0.
+    Edge k runs from ``src[k]`` to ``dst[k]``, uint32; `weight` is empty if there are none.
     """
 
     src: NDArray[np.uint32]
@@ -416,22 +401,37 @@ class Edges(NamedTuple):
     @classmethod
     def of(cls, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64] | None = None) -> Edges:
         """Take ids below 2^32, integers of any type, and weights."""
-        src, dst = _fixed(src), _fixed(dst)
+        src, dst = np.ascontiguousarray(src, np.uint32)[:], np.ascontiguousarray(dst, np.uint32)[:]
+        src.flags.writeable = dst.flags.writeable = False
         weight = NO_WEIGHTS if weight is None else weight
         return cls(src, dst, int(src.max(initial=0)), int(dst.max(initial=0)), weight)
 
 
-def _fixed(ids: NDArray[Any]) -> NDArray[np.uint32]:
-    view = np.ascontiguousarray(ids, np.uint32)[:]
-    view.flags.writeable = False
-    return view
+class BoundedExecutor:
+    """Has calls made by the threads of a pool, at most `limit` of them queued or running, in any order."""
+
+    def __init__(self, pool: Executor, limit: int) -> None:
+        self._pool = pool
+        self.limit = limit
+        self._pending: deque[Future[None]] = deque()
+
+    def submit(self, function: Callable[..., None], *args: Any) -> None:
+        """Have a function called; raises what an earlier call raised."""
+        while len(self._pending) >= self.limit:
+            self._pending.popleft().result()
+        self._pending.append(self._pool.submit(function, *args))
+
+    def finish(self) -> None:
+        """Wait until all calls have ended; raises what one of them raised."""
+        while self._pending:
+            self._pending.popleft().result()
 
 
 class Partitioner:
     """Writes blocks of edges, as they come, to a file that nobody else writes to, each grouped by bucket.
 
     `block_edges` is the most edges of a block, `rows` how many rows there are, None if that is not known. The
-    buckets follow from a sample, which is given to `plan` before the first edges are added.
+    buckets follow from a sample, which `plan` gets before the first edges are added.
 
     Examples
     --------
@@ -447,6 +447,7 @@ class Partitioner:
     ...         print([(int(key) & 0xFFFFFFFF, int(key) >> 32) for key in keys])
     [(2, 3)]
     [(1, 9), (7, 12)]
+
     """
 
     def __init__(
@@ -461,7 +462,7 @@ class Partitioner:
         self._last_rows = np.empty(0, np.uint64)
         self._out = PartitionedFile(file, [], np.empty(0, np.uint64), weighted=weighted)
         self._lock = threading.Lock()
-        self._spaces: deque[BufferPool] = deque()
+        self._buffers: deque[BufferPool] = deque()
 
     def plan(self, sample: NDArray[np.uint32]) -> None:
         """Choose the buckets by rows of some edges, uint32, shape (k,)."""
@@ -485,30 +486,22 @@ class Partitioner:
         src, dst, largest_src, largest_dst, weight = edges
         if not src.size:
             return
-        space = self._spaces.pop() if self._spaces else BufferPool()
+        buffers = self._buffers.pop() if self._buffers else BufferPool()
         counts = np.empty(self._buckets, np.uint32)
-        numbers = space.array("buckets", src.size, np.uint16)
+        numbers = buffers.array("buckets", src.size, np.uint16)
         _find_buckets(dst, np.uint64(0), self._shift, self._bucket_of, numbers, counts)
 
         column_bits = largest_src.bit_length()
         tops = np.minimum(self._last_rows, np.uint64(largest_dst))[counts > 0]
         row_bits = int((tops - self._out.first_rows[counts > 0]).max()).bit_length()
-        width = max(1, -(-(row_bits + column_bits) // 8))
-        block = self._out.add(
-            dst,
-            src,
-            weight,
-            numbers,
-            counts,
-            column_bits,
-            width,
-            lambda size: space.array("partitioned", size, np.uint8),
+        layout = (column_bits, max(1, -(-(row_bits + column_bits) // 8)))
+        self._out.add(
+            dst, src, weight, numbers, counts, *layout, lambda size: buffers.array("out", size, np.uint8)
         )
         with self._lock:
-            self._out.blocks.append(block)
             self.count += src.size
             self._largest = max(self._largest, largest_dst)
-        self._spaces.append(space)
+        self._buffers.append(buffers)
 
     def runs(self) -> Iterator[KeyRun]:
         """Yield the buckets that have edges, in ascending order."""
@@ -525,7 +518,7 @@ class Partitioner:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up what another partitioner of the file left."""
+        """Continue what another partitioner of the file left."""
         starts = np.array(state["starts"])
         self._buckets = starts.size
         bucket_of = np.searchsorted(starts, np.arange(state["bins"]), side="right") - 1
@@ -547,8 +540,8 @@ def repartition(
 ) -> Partitioner:
     """Partition edges by new keys, whose rows are below `rows`, into the file `out`.
 
-    `relabel` turns keys into new ones, in place; None if they are new already. `on_progress` is called with
-    the edges read so far. Raises DoesNotFitError if the disk has no room.
+    `relabel` turns keys into new ones, in place; None if they are new already. `on_progress` gets the edges
+    read so far. Raises DoesNotFitError if the disk has no room.
     """
     count = sum(run.count for run in runs)
     written = sum(int(run.extents.sizes.sum()) for run in runs)
@@ -602,9 +595,5 @@ def partition_run(
     for keys, some in run.records(space[:block], weights):
         halves, counts = keys.view(np.uint32), np.empty(len(starts), np.uint32)
         _find_buckets(keys, low, np.uint64(shift), bucket_of, numbers, counts)
-        file.blocks.append(
-            file.add(
-                halves[1::2], halves[::2], some, numbers, counts, 32, KEY_BYTES, lambda size: buffer[:size]
-            )
-        )
+        file.add(halves[1::2], halves[::2], some, numbers, counts, 32, KEY_BYTES, lambda size: buffer[:size])
     return list(file.runs(run.high))

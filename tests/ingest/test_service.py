@@ -56,23 +56,23 @@ pairs_of_ids = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_s
     usual_keys=st.sampled_from([1, 20, 2000]),
 )
 @settings(max_examples=20)
-def test_any_hands_make_the_bytes_of_this_process(
+def test_any_service_makes_the_bytes_of_this_process(
     tmp_path_factory, arrays, contents, processes, pairs, order, tile_edges, bucket_edges, usual_keys
 ):
     src, dst = np.array(pairs).T
-    folder = tmp_path_factory.mktemp("hands")
+    folder = tmp_path_factory.mktemp("service")
     ways = {"memory": PLENTY, "order": order, "tile_edges": tile_edges, "bucket_edges": bucket_edges}
-    for path, hands in (("own", None), ("others", Others(processes, usual_keys))):
-        build_store(arrays(src, dst), folder / path, block_edges=50, service=hands, **ways)
+    for path, service in (("own", None), ("others", Others(processes, usual_keys))):
+        build_store(arrays(src, dst), folder / path, block_edges=50, service=service, **ways)
     assert contents(folder / "others") == contents(folder / "own")
 
 
-def test_other_hands_add_edges(tmp_path, arrays, contents, processes):
+def test_other_services_add_edges(tmp_path, arrays, contents, processes):
     ids = np.random.default_rng(5).integers(0, 60, (2, 400))
     old, new = (arrays(*ids[:, part]) for part in (slice(300), slice(300, None)))
     build_store(old, tmp_path / "old", memory=PLENTY, tile_edges=64)
-    for path, hands in (("own", None), ("others", Others(processes))):
-        append_store(open_store(tmp_path / "old"), new, tmp_path / path, memory=PLENTY, service=hands)
+    for path, service in (("own", None), ("others", Others(processes))):
+        append_store(open_store(tmp_path / "old"), new, tmp_path / path, memory=PLENTY, service=service)
     assert contents(tmp_path / "others") == contents(tmp_path / "own")
 
 
@@ -99,32 +99,32 @@ class Counted(LocalSortEncode):
             self._now -= 1
 
 
-def test_as_many_calls_are_under_way_as_hands_want(tmp_path, arrays):
+def test_as_many_calls_are_under_way_as_the_service_wants(tmp_path, arrays):
     ids = np.random.default_rng(2).integers(0, 3000, (2, 20_000))
-    hands = Counted(5)
-    build_store(arrays(*ids), tmp_path / "g", memory=PLENTY, bucket_edges=6000, service=hands)
-    assert hands.most == 5
+    service = Counted(5)
+    build_store(arrays(*ids), tmp_path / "g", memory=PLENTY, bucket_edges=6000, service=service)
+    assert service.most == 5
 
 
 @pytest.mark.parametrize(("usual", "sizes"), [(1, [10] * 9), (25, [30] * 3), (40, [40, 40, 10]), (999, [90])])
 def test_neighbouring_buckets_are_sorted_in_calls_of_the_usual_size(tmp_path, usual, sizes):
     keys = np.random.default_rng(1).permutation(90).astype(np.uint64)
     keys = np.concatenate([part[np.argsort(part % 7)] for part in np.sort(keys).reshape(9, 10)])
-    hands, tally = Counted(1, usual), EdgeCounter(90)
+    service, tally = Counted(1, usual), EdgeCounter(90)
     with SpillFile(tmp_path) as scratch, ThreadPoolExecutor(1) as pool:
         scratch.write(0, keys)
         runs = [KeyRun.of_words(scratch, 10 * k, 10, 10 * k, 10 * k + 10) for k in range(9)]
-        [edges] = Sorter(hands, pool, 1, 200, NO_RANKS, tally).pieces(runs)
+        [edges] = Sorter(service, pool, 1, 200, NO_RANKS, tally).pieces(runs)
         assert edges.columns.tolist() == list(range(90))
-    assert hands.sizes == sizes
+    assert service.sizes == sizes
 
 
-def test_what_hands_raise_ends_the_import_and_leaves_nothing(tmp_path, arrays):
+def test_what_a_service_raises_ends_the_import_and_leaves_nothing(tmp_path, arrays):
     class Broken(LocalSortEncode):
         def encode(self, *tile):
-            raise RuntimeError(f"no hands for {len(tile)}")
+            raise RuntimeError(f"no service for {len(tile)}")
 
-    with pytest.raises(RuntimeError, match="no hands"):
+    with pytest.raises(RuntimeError, match="no service"):
         build_store(arrays([0, 1], [1, 0]), tmp_path / "g", memory=PLENTY, service=Broken())
     assert list(tmp_path.iterdir()) == []
 
@@ -141,7 +141,7 @@ def test_what_hands_raise_ends_the_import_and_leaves_nothing(tmp_path, arrays):
         usual_keys=st.integers(1, 2**24),
     ),
 )
-def test_what_hands_need_is_slice_rows_the_share(spare, edges, workers, needs):
+def test_what_a_service_needs_is_in_the_budget(spare, edges, workers, needs):
     share = budget.SortBudget(1000, edges, 1 << 20, needs)
     got = share.workers(spare, workers)
     if share.least() <= spare:
