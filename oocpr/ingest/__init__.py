@@ -1,17 +1,16 @@
 """Blocks of edges to a finished store, in bounded memory.
 
-A key is an edge as the store sees it, row << 32 | column: row v lists the nodes with an edge to v, so the row is
-the destination of the edge and the column its source. Until the order is known, both are the caller's ids, or
-numbers for them. The folders, in the order in which data passes through them::
+A key is an edge as the store sees it, row << 32 | column: row v lists the nodes with an edge to v, so the row
+is the destination of the edge and the column its source. Until the order is known, both are the caller's ids,
+or numbers for them. The modules and folders, in the order in which data passes through them::
 
     read      blocks -> one file of keys, in buckets of rows; or, for ids of 64 bits and names, in words
     nodes     ids of 64 bits and names -> the numbers of their nodes
-    order     nodes -> rows of the store: kept, by out-degree, by host, by a search, or the cheapest of these
+    order     nodes -> rows of the store: as they are, by out-degree, host or a search, or the cheapest
     spill     temporary files, keys in them, their partitioning into buckets of rows
     sort      buckets -> sorted rows without duplicates -> tiles of equal edges -> the encoded tiles
-    resume    where an import keeps its files, and what another process finds of it
-    append    the nodes and tiles of a stored graph, and new edges merged with the stored ones
+    resume    where an import keeps its files, and what another process finds of it (`journal`)
 
-`build` imports a source, `append.build` adds one to a stored graph; both drive the stages of `pipeline`,
-under one memory budget (`budget`, `warmup`). `node_ids` says what the rows are called.
+`build` drives these stages for a source, `append` for a source that is added to a stored graph, both under
+one memory `budget`.
 """

@@ -19,7 +19,7 @@ from oocpr.ingest.order.cost import EdgeScan, count_degrees
 from oocpr.ingest.order.find import ORDERS, Ordering
 from oocpr.ingest.order.orders import make_order, order_by_degree
 from oocpr.ingest.read import spill
-from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, rows_after, runs_after
+from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, rows_after
 from oocpr.ingest.sort.rows import (
     NO_RANKS,
     EdgeCounter,
@@ -475,7 +475,8 @@ def build_store(
         done = job.resumed_tiles(pipeline.writer, counter, pipeline.out_weights)
         if done.row < edges.nodes:
             by_id = ordered.relabel is None and edges.ids is not None
-            runs = runs_after(edges.runs, in_ids(done.key, ordered.node_ids) if by_id else done.key)
+            key = in_ids(done.key, ordered.node_ids) if by_id else done.key
+            runs = (run for run in edges.runs if key is None or run.high > key + 1)
             pieces = rows_after(pipeline.sorted_edges(runs), done.key, counter)
             local_edges = pipeline.write_tiles(pieces, done.count, done.row, edges.edges)
         return pipeline.finish(

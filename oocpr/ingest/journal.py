@@ -1,4 +1,16 @@
-"""Temporary files with names, which another process finds, and what an interrupted import has left."""
+"""What an import that can be resumed leaves on the disk: a journal of what is finished, and files with names.
+
+Each line of the journal is the CRC-32 of a JSON object in eight digits, a space, and the object. Writing may
+stop anywhere, so the first line that is not whole ends the journal, whatever comes after it. The events::
+
+    {"import": identity}            what the bytes of the store depend on
+    {"read": ...}                   all edges were read, and have numbers of nodes
+    {"partitioned": ...}            edges lie in buckets, in the order of the rows
+    {"tile": number, ...}           a tile is in the store
+    {"whole": checksum}             the store is, and is about to get its name
+
+Events list the files that are needed from there on with their bytes, and are written when the disk has these.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +37,14 @@ if TYPE_CHECKING:
 
 JOURNAL, STORE = "journal", "store.zarr"
 
+VERSION = 3
+"""Changes with the events, with the files, and with the bytes to which tiles are encoded."""
+
+_DIGITS = 8
+
 
 class DurableSpillFile(SpillFile):
-    """A file with a name, no part of it in memory; closing it leaves it where it is.
-
-    Of a file that is there already the first `size` bytes count, what lies after them does not.
-    """
+    """A file with a name, none of it in memory; the first `size` bytes of one that is there already count."""
 
     def __init__(self, folder: Path, name: str, size: int = 0) -> None:
         self.name = name
@@ -48,10 +62,7 @@ class DurableSpillFile(SpillFile):
 
 
 class DurableSpillDir(SpillDir):
-    """Temporary files of an import, in a folder of its own, of which another process may finish the rest.
-
-    Files `left` by an earlier process, and needed, come with their bytes.
-    """
+    """Temporary files that another process may continue with; `left` has the bytes of those there are."""
 
     def __init__(self, folder: Path, left: dict[str, int]) -> None:
         super().__init__(folder)
@@ -59,7 +70,7 @@ class DurableSpillDir(SpillDir):
         self._named: dict[str, DurableSpillFile] = {}
 
     def file(self, memory: int = 0, name: str | None = None) -> SpillFile:
-        """Make a file, or take the one that is left; a file without a name goes with the process."""
+        """Make a file, or open the one that is left; a file without a name goes with the process."""
         if name is None:
             return super().file(memory)
         self._named[name] = DurableSpillFile(self.folder, name, self._left.pop(name, 0))
@@ -85,7 +96,7 @@ class DurableSpillDir(SpillDir):
         return {name: file.size for name, file in files.items()}
 
 
-def drop_all_but(folder: Path, names: set[str]) -> None:
+def clear_folder(folder: Path, names: set[str]) -> None:
     """Remove what a folder holds, some names excepted."""
     for path in folder.iterdir():
         if path.name in names:
@@ -103,6 +114,7 @@ def folder_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:
     --------
     >>> folder_of(Path("graphs/web.zarr"), None).as_posix(), folder_of(Path("web.zarr"), "/tmp").as_posix()
     ('graphs/web.zarr.unfinished', '/tmp/web.zarr.unfinished')
+
     """
     return (path.parent if tmp is None else Path(tmp)) / f"{path.name}.unfinished"
 
@@ -118,7 +130,7 @@ def partial_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:
     return folder_of(path, None) / STORE if tmp is None else path.with_name(f"{path.name}.partial.zarr")
 
 
-def size_of(path: Path) -> int:
+def disk_bytes(path: Path) -> int:
     """Bytes of a file, or of all files below a folder; what vanishes meanwhile has none."""
     total = 0
     for file in [path, *path.rglob("*")]:
@@ -135,7 +147,7 @@ def interrupted_import(path: Path, tmp: str | os.PathLike[str] | None) -> str | 
     if not (folder / JOURNAL).is_file() or _in_use(folder / JOURNAL):
         return None
     paths = (folder,) if partial.is_relative_to(folder) or not partial.exists() else (folder, partial)
-    size = format_bytes(sum(map(size_of, paths)))
+    size = format_bytes(sum(map(disk_bytes, paths)))
     return (
         f"An interrupted import has left {size}; continue it with resume=True, "
         f"or remove it with: rm -r {' '.join(map(str, paths))}"
@@ -149,12 +161,6 @@ def _in_use(journal: Path) -> bool:
         except OSError:
             return True
     return False
-
-
-VERSION = 3
-"""Changes with the events, with the files, and with the bytes to which tiles are encoded."""
-
-_DIGITS = 8
 
 
 def line_of(event: Event) -> bytes:
@@ -183,13 +189,7 @@ def whole_lines(data: bytes) -> list[tuple[Event, int]]:
 
 
 class Journal:
-    """The journal in a file, made if there is none; UsageError if another process holds it.
-
-    Attributes
-    ----------
-    events
-        All events, those that were found and those that were added.
-    """
+    """The journal in a file, made if there is none, and its `events`; UsageError if it is in use."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -221,7 +221,7 @@ class Journal:
         self._ends.append(end + len(line))
 
     def cut(self, count: int) -> None:
-        """Keep the first `count` events only."""
+        """Drop all but the first `count` events."""
         del self.events[count:], self._ends[count + 1 :]
         os.ftruncate(self._file, self._ends[-1])
 
@@ -238,16 +238,10 @@ class Journal:
 
 @dataclass
 class ImportState:
-    """What the events of a journal come to.
+    """What the events of a journal amount to.
 
-    Attributes
-    ----------
-    read, partitioned
-        The events of these names, if any.
-    tiles
-        Bytes and checksum of each, and both of its weights, None if it has none.
-    whole
-        Checksum of the store's root metadata, once all of it was written.
+    Of each tile: bytes and checksum, and both of its weights, None if it has none. `whole` is the checksum of
+    the store's root metadata, once all of it was written.
     """
 
     read: Event | None = None
@@ -257,13 +251,7 @@ class ImportState:
 
     @classmethod
     def of(cls, events: Sequence[Event]) -> ImportState:
-        """Go through events, the first of which is the import itself.
-
-        Examples
-        --------
-        >>> ImportState.of([{"import": {}}, {"tile": 0, "bytes": 9, "crc": 7}]).tiles
-        [(9, 7, None)]
-        """
+        """Go through events, the first of which is the import itself."""
         state = cls()
         for event in events[1:]:
             if "read" in event:
@@ -305,6 +293,7 @@ def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     'order was keep and is degree'
     >>> difference(then, then | {"source": {"files": [["/a.txt", 12, 3]]}})
     '/a.txt was changed'
+
     """
     if then == now:
         return None

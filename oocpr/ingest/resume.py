@@ -1,8 +1,9 @@
 """Where an import keeps its files: one that ends with its process, and one that can be resumed.
 
-Both answer the same questions: where tiles and temporary files go, what an earlier process has finished, and
-what to do when a stage is finished. What is resumed are whole stages: all edges read and their nodes
-numbered; edges partitioned by rows; tiles. An import that ends while it reads has finished nothing.
+What is resumed are whole stages: all edges read and their nodes numbered; edges partitioned by rows; tiles.
+An import that ends while it reads has finished nothing. The last key of the last tile tells which edges are
+still to come, for tiles hold the keys in their order; what has to be counted over all tiles is counted from
+the tiles themselves.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from oocpr.ingest.journal import (
     DurableSpillFile,
     ImportState,
     Journal,
+    clear_folder,
     difference,
-    drop_all_but,
+    disk_bytes,
     folder_of,
     partial_of,
-    size_of,
 )
 from oocpr.ingest.nodes.dictionary import Dictionary
 from oocpr.ingest.nodes.strings import StringFile
@@ -48,63 +49,22 @@ from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.journal import WrittenTile
     from oocpr.ingest.sort.rows import EdgeCounter, OutWeights, Rows
-    from oocpr.ingest.spill.partition import KeyRun
     from oocpr.sources.block import Block, Source
 
 
 @dataclass(frozen=True)
 class ResumedTiles:
-    """Tiles that were taken over.
-
-    Attributes
-    ----------
-    count
-        How many.
-    key
-        Their last key; None if there is none.
-    row
-        The row with which the next tile begins.
-    local_edges
-        Their edges whose column is among the owned rows of the tile.
-    """
+    """Tiles of an earlier process; `key` is their last one, the next tile begins with `row`."""
 
     count: int = 0
     key: int | None = None
     row: int = 0
     local_edges: int = 0
-
-
-def resume_tiles(
-    writer: GraphWriter, tiles: Sequence[WrittenTile], counter: EdgeCounter, out_weights: OutWeights | None
-) -> ResumedTiles:
-    """Take over the tiles of a writer that was interrupted, up to the first that is not what it wrote.
-
-    Their edges are counted and their weights are added up.
-    """
-    taken = ResumedTiles()
-    for size, checksum, data in tiles:
-        found = writer.take_tile(size, checksum, data)
-        if found is None:
-            break
-        columns, lengths, weights = found
-        if out_weights is not None:
-            out_weights.add(columns, weights)
-        rows = np.arange(taken.row, taken.row + lengths.size, dtype=np.uint64)
-        keys = np.repeat(rows << np.uint64(32), lengths)
-        np.bitwise_or(keys, columns, out=keys)
-        owned = lengths.size - 1
-        local = int(np.count_nonzero(columns - np.uint32(taken.row) < owned))
-        last = int(keys[-1]) if keys.size else taken.key
-        of_keys = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
-        counter.to_rows(keys, keys.size, NO_RANKS, *of_keys)
-        taken = ResumedTiles(taken.count + 1, last, taken.row + owned, taken.local_edges + local)
-    return taken
 
 
 def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
@@ -120,17 +80,10 @@ def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
     return int(node_ids[key >> 32]) << 32 | int(node_ids[key & 0xFFFFFFFF])
 
 
-def runs_after(runs: Iterable[KeyRun], key: int | None) -> Iterator[KeyRun]:
-    """Leave out the runs that have no key after `key`, a key as the runs have them."""
-    for run in runs:
-        if key is None or run.high > key + 1:
-            yield run
-
-
 def rows_after(pieces: Iterable[Rows], key: int | None, counter: EdgeCounter) -> Iterator[Rows]:
-    """Leave out the edges up to the one of `key`, None for none, and take them from the counts.
+    """Leave out the edges up to the one of `key`, None for none, and uncount them.
 
-    The counter has counted all of them, and those of the tiles that were taken over.
+    The counter has counted all of them, and those of the resumed tiles.
     """
     for edges in pieces:
         if key is None:
@@ -156,11 +109,11 @@ class OneShotImport:
         self._folder = path.absolute().parent if tmp is None else Path(tmp)
 
     def writer(self) -> GraphWriter:
-        """Begin the store, or go on with it."""
+        """Begin the store, or continue it."""
         return GraphWriter(self._path, overwrite=self._overwrite)
 
     def spill_dir(self) -> SpillDir:
-        """Begin the temporary files, or go on with them."""
+        """Begin the temporary files, or continue with them."""
         return SpillDir(self._folder)
 
     def resumed_edges(self, source: Source, memory: int) -> SpilledEdges | None:  # noqa: ARG002
@@ -177,22 +130,22 @@ class OneShotImport:
         counter: EdgeCounter,  # noqa: ARG002
         out_weights: OutWeights | None,  # noqa: ARG002
     ) -> ResumedTiles:
-        """Take over the tiles that an earlier process has written."""
+        """Continue after the tiles that an earlier process has written."""
         return ResumedTiles()
 
     def finish_reading(self, source: Source, edges: SpilledEdges) -> None:
-        """Take note that all edges are read."""
+        """Note that all edges are read."""
 
     def finish_partitioning(self, edges: SpilledEdges, order: Order) -> None:
-        """Take note that edges lie in buckets, in the order of the rows."""
+        """Note that edges lie in buckets, in the order of the rows."""
 
 
 class ResumableImport(OneShotImport):
-    """An import that another process can go on with, or that goes on with what another has left.
+    """An import that another process can continue, or that continues what another has left.
 
     Leaving it with an error keeps all that is finished, and adds a note to the error that says so. `options`
-    are what else the bytes of the store depend on, by the names of the options. UsageError if the source
-    cannot be read again, or what was left is of another import, or in use.
+    are what else the bytes of the store depend on, by their names. UsageError if the source cannot be read
+    again, or what was left is of another import, or in use.
     """
 
     def __init__(
@@ -255,7 +208,7 @@ class ResumableImport(OneShotImport):
         if not events:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._journal.add({"import": wanted})
-        drop_all_but(self._folder, {*self._state.files, JOURNAL, STORE})
+        clear_folder(self._folder, {*self._state.files, JOURNAL, STORE})
 
     def _published(self) -> bool:
         """Find out whether the store had got its name when the process ended."""
@@ -266,17 +219,17 @@ class ResumableImport(OneShotImport):
         return True
 
     def writer(self) -> GraphWriter:
-        """Begin the store, or go on with it."""
+        """Begin the store, or continue it."""
         return GraphWriter(
             self._path, overwrite=self._overwrite, kept=self._partial, on_written=self._journal.add
         )
 
     def spill_dir(self) -> SpillDir:
-        """Begin the temporary files, or go on with them."""
+        """Begin the temporary files, or continue with them."""
         return self._files
 
     def finish_reading(self, source: Source, edges: SpilledEdges) -> None:
-        """Take note that all edges are read, and what the source has said meanwhile."""
+        """Note that all edges are read, and what the source has said meanwhile."""
         said = {"closed": source.closed, "notices": list(source.notices)}
         event, names = self._describe(edges)
         largest = None
@@ -287,7 +240,7 @@ class ResumableImport(OneShotImport):
         self._finish({"read": event, "largest_id": largest, "said": said}, names)
 
     def finish_partitioning(self, edges: SpilledEdges, order: Order) -> None:
-        """Take note that edges lie in buckets, in the order of the rows."""
+        """Note that edges lie in buckets, in the order of the rows."""
         event, names = self._describe(edges)
         rows = 0
         if order.node_ids is not None:
@@ -317,10 +270,10 @@ class ResumableImport(OneShotImport):
         return event, names
 
     def _finish(self, event: dict[str, Any], names: list[str]) -> None:
-        """Take note of a stage, and of files that are all that is needed from here on."""
+        """Note a stage, and the files that are all that is needed from here on."""
         files = self._files.synced(names)
         self._journal.add({**event, "files": files}, durable=True)
-        drop_all_but(self._folder, {*files, JOURNAL, STORE})
+        clear_folder(self._folder, {*files, JOURNAL, STORE})
 
     def resumed_edges(self, source: Source, memory: int) -> SpilledEdges | None:
         """Give the edges as an earlier process has read them, partitioned or not; None if none has."""
@@ -371,26 +324,42 @@ class ResumableImport(OneShotImport):
     def resumed_tiles(
         self, writer: GraphWriter, counter: EdgeCounter, out_weights: OutWeights | None
     ) -> ResumedTiles:
-        """Take over the tiles that an earlier process has written."""
-        tiles = resume_tiles(writer, self._state.tiles, counter, out_weights)
+        """Count the tiles that an earlier process has written, up to the first that is not what it wrote."""
+        done = ResumedTiles()
+        for size, checksum, data in self._state.tiles:
+            found = writer.take_tile(size, checksum, data)
+            if found is None:
+                break
+            columns, lengths, weights = found
+            if out_weights is not None:
+                out_weights.add(columns, weights)
+            rows = np.arange(done.row, done.row + lengths.size, dtype=np.uint64)
+            keys = np.repeat(rows << np.uint64(32), lengths)
+            np.bitwise_or(keys, columns, out=keys)
+            owned = lengths.size - 1
+            local = int(np.count_nonzero(columns - np.uint32(done.row) < owned))
+            last = int(keys[-1]) if keys.size else done.key
+            memory = np.empty(keys.size, np.uint32), np.empty(keys.size + 1, np.uint32)
+            counter.to_rows(keys, keys.size, NO_RANKS, *memory)
+            done = ResumedTiles(done.count + 1, last, done.row + owned, done.local_edges + local)
         others = [event for event in self._journal.events if "tile" not in event and "whole" not in event]
-        self._journal.cut(len(others) + tiles.count)
-        return tiles
+        self._journal.cut(len(others) + done.count)
+        return done
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or len(self._journal.events) < 2:
-            drop_all_but(self._folder, {JOURNAL})
+            clear_folder(self._folder, {JOURNAL})
             shutil.rmtree(self._partial, ignore_errors=True)
             # The last to go: until then another process knows what it has before it.
             (self._folder / JOURNAL).unlink()
             self._folder.rmdir()
         else:
-            size = size_of(self._folder)
+            size = disk_bytes(self._folder)
             if not self._partial.is_relative_to(self._folder):
-                size += size_of(self._partial)
+                size += disk_bytes(self._partial)
             error.add_note(
                 f"What is finished is kept, {format_bytes(size)} in {self._folder}: "
                 "the same import with resume=True goes on from there."

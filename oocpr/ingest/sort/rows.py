@@ -238,7 +238,7 @@ class EdgeCounter:
 
 
 DUPLICATES = ("merge", "sum", "count")
-"""What becomes of a duplicate edge: it keeps its greatest weight, weights are added, or it gets its number."""
+"""What becomes of a duplicate edge: it gets its greatest weight, the sum of them, or how often it comes."""
 
 _ABOVE = int(np.array(np.inf).view(np.uint64))
 """What the bits of all weights are below."""
