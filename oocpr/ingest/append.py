@@ -25,6 +25,7 @@ from oocpr.ingest.order.orders import keep_order
 from oocpr.ingest.resume import OneShotImport
 from oocpr.ingest.sort.rows import Rows, check_finite, duplicate_policy
 from oocpr.ingest.sort.sorter import LocalSortEncode
+from oocpr.ingest.spill.partition import NO_WEIGHTS
 from oocpr.jit import entry, inner
 from oocpr.progress import silent
 from oocpr.sources.base import BaseSource
@@ -83,19 +84,25 @@ def _copy(source, first, end, out, at):
 
 
 @inner()
-def _copy_rows(i, end, old, edges, found, columns, rows, starts):
+def _copy_rows(i, end, old, old_weights, edges, found, columns, weights, rows, starts):
     """Copy whole rows i to end - 1; returns the numbers of edges and of rows so far."""
-    first = uint64(old.starts[i])
+    first, stop = uint64(old.starts[i]), uint64(old.starts[end])
     for k in range(i, end):
         rows[found] = old.rows[k]
         starts[found] = uint32(edges + uint64(old.starts[k]) - first)
         found += uint64(1)
-    return _copy(old.columns, first, uint64(old.starts[end]), columns, edges), found
+    if weights.size:
+        _copy(old_weights, first, stop, weights, edges)
+    return _copy(old.columns, first, stop, columns, edges), found
 
 
 @entry()
-def _merge(old, new, columns, rows, starts, both):
-    """Merge rows; returns how many edges and rows there are, and edges on both sides, whose keys are kept."""
+def _merge(old, new, old_weights, new_weights, greatest, columns, weights, rows, starts, both):
+    """Merge rows; returns the numbers of edges, of rows, and of edges on both sides, whose keys go to `both`.
+
+    Of weights, empty if there are none, an edge on both sides gets the greatest or the sum.
+    """
+    weighted = weights.size > 0
     edges, found, twice = uint64(0), uint64(0), uint64(0)
     i = uint64(0)
     size = uint64(old.rows.size)
@@ -104,7 +111,7 @@ def _merge(old, new, columns, rows, starts, both):
         end = i
         while end < size and old.rows[end] < row:
             end += uint64(1)
-        edges, found = _copy_rows(i, end, old, edges, found, columns, rows, starts)
+        edges, found = _copy_rows(i, end, old, old_weights, edges, found, columns, weights, rows, starts)
         i = end
         rows[found] = row
         starts[found] = uint32(edges)
@@ -116,66 +123,49 @@ def _merge(old, new, columns, rows, starts, both):
             while x < x_end and y < y_end:
                 a, b = old.columns[x], new.columns[y]
                 columns[edges] = min(a, b)
+                if weighted:
+                    one, other = old_weights[x], new_weights[y]
+                    together = max(one, other) if greatest else one + other
+                    weights[edges] = together if a == b else one if a < b else other
                 edges += uint64(1)
                 both[twice] = uint64(row) << uint64(32) | uint64(b)
                 twice += uint64(a == b)
                 x += uint64(a <= b)
                 y += uint64(b <= a)
+            if weighted:
+                _copy(old_weights, x, x_end, weights, edges)
             edges = _copy(old.columns, x, x_end, columns, edges)
+        if weighted:
+            _copy(new_weights, y, y_end, weights, edges)
         edges = _copy(new.columns, y, y_end, columns, edges)
-    edges, found = _copy_rows(i, size, old, edges, found, columns, rows, starts)
+    edges, found = _copy_rows(i, size, old, old_weights, edges, found, columns, weights, rows, starts)
     starts[found] = uint32(edges)
     return edges, found, twice
 
 
-@entry()
-def _merge_weights(old, new, old_weights, new_weights, greatest, weights):
-    """Merge weights by their ascending keys; of a key on both sides, keep the greatest or the sum."""
-    i, j, k = uint64(0), uint64(0), uint64(0)
-    while i < uint64(old.size) or j < uint64(new.size):
-        if j == uint64(new.size) or (i < uint64(old.size) and old[i] < new[j]):
-            weights[k] = old_weights[i]
-            i += uint64(1)
-        elif i == uint64(old.size) or new[j] < old[i]:
-            weights[k] = new_weights[j]
-            j += uint64(1)
-        else:
-            both = old_weights[i] + new_weights[j]
-            weights[k] = max(old_weights[i], new_weights[j]) if greatest else both
-            i += uint64(1)
-            j += uint64(1)
-        k += uint64(1)
-
-
 def keys_of_rows(edges: Rows) -> NDArray[np.uint64]:
-    """Give the keys of edges: uint64, shape (edges,)."""
+    """Give the keys of edges, uint64."""
     keys = np.empty(edges.columns.size, np.uint64)
     _into_keys(edges.columns, edges.rows, edges.starts, keys)
     return keys
 
 
 def rows_of_keys(keys: NDArray[np.uint64]) -> Rows:
-    """Take ascending unique keys apart.
-
-    Examples
-    --------
-    >>> rows_of_keys(np.array([1, 2, 5 << 32 | 2], np.uint64)).starts
-    array([0, 2, 3], dtype=uint32)
-    """
+    """Take ascending unique keys apart."""
     columns, rows = np.empty(keys.size, np.uint32), np.empty(keys.size, np.uint32)
     starts = np.empty(keys.size + 1, np.uint32)
     found = int(_into_rows(keys, columns, rows, starts))
     return Rows(columns, rows[:found], starts[: found + 1], keys.size)
 
 
-def merged(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[np.uint64]]:
+def merge(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[np.uint64]]:
     """Merge edges, unique on each side; returns all, and the ascending keys of those on both sides, uint64.
 
     `how` says what the weight of an edge on both sides becomes, see `duplicate_policy`; None without weights.
 
     Examples
     --------
-    >>> edges, both = merged(*(rows_of_keys(np.array(keys, np.uint64)) for keys in ([1, 4], [2, 4, 1 << 32])))
+    >>> edges, both = merge(*(rows_of_keys(np.array(keys, np.uint64)) for keys in ([1, 4], [2, 4, 1 << 32])))
     >>> edges.columns.tolist(), edges.rows.tolist(), edges.starts.tolist(), both.tolist()
     ([1, 2, 4, 0], [0, 1], [0, 3, 4], [4])
     """
@@ -183,33 +173,18 @@ def merged(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[
     rows = np.empty(old.rows.size + new.rows.size, np.uint32)
     starts = np.empty(rows.size + 1, np.uint32)
     both = np.empty(min(old.columns.size, new.columns.size) + 1, np.uint64)
-    bare = (edges._replace(weights=None) for edges in (old, new))
-    edges, found, twice = _merge(*bare, columns, rows, starts, both)
-    weights = None
-    if how is not None:
-        assert old.weights is not None
-        assert new.weights is not None
-        weights = np.empty(int(edges))
-        keys = keys_of_rows(old), keys_of_rows(new)
-        _merge_weights(*keys, old.weights, new.weights, how == "merge", weights)
-        check_finite(weights)
-    return Rows(columns[:edges], rows[:found], starts[: found + 1], int(edges), weights), both[:twice]
+    bare = (side._replace(weights=None) for side in (old, new))
+    given = (NO_WEIGHTS if how is None or side.weights is None else side.weights for side in (old, new))
+    weights = np.empty(columns.size if how is not None else 0)
+    edges, found, twice = _merge(*bare, *given, how == "merge", columns, weights, rows, starts, both)
+    sums = None if how is None else check_finite(weights[:edges])
+    return Rows(columns[:edges], rows[:found], starts[: found + 1], int(edges), sums), both[:twice]
 
 
 class NewEdges:
-    """New edges in their order, of which some turn out to be stored already.
+    """New edges in their order; the counter, which has counted them, uncounts those that are stored already.
 
-    The counter has counted all of them; those that are stored already are taken back. `how` is that of
-    `merged`.
-
-    Examples
-    --------
-    >>> from oocpr.ingest.sort.rows import EdgeCounter
-    >>> one, other = (rows_of_keys(np.array(keys, np.uint64)) for keys in ([1, 7], [1, 5]))
-    >>> edges = NewEdges(iter([one]), EdgeCounter(8))
-    >>> edges.drop_stored(other)
-    >>> edges.next
-    7
+    `how` is that of `merge`.
     """
 
     def __init__(self, pieces: Iterable[Rows], counter: EdgeCounter, how: str | None = None) -> None:
@@ -231,43 +206,33 @@ class NewEdges:
         """Drop edges that are among `old`, up to the first that is not."""
         if not old.columns.size:
             return
-        known = keys_of_rows(old)
-        while (nearest := self.next) is not None and nearest <= int(known[-1]):
-            here = self._upto(int(known[-1]))
-            keys = keys_of_rows(here)
+        known, last = keys_of_rows(old), old.last_key
+        while (nearest := self.next) is not None and nearest <= last and self._held is not None:
+            held = self._held
+            keys = keys_of_rows(held.part(0, held.place_after(last)))
             found = known[np.searchsorted(known, keys)] == keys
             count = keys.size if found.all() else int(found.argmin())
-            self._counter.uncount(here.part(0, count))
+            self._counter.uncount(held.part(0, count))
+            self._held = held.part(count, held.columns.size)
             if count < keys.size:
-                self._put_back(here.part(count, keys.size))
                 break
 
     def merged(self, old: Iterable[Rows]) -> Iterator[Rows]:
-        """Yield all that are left and `old` ones in one order, each once."""
+        """Yield the `old` edges and all that are left in one order, each once."""
         for edges in old:
             if not edges.columns.size:
                 continue
             last = edges.last_key
-            while (nearest := self.next) is not None and nearest <= last:
-                edges, both = merged(edges, self._upto(last), self._how)
+            while (nearest := self.next) is not None and nearest <= last and self._held is not None:
+                held, place = self._held, self._held.place_after(last)
+                edges, both = merge(edges, held.part(0, place), self._how)
+                self._held = held.part(place, held.columns.size)
                 if both.size:
                     self._counter.uncount(rows_of_keys(both))
             yield edges
         while self.next is not None and self._held is not None:
             yield self._held
             self._held = None
-
-    def _upto(self, key: int) -> Rows:
-        """Take those of the edges at hand that are not after `key`."""
-        assert self._held is not None
-        held, place = self._held, self._held.place_after(key)
-        self._held = held.part(place, held.columns.size)
-        return held.part(0, place)
-
-    def _put_back(self, edges: Rows) -> None:
-        """Take edges to hand that come before those at hand, which came from the same piece."""
-        assert self._held is not None
-        self._held = merged(edges, self._held)[0]
 
 
 def is_unchanged(first: int | None, next_row: int, *, last: bool, grown: bool) -> bool:
@@ -276,13 +241,6 @@ def is_unchanged(first: int | None, next_row: int, *, last: bool, grown: bool) -
     A tile says how many edges each of its rows has, up to the row of the edge that follows it, `next_row`:
     the next new edge, of key `first`, may change which row that is. If it is the last, the tile goes to the
     end of the rows, of which there may be new ones (`grown`).
-
-    Examples
-    --------
-    >>> is_unchanged(5 << 32, 5, last=False, grown=True), is_unchanged(4 << 32 | 9, 5, last=False, grown=True)
-    (True, False)
-    >>> is_unchanged(None, 9, last=True, grown=False), is_unchanged(None, 9, last=True, grown=True)
-    (True, False)
     """
     if last:
         return first is None and not grown
@@ -290,12 +248,10 @@ def is_unchanged(first: int | None, next_row: int, *, last: bool, grown: bool) -
 
 
 class StoredTiles:
-    """The tiles of a store; `rows` are the new row of each of its rows, ascending, uint32, None if they stay.
+    """The tiles of a store; `rows` are the new row of each of its rows, ascending, None if they stay.
 
-    Attributes
-    ----------
-    local_edges
-        Edges that `edges` has given whose column is among the owned rows of their tile; 0 if rows change.
+    Of what `edges` has given, `local_edges` have their column among the owned rows of their tile; 0 if rows
+    change.
     """
 
     def __init__(self, store: GraphStore, rows: NDArray[np.uint32] | None) -> None:
@@ -309,7 +265,7 @@ class StoredTiles:
         """Copy tiles up to the first that changes; returns how many.
 
         New edges that are in these tiles are dropped, unless edges have weights, which `sums` adds up.
-        `grown` tells whether there are new rows.
+        `grown` says whether there are new rows.
         """
         store = self._store
         for tile in range(store.tiles):
@@ -326,14 +282,13 @@ class StoredTiles:
                     return tile
             if not is_unchanged(nearest, next_row, last=last, grown=grown):
                 return tile
-            count = self._count(tile)
             ends = store.indptr(first_row + 1, next_row + 1)
             data = None
             if sums is not None and store.weights is not None:
                 edges = self._decoded(tile, size, first_row)
                 sums.add(edges.columns, edges.weights)
                 data = self._segments[: store.weights.read_into(tile, self._segments)]
-            writer.copy_tile(self._buffer[:size], count, ends, data)
+            writer.copy_tile(self._buffer[:size], self._count(tile), ends, data)
         return store.tiles
 
     def edges(self, first: int) -> Iterator[Rows]:
@@ -408,12 +363,12 @@ def new_rows(store: GraphStore, dictionary: Dictionary) -> NDArray[np.uint32]:
     return rows
 
 
-def joined_name(old: str, new: str) -> str:
+def merged_name(old: str, new: str) -> str:
     """Name a graph made of an older one and a source, as if all files had been given at once.
 
     Examples
     --------
-    >>> joined_name("web", "monday"), joined_name("web and 2 more", "monday and 1 more")
+    >>> merged_name("web", "monday"), merged_name("web and 2 more", "monday and 1 more")
     ('web and 1 more', 'web and 4 more')
     """
     first, before = _first_and_more(old)
@@ -435,7 +390,7 @@ class StoredPlusNew(BaseSource):
     """
 
     def __init__(self, store: GraphStore, source: Source) -> None:
-        super().__init__(joined_name(store.attributes.source, source.name), source.name)
+        super().__init__(merged_name(store.attributes.source, source.name), source.name)
         self.notices = source.notices
         self.size = source.size
         self.weighted = source.weighted
@@ -549,10 +504,9 @@ def append_store(
             "Import all sources together, or the first ones with order keep.",
         )
     _check_degrees(store)
-    joined = StoredPlusNew(store, source)
     with ExitStack() as stack:
         pipeline = Pipeline(
-            joined,
+            StoredPlusNew(store, source),
             OneShotImport(Path(path), tmp, overwrite=overwrite),
             stack,
             "Adding edges",
@@ -569,8 +523,8 @@ def append_store(
 
         given = facts.edges + facts.duplicates
         tile_edges = _tile_edges(facts, given, edges.edges)
-        most_rows = int(np.diff(store.tile_rows).max())
-        reserved = budget.stored_tile_bytes(facts.tile_edges, most_rows, weighted=facts.weighted)
+        max_rows = int(np.diff(store.tile_rows).max())
+        reserved = budget.stored_tile_bytes(facts.tile_edges, max_rows, weighted=facts.weighted)
         pipeline.plan_tiles(edges, order, tile_edges, stored_edges=facts.edges, reserved=reserved)
         counter, sums = pipeline.counter, pipeline.out_weights
         new = NewEdges(pipeline.sorted_edges(edges.runs), counter, how)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from oocpr.errors import DamagedError, DoesNotFitError, InputError, UsageError
 from oocpr.ingest import append
-from oocpr.ingest.append import NewEdges, append_store, joined_name, rows_of_keys
+from oocpr.ingest.append import NewEdges, append_store, merged_name, rows_of_keys
 from oocpr.ingest.build import build_store
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
 from oocpr.sources import open_source
@@ -303,7 +303,7 @@ def test_the_name_says_how_many_files_there_are(before, behind):
     def named(name, count):
         return name if count == 1 else f"{name} and {count - 1:,} more"
 
-    assert joined_name(named("web", before), named("x", behind)) == named("web", before + behind)
+    assert merged_name(named("web", before), named("x", behind)) == named("web", before + behind)
 
 
 def weigh_lines(folder, parts, suffix="txt"):
