@@ -21,7 +21,7 @@ from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require
 from oocpr.ingest.build import Pipeline
-from oocpr.ingest.order.orders import keep_order
+from oocpr.ingest.order.orders import make_order
 from oocpr.ingest.resume import OneShotImport
 from oocpr.ingest.sort.rows import Rows, check_finite, duplicate_policy
 from oocpr.ingest.sort.sorter import LocalSortEncode
@@ -518,7 +518,7 @@ def append_store(
             block_edges=block_edges,
             bucket_edges=bucket_edges,
         )
-        edges, order = pipeline.read(lambda edges: keep_order(edges.ids), 2)
+        edges, order = pipeline.read(lambda edges: make_order("keep", None, edges.ids), 2)
         rows = _rows(store, edges, memory)
 
         given = facts.edges + facts.duplicates

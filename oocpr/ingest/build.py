@@ -15,9 +15,8 @@ from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.journal import interrupted_import
 from oocpr.ingest.nodes.strings import permute_strings, write_strings
-from oocpr.ingest.order.cost import EdgeScan, count_degrees
 from oocpr.ingest.order.find import ORDERS, Ordering
-from oocpr.ingest.order.orders import make_order, order_by_degree
+from oocpr.ingest.order.orders import EdgeScan, count_degrees, make_order, order_by_degree
 from oocpr.ingest.read import spill
 from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, rows_after
 from oocpr.ingest.sort.rows import (

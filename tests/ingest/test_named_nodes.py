@@ -32,8 +32,8 @@ orders = st.sampled_from(["keep", "degree", "bfs", "auto"])
 def little(monkeypatch):
     """Make every list longer than its chunk, and every piece of names a piece of few."""
     monkeypatch.setattr(dictionary, "_CHUNK", 3)
-    monkeypatch.setattr(string_file, "PIECE_NAMES", 5)
-    monkeypatch.setattr(string_file, "PIECE_BYTES", 20)
+    monkeypatch.setattr(string_file, "MAX_PIECE_NAMES", 5)
+    monkeypatch.setattr(string_file, "MAX_PIECE_BYTES", 20)
     real = dictionary._Parts.__init__
 
     def in_parts(self, known, nodes, records, space):

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.ingest.order import orders
-from oocpr.ingest.order.cost import EdgeScan, count_degrees
-from oocpr.ingest.order.orders import Permutation, make_order, order_by_degree
+from oocpr.ingest.order.orders import EdgeScan, Permutation, count_degrees, make_order, order_by_degree
 from oocpr.ingest.spill.files import SpillFile
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import KeyRun

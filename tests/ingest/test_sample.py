@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from oocpr.ingest.build import build_store
 from oocpr.ingest.order import cost
-from oocpr.ingest.order.cost import LINE_NODES, Sample, choose_windows, count_missed, measure, take_sample
+from oocpr.ingest.order.cost import (
+    CACHE_LINE_NODES,
+    Sample,
+    choose_windows,
+    count_missed,
+    measure,
+    take_sample,
+)
 from oocpr.ingest.order.orders import Permutation, order_by_degree
 from oocpr.ingest.sort.rows import unique_sorted
 from oocpr.sources.rmat import Rmat
@@ -101,13 +108,17 @@ def plain_misses(lines, sets, ways):
     return missed
 
 
-@given(st.lists(st.integers(0, 40 * LINE_NODES), max_size=200), st.sampled_from([1, 2, 4]), st.integers(1, 5))
+@given(
+    st.lists(st.integers(0, 40 * CACHE_LINE_NODES), max_size=200),
+    st.sampled_from([1, 2, 4]),
+    st.integers(1, 5),
+)
 def test_misses_are_those_of_the_least_recently_used(columns, sets, ways):
     cache = np.full((sets, ways), 0xFFFFFFFF, np.uint32)
     keys = np.array([9 << 32 | column for column in columns], np.uint64)
     half = len(columns) // 2
     found = count_missed(keys[:half], cache) + count_missed(keys[half:], cache)
-    assert found == plain_misses([column // LINE_NODES for column in columns], sets, ways)
+    assert found == plain_misses([column // CACHE_LINE_NODES for column in columns], sets, ways)
 
 
 @pytest.mark.parametrize("order", ["keep", "degree"])

@@ -1,8 +1,8 @@
-"""Ids and names that are no row numbers: what each block has met, and the nodes of all blocks together.
+"""Ids and names that are no row numbers: what each block has, and the nodes of all blocks together.
 
-In each block, ids and names are numbered as they first occur, and the block's edges are kept with these
-numbers. What each number stands for is a record; records of all blocks lie one after the other. Ids are kept
-as 64-bit words whose order is that of the ids, names as fingerprints with their text.
+In each block, ids and names are numbered as they first occur, and the block's edges are written with these
+numbers. What each number stands for is a record; records of all blocks lie one after the other. Ids are
+64-bit words whose order is that of the ids, names are fingerprints with their text.
 
 In the end all records become one dictionary. Ids are numbered in their order, names as they first occur in
 the source. Different words are found by the external sort that edges use; then records pass once for every
@@ -22,10 +22,10 @@ import numpy as np
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.hashing import NOT_FOUND, Fingerprints, HashIndex, factorize, slots_for
-from oocpr.ingest.nodes.strings import INT64S, TEXT, UINT32S, StringFile
+from oocpr.ingest.nodes.strings import INT64S, TEXT, StringFile
 from oocpr.ingest.sort.rows import sorted_pieces, unique_sorted
 from oocpr.ingest.spill.files import require_disk
-from oocpr.ingest.spill.partition import KEY_BYTES, KeyRun, record_bytes
+from oocpr.ingest.spill.partition import KEY_BYTES, KeyRun, record_bytes, relabel_keys
 from oocpr.sources.block import MAX_NODES
 from oocpr.system import resident, resident_after_trim
 
@@ -41,16 +41,7 @@ if TYPE_CHECKING:
 WORD_BYTES = 8
 
 _SIGN = np.uint64(2**63)
-
-
-def ids_to_words(ids: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Turn ids into words of the same order."""
-    return ids.view(np.uint64) ^ _SIGN
-
-
-def words_to_ids(words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Turn words back into ids."""
-    return (words ^ _SIGN).view(np.int64)
+"""What turns ids into words of the same order, and back."""
 
 
 @numba.njit((TEXT, TEXT, numba.boolean[::1], INT64S, INT64S, numba.uint8[::1]), cache=True, nogil=True)
@@ -63,9 +54,9 @@ def _copy(one, two, of_two, starts, ends, out):  # type: ignore[no-untyped-def]
 
 
 class BlockDictionary:
-    """Records of what blocks have met, on disk: a word each, and of names a second word and the text.
+    """Records of all blocks, on disk: a word each, and of names a second word and the text.
 
-    `key` is a number that nobody knows, for tables of the words.
+    `key` is secret, for tables of the words.
     """
 
     def __init__(self, spill_dir: SpillDir, *, named: bool) -> None:
@@ -82,8 +73,8 @@ class BlockDictionary:
         return self.names is not None
 
     def number_ids(self, ids: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Number the ids of a block, adding a record for each different one; uint32, shape (k,)."""
-        words = ids_to_words(ids)
+        """Number the ids of a block, uint32, adding a record for each different one."""
+        words = ids.view(np.uint64) ^ _SIGN
         numbers, firsts = factorize(words, None, self.key)
         self._append(words[firsts], None)
         return numbers
@@ -131,7 +122,7 @@ _NAME_BYTES = 12
 
 
 class _Parts:
-    """An ascending list of different words, those of records, in parts that fit in `space` bytes.
+    """The ascending different words of records, in parts that fit in `space` bytes.
 
     Each part has `largest` words, the last one excepted; `starts` has the number of the first of each.
     """
@@ -154,7 +145,7 @@ class _Parts:
             yield first, HashIndex(here, self._key, slots)
 
     def progress(self, first: int, done: int) -> tuple[int, int]:
-        """Records passed by in all, and to pass by, when the part of word `first` has passed `done`."""
+        """Records looked up in all, and to look up, when the part of word `first` has done `done`."""
         return first // self.largest * self._records + done, len(self.starts) * self._records
 
 
@@ -185,7 +176,7 @@ def _number_by_first_seen(
 ) -> bool:
     """Number names as they first occur, part by part; False if two names have the same word.
 
-    The record that met number k first is written to `firsts`, as number k.
+    The record that number k first occurs in is written to `firsts`, as number k.
     """
     assert records.checks is not None
     checks_of, numbers_of_places = np.empty(parts.largest, np.uint64), np.empty(parts.largest, np.uint32)
@@ -211,7 +202,7 @@ def _number_by_first_seen(
     nogil=True,
 )
 def _first_seen(found, checks, start, checks_of, numbers_of_places, met, fresh):  # type: ignore[no-untyped-def]
-    """Replace places by numbers in the order of meeting; returns how many are new, or -1."""
+    """Replace places by numbers in the order of their first record; returns how many are new, or -1."""
     count = 0
     for i in range(found.size):
         place = found[i]
@@ -239,7 +230,7 @@ def _redraw_words(records: BlockDictionary) -> None:
 
 
 class _Firsts:
-    """Ascending record numbers of one part, taken from the front."""
+    """Ascending record numbers of one part, consumed from the front."""
 
     def __init__(self, file: SpillFile, start: int, stop: int) -> None:
         self._file = file
@@ -249,7 +240,7 @@ class _Firsts:
         self._first = start
 
     def below(self, record: int) -> tuple[int, NDArray[np.int64]]:
-        """Take the records below `record`, and the place in the file of the first of them."""
+        """Consume the records below `record`; gives the place in the file of the first of them, too."""
         while self._next < self._stop and (not self._held.size or self._held[-1] < record):
             more = self._file.read_array(np.uint64, self._next, min(_CHUNK, self._stop - self._next))
             self._held = np.concatenate([self._held, more])
@@ -264,7 +255,7 @@ class _Firsts:
 def _names_in_source_order(
     all_names: StringFile, firsts: SpillFile, starts: range, nodes: int, given: int, spill_dir: SpillDir
 ) -> tuple[StringFile, NDArray[np.uint32] | None, tuple[int, int] | None]:
-    """Keep the names that were met first, in the order of the source.
+    """Write the first occurrence of each name, in the order of the source.
 
     Gives one name per node; the number of each node by its number in the parts, None if there is one part;
     number and record of the first node whose name was not `given`.
@@ -311,14 +302,10 @@ class Dictionary:
     given: int
     stranger: int | None
 
-    def nodes_of(self, first: int, count: int) -> NDArray[np.uint32]:
-        """Numbers of the nodes of `count` records from record `first` on."""
-        return self.numbers.read_array(np.uint32, first, count)
-
     def ids(self, first: int, count: int) -> NDArray[np.int64]:
         """Ids of `count` nodes from node `first` on."""
         assert self.words is not None
-        return words_to_ids(self.words.read_array(np.uint64, first, count))
+        return (self.words.read_array(np.uint64, first, count) ^ _SIGN).view(np.int64)
 
     def name_of(self, node: int) -> str:
         """Name of a node, found by reading those before it."""
@@ -341,9 +328,9 @@ def build_dictionary(
 ) -> Dictionary:
     """Find the nodes behind records, one at least, and give the disk space of these back.
 
-    The first `given` records were given as nodes, not as ends of edges. `memory` is the most that the process
-    may hold. `on_progress` is called with what has been looked up, and with all there is to look up. Raises
-    DoesNotFitError if memory or the disk is too small, InputError if there are too many nodes.
+    The first `given` records were given as nodes, not as ends of edges. `on_progress` gets what has been
+    looked up, and all there is. Raises DoesNotFitError if `memory` or the disk is too small, InputError if
+    there are too many nodes.
     """
     what = f"Looking up the nodes of {title}"
     numbers = spill_dir.file()
@@ -357,7 +344,10 @@ def build_dictionary(
             )
         parts = _Parts(known, nodes, records, _space(memory, what))
         if records.names is None:
-            _number_ids(records, parts, numbers, on_progress)
+            for first, places in parts:
+                for start, words in _chunks(records.words, records.count, np.uint64):
+                    _write_found(numbers, start, first, places.of(words))
+                    on_progress(*parts.progress(first, start + words.size))
             records.close()
             return Dictionary(nodes, numbers, known, None, nodes, None)
         firsts = spill_dir.file()
@@ -398,15 +388,6 @@ def _different(records: BlockDictionary, spill_dir: SpillDir, space: int) -> tup
     return known, count
 
 
-def _number_ids(
-    records: BlockDictionary, parts: _Parts, numbers: SpillFile, on_progress: Callable[[int, int], None]
-) -> None:
-    for first, places in parts:
-        for start, words in _chunks(records.words, records.count, np.uint64):
-            _write_found(numbers, start, first, places.of(words))
-            on_progress(*parts.progress(first, start + words.size))
-
-
 _BLOCK_EDGES = 1 << 16
 
 
@@ -436,8 +417,8 @@ def resolve_edges(
 ) -> Dictionary:
     """Replace the keys of a file, of records or ids as segments say, by keys of nodes.
 
-    `listed` nodes were given by the source as such, repeats included. Raises DoesNotFitError if memory or the
-    disk is too small, InputError if there are too many nodes, or one that the source cannot have.
+    `listed` nodes were given by the source as such, duplicates included. Raises DoesNotFitError if memory or
+    the disk is too small, InputError if there are too many nodes, or one that the source cannot have.
     """
     given = sum(segment.records for segment in segments if not segment.edges)
     size = record_bytes(weighted=source.weighted)
@@ -455,10 +436,10 @@ def resolve_edges(
         _check_closed(source, file, size, segments, dictionary, listed)
     total = segments[-1].edge + segments[-1].edges
     for segment in segments:
-        numbers = dictionary.nodes_of(segment.record, segment.records)
+        numbers = dictionary.numbers.read_array(np.uint32, segment.record, segment.records)
         for at, words in _blocks(file, size, segment):
             keys = np.ascontiguousarray(words[:, 0])
-            _translate(keys, numbers)
+            relabel_keys(keys, numbers)
             words[:, 0] = keys
             file.write(at * size, words.reshape(-1))
             progress("numbering", at + keys.size, total, "edges")
@@ -495,28 +476,12 @@ def _recorded(
             yield Segment(at, keys.size, first, records.count - first)
 
 
-def pack_keys(sources: NDArray[Any], destinations: NDArray[Any]) -> NDArray[np.uint64]:
-    """Join ids below 2^32, shape (k,), to keys, destination << 32 | source."""
-    keys = np.empty(len(destinations), np.uint64)
-    if sources.dtype.type in (np.uint32, np.int64) and sources.dtype == destinations.dtype:
-        _join(sources, destinations, keys)
-    else:
-        _join(sources.astype(np.int64), destinations.astype(np.int64), keys)
+def pack_keys(sources: NDArray[np.uint32], destinations: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Make keys, destination << 32 | source."""
+    keys = destinations.astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= sources
     return keys
-
-
-@numba.njit([(kind, kind, numba.uint64[::1]) for kind in (UINT32S, INT64S)], cache=True, nogil=True)
-def _join(sources, destinations, keys):  # type: ignore[no-untyped-def]
-    for i in range(keys.size):
-        keys[i] = np.uint64(destinations[i]) << np.uint64(32) | np.uint64(sources[i])
-
-
-@numba.njit("void(uint64[::1], uint32[::1])", cache=True, nogil=True)
-def _translate(keys, numbers):  # type: ignore[no-untyped-def]
-    for i in range(keys.size):
-        destination = np.uint64(numbers[keys[i] >> np.uint64(32)])
-        column = np.uint64(numbers[keys[i] & np.uint64(0xFFFFFFFF)])
-        keys[i] = destination << np.uint64(32) | column
 
 
 def _check_closed(

@@ -1,14 +1,14 @@
 """Hash tables without objects, and fingerprints of names to put into them.
 
-A table is an array of slots, a power of two and at least twice as many as there are entries; a slot holds
-the number of an entry plus one, 0 if it is free, and an entry that finds its slot taken goes to the next
-one. Entries are 64-bit words; names are represented by fingerprints, of which a second word is compared too.
+A table is an array of slots, a power of two and at least twice as many as there are entries; a slot holds the
+number of an entry plus one, 0 if it is free, and an entry whose slot is not free goes to the next one.
+Entries are 64-bit words; names are represented by fingerprints, of which a second word is compared too.
 
 The length of a name and then its bytes, seven to a digit, make it a polynomial; the two words are its values
-at two random points modulo the prime 2^61 - 1 (Carter and Wegman, "Universal classes of hash functions",
-JCSS 18, 1979). Two different names of L bytes agree in both with a probability below (L / 7 + 2)^2 / 2^120,
+at two random points modulo the prime 2^61 - 1 (Carter and Wegman, "Universal classes of hash functions", JCSS
+18, 1979). Two different names of L bytes agree in both with a probability below (L / 7 + 2)^2 / 2^120,
 whoever chose them, as the points are drawn anew for every import: for 2^32 names of 100 bytes each, the
-chance that any two are taken for one is below 10^-14.
+chance that any two are confused is below 10^-14.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic as _intrinsic
 
 from oocpr.ingest.nodes.strings import INT64S, TEXT
+from oocpr.store.codec.simd import intrinsic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,15 +77,9 @@ def factorize(
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Number different words as they first occur; shape (k,), k < 2^31.
 
-    Second words in `checks` have to be equal as well; None if there are none. A `key` that nobody knows keeps
-    made-up words from meeting in one slot. Gives the number of each word, uint32, and where each number first
-    occurs, ascending.
-
-    Examples
-    --------
-    >>> numbers, firsts = factorize(np.array([9, 4, 9], np.uint64), None, 1)
-    >>> numbers.tolist(), firsts.tolist()
-    ([0, 1, 0], [0, 1])
+    Second words in `checks` have to be equal as well; None if there are none. A secret `key` keeps made-up
+    words from meeting in one slot. Gives the number of each word, uint32, and where each number first occurs,
+    ascending.
     """
     numbers, firsts = np.empty(words.size, np.uint32), np.empty(words.size, np.uint32)
     slots = np.zeros(slots_for(words.size), np.uint32)
@@ -153,9 +147,6 @@ _P = np.uint64(_PRIME)
 _DIGIT = np.uint64(2**56 - 1)
 _BYTES = 7
 
-# The decorated function is called with one argument less than it is declared with.
-intrinsic: Any = _intrinsic
-
 
 @intrinsic
 def _high(typingctx, a, b):  # type: ignore[no-untyped-def]  # noqa: ARG001
@@ -179,7 +170,7 @@ def _step(value, point, digit):  # type: ignore[no-untyped-def]
 
 
 @numba.njit("uint64(uint64)", cache=True, nogil=True)
-def _settled(value):  # type: ignore[no-untyped-def]
+def _reduced(value):  # type: ignore[no-untyped-def]
     value = (value & _P) + (value >> np.uint64(61))
     return value - _P if value >= _P else value
 
@@ -212,19 +203,19 @@ def _fingerprints(text, starts, ends, one, two, words, checks):  # type: ignore[
             a = _step(a, one, digit)
             b = _step(b, two, digit)
             at += np.uint64(_BYTES)
-        a = _settled(_step(a, one, np.uint64(0)))
-        b = _settled(_step(b, two, np.uint64(0)))
+        a = _reduced(_step(a, one, np.uint64(0)))
+        b = _reduced(_step(b, two, np.uint64(0)))
         # The three bits that a prime of 61 bits leaves free carry bits of the other word.
         words[i] = a | (b << np.uint64(61))
         checks[i] = b
 
 
 class Fingerprints:
-    """Maps names to fingerprints, each import by two random points of its own."""
+    """Maps names to fingerprints, by two random points of its own."""
 
     def __init__(self) -> None:
         self._one, self._two = (np.uint64(2**32 + secrets.randbelow(_PRIME - 2**32)) for _ in range(2))
 
     def of(self, names: Strings, words: NDArray[np.uint64], checks: NDArray[np.uint64]) -> None:
-        """Write both words of each name, uint64, shape (k,), with any stride."""
+        """Write both words of each name, uint64, with any stride."""
         _fingerprints(names.text, names.starts, names.ends, self._one, self._two, words, checks)

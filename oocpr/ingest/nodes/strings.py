@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 BUCKETS = 64
 BYTES_PER_NAME = 32
-"""Row, length, start and place in the new order of a name that is in memory."""
+"""Row, length, start and new place of a name that is in memory."""
 
 # Buffers of other libraries are read-only, columns of interleaved arrays have gaps; functions compiled for
 # these take all other arrays as well.
 TEXT = numba.types.Array(numba.uint8, 1, "C", readonly=True)
 UINT32S, INT64S = (numba.types.Array(kind, 1, "A", readonly=True) for kind in (numba.uint32, numba.int64))
 
-PIECE_NAMES = 1 << 14
-PIECE_BYTES = 1 << 20
+MAX_PIECE_NAMES = 1 << 14
+MAX_PIECE_BYTES = 1 << 20
 """Most names and, unless one name alone has more, most bytes of a piece."""
 
 
 class StringFile:
     """Strings on disk, written and read from front to end; `count` so far, `size` bytes in all.
 
-    `name` is what its files are called if they are kept for another process, which gives `count` and `size`.
+    Durable files have a `name`; another process gives `count` and `size`.
     """
 
     def __init__(self, spill_dir: SpillDir, name: str | None = None, count: int = 0, size: int = 0) -> None:
@@ -57,8 +57,8 @@ class StringFile:
     def pieces(self) -> Iterator[Piece]:
         """Yield all names in order, some at a time, as `append` takes them."""
         at = 0
-        for first in range(0, self.count, PIECE_NAMES):
-            lengths = np.empty(min(PIECE_NAMES, self.count - first), np.uint32)
+        for first in range(0, self.count, MAX_PIECE_NAMES):
+            lengths = np.empty(min(MAX_PIECE_NAMES, self.count - first), np.uint32)
             self._lengths.read(4 * first, lengths)
             for part, size in _parts(lengths):
                 text = np.empty(size, np.uint8)
@@ -83,7 +83,7 @@ def _parts(lengths: NDArray[np.uint32]) -> Iterator[tuple[slice, int]]:
     """Cut names into pieces; yields which names each has, and their bytes."""
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    for first, stop in spans_of_bytes(offsets, PIECE_BYTES):
+    for first, stop in spans_of_bytes(offsets, MAX_PIECE_BYTES):
         yield slice(first, stop), int(offsets[stop] - offsets[first])
 
 
@@ -114,7 +114,7 @@ class NumberedStrings(StringFile):
         self._numbers = spill_dir.file()
 
     def add(self, text: NDArray[np.uint8], lengths: NDArray[np.uint32], numbers: NDArray[np.uint32]) -> None:
-        """Add strings at the end, as `append` does, with their numbers."""
+        """Add strings at the end, with their numbers."""
         self._numbers.write(4 * self.count, numbers)
         self.append(text, lengths)
 
@@ -205,8 +205,8 @@ def _sorted(bucket: NumberedStrings) -> Iterator[Piece]:
     text, lengths = bucket.whole()
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     order = np.argsort(bucket.numbers(0, bucket.count), kind="stable")
-    for first in range(0, order.size, PIECE_NAMES):
-        part = order[first : first + PIECE_NAMES]
+    for first in range(0, order.size, MAX_PIECE_NAMES):
+        part = order[first : first + MAX_PIECE_NAMES]
         for piece, _ in _parts(lengths[part]):
             yield take_strings(text, starts, lengths, part[piece]), lengths[part[piece]]
 
@@ -221,8 +221,8 @@ _SPLITTERS_FROM = 1 << 12
 def external_argsort(keys: NumberedStrings, spill_dir: SpillDir, space: int) -> Iterator[NDArray[np.uint32]]:
     """Yield the numbers of keys as these are sorted by their bytes, equal ones as they come.
 
-    The keys, which may take `space` bytes of memory at once beside a few pieces, are closed as soon as they
-    have been read.
+    The keys, which may take `space` bytes of memory at once beside a few pieces, are closed once they are
+    read.
     """
     if 3 * keys.size + SORT_BYTES_PER_STRING * keys.count <= space or keys.count < 2:
         strings, numbers = split_strings(keys.whole()), keys.numbers(0, keys.count)
@@ -240,8 +240,8 @@ def external_argsort(keys: NumberedStrings, spill_dir: SpillDir, space: int) -> 
     for low, bucket in zip([b"", *splitters], buckets, strict=True):
         if low + b"\0" in splitters:
             # All keys from this one to the next possible are equal.
-            for first in range(0, bucket.count, PIECE_NAMES):
-                yield bucket.numbers(first, min(PIECE_NAMES, bucket.count - first))
+            for first in range(0, bucket.count, MAX_PIECE_NAMES):
+                yield bucket.numbers(first, min(MAX_PIECE_NAMES, bucket.count - first))
             bucket.close()
         else:
             yield from external_argsort(bucket, spill_dir, space)

@@ -1,8 +1,10 @@
 """What an order of the nodes costs: stored bytes, and gathers that a small cache would not hold.
 
-Both are those of a sample; the bytes are what the store's own coder makes of it. The cache is one of 1 MiB
-in lines of 64 bytes, sets of eight, of which the line that was not used for longest is replaced: about what a
-core has for itself. A node takes four bytes in it, its push and its proposal.
+Both are those of a sample: windows of neighbouring rows, with all their edges, evenly spread over the edges,
+not the rows, as most edges may be in few rows. They follow from the graph and the order alone, so every
+import of a graph looks at the same ones. The bytes are what the store's own coder makes of it. The cache is
+one of 1 MiB in lines of 64 bytes, sets of eight, of which the line that was not used for longest is replaced:
+about what a core has for itself. A node takes four bytes in it, its push and its proposal.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -21,90 +23,27 @@ from oocpr.jit import entry
 from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.order.orders import Permutation
-    from oocpr.ingest.spill.id_bitmap import IdBitmap
-    from oocpr.ingest.spill.partition import KeyRun
+    from oocpr.ingest.order.orders import EdgeScan, Permutation
 
 
-_BLOCK_EDGES = 1 << 17
 WINDOWS = 16
 WINDOW_EDGES = 1 << 16
 """Most edges of a window; a row that has more by itself is passed over."""
 
 WINDOW_ROWS = 1 << 15
-"""Most rows of a window."""
 
 _NO_NODES = np.empty(0, np.uint32)
 
 
-class EdgeScan:
-    """Iterates over the keys of all edges, in no order, nodes numbered from 0 on.
-
-    `on_progress` is called with the edges gone over so far, those of earlier scans included; `count` are
-    those of one scan.
-    """
-
-    def __init__(
-        self, runs: Sequence[KeyRun], ids: IdBitmap | None, on_progress: Callable[[int], None]
-    ) -> None:
-        self.count = sum(run.count for run in runs)
-        self._runs = runs
-        self._ids = ids
-        self._on_progress = on_progress
-        self._done = 0
-
-    def __iter__(self) -> Iterator[NDArray[np.uint64]]:
-        buffer = np.empty(min(_BLOCK_EDGES, max(self.count, 1)), np.uint64)
-        for run in self._runs:
-            for keys in run.blocks(buffer):
-                if self._ids is not None:
-                    self._ids.relabel(keys)
-                yield keys
-                self._done += keys.size
-                self._on_progress(self._done)
-
-
-def count_degrees(
-    scan: EdgeScan, nodes: int, *, sources: bool = False, destinations: bool = False
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Count the edges of each node, duplicates included, up to 2^32 - 1.
-
-    Returns out-degrees and in-degrees, uint32, shape (nodes,); empty if they were not wanted.
-    """
-    out_degree, in_degree = (
-        np.zeros(nodes if wanted else 0, np.uint32) for wanted in (sources, destinations)
-    )
-    for keys in scan:
-        if sources:
-            _count(keys, np.uint64(0), out_degree)
-        if destinations:
-            _count(keys, np.uint64(32), in_degree)
-    return out_degree, in_degree
-
-
-@entry()
-def _count(keys, shift, counts):
-    largest = np.uint32(0xFFFFFFFF)
-    for key in keys:
-        node = key >> shift & np.uint64(0xFFFFFFFF)
-        if counts[node] < largest:
-            counts[node] += np.uint32(1)
-
-
 @dataclass(frozen=True)
 class Sample:
-    """What a store would hold in some of its rows.
+    """Edges of the rows of all `windows`, as ascending unique `keys`, uint64.
 
-    Attributes
-    ----------
-    keys
-        Edges of the rows of all windows, row << 32 | column, ascending and unique, uint64.
-    windows
-        First row of each window and the row after its last, int64, shape (windows, 2).
+    Of each window its first row and the row after its last, int64, shape (windows, 2).
     """
 
     keys: NDArray[np.uint64]
@@ -116,19 +55,13 @@ def choose_windows(in_degree: NDArray[np.uint32], permutation: Permutation | Non
 
     `in_degree` counts duplicates. Returns first row, row after the last, and edges of each: int64, shape
     (windows, 3).
-
-    Examples
-    --------
-    >>> choose_windows(np.array([3, 70_000, 5, 0], np.uint32), None)
-    array([[0, 1, 3],
-           [2, 4, 5]])
     """
     edges = int(in_degree.sum(dtype=np.int64))
     whole = edges <= WINDOWS * WINDOW_EDGES
     step = 0 if whole else edges // WINDOWS
     first = 0 if whole else max(0, (step - WINDOW_EDGES) // 2)
-    most = -(-2 * edges // WINDOW_EDGES) + in_degree.size // WINDOW_ROWS + 2 if whole else WINDOWS
-    windows = np.empty((most, 3), np.int64)
+    max_windows = -(-2 * edges // WINDOW_EDGES) + in_degree.size // WINDOW_ROWS + 2 if whole else WINDOWS
+    windows = np.empty((max_windows, 3), np.int64)
     nodes = _NO_NODES if permutation is None else permutation.nodes
     return windows[: _choose(in_degree, nodes, first, step, WINDOW_EDGES, WINDOW_ROWS, windows)]
 
@@ -195,8 +128,7 @@ def _take(block, wanted, keys, filled):
 
 
 SETS, WAYS = 1 << 11, 8
-LINE_NODES = 16
-"""Nodes that share a line."""
+CACHE_LINE_NODES = 16
 
 
 MISS_BYTES = 16
@@ -223,13 +155,7 @@ _ORDER_NAMES = {
 
 @dataclass(frozen=True)
 class OrderCost:
-    """What a sample of the rows costs: its edges, their stored bytes, and cache misses.
-
-    Examples
-    --------
-    >>> print(OrderCost(1000, 1990, 620))
-    1.99 B/edge and 38 % of gathers in cache
-    """
+    """What a sample of the rows costs: its edges, their stored bytes, and cache misses."""
 
     edges: int
     stored: int
@@ -240,18 +166,14 @@ class OrderCost:
         """Bytes, and what counts as bytes."""
         return self.stored + MISS_BYTES * self.missed
 
-    def cheaper(self, other: OrderCost) -> bool:
-        """Whether an edge costs less than one of another."""
-        return self.cost * other.edges < other.cost * self.edges
-
     @property
     def per_edge(self) -> str:
-        """Bytes per edge, in words."""
+        """Bytes per edge, as text."""
         return f"{self.stored / max(self.edges, 1):.2f}"
 
     @property
     def hits(self) -> str:
-        """Percentage of gathers in the cache, in words."""
+        """Percentage of gathers in the cache, as text."""
         return f"{100 - 100 * self.missed / max(self.edges, 1):.0f}"
 
     def __str__(self) -> str:
@@ -259,19 +181,11 @@ class OrderCost:
 
 
 def choose(costs: Mapping[str, OrderCost]) -> str:
-    """Choose an order: the cheapest, but "keep" unless another saves an eighth; the first of equals.
-
-    Examples
-    --------
-    >>> choose({"keep": OrderCost(100, 160, 10), "degree": OrderCost(100, 240, 0)})
-    'degree'
-    >>> choose({"keep": OrderCost(100, 160, 0), "degree": OrderCost(100, 141, 0)})
-    'keep'
-    """
+    """Choose an order: the cheapest, but "keep" unless another saves an eighth; the first of equals."""
     best, keep = "keep", costs["keep"]
     for name, cost in costs.items():
         saves = _SHARE * cost.cost * keep.edges <= (_SHARE - 1) * keep.cost * cost.edges
-        if saves and cost.cheaper(costs[best]):
+        if saves and cost.cost * costs[best].edges < costs[best].cost * cost.edges:
             best = name
     return best
 
@@ -314,16 +228,7 @@ def explain(chosen: str, costs: Mapping[str, OrderCost]) -> str:
 
 
 def measure(sample: Sample) -> OrderCost:
-    """Encode a sample and go over its edges twice, the second time with a cache that has seen the first.
-
-    Examples
-    --------
-    >>> from oocpr.ingest.order.cost import Sample
-    >>> keys = np.arange(40, dtype=np.uint64) * np.uint64(20)
-    >>> cost = measure(Sample(keys, np.array([[0, 1]])))
-    >>> cost.edges, cost.missed
-    (40, 0)
-    """
+    """Encode a sample and go over its edges twice, the second time with a cache that has seen the first."""
     size = 0
     for first, end in sample.windows.tolist():
         low, high = np.searchsorted(sample.keys, np.array([first, end], np.uint64) << np.uint64(32))
@@ -331,31 +236,21 @@ def measure(sample: Sample) -> OrderCost:
         lengths = np.bincount((keys >> np.uint64(32)).astype(np.int64) - first, minlength=end - first + 1)
         size += len(encode_tile(keys.astype(np.uint32), lengths))
     cache = np.full((SETS, WAYS), 0xFFFFFFFF, np.uint32)
-    missed = [count_missed(sample.keys, cache) for _ in range(2)][1]
+    missed = [int(count_missed(sample.keys, cache)) for _ in range(2)][1]
     return OrderCost(sample.keys.size, size, missed)
 
 
-def count_missed(keys: NDArray[np.uint64], cache: NDArray[np.uint32]) -> int:
+@entry()
+def count_missed(keys, cache):
     """Count the columns of keys that a cache does not hold when their turn comes.
 
     A cache is the lines that it holds, the one that was used last first in each set: uint32, shape (sets,
     ways), sets a power of two; 0xFFFFFFFF for none. It is left as the last column left it.
-
-    Examples
-    --------
-    >>> cache = np.full((1, 2), 0xFFFFFFFF, np.uint32)
-    >>> count_missed(np.array([0, 16, 15, 32, 16], np.uint64), cache), cache
-    (4, array([[1, 2]], dtype=uint32))
     """
-    return int(_count_missed(keys, cache))
-
-
-@entry()
-def _count_missed(keys, cache):
     missed = 0
     sets, ways = cache.shape
     for key in keys:
-        line = np.uint32((key & np.uint64(0xFFFFFFFF)) // np.uint64(LINE_NODES))
+        line = np.uint32((key & np.uint64(0xFFFFFFFF)) // np.uint64(CACHE_LINE_NODES))
         lines = cache[line & np.uint32(sets - 1)]
         way = 0
         while way < ways and lines[way] != line:

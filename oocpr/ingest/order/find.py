@@ -9,28 +9,8 @@ import numpy as np
 
 from oocpr.errors import UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.strings import PIECE_NAMES, write_strings
-from oocpr.ingest.order.cost import (
-    WINDOW_EDGES,
-    WINDOW_ROWS,
-    WINDOWS,
-    EdgeScan,
-    choose,
-    count_degrees,
-    explain,
-    measure,
-    search_pays,
-    take_sample,
-)
-from oocpr.ingest.order.orders import (
-    Permutation,
-    keep_order,
-    looks_like_urls,
-    make_order,
-    order_by_bfs,
-    order_by_degree,
-    order_by_host,
-)
+from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, write_strings
+from oocpr.ingest.order import cost, orders
 from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
@@ -38,9 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.ingest.nodes.strings import StringFile
-    from oocpr.ingest.order.orders import Order
+    from oocpr.ingest.order.orders import Order, Permutation
     from oocpr.ingest.read import SpilledEdges
-    from oocpr.ingest.spill.files import SpillDir, SpillFile
+    from oocpr.ingest.spill.files import SpillDir
+    from oocpr.ingest.spill.id_bitmap import IdBitmap
     from oocpr.progress import Progress
     from oocpr.sources.block import Source
 
@@ -63,17 +44,14 @@ _DOING = {
 _PIECES_BYTES, _MIN_SPACE = 3 << 20, 1 << 20
 """Pieces of names on their way, and the least memory for those that are sorted."""
 
-_SAMPLE_BYTES = 8 * WINDOWS * WINDOW_EDGES + 48 * (WINDOW_EDGES + WINDOW_ROWS) + (2 << 20)
+_SAMPLE_BYTES = 8 * cost.WINDOWS * cost.WINDOW_EDGES + 48 * (cost.WINDOW_EDGES + cost.WINDOW_ROWS) + (2 << 20)
 """A sample, a window of it that is encoded, and small arrays."""
 
 _BYTES_BESIDE = {"host": _PIECES_BYTES + _MIN_SPACE, "auto": _SAMPLE_BYTES}
 
 
 class Ordering:
-    """Finds the row of each node, under the stage "ordering" of `progress`.
-
-    The source has the labels, if nodes are not known by their names.
-    """
+    """Finds the row of each node, under the stage "ordering" of `progress`."""
 
     def __init__(
         self,
@@ -89,7 +67,7 @@ class Ordering:
         self._spill_dir = spill_dir
         self._memory = memory
         self._total: int | None = None
-        self._scan = EdgeScan(
+        self._scan = orders.EdgeScan(
             edges.runs, edges.ids, lambda done: progress("ordering", done, self._total, "edges")
         )
 
@@ -97,29 +75,28 @@ class Ordering:
         """Find the rows of an order, one of `ORDERS`; UsageError for hosts of nodes without names."""
         ids = self._edges.ids
         if order == "keep":
-            return keep_order(ids)
+            return orders.make_order("keep", None, ids)
         needed = self._nodes * _BYTES_PER_NODE[order] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
         lacking = resident_after_trim() + needed - self._memory
         if lacking > 0:
             self._edges.file.shed(lacking)
         require(resident_after_trim() + needed, self._memory, _DOING[order].format(format_count(self._nodes)))
-        name, permutation, reason = order, None, None
-        if order == "auto":
-            name, permutation, reason = self._choose()
-        elif order == "degree":
+        if order == "host":
+            return orders.make_order(order, self._by_host(), ids)
+        if order == "degree":
             self._total = self._scan.count
-            permutation = order_by_degree(count_degrees(self._scan, self._nodes, sources=True)[0])
-        elif order == "host":
-            permutation = self._by_host()
-        else:
-            in_degree, linked = self._in_degree()
-            permutation = order_by_bfs(self._scan, in_degree, linked)
-        return make_order(name, permutation, ids, reason)
+            out_degree, _ = orders.count_degrees(self._scan, self._nodes, sources=True)
+            return orders.make_order(order, orders.order_by_degree(out_degree), ids)
+        if order == "auto":
+            return orders.make_order(*self._cheapest())
+        out_degree, in_degree, connected = self._degrees()
+        del out_degree
+        return orders.make_order(order, orders.order_by_bfs(self._scan, in_degree, connected), ids)
 
-    def _in_degree(self) -> tuple[NDArray[np.uint32], int]:
-        """Count the edges that reach each node, and the nodes with edges."""
-        out_degree, in_degree = count_degrees(self._scan, self._nodes, sources=True, destinations=True)
-        return in_degree, _linked(out_degree, in_degree)
+    def _degrees(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
+        """Count the edges that leave and reach each node, and the nodes with edges."""
+        degrees = orders.count_degrees(self._scan, self._nodes, sources=True, destinations=True)
+        return *degrees, int(np.count_nonzero(degrees[0] | degrees[1]))
 
     def _names(self, count: int | None = None) -> StringFile | None:
         """Names of the nodes, at least of the first `count`; None if there are none."""
@@ -136,54 +113,29 @@ class Ordering:
                 "Choose another order, or give the names with labels.",
             )
         space = self._memory - resident_after_trim() - SLACK_BYTES - 8 * self._nodes - _PIECES_BYTES
-        return order_by_host(names, self._spill_dir, max(space, _MIN_SPACE))
+        return orders.order_by_host(names, self._spill_dir, max(space, _MIN_SPACE))
 
-    def _choose(self) -> tuple[str, Permutation | None, str]:
-        """Take the cheapest of the orders that may pay."""
-        out_degree, in_degree = count_degrees(self._scan, self._nodes, sources=True, destinations=True)
-        linked = _linked(out_degree, in_degree)
-        comparison = _Comparison(self._scan, in_degree, self._spill_dir.file())
-        comparison.add("degree", order_by_degree(out_degree))
-        del out_degree
-        some = self._names(PIECE_NAMES)
-        if some is not None and looks_like_urls(some.pieces()):
-            comparison.add("host", self._by_host())
-        if search_pays(comparison.costs, self._scan.count):
-            comparison.add("bfs", order_by_bfs(self._scan, in_degree, linked))
-        del in_degree
-        return comparison.best()
+    def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
+        """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""
+        out_degree, in_degree, connected = self._degrees()
+        costs = {"keep": cost.measure(cost.take_sample(self._scan, in_degree, None))}
 
+        def add(name: str, permutation: Permutation | None) -> None:
+            if permutation is None:
+                return
+            costs[name] = cost.measure(cost.take_sample(self._scan, in_degree, permutation))
+            if cost.choose(costs) == name:
+                file.write(0, permutation.rows)
 
-def _linked(out_degree: NDArray[np.uint32], in_degree: NDArray[np.uint32]) -> int:
-    return int(np.count_nonzero(out_degree | in_degree))
-
-
-class _Comparison:
-    """Measures one order after another; the rows of the cheapest so far are on the disk."""
-
-    def __init__(self, scan: EdgeScan, in_degree: NDArray[np.uint32], rows: SpillFile) -> None:
-        self.costs = {"keep": measure(take_sample(scan, in_degree, None))}
-        self._scan = scan
-        self._in_degree = in_degree
-        self._rows = rows
-
-    def add(self, name: str, permutation: Permutation | None) -> None:
-        """Measure an order, unless it changes nothing."""
-        if permutation is None:
-            return
-        self.costs[name] = measure(take_sample(self._scan, self._in_degree, permutation))
-        if choose(self.costs) == name:
-            self._rows.write(0, permutation.rows)
-
-    def best(self) -> tuple[str, Permutation | None, str]:
-        """Give the name of the cheapest, the order and the reason."""
-        nodes = self._in_degree.size
-        del self._in_degree
-        name = choose(self.costs)
-        permutation = None
-        if name != "keep":
-            rows = np.empty(nodes, np.uint32)
-            self._rows.read(0, rows)
-            permutation = Permutation.of_rows(rows)
-        self._rows.close()
-        return name, permutation, explain(name, self.costs)
+        with self._spill_dir.file() as file:
+            add("degree", orders.order_by_degree(out_degree))
+            del out_degree
+            some = self._names(MAX_PIECE_NAMES)
+            if some is not None and orders.looks_like_urls(some.pieces()):
+                add("host", self._by_host())
+            if cost.search_pays(costs, self._scan.count):
+                add("bfs", orders.order_by_bfs(self._scan, in_degree, connected))
+            name = cost.choose(costs)
+            rows = None if name == "keep" else file.read_array(np.uint32, 0, self._nodes)
+        permutation = None if rows is None else orders.Permutation.of_rows(rows)
+        return name, permutation, self._edges.ids, cost.explain(name, costs)

@@ -1,4 +1,16 @@
-"""The row of the store that each node becomes."""
+"""Orders of the nodes: by out-degree, by host, or by a breadth-first search.
+
+Hosts are reversed before names are sorted, www.example.com/a becomes com.example.www/a: so the pages of a
+host are neighbours, and the hosts of a domain, between which most links of a crawl are (Boldi, Vigna: "The
+WebGraph framework I: compression techniques", WWW 2004, who sort by URL).
+
+A search takes edges in both directions. Neighbours in the graph become neighbours in the order, so that a
+graph whose nodes were shuffled gets back some of its locality. Each level is a pass over all edges: what a
+node is reached from is the first in order of its neighbours in the level before, whatever the order of the
+edges. So memory is needed for the nodes only. The search starts at the node of the largest in-degree; where
+it ends and nodes with edges are left, it starts again at twice as many as the time before. It gives up when a
+pass finds next to nothing and few nodes are left, or after `MAX_PASSES` passes; these nodes keep their order.
+"""
 
 # numba compiles by the types of the arguments, not by annotations.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
@@ -14,34 +26,82 @@ import numpy as np
 
 from oocpr.ingest.nodes.hashing import NOT_FOUND
 from oocpr.ingest.nodes.strings import NumberedStrings, external_argsort, split_strings
+from oocpr.ingest.spill.partition import relabel_keys
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from oocpr.ingest.nodes.strings import Piece, StringFile
-    from oocpr.ingest.order.cost import EdgeScan
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.ingest.spill.id_bitmap import IdBitmap
+    from oocpr.ingest.spill.partition import KeyRun
 
 
+_BLOCK_EDGES = 1 << 17
 _COUNTED = 1 << 16
 """Out-degrees below this are counted, larger ones, which few nodes can have, are sorted."""
 
 
+class EdgeScan:
+    """Iterates over the keys of all edges, in no order, nodes numbered from 0 on.
+
+    `on_progress` gets the edges gone over so far, those of earlier scans included; `count` are those of one
+    scan.
+    """
+
+    def __init__(
+        self, runs: Sequence[KeyRun], ids: IdBitmap | None, on_progress: Callable[[int], None]
+    ) -> None:
+        self.count = sum(run.count for run in runs)
+        self._runs = runs
+        self._ids = ids
+        self._on_progress = on_progress
+        self._done = 0
+
+    def __iter__(self) -> Iterator[NDArray[np.uint64]]:
+        buffer = np.empty(min(_BLOCK_EDGES, max(self.count, 1)), np.uint64)
+        for run in self._runs:
+            for keys in run.blocks(buffer):
+                if self._ids is not None:
+                    self._ids.relabel(keys)
+                yield keys
+                self._done += keys.size
+                self._on_progress(self._done)
+
+
+def count_degrees(
+    scan: EdgeScan, nodes: int, *, sources: bool = False, destinations: bool = False
+) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Count the edges of each node, duplicates included, up to 2^32 - 1.
+
+    Returns out-degrees and in-degrees, uint32, shape (nodes,); empty if they were not wanted.
+    """
+    out_degree, in_degree = (
+        np.zeros(nodes if wanted else 0, np.uint32) for wanted in (sources, destinations)
+    )
+    for keys in scan:
+        if sources:
+            _count(keys, np.uint64(0), out_degree)
+        if destinations:
+            _count(keys, np.uint64(32), in_degree)
+    return out_degree, in_degree
+
+
+@entry()
+def _count(keys, shift, counts):
+    largest = np.uint32(0xFFFFFFFF)
+    for key in keys:
+        node = key >> shift & np.uint64(0xFFFFFFFF)
+        if counts[node] < largest:
+            counts[node] += np.uint32(1)
+
+
 @dataclass(frozen=True)
 class Permutation:
-    """Another order of the nodes 0 .. n - 1: the row of each node, and the node of each row.
-
-    Examples
-    --------
-    >>> keys = np.array([2 << 32 | 0], np.uint64)
-    >>> Permutation.of_rows(np.array([1, 2, 0], np.uint32)).relabel(keys)
-    >>> int(keys[0]) >> 32, int(keys[0]) & 0xFFFFFFFF
-    (0, 1)
-    """
+    """Another order of the nodes 0 .. n - 1: the row of each node, and the node of each row."""
 
     rows: NDArray[np.uint32]
     nodes: NDArray[np.uint32]
@@ -62,23 +122,16 @@ class Permutation:
 
     def relabel(self, keys: NDArray[np.uint64]) -> None:
         """Turn keys of nodes into keys of rows, in place."""
-        _permute(keys, self.rows)
+        relabel_keys(keys, self.rows)
 
 
 @dataclass(frozen=True)
 class Order:
     """How keys become rows.
 
-    Attributes
-    ----------
-    name
-        What the store says about it.
-    relabel
-        Turns keys of ids into keys of rows, in place; None if that keeps their order or changes nothing.
-    node_ids
-        Id of each row, uint32, shape (nodes,); None if ids are rows.
-    reason
-        Why it was chosen, one line; None if it was asked for.
+    `name` is what the store says about it. `relabel` turns keys of ids into keys of rows, in place; None if
+    that keeps their order or changes nothing. `node_ids` are the ids of the rows, uint32, None if ids are
+    rows. `reason` is why it was chosen, one line; None if it was asked for.
     """
 
     name: str
@@ -87,22 +140,12 @@ class Order:
     reason: str | None = None
 
 
-def keep_order(ids: IdBitmap | None) -> Order:
-    """Order the rows as the ids are; None for the ids 0 .. n - 1."""
-    return make_order("keep", None, ids)
-
-
 def make_order(
     name: str, permutation: Permutation | None, ids: IdBitmap | None, reason: str | None = None
 ) -> Order:
     """Order the rows by a permutation of the nodes, None for one that changes nothing.
 
     The permutation's nodes are overwritten if there are ids, which are None if they are 0 .. n - 1.
-
-    Examples
-    --------
-    >>> make_order("degree", Permutation.of_rows(np.array([1, 0], np.uint32)), None).node_ids
-    array([1, 0], dtype=uint32)
     """
     if permutation is None:
         return Order(name, None, None if ids is None else ids.to_numpy(), reason)
@@ -121,11 +164,6 @@ def order_by_degree(out_degree: NDArray[np.uint32]) -> Permutation | None:
     """Order nodes by out-degree, descending, equal ones by number; None if nothing changes.
 
     `out_degree`, uint32, shape (nodes,), is overwritten; it may count duplicate edges.
-
-    Examples
-    --------
-    >>> order_by_degree(np.array([1, 5, 1, 9], np.uint32)).nodes
-    array([3, 1, 0, 2], dtype=uint32)
     """
     if bool((out_degree[1:] <= out_degree[:-1]).all()):
         return None
@@ -167,14 +205,6 @@ def _look_up(known, nodes):
         nodes[row] = known[nodes[row]]
 
 
-@entry()
-def _permute(keys, rows):
-    for i in range(keys.size):
-        row = np.uint64(rows[keys[i] >> np.uint64(32)])
-        column = np.uint64(rows[keys[i] & np.uint64(0xFFFFFFFF)])
-        keys[i] = row << np.uint64(32) | column
-
-
 MAX_PASSES = 64
 _FEW, _NOTHING = 16, 512
 """Parts of all nodes with edges: so few are left, so few are next to nothing."""
@@ -183,10 +213,10 @@ _CLASSES = 1 << 16
 """In-degrees from this number on count as equals when a search starts."""
 
 
-def order_by_bfs(scan: EdgeScan, in_degree: NDArray[np.uint32], linked: int) -> Permutation | None:
+def order_by_bfs(scan: EdgeScan, in_degree: NDArray[np.uint32], connected: int) -> Permutation | None:
     """Order nodes by a breadth-first search; None if nothing changes.
 
-    `in_degree` counts duplicates, uint32, shape (nodes,); `linked` nodes have edges at all.
+    `in_degree` counts duplicates, uint32, shape (nodes,); `connected` nodes have edges at all.
     """
     rows = np.full(in_degree.size, NOT_FOUND)
     parents = np.full(in_degree.size, NOT_FOUND)
@@ -200,7 +230,7 @@ def order_by_bfs(scan: EdgeScan, in_degree: NDArray[np.uint32], linked: int) -> 
         for keys in scan:
             _reach(keys, rows, parents, first, placed)
         first, placed = placed, _place(rows, parents, first, placed)
-        if _FEW * (linked - placed) < linked and _NOTHING * (placed - first) < linked:
+        if _FEW * (connected - placed) < connected and _NOTHING * (placed - first) < connected:
             break
     del parents
     if _place_rest(rows, placed):
@@ -215,14 +245,14 @@ def _start(in_degree, rows, placed, wanted, counts):
         if rows[node] == NOT_FOUND:
             counts[min(in_degree[node], counts.size - 1)] += 1
     above = 0
-    least = counts.size - 1
-    while least > 1 and above + counts[least] < wanted:
-        above += counts[least]
-        least -= 1
+    lowest = counts.size - 1
+    while lowest > 1 and above + counts[lowest] < wanted:
+        above += counts[lowest]
+        lowest -= 1
     equals = wanted - above
     for node in range(rows.size):
-        if rows[node] == NOT_FOUND and in_degree[node] >= least:
-            if min(in_degree[node], counts.size - 1) == least:
+        if rows[node] == NOT_FOUND and in_degree[node] >= lowest:
+            if min(in_degree[node], counts.size - 1) == lowest:
                 if equals == 0:
                     continue
                 equals -= 1
@@ -300,13 +330,7 @@ def order_by_host(names: StringFile, spill_dir: SpillDir, space: int) -> Permuta
 
 
 def looks_like_urls(names: Iterator[Piece]) -> bool:
-    """Whether half of the first names have a scheme, as in https://example.org/.
-
-    Examples
-    --------
-    >>> looks_like_urls(iter([(np.frombuffer(b"ftp://ab.c", np.uint8), np.array([8, 2], np.uint32))]))
-    True
-    """
+    """Whether half of the first names have a scheme, as in https://example.org/."""
     found = [b"://" in name for piece in islice(names, 1) for name in split_strings(piece)]
     return bool(found) and 2 * sum(found) >= len(found)
 

@@ -133,6 +133,15 @@ def _unpack(data, places, counts, widths, column_bits, weight_bytes, first_row, 
             k += uint64(1)
 
 
+@entry()
+def relabel_keys(keys, numbers):
+    """Replace rows and columns of keys, uint64, by their `numbers`, uint32, in place."""
+    for i in range(keys.size):
+        row = uint64(numbers[keys[i] >> uint64(32)])
+        column = uint64(numbers[keys[i] & uint64(0xFFFFFFFF)])
+        keys[i] = row << uint64(32) | column
+
+
 def record_bytes(*, weighted: bool) -> int:
     """Bytes of a whole key in a file, with its weight."""
     return KEY_BYTES + WEIGHT_BYTES * weighted
