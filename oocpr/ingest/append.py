@@ -20,7 +20,7 @@ from numba import uint32, uint64
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require
-from oocpr.ingest.build import Pipeline
+from oocpr.ingest.build import Pipeline, Resources
 from oocpr.ingest.order.orders import make_order
 from oocpr.ingest.resume import OneShotImport
 from oocpr.ingest.sort.rows import Rows, check_finite, duplicate_policy
@@ -33,7 +33,7 @@ from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
 from oocpr.store.zarr_arrays import check_degree_sum
-from oocpr.system import resident_after_trim, usable_cores
+from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     import os
@@ -505,19 +505,10 @@ def append_store(
         )
     _check_degrees(store)
     with ExitStack() as stack:
-        pipeline = Pipeline(
-            StoredPlusNew(store, source),
-            OneShotImport(Path(path), tmp, overwrite=overwrite),
-            stack,
-            "Adding edges",
-            service=LocalSortEncode(usable_cores()) if service is None else service,
-            how=how,
-            tile_edges=facts.tile_edges,
-            memory=memory,
-            progress=progress,
-            block_edges=block_edges,
-            bucket_edges=bucket_edges,
-        )
+        resources = Resources(memory, progress, service or LocalSortEncode(), block_edges, bucket_edges)
+        job = OneShotImport(Path(path), tmp, overwrite=overwrite)
+        joint = StoredPlusNew(store, source)
+        pipeline = Pipeline(joint, job, stack, "Adding edges", how, facts.tile_edges, resources)
         edges, order = pipeline.read(lambda edges: make_order("keep", None, edges.ids), 2)
         rows = _rows(store, edges, memory)
 
@@ -527,7 +518,7 @@ def append_store(
         reserved = budget.stored_tile_bytes(facts.tile_edges, max_rows, weighted=facts.weighted)
         pipeline.plan_tiles(edges, order, tile_edges, stored_edges=facts.edges, reserved=reserved)
         counter, sums = pipeline.counter, pipeline.out_weights
-        new = NewEdges(pipeline.sorted_edges(edges.runs), counter, how)
+        new = NewEdges(pipeline.sorter.pieces(edges.runs), counter, how)
         old = StoredTiles(store, rows)
         copied, local_edges, total = 0, 0, given + edges.edges
         if rows is None and tile_edges == facts.tile_edges:

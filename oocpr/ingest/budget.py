@@ -1,8 +1,8 @@
 """How much of everything an import may hold at once: integers in, integers out.
 
-The budget is the peak resident size of the whole process, interpreter and libraries included, because
-that is what an operating system counts and kills for. So every stage asks what is resident when it
-starts and plans with the rest.
+The budget is the peak resident size of the whole process, interpreter and libraries included, because that is
+what an operating system counts and kills for. So every stage asks what is resident when it starts and plans
+with the rest.
 """
 
 from __future__ import annotations
@@ -14,17 +14,11 @@ from oocpr.units import format_bytes
 SORTED_BYTES = 16
 """Bytes of an edge while it is sorted: row and column in one uint64, and a row with its first edge."""
 
-WEIGHED_BYTES = 8
-"""More bytes of an edge with a weight, wherever edges wait."""
-
-CODED_WEIGHT_BYTES = 8
-"""A weight of a tile on its way out, encoded."""
-
-SUM_BYTES = 8
-"""What the weights that leave a node add up to."""
+WEIGHT_BYTES, CODED_WEIGHT_BYTES, SUM_BYTES = 8, 8, 8
+"""More bytes of an edge with a weight wherever edges wait, of a tile that is encoded, and of each node."""
 
 SLACK_BYTES = 16 << 20
-"""Kept free in every stage: what allocators and libraries hold beyond what was asked of them."""
+"""Left free in every stage: what allocators and libraries hold beyond what was asked of them."""
 
 SOURCE_BYTES_PER_EDGE = 256
 """What a source may hold for each edge of a block: text, parsed numbers and their copies."""
@@ -33,14 +27,15 @@ WAITING_BYTES_PER_EDGE = 128
 """All blocks on their way from a source to temporary files, for each edge of one of them."""
 
 WRITER_BYTES_PER_EDGE = 36
-"""A tile on its way out: columns, rows and their counts, 12; gaps and starts, 8; these packed, up to 6, and
-encoded, up to 6; and what arrays are larger than they need be."""
+"""A tile on its way out: columns, rows and their counts, 12; gaps and starts, 8; these bit-packed, up to 6,
+and encoded, up to 6; and what arrays are larger than they need be.
+"""
 
 TILE_BYTES_PER_EDGE = 12
 """A tile that is not on its way yet."""
 
 WRITER_BYTES_PER_ROW = 32
-"""Row lengths of a tile, padded, packed and encoded, up to 16, and their offsets, 8. Measured: 28."""
+"""Row lengths of a tile, padded, bit-packed and encoded, up to 16, and their offsets, 8. Measured: 28."""
 
 ENTERED_BYTES_PER_ROW = 12
 """Of these, the row lengths themselves and their offsets."""
@@ -60,7 +55,7 @@ LOCAL_NEEDS = Needs(
     edge_bytes=WRITER_BYTES_PER_EDGE - TILE_BYTES_PER_EDGE,
     row_bytes=WRITER_BYTES_PER_ROW - ENTERED_BYTES_PER_ROW,
 )
-"""Where threads of this process sort and pack."""
+"""What threads of this process need to sort and encode."""
 
 
 def require(needed: int, given: int, what: str) -> None:
@@ -73,16 +68,11 @@ def require(needed: int, given: int, what: str) -> None:
 
 
 def tile_edges_for(edges: int) -> int:
-    """Edges of a tile if nobody chose: a power of two, within limits, for edges with their repeats.
+    """Edges of a tile if nobody chose: a power of two, within limits, for edges with their duplicates.
 
     Proposals that pass from tile to tile need some tiles to work with, sweeps inside a tile gain from large
     ones, and a tile has to be worth a read: between the limits there are 4 to 7 tiles, less the share of
     duplicate edges.
-
-    Examples
-    --------
-    >>> tile_edges_for(3_216_152), tile_edges_for(0), tile_edges_for(10**10)
-    (524288, 1024, 1048576)
     """
     wanted = 1 << max(0, (edges // TILES_WANTED).bit_length() - 1)
     return min(max(wanted, MIN_TILE_EDGES), MAX_TILE_EDGES)
@@ -103,7 +93,7 @@ def spill_memory(spare: int, block_edges: int, cores: int, *, weighted: bool = F
     """Bytes of temporary files that stay in memory, of `spare` ones for the files and all else.
 
     The rest is for blocks on their way, and for writing, by a thread per core, when reading is over; what
-    tells the nodes may take some, too. If it is too little, part of the files goes to the disk.
+    says which nodes there are may need some, too. If it is too little, part of the files goes to the disk.
     """
     spare = max(0, spare - SLACK_BYTES)
     writing = (cores + 1) * _written_bytes(LOCAL_NEEDS, weighted=weighted) * MAX_TILE_EDGES
@@ -115,10 +105,10 @@ def spill_memory(spare: int, block_edges: int, cores: int, *, weighted: bool = F
 
 def _written_bytes(needs: Needs, *, weighted: bool) -> int:
     """Bytes of an edge of a tile on its way out."""
-    return TILE_BYTES_PER_EDGE + needs.edge_bytes + (WEIGHED_BYTES + CODED_WEIGHT_BYTES) * weighted
+    return TILE_BYTES_PER_EDGE + needs.edge_bytes + (WEIGHT_BYTES + CODED_WEIGHT_BYTES) * weighted
 
 
-def least_bytes(tile_edges: int | None, needs: Needs = LOCAL_NEEDS, *, weighted: bool = False) -> int:
+def min_bytes(tile_edges: int | None, needs: Needs = LOCAL_NEEDS, *, weighted: bool = False) -> int:
     """Bytes that an import needs beside what the process holds already, however small the graph is."""
     reading = MIN_BLOCK_EDGES * SOURCE_BYTES_PER_EDGE
     share = SortBudget(1, LARGEST_TILE_EDGES, tile_edges or MIN_TILE_EDGES, needs, weighted=weighted)
@@ -141,18 +131,18 @@ def stored_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> 
 
 
 class SortBudget:
-    """How the memory of sorting and writing so many nodes and edges, repeats included, is shared out."""
+    """How the memory of sorting and writing so many nodes and edges, duplicates included, is divided."""
 
     def __init__(
         self, nodes: int, edges: int, tile_edges: int, needs: Needs = LOCAL_NEEDS, *, weighted: bool = False
     ) -> None:
         self._nodes = nodes
         self._edges = edges
-        self._key = SORTED_BYTES + needs.key_bytes + WEIGHED_BYTES * weighted
+        self._key = SORTED_BYTES + needs.key_bytes + WEIGHT_BYTES * weighted
         self._usual = max(DEFAULT_BUCKET_EDGES, needs.usual_keys)
         self._tile = (ENTERED_BYTES_PER_ROW + needs.row_bytes) * planned_rows(nodes, edges, tile_edges)
         self._tile += _written_bytes(needs, weighted=weighted) * min(tile_edges, edges)
-        self._filling = (TILE_BYTES_PER_EDGE + WEIGHED_BYTES * weighted) * min(tile_edges, edges)
+        self._filling = (TILE_BYTES_PER_EDGE + WEIGHT_BYTES * weighted) * min(tile_edges, edges)
         self._counters = (4 + SUM_BYTES * weighted) * nodes
 
     def writing(self, workers: int) -> int:
@@ -160,7 +150,7 @@ class SortBudget:
         tiles = self._tile * max(1, workers) + (self._filling if workers else 0)
         return self._counters + self._nodes * (workers + 1) + tiles
 
-    def least(self) -> int:
+    def min_bytes(self) -> int:
         """Bytes without which nothing goes."""
         return self.writing(0) + self._key * min(self._edges, MIN_BUCKET_EDGES)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from oocpr.ingest.sort.rows import (
     weighted_pieces,
 )
 from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
-from oocpr.ingest.sort.tiles import Tile, TileCutter, TileWriter
+from oocpr.ingest.sort.tiles import Tile, TileWriter
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import (
     BoundedExecutor,
@@ -165,32 +165,28 @@ def names_of_rows(
     return names.pieces()
 
 
+@dataclass(frozen=True)
+class Resources:
+    """What an import may use; most edges of a block and of a bucket, None for what the memory allows."""
+
+    memory: int
+    progress: Progress
+    service: SortEncodeService
+    block_edges: int | None
+    bucket_edges: int | None
+
+
 class Pipeline:
     """The stages of an import, under one memory budget: `read`, `plan_tiles`, `write_tiles`, `finish`.
 
-    Parameters
-    ----------
-    source, job
-        What is imported; where its files go, and what an earlier process has finished of it.
-    stack
-        Closes all that the pipeline opens.
-    what
-        What is done, the subject of a sentence.
-    service
-        Sorts edges and encodes tiles.
-    how
-        What duplicate edges become, see `duplicate_policy`; None for a store without weights.
-    tile_edges
-        Edges of a tile, None if that is not known yet.
-
-    Attributes
-    ----------
-    writer, spill_dir
-        Of the store, and of temporary files.
-    counter, out_weights
-        Count the edges and add up their weights, None if there are none; from `plan_tiles` on.
+    `job` says where its files go, and what an earlier process has finished of it; `stack` closes all that is
+    opened; `what` is done, the subject of a sentence. Duplicate edges become `how`, see `duplicate_policy`,
+    None for a store without weights. `tile_edges` is None if it is not known yet. From `plan_tiles` on,
+    `sorter` gives the edges of runs, while `counter` counts them; `out_weights` adds up their weights, None
+    if there are none.
     """
 
+    sorter: Sorter
     counter: EdgeCounter
     out_weights: OutWeights | None
 
@@ -200,33 +196,25 @@ class Pipeline:
         job: OneShotImport,
         stack: ExitStack,
         what: str,
-        *,
-        service: SortEncodeService,
         how: str | None,
         tile_edges: int | None,
-        memory: int,
-        progress: Progress,
-        block_edges: int | None,
-        bucket_edges: int | None,
+        resources: Resources,
     ) -> None:
         self._source = source
         self._job = job
         self._stack = stack
-        self._service = service
         self._how = how
-        self._weighted = how is not None
-        self._memory = memory
-        self._progress = progress
-        self._bucket_edges = bucket_edges
+        self._resources = resources
+        self._memory, self._progress = resources.memory, resources.progress
         self.writer = stack.enter_context(job.writer())
         self.spill_dir = stack.enter_context(job.spill_dir())
         warm_up(self.spill_dir)
         if how is not None:
             warm_up_weights(self.spill_dir, how)
-        needed = budget.least_bytes(tile_edges, service.needs, weighted=self._weighted)
-        require(resident() + needed, memory, what)
-        spare = memory - resident() - budget.SLACK_BYTES
-        self._block_edges = block_edges or budget.block_edges(spare, weighted=source.weighted)
+        needed = budget.min_bytes(tile_edges, resources.service.needs, weighted=how is not None)
+        require(resident() + needed, self._memory, what)
+        spare = self._memory - resident() - budget.SLACK_BYTES
+        self._block_edges = resources.block_edges or budget.block_edges(spare, weighted=source.weighted)
 
     def read(
         self,
@@ -234,7 +222,7 @@ class Pipeline:
         passes: int,
         on_message: Callable[[str], None] = lambda _: None,
     ) -> tuple[SpilledEdges, Order]:
-        """Read the edges, order the nodes, and partition the edges by rows; or take up what was done of that.
+        """Read the edges, order the nodes, and partition the edges by rows; or continue with what is done.
 
         All edges will be written to temporary files at least `passes` times; `on_message` is told how much
         these will take, if that is much.
@@ -280,35 +268,31 @@ class Pipeline:
         Other `stored_edges`, sorted already, are merged with these, which takes `reserved` bytes.
         """
         self._edges, self._order, self._tile_edges = edges, order, tile_edges
-        nodes, total, service = edges.nodes, edges.edges + stored_edges, self._service
-        share = budget.SortBudget(nodes, total, tile_edges, service.needs, weighted=self._weighted)
+        nodes, total, service = edges.nodes, edges.edges + stored_edges, self._resources.service
+        weighted = self._how is not None
+        share = budget.SortBudget(nodes, total, tile_edges, service.needs, weighted=weighted)
         workers, space = self._threads_and_space(share, self._memory - reserved)
         self._workers = workers
         self._callers = self._stack.enter_context(_worker_threads(workers)) if workers else None
         self._planned_rows = budget.planned_rows(nodes, total, tile_edges)
         self.counter = EdgeCounter(nodes)
-        self.out_weights = OutWeights(nodes) if self._weighted else None
+        self.out_weights = OutWeights(nodes) if weighted else None
         ranks = NO_RANKS if order.relabel is not None or edges.ids is None else edges.ids.ranks
-        self._sorter = Sorter(
-            service, self._callers, workers, self._bucket_edges or space, ranks, self.counter, self._how
-        )
+        space = self._resources.bucket_edges or space
+        self.sorter = Sorter(service, self._callers, workers, space, ranks, self.counter, self._how)
 
     def _threads_and_space(self, share: budget.SortBudget, memory: int) -> tuple[int, int]:
         """Choose how many threads work, and how many edges they sort at once; make room for that."""
-        edges, cores = self._edges, self._service.workers
+        edges, cores = self._edges, self._resources.service.workers
         largest = max((run.count for run in edges.runs), default=0)
         lacking = resident_after_trim() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
         if lacking > 0:
             edges.file.shed(lacking)
         held = resident_after_trim() + budget.SLACK_BYTES
         size = f"{format_count(edges.nodes)} nodes and {format_count(edges.edges)} edges"
-        require(held + share.least(), memory, f"Sorting {size}")
+        require(held + share.min_bytes(), memory, f"Sorting {size}")
         workers = share.workers(memory - held, cores)
         return workers, share.bucket_edges(memory - held, workers, largest)
-
-    def sorted_edges(self, runs: Iterable[KeyRun]) -> Iterator[Rows]:
-        """Yield the edges of runs in the order of their rows, each once; they are counted."""
-        return self._sorter.pieces(runs)
 
     def write_tiles(self, pieces: Iterable[Rows], first_tile: int, first_row: int, total: int) -> int:
         """Write sorted edges as tiles from number `first_tile` on, which begins with `first_row`.
@@ -316,29 +300,28 @@ class Pipeline:
         The pieces are all edges that are not in tiles yet, `total` those of all tiles, duplicates included.
         Returns how many edges have their column among the owned rows of their tile.
         """
-        encoder = TileWriter(
-            self._service,
+        writer = TileWriter(
+            self._resources.service,
             self.writer,
             self._callers,
             self._workers,
+            self._edges.nodes,
             self._tile_edges,
             self._planned_rows,
             self._memory,
             first_tile,
-            weighted=self._weighted,
+            first_row,
+            weighted=self._how is not None,
         )
-        nodes, sums = self._edges.nodes, self.out_weights
-        cutter = TileCutter(self._tile_edges, nodes, encoder.add, first_row, weighted=self._weighted)
         done = self.writer.edges
         for edges in pieces:
-            if sums is not None:
-                sums.add(edges.columns, edges.weights)
-            cutter.add(edges)
+            if self.out_weights is not None:
+                self.out_weights.add(edges.columns, edges.weights)
+            writer.add(edges)
             done += edges.given
             self._progress("writing", min(done, total), total, "edges")
-        cutter.finish()
-        encoder.finish()
-        return encoder.local_edges
+        writer.finish()
+        return writer.local_edges
 
     def finish(
         self, total: int, self_loops: int, local_edges: int, out_degree: NDArray[np.uint32]
@@ -449,19 +432,8 @@ def build_store(
             )
         if job.whole:
             return open_store(path).attributes
-        pipeline = Pipeline(
-            source,
-            job,
-            stack,
-            "An import",
-            service=LocalSortEncode(usable_cores()) if service is None else service,
-            how=how,
-            tile_edges=tile_edges,
-            memory=memory,
-            progress=progress,
-            block_edges=block_edges,
-            bucket_edges=bucket_edges,
-        )
+        resources = Resources(memory, progress, service or LocalSortEncode(), block_edges, bucket_edges)
+        pipeline = Pipeline(source, job, stack, "An import", how, tile_edges, resources)
         edges, ordered = pipeline.read(
             lambda edges: Ordering(edges, source, pipeline.spill_dir, memory, progress).find(order),
             1 if order == "keep" else 2,
@@ -476,7 +448,7 @@ def build_store(
             by_id = ordered.relabel is None and edges.ids is not None
             key = in_ids(done.key, ordered.node_ids) if by_id else done.key
             runs = (run for run in edges.runs if key is None or run.high > key + 1)
-            pieces = rows_after(pipeline.sorted_edges(runs), done.key, counter)
+            pieces = rows_after(pipeline.sorter.pieces(runs), done.key, counter)
             local_edges = pipeline.write_tiles(pieces, done.count, done.row, edges.edges)
         return pipeline.finish(
             edges.edges, counter.self_loops, done.local_edges + local_edges, counter.out_degree()

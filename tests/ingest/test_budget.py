@@ -41,7 +41,7 @@ def test_buckets_tiles_and_blocks_stay_in_their_share(spare, nodes, edges, tile_
     share = budget.SortBudget(nodes, edges, 1 << tile_bits)
     workers = share.workers(spare, cores)
     assert 0 <= workers <= cores
-    if share.least() <= spare:
+    if share.min_bytes() <= spare:
         buckets = share.bucket_edges(spare, workers, largest)
         assert share.writing(workers) + 16 * buckets <= spare
         assert workers < cores or spare < share.wanted(cores, largest) or buckets >= min(edges, largest)

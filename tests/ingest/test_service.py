@@ -144,8 +144,8 @@ def test_what_a_service_raises_ends_the_import_and_leaves_nothing(tmp_path, arra
 def test_what_a_service_needs_is_in_the_budget(spare, edges, workers, needs):
     share = budget.SortBudget(1000, edges, 1 << 20, needs)
     got = share.workers(spare, workers)
-    if share.least() <= spare:
+    if share.min_bytes() <= spare:
         tiles = max(1, got) * min(edges, 1 << 20) * (12 + needs.edge_bytes)
         assert tiles + share.bucket_edges(spare, got, 1) * (16 + needs.key_bytes) <= spare
     more = Needs(needs.key_bytes + 1, needs.edge_bytes, needs.row_bytes, needs.usual_keys)
-    assert budget.SortBudget(1000, edges, 1 << 20, more).least() > share.least()
+    assert budget.SortBudget(1000, edges, 1 << 20, more).min_bytes() > share.min_bytes()

@@ -1,10 +1,13 @@
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.ingest.budget import LOCAL_NEEDS
 from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
-from oocpr.ingest.sort.tiles import TileCutter
+from oocpr.ingest.sort.tiles import TileWriter
 
 
 @st.composite
@@ -20,19 +23,25 @@ def sorted_edges(draw):
 
 
 def cut(nodes, edges, tile_edges, pieces):
-    tiles, local = [], []
+    tiles = []
 
-    def take(tile):
-        tiles.append((tile.columns.copy(), tile.lengths()))
-        local.append(tile.local_edges())
+    class Service:
+        needs = LOCAL_NEEDS
 
-    cutter = TileCutter(tile_edges, nodes, take)
+        def encode(self, columns, lengths):
+            tiles.append((columns.copy(), lengths))
+            return np.empty(0, np.uint8)
+
+    store = Mock()
+    writer = TileWriter(Service(), store, None, 0, nodes, tile_edges, nodes + 1, 0)
     keys = edges[:, 0].astype(np.uint64) << np.uint64(32) | edges[:, 1].astype(np.uint64)
     for piece in np.split(keys, pieces):
         rows, starts = np.empty(piece.size, np.uint32), np.empty(piece.size + 1, np.uint32)
-        cutter.add(EdgeCounter(nodes).to_rows(piece.copy(), piece.size, NO_RANKS, rows, starts))
-    cutter.finish()
-    return tiles, sum(local)
+        writer.add(EdgeCounter(nodes).to_rows(piece.copy(), piece.size, NO_RANKS, rows, starts))
+    writer.finish()
+    assert [call.args[0] for call in store.put_tile.call_args_list] == list(range(len(tiles)))
+    assert [call.args[1] for call in store.enter_tile.call_args_list] == [tile[0].size for tile in tiles]
+    return tiles, writer.local_edges
 
 
 def tiles_by_definition(nodes, edges, tile_edges):

@@ -17,7 +17,8 @@ tile's first edge is. With `tile_edges` 3 and the rows 0 0 1 1 1 1 1 3 of eight 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import uint32, uint64
@@ -29,14 +30,12 @@ from oocpr.system import resident
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from oocpr.ingest.sort.rows import Rows
 
-    AddTile = Callable[["Tile"], "Tile | None"]
-    from concurrent.futures import Executor, Future
+    _Written = tuple["Tile", int, NDArray[np.uint32], int]
+    from concurrent.futures import Executor
 
     from oocpr.ingest.sort.sorter import SortEncodeService
     from oocpr.store.graph import GraphWriter
@@ -113,72 +112,11 @@ class Tile:
         return int(_within(self.columns, np.uint32(self.first_row), np.uint32(self.next_row)))
 
 
-class TileCutter:
-    """Cuts a stream of sorted rows into tiles of equal edges, the first of which begins with `first_row`.
-
-    `add_tile` is called with every tile in order. What it returns is filled next; None if the tile may be.
-
-    Examples
-    --------
-    >>> from oocpr.ingest.sort.rows import Rows
-    >>> show = lambda tile: print(tile.columns, tile.lengths(), tile.local_edges())
-    >>> cutter = TileCutter(3, 5, show)
-    >>> columns, rows, starts = [0, 1, 2, 3, 4, 0, 1, 2], [0, 1, 3], [0, 2, 7, 8]
-    >>> cutter.add(Rows(*(np.array(part, np.uint32) for part in (columns, rows, starts)), 8))
-    [0 1 2] [2 1] 1
-    [3 4 0] [3] 0
-    >>> cutter.finish()
-    [1 2] [1 0 1 0 0] 2
-
-    """
-
-    def __init__(
-        self,
-        tile_edges: int,
-        nodes: int,
-        add_tile: AddTile,
-        first_row: int = 0,
-        *,
-        weighted: bool = False,
-    ) -> None:
-        self._nodes = nodes
-        self._add_tile = add_tile
-        self._tile = Tile(tile_edges, weighted=weighted)
-        self._tile.first_row = first_row
-
-    def add(self, edges: Rows) -> None:
-        """Add edges, which come after all before."""
-        start = 0
-        while start < edges.columns.size:
-            if self._tile.full:
-                row = int(np.searchsorted(edges.starts, start, side="right")) - 1
-                self._emit(int(edges.rows[row]))
-            start = self._tile.fill(edges, start)
-
-    def finish(self) -> None:
-        """Close the last tile; a graph without edges has one empty tile."""
-        self._emit(self._nodes)
-
-    def _emit(self, next_row: int) -> None:
-        self._tile.next_row = next_row
-        self._tile = self._add_tile(self._tile) or self._tile
-        self._tile.clear()
-        self._tile.first_row = next_row
-
-
-class _Written(NamedTuple):
-    """A tile whose bytes are on the disk."""
-
-    tile: Tile
-    size: int
-    lengths: NDArray[np.uint32]
-    local_edges: int
-
-
 class TileWriter:
-    """Has tiles encoded by `service` and gives them to `writer` in their order, numbered from `first` on.
+    """Cuts a stream of sorted rows into tiles, has them encoded and gives them to `writer` in their order.
 
-    Threads of `pool` do, at most `limit` tiles at a time; None for the caller's own. There is memory for
+    The first tile has the given `number` and begins with `first_row`. Threads of `pool` call `service` and
+    `writer`, for at most `limit` tiles at a time; None for the caller's own. There is memory for
     `planned_rows` rows of a tile; one of more rows needs to fit in what `memory` the process may hold.
     `local_edges` counts edges whose column is among the owned rows.
     """
@@ -189,10 +127,12 @@ class TileWriter:
         writer: GraphWriter,
         pool: Executor | None,
         limit: int,
+        nodes: int,
         tile_edges: int,
         planned_rows: int,
         memory: int,
-        first: int = 0,
+        number: int = 0,
+        first_row: int = 0,
         *,
         weighted: bool = False,
     ) -> None:
@@ -201,44 +141,63 @@ class TileWriter:
         self._writer = writer
         self._pool = pool
         self._limit = limit
-        self._tile_edges = tile_edges
+        self._nodes = nodes
         self._planned_rows = planned_rows
         self._memory = memory
-        self._number = first
-        self._weighted = weighted
-        self._waiting: deque[Future[_Written]] = deque()
+        self._number = number
+        self._new_tile = lambda: Tile(tile_edges, weighted=weighted)
         # Fresh memory costs more than much of what is done with it here.
-        self._tiles: list[Tile] = []
+        self._free: list[Tile] = []
+        self._waiting: deque[Future[_Written]] = deque()
+        self._tile = self._new_tile()
+        self._tile.first_row = first_row
 
-    def add(self, tile: Tile) -> Tile:
-        """Have the next tile encoded and written; gives one that nobody uses."""
-        rows = tile.next_row - tile.first_row + 1
-        if rows > self._planned_rows:
-            self.finish()
-            needed = resident() + (ENTERED_BYTES_PER_ROW + self._service.needs.row_bytes) * rows
-            require(needed, self._memory, f"A tile of {format_count(rows)} rows")
-        while self._waiting and len(self._waiting) >= self._limit:
-            self._enter(self._waiting.popleft().result())
-        number, self._number = self._number, self._number + 1
-        if self._pool is None:
-            self._enter(self._write(number, tile))
-        else:
-            self._waiting.append(self._pool.submit(self._write, number, tile))
-        return self._tiles.pop() if self._tiles else Tile(self._tile_edges, weighted=self._weighted)
+    def add(self, edges: Rows) -> None:
+        """Add edges, which come after all before."""
+        start = 0
+        while start < edges.columns.size:
+            if self._tile.full:
+                row = int(np.searchsorted(edges.starts, start, side="right")) - 1
+                self._close_tile(int(edges.rows[row]))
+            start = self._tile.fill(edges, start)
 
     def finish(self) -> None:
-        """Wait for the tiles that are under way."""
-        while self._waiting:
-            self._enter(self._waiting.popleft().result())
+        """Write the last tile, and wait for all; a graph without edges has one empty tile."""
+        self._close_tile(self._nodes)
+        self._enter(0)
+
+    def _close_tile(self, next_row: int) -> None:
+        """Have a tile encoded and written, and begin the next with `next_row`."""
+        tile, rows = self._tile, next_row - self._tile.first_row + 1
+        tile.next_row = next_row
+        if rows > self._planned_rows:
+            self._enter(0)
+            needed = resident() + (ENTERED_BYTES_PER_ROW + self._service.needs.row_bytes) * rows
+            require(needed, self._memory, f"A tile of {format_count(rows)} rows")
+        self._enter(max(0, self._limit - 1))
+        if self._pool is None:
+            written: Future[_Written] = Future()
+            written.set_result(self._write(self._number, tile))
+        else:
+            written = self._pool.submit(self._write, self._number, tile)
+        self._waiting.append(written)
+        self._number += 1
+        if self._pool is None:
+            self._enter(0)
+        self._tile = self._free.pop() if self._free else self._new_tile()
+        self._tile.clear()
+        self._tile.first_row = next_row
 
     def _write(self, number: int, tile: Tile) -> _Written:
-        lengths = tile.lengths()
+        lengths, weights = tile.lengths(), tile.weights
         coded = self._service.encode(tile.columns, lengths)
-        weights = tile.weights
         self._writer.put_tile(number, coded, None if weights is None else encode_segments(weights))
-        return _Written(tile, coded.size, lengths, tile.local_edges())
+        return tile, coded.size, lengths, tile.local_edges()
 
-    def _enter(self, written: _Written) -> None:
-        self.local_edges += written.local_edges
-        self._writer.enter_tile(written.size, written.tile.columns.size, written.lengths)
-        self._tiles.append(written.tile)
+    def _enter(self, pending: int) -> None:
+        """Enter tiles in their order, until no more than `pending` are under way."""
+        while len(self._waiting) > pending:
+            tile, size, lengths, local_edges = self._waiting.popleft().result()
+            self.local_edges += local_edges
+            self._writer.enter_tile(size, tile.columns.size, lengths)
+            self._free.append(tile)
