@@ -731,11 +731,11 @@ def with_shim() -> Iterator[None]:
         "oocpr.engine.cuda.discovery.open_device": open_device,
         "oocpr.engine.job.all_devices": lambda: "cuda:0,cuda:1,cuda:2",
         # What this process holds depends on the cases before.
-        "oocpr.engine.planning.timing.resident_after_trim": lambda: 200 << 20,
-        "oocpr.engine.planning.timing.KERNEL_BYTES": 0,
+        "oocpr.engine.planning.resident_after_trim": lambda: 200 << 20,
+        "oocpr.engine.planning.KERNEL_BYTES": 0,
         # Times are not pinned, so little has to be measured.
         "oocpr.engine.probe.measure.SECONDS": 0,
-        "oocpr.engine.probe.trial.SECONDS": 0,
+        "oocpr.engine.probe.sample_run.SECONDS": 0,
     }
     with contextlib.ExitStack() as stack:
         for place, value in patches.items():

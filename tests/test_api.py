@@ -323,7 +323,7 @@ def test_a_plan_predicts_and_fits(graph: oocpr.Graph) -> None:
 def _keep_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have plans find no room for tiles, decoded or not."""
     plan = import_module("oocpr.plan.plan")
-    monkeypatch.setattr(plan, "kept_tiles", lambda *_: 0)
+    monkeypatch.setattr(plan, "fitting_tiles", lambda *_: 0)
     monkeypatch.setattr(plan, "decoded_bytes", lambda *_: 2**60)
 
 
@@ -334,7 +334,7 @@ def test_tiles_are_read_directly_where_the_page_cache_is_smaller(
     if not graph.store.takes_direct_reads():
         pytest.skip("the file system of temporary files takes no direct reads")
     given = 2**35
-    monkeypatch.setattr("oocpr.engine.planning.run.whole_memory", lambda: given + room)
+    monkeypatch.setattr("oocpr.engine.planning.whole_memory", lambda: given + room)
     asked: dict[str, Any] = {"method": "residual", "memory": given}
     _keep_no_tiles(monkeypatch)
     assert oocpr.plan(graph, **asked).direct == direct
@@ -355,7 +355,7 @@ def test_direct_reads_that_cannot_be_had_are_refused(
             work(by_url, io="direct")
         with pytest.raises(UsageError, match=r"io 'fast' is not known\. Use one of auto, direct, buffered"):
             work(graph, io="fast")
-    monkeypatch.setattr("oocpr.engine.planning.run.whole_memory", lambda: 0)
+    monkeypatch.setattr("oocpr.engine.planning.whole_memory", lambda: 0)
     _keep_no_tiles(monkeypatch)
     ranks = oocpr.pagerank(by_url, method="residual")
     assert ranks.run is not None

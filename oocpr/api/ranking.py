@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from oocpr.api.graphs import Graph
-    from oocpr.engine.planning.run import PlannedRun
     from oocpr.plan.plan import Plan
     from oocpr.progress import Listener
     from oocpr.result.verify import Verification
@@ -81,8 +80,7 @@ def plan(
     True
     """
     from oocpr.engine.job import chosen_device
-    from oocpr.engine.planning.run import asked_settings, plan_run
-    from oocpr.engine.planning.timing import plan_loaded, timed
+    from oocpr.engine.planning import RunRequest, asked_settings, plan_loaded, timed
     from oocpr.result.names import names_of
 
     progress = as_progress(progress)
@@ -97,30 +95,25 @@ def plan(
     # A run has the names of its nodes at hand.
     names = names_of(opened.store)
 
-    def plan_for(base: int) -> PlannedRun:
-        return plan_run(
-            opened.store,
-            settings,
-            auto=method == "auto" and reads is None and stripes is None and device == "cpu",
-            memory=memory,
-            stripes=stripes,
-            personalized=personalized,
-            device=device,
-            device_memory=device_memory,
-            kernel=kernel,
-            io=io,
-            reproducible=reproducible,
-            # What earlier runs kept is there for this one.
-            base=base - opened.kept_bytes,
-        )
-
-    run, loading = plan_loaded(opened.store, plan_for, device, progress)
+    request = RunRequest(
+        auto=method == "auto" and reads is None and stripes is None and device == "cpu",
+        memory=memory,
+        device_memory=device_memory,
+        stripes=stripes,
+        threads=threads,
+        device=device,
+        kernel=kernel,
+        io=io,
+        reproducible=reproducible,
+        personalized=personalized,
+        reusable=opened.kept_bytes,
+    )
+    run, loading = plan_loaded(opened.store, settings, request, progress)
     # The probe's own memory is none of the run's.
     del names
     if not run.plan.fits:
         return run.plan
-    made = timed(run, progress, device=device, threads=threads, kernel=kernel)
-    return made.loaded(loading.seconds - loading.compiling)
+    return timed(run, request, progress).loaded(loading.seconds - loading.compiling)
 
 
 @checked
@@ -244,8 +237,7 @@ def pagerank(
     """
     from oocpr.engine.executors.dask_devices import assign_workers, names_workers_devices
     from oocpr.engine.job import chosen_device
-    from oocpr.engine.planning.run import asked_settings, given_memory, plan_run
-    from oocpr.engine.planning.timing import Loading, plan_loaded, process_bytes, timed
+    from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
     from oocpr.engine.run import solve
     from oocpr.engine.trace import Trace
     from oocpr.jit import watched
@@ -298,35 +290,29 @@ def pagerank(
         least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
         begun = start_vector(start, names, store.nodes, least, most)
 
-    def plan_for(base: int) -> PlannedRun:
-        return plan_run(
-            store,
-            settings,
-            auto=method == "auto" and reads is None and stripes is None and device == "cpu",
-            memory=memory,
-            stripes=stripes,
-            personalized=teleport is not None,
-            started=begun is not None,
-            device=device,
-            device_memory=device_memory,
-            kernel=kernel,
-            alone=client is None,
-            free=free,
-            limits=limits,
-            io=io,
-            reproducible=reproducible,
-            base=base - opened.kept_bytes,
-        )
-
-    if client is None:
-        planned, loading = plan_loaded(store, plan_for, device, progress)
-    else:
-        planned, loading = plan_for(process_bytes()), Loading(0.0, 0.0)
+    request = RunRequest(
+        auto=method == "auto" and reads is None and stripes is None and device == "cpu",
+        memory=memory,
+        device_memory=device_memory,
+        stripes=stripes,
+        threads=threads,
+        device=device,
+        kernel=kernel,
+        io=io,
+        reproducible=reproducible,
+        personalized=teleport is not None,
+        started=begun is not None,
+        alone=client is None,
+        free=free,
+        limits=limits,
+        reusable=opened.kept_bytes,
+    )
+    planned, loading = plan_loaded(store, settings, request, progress)
     made = planned.plan
     _LOG.info("plan of the run:\n%s", made)
     if predict:
         made.validate()
-        made = timed(planned, progress, device=device, threads=threads, kernel=kernel)
+        made = timed(planned, request, progress)
     timeline = None if trace is None else Trace()
     with watched(silent) as compilation, store.unchanged():
         solution = solve(
@@ -414,7 +400,7 @@ def verify(
     ReplacedError
         Where it was replaced since it was opened.
     """
-    from oocpr.engine.planning.run import given_memory
+    from oocpr.engine.planning import given_memory
     from oocpr.result import verify as check
     from oocpr.result.names import names_of
     from oocpr.result.node_vectors import teleport_vector

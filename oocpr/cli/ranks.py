@@ -187,7 +187,7 @@ def rank(
     from oocpr import api
     from oocpr.api.arguments import ImportOptions
     from oocpr.engine.executors.dask_client import worker_count
-    from oocpr.engine.planning.timing import KERNEL_BYTES
+    from oocpr.engine.planning import KERNEL_BYTES
     from oocpr.result.names import names_of
     from oocpr.result.rank_writer import check_room, check_sort
     from oocpr.store.atomic import clear_abandoned
@@ -383,7 +383,7 @@ def _require_memory(
     nodes: int, memory: str | None, output: str | None, sort: str, k: int, texts: int, more: int = 0
 ) -> None:
     """Refuse memory in which ranks cannot be told, before the work of hours rather than after it."""
-    from oocpr.engine.planning.run import given_memory
+    from oocpr.engine.planning import given_memory
     from oocpr.result.rank_writer import check_sort, require_memory
 
     if output is None and k <= _LINES:

@@ -24,20 +24,20 @@ SHORT_MIXING = (1.9, 1.3, 1.1, 1.05, 1.0)
 crawl, a citation, a social and a call graph, in 16 tiles at damping 0.85, which took 18 to 22."""
 
 RANDOM_PASSES = (0.205, 0.2)
-"""Both, as a rule, for graphs with few links inside tiles: most of them mix fast, as random graphs do."""
+"""Both, as a rule, for graphs with few edges inside tiles: most of them mix fast, as random graphs do."""
 
 PAIRED_PASSES = 0.18
-"""The first of these where rows gather what others propose beside their pushes: R-MAT of scales 26, 28 and 30
+"""The first of these if rows gather what others propose beside their pushes: R-MAT of scales 26, 28 and 30
 took 11 to 13 passes then, and without it 13 to 15 as of other scales."""
 
 RANDOM_SHARE = 0.1
-"""Share of links inside tiles below which a graph is taken for one of these."""
+"""Share of edges inside tiles below which a graph is taken for one of these."""
 
 COMPONENT_PASSES = 2
 """Passes of ``components``: each takes five to six digits."""
 
 COMPONENT_SWEEPS = 30
-"""Visits of each link in such a pass, on crawls and social graphs; call and citation graphs need fewer."""
+"""Visits of each edge in such a pass, on crawls and social graphs; call and citation graphs need fewer."""
 
 DEVICE_MIXING = 3
 """Passes that mixing remembers on a CUDA device, where two more took longer than the passes they saved."""
@@ -49,56 +49,35 @@ MAX_SCC_EDGES = 2**22
 """Edges up to which solving components in memory took less time than passes over tiles on crawls, social,
 citation, call and package graphs; random graphs mix so fast that passes are as good from 2**20 on."""
 
-
 MAX_SCC_NUMBERED_EDGES = 2**31
 """Edges that 32 bits can number twice over."""
 
-
 MIN_PASSES_FITTED = 4
-"""Passes after which a run tells how many it takes."""
+"""Passes after which a run says how many it takes."""
+
+LINK_BYTES = 50e9
+DEVICE_EDGES = 120e9
+"""Bytes per second from pinned memory, edges per second of a product: what an H200 has, and some to spare."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a probe saw a machine do, a second; infinite where nothing of the kind is to be done.
+    """What a probe saw a machine do, per second; infinite if nothing of the kind is to be done.
 
     Of several devices it is what all do together, each with its own stripe, until the last is done. Which one
-    that is depends on all that it sweeps: where it has tiles of one kind only, the other kind is infinite.
-
-    Parameters
-    ----------
-    store_bytes
-        Encoded bytes read from the store to memory; infinite where devices do that in a first pass only.
-    resident
-        Edges swept, in a pass after the first, of tiles that stay where they are computed.
-    streamed
-        The same of the others, while the next ones are read; on a device once they are there.
-    first
-        Edges swept in a first pass, in which all tiles are read and those that stay are prepared.
-    rows
-        Rows pushed and laid out between two passes.
-    ends
-        Rows made ready before the first pass and finished after the last.
-    loading
-        Seconds, once a process: see Forecast.
-    uploaded
-        Edges of the same tiles that come over the links of devices, each at work without a pause.
-    alternating
-        The same of that part of sweeping them which waits for a link in turns with what comes.
-    launched
-        Edges of all tiles whose sweeps the host launches.
+    that is depends on all that it sweeps: if it has tiles of one kind only, the other kind is infinite.
     """
 
-    store_bytes: float
-    resident: float
-    streamed: float
-    first: float
-    rows: float
-    ends: float = math.inf
-    loading: float = 0.0
-    uploaded: float = math.inf
-    alternating: float = math.inf
-    launched: float = math.inf
+    store_bytes: float  # encoded, from the store to memory; infinite if devices do that in a first pass only
+    resident: float  # edges swept, in a pass after the first, of tiles that stay where they are computed
+    streamed: float  # the same of the others, while the next are read; on a device once they are there
+    first: float  # edges swept in a first pass, which reads all tiles and prepares those that stay
+    rows: float  # pushed and laid out between two passes
+    ends: float = math.inf  # rows made ready before the first pass and finished after the last
+    loading: float = 0.0  # seconds, once per process: see Forecast
+    uploaded: float = math.inf  # streamed edges over the links of devices, each at work without a pause
+    alternating: float = math.inf  # the same of the sweeping that waits for a link in turns with what comes
+    launched: float = math.inf  # edges of all tiles whose sweeps the host launches
 
 
 @dataclass(frozen=True)
@@ -125,7 +104,7 @@ def forecast(
     rows: int,
     stored_bytes: int,
     streamed_bytes: int,
-    kept_share: float,
+    resident_share: float,
     beside: bool = False,
     rows_in_host: bool = False,
 ) -> Forecast:
@@ -133,43 +112,22 @@ def forecast(
 
     Tiles come to a device while its kernels run, and go on coming between two passes, in which nothing is
     read: a pass takes as long as the link, or as the kernels, or the host that launches them, and what is
-    between, whichever takes longer. Where kernels reach rows over the link as well, what comes and what they
+    between, whichever takes longer. If kernels reach rows over the link as well, what comes and what they
     reach take turns, and between two passes nothing comes.
 
-    `kept_share` is that of tiles that stay where they are computed, `beside` says whether the others arrive
-    beside the computation, on a device with engines of its own for that, `rows_in_host` whether its kernels
-    use the link as well.
-
-    Examples
-    --------
-    >>> rates = Rates(store_bytes=1e9, resident=1e9, streamed=5e8, first=2e8, rows=1e8)
-    >>> sizes = {"edges": 10**9, "rows": 10**7, "stored_bytes": 2 * 10**9}
-    >>> forecast(rates, **sizes, streamed_bytes=0, kept_share=1.0)
-    Forecast(first=5.1, each=1.1, ends=0.0, loading=0.0)
-    >>> forecast(rates, **sizes, streamed_bytes=10**9, kept_share=0.5).each
-    1.6
-    >>> device = Rates(store_bytes=1e9, resident=5e9, streamed=4e9, first=2e8, rows=1e8, uploaded=1e9)
-    >>> passing = sizes | {"streamed_bytes": 0, "beside": True}
-    >>> [forecast(device, **passing, kept_share=share).each for share in (0, 0.75)]
-    [1.0, 0.3125]
-    >>> from dataclasses import replace
-    >>> reached = replace(device, alternating=1e10)
-    >>> round(forecast(reached, **passing, kept_share=0, rows_in_host=True).each, 6)
-    1.2
-    >>> launched = replace(device, launched=5e8)
-    >>> forecast(launched, **passing, kept_share=0.75).each
-    2.1
+    `resident_share` is that of tiles that stay where they are computed; `beside` says whether the others
+    arrive beside the computation, on a device; `rows_in_host`, whether its kernels use the link as well.
     """
-    moved = edges * (1 - kept_share)
-    stayed = edges * kept_share / rates.resident
-    swept = stayed + moved / rates.streamed
+    moved = edges * (1 - resident_share)
+    resident = edges * resident_share / rates.resident
+    swept = resident + moved / rates.streamed
     sent = moved / rates.uploaded
     between = rows / rates.rows
     working = max(swept, streamed_bytes / rates.store_bytes, edges / rates.launched)
     if not beside:
         each = working + between
     elif rows_in_host:
-        each = max(sent + moved / rates.alternating + stayed, working) + between
+        each = max(sent + moved / rates.alternating + resident, working) + between
     else:
         each = max(sent, working + between)
     return Forecast(
@@ -182,13 +140,10 @@ def forecast(
 
 @dataclass(frozen=True)
 class Passes:
-    """How many passes a run takes, as a rule, and the fewest and most that graphs of all kinds needed.
-
-    The numbers of a graph do not show how slowly it mixes.
-    """
+    """How many passes a run takes; the numbers of a graph do not show how slowly it mixes."""
 
     fewest: int
-    usual: int
+    typical: int
     most: int
 
 
@@ -203,48 +158,32 @@ def predicted_passes(
 ) -> Passes:
     """Passes to a certified error of `tol`; see MIXED_PASSES.
 
-    `local_share` is the share of edges inside tiles, `pairs` says whether rows gather the proposals of others
-    beside their pushes, `mixing` how many passes ``mixed`` remembers if memory is short.
+    `pairs` says whether rows gather the proposals of others beside their pushes, `mixing` how many passes
+    ``mixed`` remembers if memory is short.
 
     Examples
     --------
     >>> predicted_passes(0.85, 1e-10, "mixed")
-    Passes(fewest=6, usual=16, most=40)
-    >>> [predicted_passes(0.85, 1e-10, "mixed", mixing=depth).usual for depth in range(6)]
-    [29, 20, 17, 16, 16, 16]
-    >>> predicted_passes(0.85, 1e-10, "mixed", local_share=0.02).usual
-    14
-    >>> predicted_passes(0.85, 1e-10, "mixed", local_share=0.02, pairs=True).usual
-    12
-    >>> predicted_passes(0.85, 1e-10, "power")
-    Passes(fewest=19, usual=119, most=158)
+    Passes(fewest=6, typical=16, most=40)
     """
     if method == "components":
         return Passes(COMPONENT_PASSES, COMPONENT_PASSES, COMPONENT_PASSES + 1)
     fall = max(0.0, -math.log(tol * (1 - damping) / 2))
     mixed = method == "mixed"
     unit = fall * math.sqrt(1 / (1 - damping)) if mixed else fall / -math.log(damping)
-    fewest, usual, most = MIXED_PASSES if mixed else SINGLE_PASSES
+    fewest, typical, most = MIXED_PASSES if mixed else SINGLE_PASSES
     if local_share < RANDOM_SHARE:
-        usual = PAIRED_PASSES if mixed and pairs else RANDOM_PASSES[0 if mixed else 1]
+        typical = PAIRED_PASSES if mixed and pairs else RANDOM_PASSES[0 if mixed else 1]
     if mixed and mixing is not None and mixing < len(SHORT_MIXING):
-        usual *= SHORT_MIXING[mixing]
-    counts = [max(1, math.ceil(share * unit)) for share in (fewest, usual, most)]
+        typical *= SHORT_MIXING[mixing]
+    counts = [max(1, math.ceil(share * unit)) for share in (fewest, typical, most)]
     return Passes(*counts)
 
 
-def passes_from(bounds: Sequence[float], tol: float, usual: int) -> int:
+def passes_from(bounds: Sequence[float], tol: float, predicted: int) -> int:
     """Passes that a run takes in all, by how its error has fallen so far.
 
-    `bounds` has the certified error after each pass, `usual` what was predicted, which holds for the first
-    passes.
-
-    Examples
-    --------
-    >>> passes_from([1.0, 0.1, 0.01, 0.001], 1e-10, usual=40)
-    11
-    >>> passes_from([1.0, 0.1], 1e-10, usual=40), passes_from([1.0] * 50, 1e-10, usual=40)
-    (40, 51)
+    `bounds` has the certified error after each pass; what was predicted holds for the first passes.
     """
     done = len(bounds)
     # The later half: the first passes fall faster or slower than all that follow.
@@ -252,27 +191,20 @@ def passes_from(bounds: Sequence[float], tol: float, usual: int) -> int:
     if done >= MIN_PASSES_FITTED and 0 < bounds[-1] < bounds[middle]:
         each = math.log(bounds[middle] / bounds[-1]) / (done - 1 - middle)
         return done + max(0, math.ceil(math.log(bounds[-1] / tol) / each - 1e-9))
-    return max(usual, done + 1)
-
-
-LINK_BYTES = 50e9
-DEVICE_EDGES = 120e9
-"""Bytes a second from pinned memory, and edges a second of a product: what an H200 has, and some to spare."""
+    return max(predicted, done + 1)
 
 
 def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False, small: bool = False) -> int:
     """Products inside a tile that pay: more where more of the edges stay inside.
 
-    With four, crawls, citation, social and call graphs need 20 to 50 % fewer passes than with two; where most
+    With four, crawls, citation, social and call graphs need 20 to 50 % fewer passes than with two; if most
     edges stay inside, six save a fifth more in one stripe, and in several a tenth or nothing for up to two
     fifths more products. R-MAT, with 6 % inside, saves one pass in ten with two and nothing with more.
 
     On a CUDA device, where a sweep of a tile decodes it again, more than two took longer than the passes they
-    saved, and two where few edges stay inside. A graph so small that the host is slower than the device is
+    saved, and two if few edges stay inside. A graph so small that the host is slower than the device is
     swept many times between two questions of the host: cnr-2000, in one tile, took 9 passes and 6 ms with
-    eight sweeps, 36 and 13 ms with two.
-
-    `small` says whether the graph is one tile of at most SMALL_EDGES edges.
+    eight sweeps, 36 and 13 ms with two. `small`: one tile of at most SMALL_EDGES edges.
 
     Examples
     --------
@@ -287,17 +219,17 @@ def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False,
         return 8
     if on_device:
         return 2 if local_share >= 0.5 else 1
-    for least, sweeps in ((0.5, 6 if stripes == 1 else 4), (0.1, 4), (0.02, 2)):
-        if local_share >= least:
+    for min_share, sweeps in ((0.5, 6 if stripes == 1 else 4), (0.1, 4), (0.02, 2)):
+        if local_share >= min_share:
             return sweeps
     return 1
 
 
-def streamed_sweeps(bytes_an_edge: float, local_share: float) -> int:
+def streamed_sweeps(bytes_per_edge: float, local_share: float) -> int:
     """Products inside a tile that pay while the next one is on its way.
 
-    Those that end before it has arrived cost nothing, and are worth it where enough edges stay inside a tile.
-    Where most do, three pay even if they are not free: a crawl of 0.56 B/edge took 365 ms with one, the only
+    Those that end before it has arrived cost nothing, and are worth it if enough edges stay inside a tile.
+    If most do, three pay even if they are not free: a crawl of 0.56 B/edge took 365 ms with one, the only
     one that is, 201 with two, 170 with three and 177 with four.
 
     Examples
@@ -307,7 +239,7 @@ def streamed_sweeps(bytes_an_edge: float, local_share: float) -> int:
     >>> streamed_sweeps(0.6, 0.9), streamed_sweeps(2.0, 0.01)
     (3, 1)
     """
-    products = bytes_an_edge / LINK_BYTES * DEVICE_EDGES
+    products = bytes_per_edge / LINK_BYTES * DEVICE_EDGES
     # One product delivers; each further sweep is two, as rows of a tile are swept side by side.
     free = max(1, 1 + int((products - 1) / 2))
     return min(sweeps_for(local_share), max(free, 3 if local_share >= 0.5 else 1))

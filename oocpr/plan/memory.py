@@ -1,10 +1,18 @@
-"""Bytes of each stage as pure functions, every copy named; checkable with a pencil."""
+"""Bytes of each stage of a run on processors, and of its tiles, as pure functions; every copy is named."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from oocpr.store.direct_io import PAGE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.plan.partition import GraphStats
 
 READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 """Bytes of one gathered number."""
@@ -12,13 +20,12 @@ READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 SHARED = 40 * 2**20
 """Thread stacks, what the allocator keeps back, reports and small arrays."""
 
-PADDING = 3 * 2**17
-"""Bytes that fill up the slices of sixteen rows in which a tile's columns are kept decoded."""
+SLICE_PADDING = 3 * 2**17
+"""Bytes that fill up the slices of sixteen rows of a decoded tile's columns."""
 
-
-WEIGHED_EDGE = 20
-"""Bytes of an edge of one weighted tile, beside its column: its weight as it is decoded and as it is laid
-out (8 each), and for sweeps inside the tile (4)."""
+WEIGHTED_EDGE_BYTES = 20
+"""Bytes of an edge of one weighted tile, beside its column: its weight as decoded and as laid out (8 each),
+and for sweeps inside the tile (4)."""
 
 WRITING = 48 * 2**20
 """Texts that are sorted at once, rows that are made a row group, its encoded and compressed bytes, and what
@@ -27,15 +34,12 @@ allocators keep of all this."""
 ALLOCATOR_SLACK = 2**23
 """Small arrays and what the allocator keeps back, as a rule."""
 
+SLACK_FACTOR = 1.25
+"""Encoded bytes of a tile over the mean, at most, without what its rows take."""
 
-def weighted_tile_bytes(columns: int, weights: int) -> int:
-    """Most bytes of a tile with its weights behind it, on pages of their own, by the most of both."""
-    return PAGE + -(-columns // PAGE) * PAGE + weights
-
-
-def max_column_bytes(tile: int, weights: int) -> int:
-    """Most bytes of the columns of a tile that `weighted_tile_bytes` allows for."""
-    return tile - PAGE - weights
+MERGE_SLACK = 1.125
+"""Encoded bytes of a merged tile over those of the stored ones, at most: edges are encoded in the same
+groups, lengths and first columns of rows in others. On R-MAT it had 0.9995 to 1 of them."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,16 @@ class Need:
     base
         The process before the run: interpreter, libraries, compiled kernels.
     vectors
-        Ranks and residual (8 each), out-degree (4, or the weight that leaves, 8) and, where rows propose, the
-        proposal (4), a row; 8 more where the teleport vector is not uniform.
+        Per row: ranks and residual (8 each), out-degree (4, or the weight that leaves, 8), the proposal if
+        rows propose (4), and the teleport vector if it is not uniform (8).
     history
-        Change and step of each remembered pass, 4 bytes each, a row.
+        Per row: change and step of each remembered pass (4 each).
     reads
         The last push as it was made and as other rows read it, there with any proposal, for all nodes.
     scratch
-        Of one tile: columns (4 an edge) and weights (WEIGHED_EDGE); sums (8 a row, 20 where rows propose),
-        and where the links of a row that has some are (12). Where a tile is swept on its own, its columns
-        twice more (8 an edge), and seats of its rows (40).
+        Of one tile: columns (4 per edge) and weights (WEIGHTED_EDGE_BYTES); sums (8 per row, 20 if rows
+        propose), and where the edges of a row that has some are (12). If tiles are swept on their own, the
+        columns twice more (8 per edge), and positions of rows (40).
     ring
         Buffers through which tiles pass that stay in the store.
     """
@@ -70,186 +74,209 @@ class Need:
 
     @property
     def total(self) -> int:
-        """All of it, and the small change."""
+        """All of it, and what is SHARED."""
         return self.base + self.vectors + self.history + self.reads + self.scratch + self.ring + SHARED
 
 
 def run_need(
+    stats: GraphStats,
     *,
     base: int,
-    nodes: int,
-    tile_edges: int,
-    max_tile_rows: int,
-    max_tile_bytes: int,
     ring_slots: int,
     reads: str,
     proposals: bool,
     mixing: int,
     personalized: bool,
     sweeps: int = 1,
-    weighted: bool = False,
 ) -> Need:
-    """Bytes of a run in one process.
-
-    Examples
-    --------
-    >>> need = run_need(base=0, nodes=1000, tile_edges=64, max_tile_rows=10, max_tile_bytes=100,
-    ...                 ring_slots=4, reads="bits16", proposals=True, mixing=5, personalized=False)
-    >>> need.vectors, need.history, need.reads, need.ring
-    (24000, 40000, 6000, 400)
-    """
-    rows = max_tile_rows + 1
-    scratch = tile_edges * 4 + rows * _sum_bytes(proposals) + min(rows, tile_edges) * 12
+    """Bytes of a run in one process."""
+    nodes, edges, rows = stats.nodes, min(stats.tile_edges, stats.edges), stats.max_tile_rows + 1
+    row = 16 + (8 if stats.weighted else 4) + (4 if proposals else 0) + (8 if personalized else 0)
+    scratch = edges * 4 + _row_scratch(rows, edges, proposals)
     if sweeps > 1:
-        scratch += tile_edges * 8 + rows * 40 + PADDING
+        scratch += edges * 8 + rows * 40 + SLICE_PADDING
     return Need(
         base=base,
-        vectors=nodes * (16 + (8 if weighted else 4) + (4 if proposals else 0) + (8 if personalized else 0)),
+        vectors=nodes * row,
         history=nodes * 8 * mixing,
         reads=nodes * READ_BYTES[reads] * (3 if proposals else 2),
-        scratch=scratch + (tile_edges * WEIGHED_EDGE + 3 * PADDING if weighted else 0),
-        ring=ring_slots * max_tile_bytes,
+        scratch=scratch + (edges * WEIGHTED_EDGE_BYTES + 3 * SLICE_PADDING if stats.weighted else 0),
+        ring=ring_slots * stats.max_tile_bytes,
     )
 
 
-def _sum_bytes(proposals: bool) -> int:
-    """Bytes of a row's sums: of pushes and, where rows propose, of proposals, and its own."""
-    return 20 if proposals else 8
+def _row_scratch(rows: int, edges: int, proposals: bool) -> int:
+    """Bytes of a tile's rows: sums of pushes, their own and those of proposals, and where their edges are."""
+    return rows * (20 if proposals else 8) + min(rows, edges) * 12
 
 
-def scc_need(*, base: int, nodes: int, edges: int, max_tile_bytes: int, personalized: bool) -> Need:
-    """Bytes of a run on a graph that is kept in memory whole.
+def scc_need(stats: GraphStats, *, base: int, personalized: bool) -> Need:
+    """Bytes of a run on a whole graph in memory.
 
     Of each edge the column is kept twice, as decoded and in the order in which rows are solved; at the peak,
     while that order is being found, both have a copy beside them. Of each row: what it is sent and sends
     (28), what mixing keeps of sweeps (28), weights, starts and places (96). Finding the order takes no more:
     components, levels and groups (52), the lists that are being made (44), a table of rows to compare (48).
-
-    Examples
-    --------
-    >>> need = scc_need(base=0, nodes=1000, edges=10_000, max_tile_bytes=100, personalized=False)
-    >>> need.vectors, need.reads, need.scratch - PADDING
-    (20000, 4000, 312000)
     """
     return Need(
         base=base,
-        vectors=nodes * (20 + (8 if personalized else 0)),
+        vectors=stats.nodes * (20 + (8 if personalized else 0)),
         history=0,
-        reads=nodes * 4,
-        scratch=edges * 16 + nodes * 152 + PADDING,
-        ring=max_tile_bytes,
+        reads=stats.nodes * 4,
+        scratch=stats.edges * 16 + stats.nodes * 152 + SLICE_PADDING,
+        ring=stats.max_tile_bytes,
     )
 
 
-def usual_scc_bytes(need: Need, *, nodes: int, edges: int) -> int:
-    """Bytes that a run on a graph in memory comes to hold, where `need` is what it may at most.
+def typical_scc_bytes(need: Need, stats: GraphStats) -> int:
+    """Bytes that a run on a graph in memory comes to hold, of which `need` is the most.
 
-    Of crawls and call graphs, 8 an edge and 80 a row were found beside the vectors: what is being found and
-    what is made of it are not all there at once.
-
-    Examples
-    --------
-    >>> need = scc_need(base=10**8, nodes=1000, edges=10_000, max_tile_bytes=100, personalized=False)
-    >>> usual_scc_bytes(need, nodes=1000, edges=10_000)
-    108572708
+    Of crawls and call graphs, 8 per edge and 80 per row were found beside the vectors: what is being found
+    and what is made of it are not all there at once.
     """
-    return need.base + need.vectors + need.reads + need.ring + edges * 8 + nodes * 80 + ALLOCATOR_SLACK
+    found = stats.edges * 8 + stats.nodes * 80
+    return need.base + need.vectors + need.reads + need.ring + found + ALLOCATOR_SLACK
 
 
-def decoded_bytes(nodes: int, edges: int, tiles: int, inside: bool, weighted: bool = False) -> int:
-    """Bytes of a graph's tiles that are kept decoded; where `inside`, the columns inside tiles twice more.
+def decoded_bytes(stats: GraphStats, swept: bool) -> int:
+    """Bytes of a graph's tiles that are kept decoded; if tiles are `swept`, the columns inside twice more.
 
-    Weights take 8 an edge, and 4 more for those inside tiles. Tiles are swept `inside` where they are swept
-    on their own.
-
-    Examples
-    --------
-    >>> decoded_bytes(10, 100, 0, True), decoded_bytes(10, 100, 0, False)
-    (1520, 720)
+    Weights take 8 per edge, and 4 more for those inside tiles.
     """
-    weights = edges * (12 if inside else 8) + tiles * 2 * PADDING if weighted else 0
-    return edges * (12 if inside else 4) + nodes * 32 + tiles * PADDING + weights
+    edges, padding = stats.edges, stats.tiles * SLICE_PADDING
+    weights = edges * (12 if swept else 8) + 2 * padding if stats.weighted else 0
+    return edges * (12 if swept else 4) + stats.nodes * 32 + padding + weights
 
 
-def usual_bytes(
-    need: Need,
-    *,
-    nodes: int,
-    edges: int,
-    tiles: int,
-    tile_edges: int,
-    max_tile_rows: int,
-    column_bytes: int,
-    local_share: float,
-    cached_tiles: int,
-    decoded: bool,
-    proposals: bool,
-    sweeps: int,
-    weight_bytes: int = 0,
+def typical_bytes(
+    need: Need, stats: GraphStats, *, cached_tiles: int, decoded: bool, proposals: bool, sweeps: int
 ) -> int:
-    """Bytes that a run in one process comes to hold, where `need` and the cache are what it may at most.
+    """Bytes that a run in one process comes to hold, of which `need` and the cache are the most.
 
-    Tiles that stay are as large as they are rather than as the largest one, links inside tiles are as many as
+    Tiles that stay are as large as they are rather than as the largest one, edges inside tiles are as many as
     the graph has, and little is left over.
-
-    Examples
-    --------
-    >>> need = run_need(base=10**8, nodes=10**6, tile_edges=10**6, max_tile_rows=10**5, ring_slots=4,
-    ...                 max_tile_bytes=2 * 10**6, reads="bits16", proposals=True, mixing=5,
-    ...                 personalized=False)
-    >>> usual_bytes(need, nodes=10**6, edges=10**7, tiles=10, tile_edges=10**6, max_tile_rows=10**5,
-    ...             column_bytes=2 * 10**7, local_share=0.1, cached_tiles=0, decoded=False, proposals=True,
-    ...             sweeps=2)
-    198388680
     """
-    inside = 8 * local_share if sweeps > 1 else 0
-    rows = max_tile_rows + 1
-    scratch = rows * _sum_bytes(proposals) + min(rows, tile_edges) * 12 + (0 if decoded else tile_edges * 4)
+    edges, rows = min(stats.tile_edges, stats.edges), stats.max_tile_rows + 1
+    inside = 8 * stats.local_share if sweeps > 1 else 0
+    scratch = _row_scratch(rows, edges, proposals) + (0 if decoded else edges * 4)
     if sweeps > 1:
-        scratch += rows * 40 + (0 if decoded else int(tile_edges * inside))
+        scratch += rows * 40 + (0 if decoded else int(edges * inside))
+    # Two segments of a decoded weight have no more of the fraction than a float, as a rule.
+    weight = 0 if not stats.weighted else 4 if stats.weight_bytes <= 4 * stats.edges else 8
     if decoded:
-        kept = edges * (4 + inside + weight_bytes) + nodes * 12
+        cached = stats.edges * (4 + inside + weight) + stats.nodes * 12
     else:
-        kept = column_bytes * cached_tiles / tiles
-    ring = need.ring if cached_tiles < tiles else 0
-    return need.base + need.vectors + need.history + need.reads + scratch + int(kept) + ring + ALLOCATOR_SLACK
+        cached = stats.column_bytes * cached_tiles / stats.tiles
+    ring = need.ring if cached_tiles < stats.tiles else 0
+    vectors = need.vectors + need.history + need.reads
+    return need.base + vectors + scratch + int(cached) + ring + ALLOCATOR_SLACK
 
 
 def writing_bytes(*, base: int, nodes: int, ordered: bool, texts: int = 0) -> int:
     """Bytes of a process that writes ranks, or lists the first of them.
 
-    Beside the ranks themselves: where they are `ordered`, their order as it is found (20 a row), or the order
+    Beside the ranks themselves: if they are `ordered`, their order as it is found (20 per row), or the order
     and the place of each row for every column of texts (8); and `WRITING` for what is on its way out.
-
-    Examples
-    --------
-    >>> [writing_bytes(base=0, nodes=10, ordered=ordered) - WRITING for ordered in (False, True)]
-    [80, 280]
     """
     return base + nodes * (8 + ordered * max(20, 8 + 8 * texts)) + WRITING
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes that sorting and packing take beside what they are given, all calls taken alike.
+    """Bytes that sorting and encoding for an import take beside what they are given, of all calls together.
 
-    Parameters
-    ----------
-    key_bytes
-        For each key that is sorted, beside the keys.
-    edge_bytes, row_bytes
-        For each edge and each row of a tile that is packed, beside its columns and lengths; its encoded bytes
-        count, at most 6 an edge and 5 a row.
-    usual_keys
-        Neighbouring buckets are sorted in one call until they have so many keys, where memory allows.
-
-    Examples
-    --------
-    >>> Needs(key_bytes=8, edge_bytes=6, row_bytes=5).usual_keys
-    1
+    The encoded bytes of a tile count, at most 6 per edge and 5 per row. Neighbouring buckets are sorted in
+    one call until they have `usual_keys` keys, if memory allows.
     """
 
     key_bytes: int
     edge_bytes: int
     row_bytes: int
     usual_keys: int = 1
+
+
+def weighted_tile_bytes(columns: int, weights: int) -> int:
+    """Most bytes of a tile with its weights behind it, on pages of their own, by the most of both."""
+    return PAGE + -(-columns // PAGE) * PAGE + weights
+
+
+def max_column_bytes(tile: int, weights: int) -> int:
+    """Most bytes of the columns of a tile that `weighted_tile_bytes` allows for."""
+    return tile - PAGE - weights
+
+
+class EncodedSizes(NamedTuple):
+    """Encoded bytes of each tile, at most and as a rule; int64, shape (tiles,)."""
+
+    limits: NDArray[np.int64]
+    typical: NDArray[np.int64]
+
+    def part(self, first: int, last: int) -> EncodedSizes:
+        """Those of the tiles ``first .. last - 1``."""
+        return EncodedSizes(self.limits[first:last], self.typical[first:last])
+
+    def room_for(self, tiles: NDArray[np.int64], room: int) -> int:
+        """How many of some tiles fit into so many bytes, whichever they are."""
+        largest = np.sort(self.limits[tiles])[::-1]
+        return int(np.searchsorted(largest.cumsum(), room, side="right"))
+
+
+def stored_sizes(stats: GraphStats, sizes: NDArray[np.int64] | None) -> EncodedSizes | None:
+    """Bytes of tiles as they are stored, from those of each with its weights; None if they are not known."""
+    if sizes is None:
+        return None
+    if stats.weighted:
+        # Weights begin on pages of their own, wherever columns end.
+        sizes = np.minimum(sizes + weighted_tile_bytes(1, 0), stats.max_tile_bytes)
+    return EncodedSizes(sizes, sizes)
+
+
+def merged_sizes(
+    stats: GraphStats, tile_rows: NDArray[np.int64], sizes: NDArray[np.int64] | None, bounds: tuple[int, ...]
+) -> EncodedSizes | None:
+    """Bytes of tiles that are merged of stored ones; None if those of the stored ones are not known.
+
+    `stats` and `tile_rows` are those of merged tiles, `sizes` has the bytes of each stored tile with its
+    weights, `bounds` the first stored tile of each merged one, and the number of tiles.
+    """
+    if sizes is None:
+        return None
+    sums = np.add.reduceat(sizes, np.asarray(bounds[:-1]))
+    if stats.weighted:
+        # A weight that needs more bytes than others gives all of its tile as many.
+        limits = guessed_sizes(stats, tile_rows).limits
+    else:
+        limits = np.minimum(stats.max_tile_bytes, (MERGE_SLACK * sums).astype(np.int64) + 2**16)
+    return EncodedSizes(limits, np.minimum(limits, sums))
+
+
+def guessed_sizes(stats: GraphStats, tile_rows: NDArray[np.int64]) -> EncodedSizes:
+    """Bytes of tiles of which no more is known than what all take together.
+
+    `tile_rows` has the first row of each tile of the graph, or of a stripe, and the one past the last.
+    """
+    mean = stats.column_bytes * stats.tile_edges / max(1, stats.edges)
+    limits = int(SLACK_FACTOR * mean) + 2**16 + np.diff(tile_rows) // 16
+    typical = (tile_edges(stats, tile_rows) * (stats.typical_bytes / max(1, stats.edges))).astype(np.int64)
+    limits = np.minimum(stats.max_tile_bytes, limits)
+    return EncodedSizes(limits, np.minimum(limits, typical))
+
+
+def tile_edges(stats: GraphStats, tile_rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Edges of each tile: all have as many but the last, or about as many if stored ones were merged.
+
+    Examples
+    --------
+    >>> from oocpr.plan.partition import GraphStats
+    >>> stats = GraphStats(300, 950, 10, 100, 2000, 90_000, 100, 0.5)
+    >>> tile_edges(stats, np.array([200, 250, 300]))
+    array([100,  50])
+    """
+    tiles = len(tile_rows) - 1
+    last = stats.edges - (stats.tiles - 1) * stats.tile_edges
+    edges = np.full(tiles, min(stats.tile_edges, stats.edges))
+    if not 0 < last <= stats.tile_edges:
+        edges[:] = -(-stats.edges // stats.tiles)
+    elif tile_rows[-1] == stats.nodes:
+        edges[-1] = last
+    return edges

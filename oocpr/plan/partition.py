@@ -1,12 +1,13 @@
-"""How a graph is cut: tiles into stripes, and what rows gather into column partitions.
+"""The sizes of a graph, its stripes of tiles, and the column partitions of what rows gather.
 
 If a device has no room for the numbers of all nodes, it has those of one column partition at a time, and all
-tiles stream through it once for each: edges from nodes of other partitions bring nothing meanwhile. What a
-partition has brought to each row waits in pinned memory of the host, and so does what all nodes pushed.
+tiles stream through it once for each: edges from nodes of other partitions add nothing meanwhile. The sums of
+rows over earlier partitions wait in pinned memory of the host, and so does what all nodes pushed.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,31 @@ LINE_NODES = 128
 """Column partitions begin at multiples of so many nodes, with whole lines of the link and of memory."""
 
 
+@dataclass(frozen=True)
+class GraphStats:
+    """What a plan has to know of a graph; bytes are encoded."""
+
+    nodes: int
+    edges: int
+    tiles: int
+    tile_edges: int
+    column_bytes: int  # of all tiles, their weights included
+    max_tile_bytes: int  # see `weighted_tile_bytes`
+    max_tile_rows: int
+    local_share: float  # of edges that stay inside the rows of their tile, in [0, 1]
+    weighted: bool = False
+    weight_bytes: int = 0  # of all tiles
+    max_weight_bytes: int = 0  # of the tile that has most
+    stored_bytes: int = 0  # of all tiles as stored, if `column_bytes` are the most of merged ones
+
+    @property
+    def typical_bytes(self) -> int:
+        """Encoded bytes of all tiles, as a rule."""
+        return self.stored_bytes or self.column_bytes
+
+
 def default_stripes(edges: int, tiles: int) -> int:
-    """Stripes of a graph when nobody says; depends on the graph alone, so that results do too.
+    """Stripes of a graph if nobody says; depends on the graph alone, so that results do too.
 
     Examples
     --------
@@ -61,8 +85,8 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
             f"{stripes} stripes were asked for and the graph has {tiles} tiles.",
             f"Use 1 to {tiles} stripes, or import with smaller tiles.",
         )
-    cuts = [tiles * stripe // stripes for stripe in range(stripes + 1)]
-    return tuple(pairwise(cuts))
+    bounds = [tiles * stripe // stripes for stripe in range(stripes + 1)]
+    return tuple(pairwise(bounds))
 
 
 def weighted_stripes(weights: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:
@@ -76,12 +100,12 @@ def weighted_stripes(weights: NDArray[np.int64], stripes: int) -> tuple[tuple[in
     tiles = len(weights)
     stripe_tiles(tiles, stripes)
     before = np.concatenate([[0], np.cumsum(weights)])
-    cuts = [0]
+    bounds = [0]
     for stripe in range(1, stripes):
         wanted = before[-1] * stripe / stripes
         nearest = int(np.abs(before - wanted).argmin())
-        cuts.append(min(max(nearest, cuts[-1] + 1), tiles - (stripes - stripe)))
-    return tuple(pairwise([*cuts, tiles]))
+        bounds.append(min(max(nearest, bounds[-1] + 1), tiles - (stripes - stripe)))
+    return tuple(pairwise([*bounds, tiles]))
 
 
 def partition_nodes(nodes: int, partitions: int) -> int:
@@ -120,7 +144,7 @@ def partition_counts(nodes: int) -> Iterator[int]:
 
 
 def partition_host_bytes(rows: int, tiles: int, reads: str, partitions: int) -> tuple[int, int]:
-    """Bytes of pinned memory for what all nodes pushed, and for what partitions before have brought to rows.
+    """Bytes of pinned memory for what all nodes pushed, and for the sums of rows over earlier partitions.
 
     The row that the next tile owns is there twice, as in sums of tiles. A single partition takes none of it.
     """

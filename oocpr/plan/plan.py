@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, UsageError
@@ -15,16 +15,38 @@ from oocpr.plan.forecast import (
     predicted_passes,
     sweeps_for,
 )
-from oocpr.plan.memory import Need, decoded_bytes, run_need, scc_need, usual_bytes, usual_scc_bytes
+from oocpr.plan.memory import Need, decoded_bytes, run_need, scc_need, typical_bytes, typical_scc_bytes
 from oocpr.plan.partition import default_stripes, stripe_tiles
-from oocpr.plan.render import render, to_json
-from oocpr.plan.residency import RING_SLOTS, kept_tiles, spread_evenly
-from oocpr.units import format_bytes, format_count
+from oocpr.plan.residency import RING_SLOTS, fitting_tiles, spread_evenly
+from oocpr.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.forecast import Passes, Rates
-    from oocpr.plan.graph_stats import GraphStats
+    from oocpr.plan.partition import GraphStats
+
+MIN_LOADING = 0.05
+"""Seconds of loading below which a person does not read of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRequest:
+    """What a plan is asked for: settings of a run, the memory that it may use, and what it begins from."""
+
+    method: str
+    reads: str
+    damping: float = 0.85
+    tol: float = 1e-10
+    mixing: int = 5  # most passes that mixing remembers
+    memory: int  # bytes that the whole process may use
+    base: int = 0  # those that it uses already
+    sweeps: int | None = None  # of a tile per pass, on processors; None to choose by the edges inside tiles
+    stripes: int | None = None  # None to choose by the size of the graph, or the number of devices
+    device_memory: tuple[int, ...] = ()  # bytes that may be used of each device
+    promised: bool = False  # whether these are the caller's word
+    personalized: bool = False  # whether the teleport vector is not uniform
+    started: bool = False  # whether the run begins from another vector
+    reproducible: bool = False  # whether a plan without room for all of the history does not fit
 
 
 @dataclass(frozen=True)
@@ -43,8 +65,6 @@ class Plan:
 
     Parameters
     ----------
-    stats, method, reads
-        Of the graph, and of the run.
     stripes
         First tile of each stripe and the one past its last.
     mixing
@@ -116,7 +136,7 @@ class Plan:
 
     @property
     def partitions(self) -> int:
-        """How often a pass takes all tiles: once for each slice of what rows gather."""
+        """How often a pass takes all tiles: once for each column partition of what rows gather."""
         return max((tiers.partitions for tiers in self.devices), default=1)
 
     @property
@@ -127,20 +147,20 @@ class Plan:
     def timed(self, rates: Rates) -> Plan:
         """Return the plan with the time that it takes by what was measured."""
         stats = self.stats
-        staying = sum(tiers.on_device for tiers in self.devices) if self.devices else self.cached_tiles
-        made = forecast(
+        resident = sum(tiers.on_device for tiers in self.devices) if self.devices else self.cached_tiles
+        timing = forecast(
             rates,
             edges=stats.edges,
             rows=stats.nodes,
             stored_bytes=self.first_bytes,
             streamed_bytes=self.streamed_bytes,
-            kept_share=staying / stats.tiles,
+            resident_share=resident / stats.tiles,
             beside=bool(self.devices),
             rows_in_host=self.rows_in_host,
         )
         if self.method == "components":
-            made = replace(made, each=(1 + COMPONENT_SWEEPS) * made.each)
-        return replace(self, forecast=made)
+            timing = replace(timing, each=(1 + COMPONENT_SWEEPS) * timing.each)
+        return replace(self, forecast=timing)
 
     def loaded(self, seconds: float) -> Plan:
         """Return the plan with the seconds in which a new process loads what is compiled."""
@@ -157,7 +177,7 @@ class Plan:
         }
         if self.devices:
             each = self.on_each_device()
-            sizes["peak_device_memory"] = max(sum(tiers.usual for tiers in of) for of in each)
+            sizes["peak_device_memory"] = max(sum(tiers.typical for tiers in of) for of in each)
         if self.forecast is None:
             return sizes
         timing = replace(self.forecast, loading=0.0)
@@ -177,12 +197,14 @@ class Plan:
             return 0
         if self.devices:
             return sum(tiers.pinned_bytes for tiers in self.devices)
-        return _decoded(stats, self.sweeps) if self.decoded else self.cached_tiles * stats.max_tile_bytes
+        if self.decoded:
+            return decoded_bytes(stats, self.sweeps > 1)
+        return self.cached_tiles * stats.max_tile_bytes
 
     @property
     def uncached_bytes(self) -> int:
         """Encoded bytes of the tiles that are read from the store again and again."""
-        return self.stats.usual_bytes * (self.stats.tiles - self.cached_tiles) // self.stats.tiles
+        return self.stats.typical_bytes * (self.stats.tiles - self.cached_tiles) // self.stats.tiles
 
     @property
     def streamed_bytes(self) -> int:
@@ -191,8 +213,8 @@ class Plan:
 
     @property
     def first_bytes(self) -> int:
-        """Encoded bytes read in the first pass: all tiles, and for each slice after the first some again."""
-        return self.stats.usual_bytes + (self.partitions - 1) * self.uncached_bytes
+        """Encoded bytes read in the first pass: all tiles, and some again per partition after the first."""
+        return self.stats.typical_bytes + (self.partitions - 1) * self.uncached_bytes
 
     @property
     def bytes_read(self) -> int:
@@ -202,31 +224,23 @@ class Plan:
     @property
     def peak_memory(self) -> int:
         """Bytes that the process should come to hold; `need` and the cache are what it may at most."""
-        stats = self.stats
         if self.method == "components":
-            return usual_scc_bytes(self.need, nodes=stats.nodes, edges=stats.edges)
+            return typical_scc_bytes(self.need, self.stats)
         if self.devices:
-            return self.need.base + sum(tiers.usual_host for tiers in self.devices)
-        return usual_bytes(
+            return self.need.base + sum(tiers.typical_host for tiers in self.devices)
+        return typical_bytes(
             self.need,
-            nodes=stats.nodes,
-            edges=stats.edges,
-            tiles=stats.tiles,
-            tile_edges=min(stats.tile_edges, stats.edges),
-            max_tile_rows=stats.max_tile_rows,
-            column_bytes=stats.column_bytes,
-            local_share=stats.local_share,
+            self.stats,
             cached_tiles=self.cached_tiles,
             decoded=self.decoded,
             proposals=self.proposals,
             sweeps=self.sweeps,
-            weight_bytes=_weight_bytes(stats),
         )
 
     @property
     def passes(self) -> int:
         """Passes as a rule."""
-        return self.expected.usual
+        return self.expected.typical
 
     @property
     def gathers(self) -> float:
@@ -235,9 +249,9 @@ class Plan:
 
     def resident(self, stripe: int) -> frozenset[int]:
         """Tiles of a stripe that stay in memory."""
-        first, last = self.stripes[stripe]
-        kept = self.cached_tiles * last // self.stats.tiles - self.cached_tiles * first // self.stats.tiles
-        return spread_evenly(first, last, kept)
+        (first, last), tiles = self.stripes[stripe], self.stats.tiles
+        count = self.cached_tiles * last // tiles - self.cached_tiles * first // tiles
+        return spread_evenly(first, last, count)
 
     def validate(self) -> None:
         """Raise DoesNotFitError, with both numbers and the way out, if the run does not fit."""
@@ -249,7 +263,7 @@ class Plan:
             tiers.validate()
         if not self.fits:
             # Rounded up: who gives this much must not be refused again.
-            least = f"{-(-self.need.total // 2**20)}MiB"
+            enough = f"{-(-self.need.total // 2**20)}MiB"
             narrower = "" if self.reads == "bits8" else ", or use reads bits8"
             if self.reproducible:
                 narrower += ", or leave reproducible out: a plan by memory may fit"
@@ -257,160 +271,210 @@ class Plan:
                 f"the run needs {format_bytes(self.need.total)} (vectors {format_bytes(self.need.vectors)}, "
                 f"reads {format_bytes(self.need.reads)}, process {format_bytes(self.need.base)}) "
                 f"and was given {format_bytes(self.memory)}.",
-                f"Give {least} or more{narrower}.",
+                f"Give {enough} or more{narrower}.",
             )
 
     def to_json(self) -> dict[str, object]:
         """Plan as a JSON object: tiers with bytes, passes, predicted_seconds, fits."""
-        return to_json(self)
+        return {
+            "tiers": {
+                "process": self.need.base,
+                "vectors": self.need.vectors,
+                "history": self.need.history,
+                "reads": self.need.reads,
+                "scratch": self.need.scratch,
+                "ring": self.need.ring,
+                "tile_cache": self.cache_bytes,
+                "store": self.streamed_bytes,
+                **_device_json(self),
+            },
+            "weighted": self.stats.weighted,
+            "memory": self.memory,
+            "needed": self.need.total,
+            "fits": self.fits,
+            "method": self.method,
+            "reads": self.reads,
+            "stripes": len(self.stripes),
+            "tiles": self.stats.tiles,
+            "cached_tiles": self.cached_tiles,
+            "decoded": self.decoded,
+            "mixing": self.mixing,
+            "sweeps": self.sweeps,
+            "passes": self.passes,
+            "passes_per_byte": self.gathers * self.stats.edges / max(1, self.stats.typical_bytes),
+            "direct": self.direct,
+            "passes_range": [self.expected.fewest, self.expected.most],
+            "predicted_seconds": self.seconds,
+            "predicted_pass_seconds": None if self.forecast is None else self.forecast.each,
+            "predicted_first_pass_seconds": None if self.forecast is None else self.forecast.first,
+            "predicted_pass_bytes": self.streamed_bytes,
+            "predicted_bytes_read": self.bytes_read,
+            "predicted_peak_memory": self.peak_memory,
+            "slices": self.partitions,
+            "reproducible": self.reproducible,
+            "better": None if self.better is None else asdict(self.better),
+            "device_needed": max(
+                (sum(tiers.max_bytes for tiers in of) for of in self.on_each_device()), default=0
+            ),
+            "predicted_peak_device_memory": self.predictions().get("peak_device_memory", 0),
+        }
 
     def __str__(self) -> str:
         """Return the plan as a person reads it."""
-        return render(self)
+        stats, need = self.stats, self.need
+        tiles = f"{stats.tiles} of {format_count(stats.tile_edges)} edges in {len(self.stripes)} stripe(s)"
+        method = f"{self.method}, reads {self.reads}"
+        if self.method == "mixed":
+            method += f", mixing {self.mixing}, sweeps a tile {self.sweeps}"
+        graph = f"{format_count(stats.nodes)} nodes, {format_count(stats.edges)} edges"
+        graph += ", weighted" * stats.weighted
+        cache = f"{self.cached_tiles} tiles{', decoded' * self.decoded}, {format_bytes(self.cache_bytes)}"
+        rows = [
+            ("graph", graph),
+            ("tiles", tiles),
+            ("method", method),
+            ("process", format_bytes(need.base)),
+            ("vectors", format_bytes(need.vectors)),
+            ("history", format_bytes(need.history)),
+            ("reads", format_bytes(need.reads)),
+            ("scratch, ring", format_bytes(need.scratch + need.ring)),
+            ("needed / given", f"{format_bytes(need.total)} / {format_bytes(self.memory)}"),
+            ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
+            *_device_rows(self),
+            ("from the store", f"{format_bytes(self.streamed_bytes)} a pass{', directly' * self.direct}"),
+            ("products a byte", f"{self.gathers * stats.edges / max(1, stats.typical_bytes):.2f} edges"),
+            ("should hold", f"about {format_bytes(self.peak_memory)}"),
+            ("passes", _passes(self)),
+            *_times(self),
+            ("other memory", _other_memory(self)),
+            ("fits", "yes" if self.fits else "no"),
+        ]
+        width = max(16, 1 + max(len(name) for name, _ in rows))
+        return "\n".join(f"{name:<{width}}{value}" for name, value in rows)
 
 
-def make_plan(
-    stats: GraphStats,
-    *,
-    method: str,
-    reads: str,
-    damping: float,
-    tol: float,
-    mixing: int,
-    sweeps: int | None,
-    memory: int,
-    base: int,
-    stripes: int | None = None,
-    personalized: bool = False,
-    reproducible: bool = False,
-) -> Plan:
-    """Decide how a run uses the memory it is given.
+def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
+    """Decide how a run on processors uses the memory it is given.
 
     Vectors and reads come first, then as much history as fits, then cached tiles.
-
-    Parameters
-    ----------
-    method, reads, damping, tol, mixing
-        As in the run's settings.
-    sweeps
-        Products inside a tile per pass; None to choose by the share of edges inside tiles.
-    memory, base
-        Bytes the whole process may use, and those it uses already.
-    stripes
-        None to choose by the size of the graph.
-    personalized
-        Whether the teleport vector is not uniform.
-    reproducible
-        Whether memory may not decide how much history there is: a plan without room for all of it does not
-        fit.
     """
-    if method == "components":
-        whole = _scc_plan(stats, damping, tol, memory, base, personalized)
-        return replace(whole, reproducible=reproducible)
-    if stripes is None:
-        stripes = default_stripes(stats.edges, stats.tiles)
-    cuts = stripe_tiles(stats.tiles, stripes)
-    mixed = method == "mixed"
-    usual = sweeps_for(stats.local_share, stripes)
-    chosen = (sweeps or usual) if mixed else 1
+    if request.method == "components":
+        return _scc_plan(stats, request)
+    stripes = default_stripes(stats.edges, stats.tiles) if request.stripes is None else request.stripes
+    bounds = stripe_tiles(stats.tiles, stripes)
+    mixed = request.method == "mixed"
+    sweeps = (request.sweeps or sweeps_for(stats.local_share, stripes)) if mixed else 1
     # If few edges stay inside tiles, reading what others propose saved R-MAT one pass in ten, and made
     # each a third longer.
-    proposals = chosen > 1
+    proposals = sweeps > 1
 
     def need(remembered: int) -> Need:
         return run_need(
-            base=base,
-            nodes=stats.nodes,
-            tile_edges=min(stats.tile_edges, stats.edges),
-            max_tile_rows=stats.max_tile_rows,
-            max_tile_bytes=stats.max_tile_bytes,
+            stats,
+            base=request.base,
             ring_slots=min(RING_SLOTS, stats.tiles),
-            reads=reads,
+            reads=request.reads,
             proposals=proposals,
             mixing=remembered,
-            personalized=personalized,
-            sweeps=chosen,
-            weighted=stats.weighted,
+            personalized=request.personalized,
+            sweeps=sweeps,
         )
 
-    wanted = mixing if mixed else 0
+    wanted = request.mixing if mixed else 0
     remembered = wanted
-    while remembered and need(remembered).total > memory and not reproducible:
+    while remembered and need(remembered).total > request.memory and not request.reproducible:
         remembered -= 1
     needed = need(remembered)
-    left = memory - needed.total
-    decoded = _decoded(stats, chosen) <= left
-    cached = stats.tiles if decoded else kept_tiles(stats.tiles, stats.max_tile_bytes, left)
+    left = request.memory - needed.total
+    decoded = decoded_bytes(stats, sweeps > 1) <= left
+    cached = stats.tiles if decoded else fitting_tiles(stats.tiles, stats.max_tile_bytes, left)
 
     def passes(remembered: int) -> Passes:
         # What neither proposes nor remembers is pushed as it is.
-        like = "residual" if mixed and not proposals and not remembered else method
+        method = "residual" if mixed and not proposals and not remembered else request.method
         mixing = remembered if remembered < wanted else None
-        return predicted_passes(damping, tol, like, stats.local_share, mixing=mixing)
+        return predicted_passes(request.damping, request.tol, method, stats.local_share, mixing=mixing)
 
     better = None
     if remembered < wanted:
-        better = Alternative(need(wanted).total, method, wanted, passes(wanted).usual)
+        better = Alternative(need(wanted).total, request.method, wanted, passes(wanted).typical)
     return Plan(
-        stats, method, reads, cuts, remembered, chosen, needed, memory, cached, decoded, passes(remembered),
-        proposals, reproducible=reproducible, better=better,
+        stats, request.method, request.reads, bounds, remembered, sweeps, needed, request.memory, cached,
+        decoded, passes(remembered), proposals, reproducible=request.reproducible, better=better,
     )  # fmt: skip
 
 
-def choose_method(
-    stats: GraphStats, *, memory: int, base: int, personalized: bool, reproducible: bool = False
-) -> tuple[str, Alternative | None]:
-    """Method of a run for which nobody names one, and what more memory would make of it.
-
-    Examples
-    --------
-    >>> from oocpr.plan.graph_stats import GraphStats
-    >>> small = GraphStats(1000, 10**5, 4, 2**15, 10**5, 30_000, 300, 0.5)
-    >>> choose_method(small, memory=2**30, base=0, personalized=False)
-    ('components', None)
-    >>> choose_method(small, memory=2**25, base=0, personalized=False)
-    ('mixed', Alternative(memory=44142256, method='components', mixing=0, passes=2))
-    """
+def choose_method(stats: GraphStats, request: PlanRequest) -> tuple[str, Alternative | None]:
+    """Method of a run for which nobody names one, and what more memory would make of it."""
     if stats.weighted or stats.edges > MAX_SCC_EDGES:
         return "mixed", None
-    whole = _scc_plan(stats, 0.85, 1e-10, memory, base, personalized)
-    if whole.fits or reproducible:
+    whole = _scc_plan(stats, request)
+    if whole.fits or request.reproducible:
         return "components", None
     return "mixed", Alternative(whole.need.total, "components", 0, whole.passes)
 
 
-def _weight_bytes(stats: GraphStats) -> int:
-    """Bytes of a decoded weight: two segments have no more of the fraction than a float, as a rule."""
-    if not stats.weighted:
-        return 0
-    return 4 if stats.weight_bytes <= 4 * stats.edges else 8
-
-
-def _decoded(stats: GraphStats, sweeps: int) -> int:
-    return decoded_bytes(stats.nodes, stats.edges, stats.tiles, sweeps > 1, stats.weighted)
-
-
-def _scc_plan(
-    stats: GraphStats,
-    damping: float,
-    tol: float,
-    memory: int,
-    base: int,
-    personalized: bool,
-) -> Plan:
+def _scc_plan(stats: GraphStats, request: PlanRequest) -> Plan:
     if stats.edges > MAX_SCC_NUMBERED_EDGES:
         raise UsageError(
             f"method components takes up to {format_count(MAX_SCC_NUMBERED_EDGES)} edges; "
             f"the graph has {format_count(stats.edges)}.",
             "Use method mixed.",
         )
-    need = scc_need(
-        base=base,
-        nodes=stats.nodes,
-        edges=stats.edges,
-        max_tile_bytes=stats.max_tile_bytes,
-        personalized=personalized,
-    )
-    passes = predicted_passes(damping, tol, "components")
-    stripes = ((0, stats.tiles),)
-    return Plan(stats, "components", "float32", stripes, 0, 1, need, memory, stats.tiles, True, passes)
+    return Plan(
+        stats, "components", "float32", ((0, stats.tiles),), 0, 1,
+        scc_need(stats, base=request.base, personalized=request.personalized), request.memory, stats.tiles,
+        True, predicted_passes(request.damping, request.tol, "components"),
+        reproducible=request.reproducible,
+    )  # fmt: skip
+
+
+def _device_json(plan: Plan) -> dict[str, object]:
+    """Bytes on the device; of several the most on any, and then those on each."""
+    each = [
+        {key: sum(tiers.to_json()[key] for tiers in of) for key in of[0].to_json()}
+        for of in plan.on_each_device()
+    ]
+    most = {key: max(of[key] for of in each) for key in (each[0] if each else ())}
+    return {**most, "devices": each} if len(each) > 1 else dict(most)
+
+
+def _device_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Lines of the plan about devices, numbered where there are several."""
+    rows = []
+    for number, (tiers, (first, last)) in enumerate(zip(plan.devices, plan.stripes, strict=False)):
+        of = "" if len(plan.devices) == 1 else f", {number}"
+        rows += [(f"{name}{of}", value) for name, value in tiers.rows(last - first)]
+    return rows
+
+
+def _passes(plan: Plan) -> str:
+    least, most = plan.expected.fewest, plan.expected.most
+    return f"about {plan.passes}; {least} to {most}, by how slowly the graph mixes"
+
+
+def _other_memory(plan: Plan) -> str:
+    """What becomes of the passes, and with them of the last bits of the ranks, if memory is another."""
+    if plan.reproducible:
+        return "same passes, same bits: the graph and the settings fix the plan"
+    if plan.better is not None:
+        more = plan.better
+        how = f"mixing {more.mixing}" if more.method == plan.method else f"method {more.method}"
+        # Rounded up: who gives this much must get it.
+        return f"from {-(-more.memory // 2**20)}MiB on {how}, about {more.passes} passes and other last bits"
+    if plan.devices:
+        return "passes and last bits depend on the memory of the devices, unless reproducible"
+    least = f"{-(-plan.need.total // 2**20)}MiB"
+    return f"same passes and bits from {least} on; with less, more passes, unless reproducible"
+
+
+def _times(plan: Plan) -> list[tuple[str, str]]:
+    timing, seconds = plan.forecast, plan.seconds
+    if timing is None or seconds is None:
+        return [("time", "not predicted")]
+    first, each = format_seconds(timing.first), format_seconds(timing.each)
+    loading = f", {format_seconds(timing.loading)} of it loading" if timing.loading >= MIN_LOADING else ""
+    return [
+        ("a pass", f"about {each}, the first {first}"),
+        ("time", f"about {format_seconds(seconds)} with {plan.passes} passes{loading}"),
+    ]

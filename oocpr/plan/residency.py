@@ -1,7 +1,7 @@
-"""What stays where: resident tiles, and the ring through which the others stream.
+"""Which tiles are resident, and the ring through which the others stream.
 
-Which tiles stay follows from how many, see `spread_evenly`. So one more is another choice altogether and may
-take less, if it leaves out a tile of many rows.
+Which tiles stay follows from how many, see `evenly`. So one more is another choice altogether and may take
+less, if it leaves out a tile of many rows.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.plan.tile_bytes import guessed, tile_edges
+from oocpr.plan.memory import guessed_sizes, tile_edges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from oocpr.plan.graph_stats import GraphStats
-    from oocpr.plan.tile_bytes import Encoded
+    from oocpr.plan.memory import EncodedSizes
+    from oocpr.plan.partition import GraphStats
 
 RING_SLOTS = 4
 """Buffers of a stripe's ring: one computed, one ready, two being read."""
@@ -30,14 +30,14 @@ READERS = 2
 IO = ("auto", "direct", "buffered")
 """How tiles are read: past the system's page cache, through it, or as `wants_direct` says."""
 
-ROUNDED = 10 * 512
+POOL_PADDING = 10 * 512
 """Bytes that the pieces of a tile are rounded up by, at most: CuPy's pool has multiples of 512."""
 
 GROUPS = (256, 4096)
 """Groups of tiles of which the least is known, for a first look and for another one: of 10**5 tiles, of which
 half stay, the number was found in one second if neighbours are alike, and in four if they are not."""
 
-TOGETHER = 256
+CANDIDATE_BLOCK = 256
 """Numbers of resident tiles that are looked at together."""
 
 
@@ -64,25 +64,25 @@ def wants_direct(io: str, streamed: int, room: int) -> bool:
     return io == "direct" or (io == "auto" and streamed > room)
 
 
-def kept_tiles(tiles: int, tile_bytes: int, budget: int) -> int:
+def fitting_tiles(tiles: int, tile_bytes: int, budget: int) -> int:
     """How many tiles of at most `tile_bytes` fit into `budget` bytes."""
     return max(0, min(tiles, budget // max(1, tile_bytes)))
 
 
-def evenly(tiles: int, kept: int) -> NDArray[np.int64]:
-    """Choose `kept` of so many tiles, evenly, so that reading and computing overlap; ascending.
+def evenly(tiles: int, chosen: int) -> NDArray[np.int64]:
+    """Choose some of so many tiles, evenly, so that reading and computing overlap; ascending.
 
     Examples
     --------
     >>> evenly(10, 4)
     array([2, 4, 7, 9])
     """
-    return -(-np.arange(1, kept + 1) * tiles // max(1, kept)) - 1
+    return -(-np.arange(1, chosen + 1) * tiles // max(1, chosen)) - 1
 
 
-def spread_evenly(first: int, last: int, kept: int) -> frozenset[int]:
-    """Choose `kept` of the tiles ``first .. last - 1`` as `evenly` does."""
-    return frozenset((first + evenly(last - first, kept)).tolist())
+def spread_evenly(first: int, last: int, chosen: int) -> frozenset[int]:
+    """Choose some of the tiles ``first .. last - 1`` as `evenly` does."""
+    return frozenset((first + evenly(last - first, chosen)).tolist())
 
 
 @dataclass(frozen=True)
@@ -92,26 +92,26 @@ class ResidentTiles:
     `finding` is what it takes beside while its diagonal blocks are found, of one tile after the other.
     """
 
-    most: NDArray[np.int64]
-    usual: NDArray[np.int64]
+    limits: NDArray[np.int64]
+    typical: NDArray[np.int64]
     finding: NDArray[np.int64]
 
-    def found_in(self, chosen: NDArray[np.int64]) -> int:
+    def max_finding(self, chosen: NDArray[np.int64]) -> int:
         """Bytes that finding diagonal blocks takes, of the tile of those chosen that takes most."""
         return int(self.finding[chosen].max(initial=0))
 
-    def usual_in(self, chosen: NDArray[np.int64]) -> int:
+    def typical_peak(self, chosen: NDArray[np.int64]) -> int:
         """Bytes that the tiles chosen, which come one after the other, take at their peak as a rule."""
         # The diagonal blocks of a tile are found before the next one comes.
-        return int((self.usual[chosen].cumsum() + self.finding[chosen]).max(initial=0))
+        return int((self.typical[chosen].cumsum() + self.finding[chosen]).max(initial=0))
 
     def within(self, room: int) -> int:
         """How many tiles stay: the most for which all that they take fits into so many bytes."""
-        for kept in self._candidates(room):
-            chosen = evenly(len(self.most), kept)
-            left = room - int(self.most[chosen].sum())
-            if left >= 0 and left >= self.found_in(chosen):
-                return kept
+        for count in self._candidates(room):
+            chosen = evenly(len(self.limits), count)
+            left = room - int(self.limits[chosen].sum())
+            if left >= 0 and left >= self.max_finding(chosen):
+                return count
         return 0
 
     def _candidates(self, room: int) -> Iterator[int]:
@@ -119,57 +119,43 @@ class ResidentTiles:
 
         Others do not, even if each tile took no more than the least of its group.
         """
-        tiles = len(self.most)
+        tiles = len(self.limits)
         # No choice takes less than the smallest of all.
-        most = int(np.searchsorted(np.sort(self.most).cumsum(), room, side="right"))
-        cuts = [np.linspace(0, tiles, min(tiles, groups) + 1).astype(np.int64) for groups in GROUPS]
-        for last in range(most, 0, -TOGETHER):
-            kept = np.arange(last, max(0, last - TOGETHER), -1)
-            for bounds in cuts:
-                counts = np.diff(kept[:, None] * bounds // tiles, axis=1)
-                kept = kept[counts @ np.minimum.reduceat(self.most, bounds[:-1]) <= room]
-            yield from kept.tolist()
+        most = int(np.searchsorted(np.sort(self.limits).cumsum(), room, side="right"))
+        groupings = [np.linspace(0, tiles, min(tiles, groups) + 1).astype(np.int64) for groups in GROUPS]
+        for last in range(most, 0, -CANDIDATE_BLOCK):
+            counts = np.arange(last, max(0, last - CANDIDATE_BLOCK), -1)
+            for bounds in groupings:
+                chosen = np.diff(counts[:, None] * bounds // tiles, axis=1)
+                counts = counts[chosen @ np.minimum.reduceat(self.limits, bounds[:-1]) <= room]
+            yield from counts.tolist()
 
 
 def resident_tiles(
-    stats: GraphStats, tile_rows: NDArray[np.int64], encoded: Encoded | None = None, *, diagonal: bool
+    stats: GraphStats, tile_rows: NDArray[np.int64], encoded: EncodedSizes | None = None, *, diagonal: bool
 ) -> ResidentTiles:
     """Bytes of a device that each tile takes as long as it stays: encoded, and where its segments lie.
 
     `tile_rows` has the first row of each tile and the one past the last; `diagonal` says whether tiles are
     swept in diagonal blocks.
-
-    Examples
-    --------
-    >>> from oocpr.plan.graph_stats import GraphStats
-    >>> stats = GraphStats(2000, 2800, 2, 1600, 56_000, 90_000, 1900, 0.5)
-    >>> resident = resident_tiles(stats, np.array([0, 100, 2000]), diagonal=False)
-    >>> resident.most, resident.usual
-    (array([ 95824, 100668]), array([35264, 32108]))
     """
     rows = np.diff(tile_rows)
     edges = tile_edges(stats, tile_rows)
-    encoded = encoded or guessed(stats, tile_rows)
-    blocks, finding = diagonal_blocks(edges, rows, stats.local_share)
-    beside = _where_segments_lie(edges, rows) + (blocks if diagonal else 0)
-    most, usual = encoded.most + ROUNDED, encoded.usual + ROUNDED // 2
-    return ResidentTiles(most + beside, usual + beside, finding if diagonal else np.zeros_like(rows))
+    encoded = encoded or guessed_sizes(stats, tile_rows)
+    beside, finding = _segment_bytes(edges, rows), np.zeros_like(rows)
+    if diagonal:
+        # Of a diagonal block, an edge takes a byte, and each of 32 rows as many as the one of them that has
+        # most. On cnr-2000 that is 12 bytes per row, which has 4.5 edges inside; what is known is how many
+        # are inside tiles, and these are more. They are found from a tile's columns, and where its segments
+        # begin.
+        beside = beside + (stats.local_share * edges).astype(np.int64) + 10 * rows
+        finding = 4 * edges + 5 * rows
+    limits, typical = encoded.limits + POOL_PADDING, encoded.typical + POOL_PADDING // 2
+    return ResidentTiles(limits + beside, typical + beside, finding)
 
 
-def _where_segments_lie(edges: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _segment_bytes(edges: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """A bit per edge, a word per 1024 of them; a column per row with edges, and two words per 32 rows."""
     blocks, groups = -(-edges // 1024), -(-(rows + 1) // 32)
     columns: NDArray[np.int64] = 4 * np.minimum(rows + 1, edges)
     return 128 * blocks + 4 * (blocks + 1) + columns + 8 * groups
-
-
-def diagonal_blocks(
-    edges: NDArray[np.int64], rows: NDArray[np.int64], local_share: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Bytes of the diagonal blocks of tiles, and those that finding them takes, of one tile after the other.
-
-    An edge inside a block takes a byte, and each of 32 rows as many as the one of them that has most. On
-    cnr-2000 that is 12 bytes per row, which has 4.5 edges inside; what is known is how many are inside tiles,
-    and these are more. They are found from a tile's columns, and where its segments begin.
-    """
-    return (local_share * edges).astype(np.int64) + 10 * rows, 4 * edges + 5 * rows

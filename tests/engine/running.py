@@ -6,8 +6,7 @@ import gc
 import math
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from oocpr.engine import method
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor, PassReport
 from oocpr.engine.number_formats import widen
-from oocpr.engine.planning.run import stats_of
+from oocpr.engine.planning import PlannedRun, RunRequest, plan_request, plan_run, stats_of
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import reduce_pass, solve
 from oocpr.engine.settings import METHODS, Settings
@@ -67,16 +66,9 @@ class Stored:
         self._folder.cleanup()
 
 
-def asked(settings: Settings, *, personalized: bool = False) -> dict[str, Any]:
-    """What a plan takes of a run's settings."""
-    return {
-        "method": settings.method,
-        "reads": settings.reads,
-        "damping": settings.damping,
-        "tol": settings.tol,
-        "mixing": settings.mixing,
-        "personalized": personalized,
-    }
+def planned_run(store: GraphStore, settings: Settings, *, base: int = 0, **how: Any) -> PlannedRun:
+    """Plan a run as `oocpr.pagerank` does."""
+    return plan_run(store, settings, RunRequest(**how), base)
 
 
 def plan_of(
@@ -89,18 +81,12 @@ def plan_of(
     personalized: bool = False,
 ) -> Plan:
     """Plan a run that keeps all tiles, decoded or packed, or a third of them packed, or none: see KEPT."""
-    decide = partial(
-        make_plan,
-        stats_of(store),
-        sweeps=sweeps,
-        base=0,
-        stripes=stripes,
-        **asked(settings, personalized=personalized),
-    )
-    plan = decide(memory=PLENTY)
+    request = plan_request(settings, sweeps=sweeps, stripes=stripes, personalized=personalized, memory=PLENTY)
+    plan = make_plan(stats_of(store), request)
     if kept != "decoded":
         tiles = {"packed": store.tiles, "some": store.tiles // 3, "none": 0}[kept]
-        plan = decide(memory=plan.need.total + tiles * plan.stats.max_tile_bytes)
+        memory = plan.need.total + tiles * plan.stats.max_tile_bytes
+        plan = make_plan(plan.stats, replace(request, memory=memory))
         assert plan.cached_tiles == tiles
     assert plan.decoded == (kept == "decoded")
     return plan
@@ -113,12 +99,9 @@ def plan_streamed(
     return plan_on_devices(
         stats_of(store),
         store.tile_rows,
+        plan_request(settings, memory=memory, device_memory=(device_memory,)),
         all_resident=False,
-        memory=memory,
-        base=0,
-        device_memory=[device_memory],
         **how,
-        **asked(settings),
     )
 
 
@@ -240,17 +223,8 @@ def rank_whole(
 ) -> Solution:
     """Rank a graph by its components, in memory."""
     settings = Settings(method="components", reads="float32", **chosen)
-    plan = make_plan(
-        stats_of(store),
-        method="components",
-        reads="float32",
-        damping=settings.damping,
-        tol=settings.tol,
-        mixing=0,
-        sweeps=None,
-        memory=PLENTY,
-        base=0,
-    )
+    request = plan_request(settings, memory=PLENTY)
+    plan = make_plan(stats_of(store), request)
     return solve(
         store,
         plan,

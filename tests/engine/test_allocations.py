@@ -49,6 +49,7 @@ from pathlib import Path
 import numpy as np
 from oocpr.api.graphs import as_graph, open_graph
 from oocpr.api.ranking import pagerank
+from oocpr.engine.planning import stats_of
 from oocpr.plan.memory import scc_need
 
 def resident(name):
@@ -62,10 +63,7 @@ graph = open_graph(sys.argv[1])
 Path("/proc/self/clear_refs").write_text("5")
 before = resident("VmRSS")
 pagerank(graph, method="components", max_passes=4)
-facts = graph.store.attributes
-need = scc_need(
-    base=0, nodes=facts.nodes, edges=facts.edges, max_tile_bytes=facts.max_tile_bytes, personalized=False
-)
+need = scc_need(stats_of(graph.store), base=0, personalized=False)
 print(resident("VmHWM") - before, need.total)
 """
 

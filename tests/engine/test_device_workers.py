@@ -19,8 +19,7 @@ from oocpr.engine.executors.dask_devices import (
     assign_gpus,
     assign_workers,
 )
-from oocpr.engine.planning.devices import plan_for_devices
-from oocpr.engine.planning.run import asked_settings, stats_of
+from oocpr.engine.planning import asked_settings, plan_for_devices, plan_request, stats_of
 from oocpr.engine.run import solve
 from oocpr.errors import LostError, UsageError
 
@@ -74,17 +73,8 @@ def client() -> Iterator[Client]:
 
 
 def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
-    plan, joined = plan_for_devices(
-        store,
-        stats_of(store),
-        SETTINGS,
-        memory=2**33,
-        base=0,
-        device_memory=[2**33, 2**33],
-        devices=(),
-        promised=False,
-        personalized=False,
-    )
+    request = plan_request(SETTINGS, memory=2**33, device_memory=(2**33, 2**33))
+    plan, joined = plan_for_devices(store, stats_of(store), request, ())
     assert plan.stats.tiles == 2 < store.tiles
     return plan, joined
 

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.planning.run import stats_of
+from oocpr.engine.planning import stats_of
 from oocpr.engine.tiles.host_merge import HostJoins
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.errors import DamagedError
-from oocpr.plan.merge_memory import joining_on_host
-from oocpr.plan.merge_size import joined_cuts, joined_facts, most_bytes
+from oocpr.plan.tile_merge import max_merged_bytes, merge_bounds, merge_memory, merged_stats
 from oocpr.store.codec.tile_decoder import decode_tile
 from oocpr.store.codec.tile_encoder import encode_tile
 
@@ -34,17 +33,17 @@ if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
 
 
-class Joining:
+class MergeMemory:
     """Joins a store's tiles in threads, of which each has read a tile before any reads its second."""
 
     def __init__(self, store: GraphStore, edges: int) -> None:
         tile_edges = store.attributes.tile_edges
-        self.store, self.cuts = store, joined_cuts(store.tiles, tile_edges, edges)
+        self.store, self.cuts = store, merge_bounds(store.tiles, tile_edges, edges)
         self.rows: NDArray[np.int64] = store.tile_rows[np.asarray(self.cuts)]
         self.max_bytes = store.encoded.max_bytes
         self.joins = HostJoins(self, store.edges, tile_edges)
         self._met = Barrier(1)
-        most = most_bytes(edges + tile_edges, int(np.diff(self.rows).max()) + 1)
+        most = max_merged_bytes(edges + tile_edges, int(np.diff(self.rows).max()) + 1)
         self._outs = [np.empty(most, np.uint8) for _ in self.cuts[1:]]
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
@@ -94,7 +93,7 @@ def test_threads_join_tiles_to_what_one_tile_of_their_links_is(
     graph: Digraph, tile_edges: int, edges: int, threads: int
 ) -> None:
     with Stored(graph, tile_edges) as store:
-        joining = Joining(store, edges)
+        joining = MergeMemory(store, edges)
         expected = joining.expected()
         assert_same(joining.all(threads), expected)
         # In rooms that other tiles were joined in, and in new ones.
@@ -105,7 +104,7 @@ def test_threads_join_tiles_to_what_one_tile_of_their_links_is(
 
 def test_a_room_is_given_back_by_whom_a_damaged_tile_stops() -> None:
     with Stored(random_digraph(300, 6000, seed=8), 250) as store:
-        joining = Joining(store, 2000)
+        joining = MergeMemory(store, 2000)
         expected, read_into = joining.expected(), store.encoded.read_into
 
         def damaged(tile: int, out: np.ndarray, **how: Any) -> int:
@@ -126,7 +125,7 @@ def test_a_room_is_given_back_by_whom_a_damaged_tile_stops() -> None:
 @pytest.mark.parametrize(("edges", "rows", "what"), [(1, 0, "249 edges"), (0, 1, "[0-9]+ segments")])
 def test_a_tile_of_another_size_is_found(edges: int, rows: int, what: str) -> None:
     with Stored(random_digraph(300, 6000, seed=8), 250) as store:
-        joining, read_into = Joining(store, 2000), store.encoded.read_into
+        joining, read_into = MergeMemory(store, 2000), store.encoded.read_into
 
         def other(tile: int, out: np.ndarray, **how: Any) -> int:
             size = read_into(tile, out, **how)
@@ -164,7 +163,7 @@ GRAPHS = {
 }
 
 
-def most_taken(joining: Joining, threads: int) -> int:
+def most_taken(joining: MergeMemory, threads: int) -> int:
     """Bytes of arrays, and some of Python's own, that joining all tiles takes at most."""
     joining.all(threads)
     joining.joins.close()
@@ -180,13 +179,13 @@ def most_taken(joining: Joining, threads: int) -> int:
 @pytest.mark.parametrize("kind", GRAPHS)
 def test_joining_takes_no_more_than_is_promised_and_what_is_usual(kind: str, threads: int) -> None:
     with Stored(GRAPHS[kind], TILE_EDGES) as store:
-        stats, joining = stats_of(store), Joining(store, 5 * TILE_EDGES)
-        larger = joined_facts(stats, store.tile_rows, joining.cuts)
-        planned = joining_on_host(stats, larger, np.diff(joining.rows), threads, 1)
+        stats, joining = stats_of(store), MergeMemory(store, 5 * TILE_EDGES)
+        larger = merged_stats(stats, store.tile_rows, joining.cuts)
+        planned = merge_memory(stats, larger, np.diff(joining.rows), threads, 1)
         taken = most_taken(joining, threads)
     assert taken < planned.host + SMALL
-    assert 0.6 * planned.host < planned.usual_host < planned.host
-    assert 0.75 * planned.usual_host < taken < 1.25 * planned.usual_host + SMALL
+    assert 0.6 * planned.host < planned.typical_host < planned.host
+    assert 0.75 * planned.typical_host < taken < 1.25 * planned.typical_host + SMALL
 
 
 def test_weights_are_joined_beside_rooms(tmp_path: Path) -> None:
@@ -194,9 +193,9 @@ def test_weights_are_joined_beside_rooms(tmp_path: Path) -> None:
     weight = weights_of(np.random.default_rng(6), len(bare.src), "reals")
     store = WeightedGraph(bare.nodes, bare.src, bare.dst, weight).write(tmp_path / "g.zarr", TILE_EDGES)
     stats, threads = stats_of(store), 2
-    larger = JoinedStore(store, TILE_EDGES, joined_cuts(store.tiles, TILE_EDGES, 5 * TILE_EDGES))
-    planned = joining_on_host(
-        stats, joined_facts(stats, store.tile_rows, larger.cuts), np.diff(larger.tile_rows), threads, 1
+    larger = JoinedStore(store, TILE_EDGES, merge_bounds(store.tiles, TILE_EDGES, 5 * TILE_EDGES))
+    planned = merge_memory(
+        stats, merged_stats(stats, store.tile_rows, larger.cuts), np.diff(larger.tile_rows), threads, 1
     )
     assert larger.weights is not None
     outs = [[np.empty(tiles.max_bytes, np.uint8) for tiles in (larger.encoded, larger.weights)] for _ in "12"]

@@ -15,14 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.api.graphs import Graph
-from oocpr.engine.planning.run import asked_settings, plan_run, stats_of
+from oocpr.engine.planning import asked_settings, stats_of
 from oocpr.engine.run import solve
-from oocpr.engine.scc.run import load_scc_graph
+from oocpr.engine.scc.graph import load_scc_graph
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
-from oocpr.plan.merge_memory import joining_on_host, weight_joining_bytes
-from oocpr.plan.merge_size import joined_cuts, joined_facts, most_bytes, unweighted
+from oocpr.plan.tile_merge import (
+    max_merged_bytes,
+    merge_bounds,
+    merge_memory,
+    merged_stats,
+    unweighted,
+    weight_merge_bytes,
+)
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tile_decoder import decode_tile
 from oocpr.store.codec.tile_encoder import encode_tile
@@ -30,7 +36,7 @@ from oocpr.store.direct_io import PAGE, aligned
 from oocpr.store.graph import open_store
 
 from .digraphs import digraphs, exact_ranks, fewer, random_digraph
-from .running import Stored
+from .running import Stored, planned_run
 from .weighted import KINDS, WeightedGraph, weighted_graphs, weights_of
 
 GRAPH = random_digraph(3000, 20_000, seed=4)
@@ -38,7 +44,7 @@ GRAPH = random_digraph(3000, 20_000, seed=4)
 
 def joined(store, edges: int) -> JoinedStore:
     tile_edges = store.attributes.tile_edges
-    return JoinedStore(store, tile_edges, joined_cuts(store.tiles, tile_edges, edges))
+    return JoinedStore(store, tile_edges, merge_bounds(store.tiles, tile_edges, edges))
 
 
 @fewer(2)
@@ -75,7 +81,7 @@ def test_no_tile_takes_more_than_the_most(rows, seed, share):
     columns = np.concatenate(
         [np.zeros(0, np.uint32), *(np.sort(random.choice(2**31, n, replace=False)) for n in lengths)]
     ).astype(np.uint32)
-    assert len(encode_tile(columns, lengths)) <= most_bytes(len(columns), rows)
+    assert len(encode_tile(columns, lengths)) <= max_merged_bytes(len(columns), rows)
 
 
 @pytest.fixture
@@ -83,13 +89,13 @@ def opened(stored):
     return Graph(stored(GRAPH, 1000))
 
 
-HOW = {"auto": False, "memory": "8GiB", "stripes": None, "personalized": False, "base": 0}
+HOW = {"memory": "8GiB"}
 DEVICE = {"device": "cuda", "device_memory": "8GiB"}
 SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certified")
 
 
 def test_a_device_gets_joined_tiles_in_one_stripe(opened):
-    _, plan, store = plan_run(opened.store, SETTINGS, **DEVICE, **HOW)
+    _, plan, store = planned_run(opened.store, SETTINGS, **DEVICE, **HOW)
     assert (plan.stats.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
     run = solve(store, plan, SETTINGS, path=opened.store.path)
     assert run.converged
@@ -97,22 +103,22 @@ def test_a_device_gets_joined_tiles_in_one_stripe(opened):
 
 
 def test_tiles_that_do_not_stay_are_not_joined(opened):
-    large = plan_run(opened.store, SETTINGS, **DEVICE, **HOW)[1]
+    large = planned_run(opened.store, SETTINGS, **DEVICE, **HOW)[1]
     stats = stats_of(opened.store)
     rows = np.diff(opened.store.tile_rows[[0, stats.tiles]])
-    assert joining_on_host(stats, large.stats, rows, 2, 1).host > 0
+    assert merge_memory(stats, large.stats, rows, 2, 1).host > 0
     # With less than joining takes, the stored tiles still fit.
     tight = HOW | {"memory": large.need.total - 1}
-    _, plan, store = plan_run(opened.store, SETTINGS, **DEVICE, **tight)
+    _, plan, store = planned_run(opened.store, SETTINGS, **DEVICE, **tight)
     assert plan.fits
     assert store is opened.store
     assert len(plan.stripes) == 1
 
 
 def test_a_device_too_small_for_one_tile_gets_smaller_ones(opened):
-    most = plan_run(opened.store, SETTINGS, **DEVICE, **HOW)[1].device
+    most = planned_run(opened.store, SETTINGS, **DEVICE, **HOW)[1].device
     given = most.need.total + most.resident_bytes - 1
-    _, plan, store = plan_run(opened.store, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
+    _, plan, store = planned_run(opened.store, SETTINGS, **DEVICE | {"device_memory": given}, **HOW)
     assert plan.stats.tiles == opened.store.tiles
     assert plan.device.need.total + plan.device.resident_bytes <= given
     assert len(plan.stripes) == 1
@@ -123,7 +129,7 @@ SEVERAL = {"device": "cuda:0,cuda:1,cuda:2", "device_memory": "8GiB"}
 
 
 def test_several_devices_get_a_stripe_of_joined_tiles_each(opened):
-    _, plan, store = plan_run(opened.store, SETTINGS, **SEVERAL, **HOW)
+    _, plan, store = planned_run(opened.store, SETTINGS, **SEVERAL, **HOW)
     assert plan.stripes == ((0, 1), (1, 2), (2, 3))
     assert len(plan.devices) == len(store.tile_rows) - 1 == plan.stats.tiles == 3
     tiles = opened.store.tiles
@@ -134,9 +140,9 @@ def test_several_devices_get_a_stripe_of_joined_tiles_each(opened):
 
 
 def test_several_devices_with_little_memory_take_the_stored_tiles(opened):
-    most = plan_run(opened.store, SETTINGS, **SEVERAL, **HOW)[1].devices
+    most = planned_run(opened.store, SETTINGS, **SEVERAL, **HOW)[1].devices
     given = min(tiers.need.total for tiers in most)
-    _, plan, store = plan_run(opened.store, SETTINGS, **SEVERAL | {"device_memory": given}, **HOW)
+    _, plan, store = planned_run(opened.store, SETTINGS, **SEVERAL | {"device_memory": given}, **HOW)
     assert store is opened.store
     assert plan.stripes[-1][1] == opened.store.tiles
     assert len(plan.stripes) == 3
@@ -145,20 +151,20 @@ def test_several_devices_with_little_memory_take_the_stored_tiles(opened):
 def test_no_more_devices_than_tiles_are_planned_with(stored):
     small = Graph(stored(GRAPH, 10**6))
     assert small.store.tiles == 1
-    assert len(plan_run(small.store, SETTINGS, **SEVERAL, **HOW)[1].devices) == 1
+    assert len(planned_run(small.store, SETTINGS, **SEVERAL, **HOW)[1].devices) == 1
 
 
 def test_several_devices_do_not_go_with_other_stripes_or_a_cluster(opened):
     with pytest.raises(UsageError, match=r"2 stripes were asked for on 3 devices\. Leave the stripes out"):
-        plan_run(opened.store, SETTINGS, **SEVERAL, **HOW | {"stripes": 2})
+        planned_run(opened.store, SETTINGS, **SEVERAL, **HOW | {"stripes": 2})
     with pytest.raises(UsageError, match=r"of one process and a Dask client was given\. Use device cuda"):
-        plan_run(opened.store, SETTINGS, alone=False, **SEVERAL, **HOW)
+        planned_run(opened.store, SETTINGS, alone=False, **SEVERAL, **HOW)
 
 
 def test_stripes_that_share_a_device_share_its_memory(opened):
     def planned(device_memory, **how):
         how = {"device": "cuda", "stripes": 4} | how
-        return plan_run(opened.store, SETTINGS, device_memory=device_memory, **HOW | how)
+        return planned_run(opened.store, SETTINGS, device_memory=device_memory, **HOW | how)
 
     small = planned("1KiB").plan
     assert not small.fits
@@ -178,7 +184,7 @@ def test_stripes_that_share_a_device_share_its_memory(opened):
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_processors_get_the_stored_tiles(opened, alone):
-    _, plan, store = plan_run(opened.store, SETTINGS, device="cpu", alone=alone, **HOW)
+    _, plan, store = planned_run(opened.store, SETTINGS, device="cpu", alone=alone, **HOW)
     assert plan.stats.tiles == opened.store.tiles > 10
     assert store is opened.store
 
@@ -226,7 +232,7 @@ def test_joined_weights_lie_behind_joined_columns_within_what_is_promised(tmp_pa
     if direct and not store.takes_direct_reads():
         pytest.skip("the file system of temporary files takes no direct reads")
     stats, larger = stats_of(store), joined(store, 4000)
-    planned = joined_facts(stats, store.tile_rows, larger.cuts)
+    planned = merged_stats(stats, store.tile_rows, larger.cuts)
     tiles = tiles_of(larger)
     assert tiles.max_bytes == planned.max_tile_bytes
     assert larger.encoded.max_bytes <= unweighted(planned).max_tile_bytes < larger.encoded.max_bytes + PAGE
@@ -247,7 +253,7 @@ def test_weights_that_are_alike_are_predicted_to_the_byte(tmp_path):
     graph = weighted("reals")
     store = graph.write(tmp_path / "graph.zarr", 1024)
     larger = joined(store, 4096)
-    planned = joined_facts(stats_of(store), store.tile_rows, larger.cuts)
+    planned = merged_stats(stats_of(store), store.tile_rows, larger.cuts)
     come = sum(map(len, read_all(larger.weights, planned.tiles)))
     # A header of 16 bytes a stored tile is left out.
     assert 0 <= planned.weight_bytes - come <= 32 * store.tiles
@@ -256,7 +262,7 @@ def test_weights_that_are_alike_are_predicted_to_the_byte(tmp_path):
 def test_weights_are_joined_in_the_memory_that_is_planned(tmp_path):
     store = weighted("reals").write(tmp_path / "graph.zarr", 1000)
     larger, stats = joined(store, 10_000), stats_of(store)
-    planned = weight_joining_bytes(stats, joined_facts(stats, store.tile_rows, larger.cuts))
+    planned = weight_merge_bytes(stats, merged_stats(stats, store.tile_rows, larger.cuts))
     buffer = np.empty(larger.weights.max_bytes, np.uint8)
     larger.weights.read_into(0, buffer)
     tracemalloc.start()
@@ -282,7 +288,7 @@ def test_threads_join_weights_at_once(tmp_path):
 def test_ranks_of_joined_weights_are_exact(tmp_path, how, stripes):
     graph = weighted("counts")
     opened = Graph(graph.write(tmp_path / "graph.zarr", 1000))
-    _, plan, store = plan_run(opened.store, SETTINGS, **how, **HOW)
+    _, plan, store = planned_run(opened.store, SETTINGS, **how, **HOW)
     assert (len(plan.stripes), plan.stats.tiles) == (stripes, stripes)
     here = JoinedStore(opened.store, 1000, store.cuts)
     run = solve(here, plan, SETTINGS, path=opened.store.path)

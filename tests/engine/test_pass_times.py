@@ -10,11 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from oocpr.engine.probe import sampling
+from oocpr.engine.probe import pass_times
 from oocpr.engine.probe.pass_times import (
-    Kind,
+    DeviceWork,
     PassTimeModel,
-    Reading,
+    SampleTimes,
     TileTimings,
     _in_order,
     completion_times,
@@ -22,10 +22,9 @@ from oocpr.engine.probe.pass_times import (
     fitted,
     tile_timings,
 )
-from oocpr.engine.probe.sampling import DeviceWork
 from oocpr.engine.trace import COMPUTE, COPY, READ, Trace
 from oocpr.plan.device_memory import DeviceNeed, DeviceTiers
-from oocpr.plan.graph_stats import GraphStats
+from oocpr.plan.partition import GraphStats
 
 
 def second_by_second(brought: list[int], taken: list[int], threads: int, buffers: int) -> list[int]:
@@ -62,8 +61,8 @@ TILES = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=20)
 @given(TILES, st.integers(1, 5), st.integers(0, 4))
 def test_tiles_are_taken_as_threads_that_work_bring_them(tiles, threads, spare):
     brought, taken = ([tile[k] for tile in tiles] for k in (0, 1))
-    reading = Reading(threads, threads + spare)
-    assert completion_times(brought, taken, reading) == second_by_second(brought, taken, *reading)
+    reading = threads, threads + spare
+    assert completion_times(brought, taken, *reading) == second_by_second(brought, taken, *reading)
 
 
 @given(
@@ -102,7 +101,7 @@ def test_between_two_tiles_that_were_seen_others_lie_between_them(seen, apart):
 def test_what_some_tiles_take_is_told_of_all(
     on_device, row_edges, byte, rows_in_host, slots, counted, slices, monkeypatch
 ):
-    monkeypatch.setattr(sampling, "DEVICE_EDGES", 4000)
+    monkeypatch.setattr(pass_times, "DEVICE_EDGES", 4000)
     rows = np.array([1, 2, 2, 3, 5, 8, 6, 9, 20, 40, 700, 90])
     stats = GraphStats(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     need = DeviceNeed(0, 0, 0, 0, 0)
@@ -110,7 +109,7 @@ def test_what_some_tiles_take_is_told_of_all(
         0, need, on_device, 12 - on_device, 0, 0, slots, False, False, rows_in_host, partitions=slices
     )
     place = DeviceWork(stats, np.concatenate([[0], rows.cumsum()]), range(12), on_device, tiers)
-    sampled = place.of_passing().tiles
+    sampled = place.streamed_sample().tiles
     assert len(set(sampled)) == 4
     assert sampled == sorted(sampled)
     staying = sorted(tiers.places(range(12))[0])
@@ -123,10 +122,12 @@ def test_what_some_tiles_take_is_told_of_all(
         """Seconds of a machine that brings an edge in a millisecond, and a row in so many."""
         return 1e-3 * (1000 + row_edges * int(rows[tile]))
 
-    def seen(tiles: list[int], take: float, launch: float, close: float = 0.0, later: float = 5.0) -> Kind:
+    def seen(
+        tiles: list[int], take: float, launch: float, close: float = 0.0, later: float = 5.0
+    ) -> SampleTimes:
         """What is seen of such a machine."""
         of_each = {tile: brought(tile) for tile in tiles}
-        return Kind(77.0, later, of_each, dict.fromkeys(tiles, take), launch, close)
+        return SampleTimes(77.0, later, of_each, dict.fromkeys(tiles, take), launch, close)
 
     # Where copies and kernels use the link, rounds tell how long both take.
     def both(tiles: list[int]) -> tuple[float, float, float]:
@@ -137,22 +138,24 @@ def test_what_some_tiles_take_is_told_of_all(
         return max(sent + turned, swept)
 
     later, share = counted * busy(*both(sampled)) / 4000, counted if rows_in_host else 1
-    kept = seen(place.of_staying().tiles, 0.25, 3.0) if staying else Kind()
+    kept = seen(place.resident_sample().tiles, 0.25, 3.0) if staying else SampleTimes()
     times = PassTimeModel.of(place, kept, seen(sampled, 0.5, 4.0, 0.125, later), pace, 2)
     expected = [share * seconds for seconds in both(passing)]
     if not rows_in_host:
         # Each tile that stays takes five seconds, and what comes late holds up those behind it.
         swept = np.where(np.isin(range(12), staying), 5000.0, kernels)
         least, most = max(expected[1], swept.sum()), expected[1] + swept.sum()
-        assert least <= times.passing + times.kept <= most
-        expected[0] = times.passing
-    assert (times.passing, times.sent, times.turned) == pytest.approx(tuple(expected))
-    assert times.kept == pytest.approx(5.0 * 1000 * on_device)
+        assert least <= times.streamed + times.resident <= most
+        expected[0] = times.streamed
+    assert (times.streamed, times.sent, times.alternating) == pytest.approx(tuple(expected))
+    assert times.resident == pytest.approx(5.0 * 1000 * on_device)
     assert times.launched == pytest.approx(3.0 * len(staying) + 4.0 * len(passing))
     assert times.closing == pytest.approx(0.125 * (12 - on_device) / 4)
     takes = [0.25 if tile in staying else 0.5 for tile in range(12)]
-    there = completion_times([brought(tile) for tile in range(12)], takes, Reading(2, 4))[-1]
-    of_link = busy(*expected) + times.kept if rows_in_host else max(expected[1], expected[0] + times.kept)
+    there = completion_times([brought(tile) for tile in range(12)], takes, 2, 4)[-1]
+    of_link = (
+        busy(*expected) + times.resident if rows_in_host else max(expected[1], expected[0] + times.resident)
+    )
     # While tiles come the first slice is gathered; rounds have all slices in them, and so have the others.
     first = max(there, of_link / slices) + of_link * (slices - 1) / slices
     assert times.first == pytest.approx(first, rel=1e-6)
@@ -187,24 +190,27 @@ def test_a_pass_waits_for_tiles_as_all_later_ones_do(tiles, between, slots):
 def test_a_processor_takes_rows_longer_than_those_that_are_measured_have(
     monkeypatch: pytest.MonkeyPatch, staying: int, an_edge: float
 ) -> None:
-    monkeypatch.setattr(sampling, "SAMPLED", 4)
-    monkeypatch.setattr(sampling, "SAMPLED_EDGES", 4000)
+    monkeypatch.setattr(pass_times, "SAMPLED", 4)
+    monkeypatch.setattr(pass_times, "SAMPLED_EDGES", 4000)
     rows = np.array([1, 700, 2, 3, 5, 8, 6, 9, 20, 40, 90, 2])
     stats = GraphStats(int(rows.sum()), 12_000, 12, 1000, 36_000, 4000, 700, 0.5)
     place = DeviceWork(stats, np.concatenate([[0], rows.cumsum()]), range(12), staying)
     # A machine that reads an edge in a time beside what computing a tile takes.
     takes = 2.0 + 0.5 * rows
 
-    def seen(tiles: list[int]) -> Kind:
+    def seen(tiles: list[int]) -> SampleTimes:
         round_ = takes[tiles].sum() + an_edge * 1000 * len(tiles)
         each = {tile: float(takes[tile]) for tile in tiles}
-        return Kind(1.0, round_ / (1000 * len(tiles)), computed=each) if tiles else Kind()
+        return SampleTimes(1.0, round_ / (1000 * len(tiles)), computed=each) if tiles else SampleTimes()
 
-    kept, passing = seen(place.of_staying().tiles), seen(place.of_passing().tiles)
+    kept, passing = seen(place.resident_sample().tiles), seen(place.streamed_sample().tiles)
     times = PassTimeModel.of(place, kept, passing, TileTimings(), 2)
     if not an_edge:
-        assert times.kept + times.passing == pytest.approx(takes.sum())
-    for share, found, kind in ((staying / 12, times.kept, kept), (1 - staying / 12, times.passing, passing)):
+        assert times.resident + times.streamed == pytest.approx(takes.sum())
+    for share, found, kind in (
+        (staying / 12, times.resident, kept),
+        (1 - staying / 12, times.streamed, passing),
+    ):
         # What is beside the computing grows as that does.
         beside = kind.later * 1000 * len(kind.computed) / sum(kind.computed.values()) if kind.computed else 0
         assert found == pytest.approx(share * takes.sum() * beside)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oocpr.engine.probe import sampling
+from oocpr.engine.probe import pass_times
 from oocpr.engine.probe.measure import measure_rates, measure_whole
-from oocpr.engine.probe.sampling import SAMPLED, edges_of, spread
+from oocpr.engine.probe.pass_times import SAMPLED, edges_of, spread
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
@@ -42,7 +42,7 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
 @pytest.mark.parametrize("most", [SAMPLED, 1000])
 def test_tiles_are_told_as_they_are_read(stored, monkeypatch, kept, most):
     store = stored(GRAPH, 700)
-    monkeypatch.setattr(sampling, "SAMPLED_EDGES", most * store.attributes.tile_edges)
+    monkeypatch.setattr(pass_times, "SAMPLED_EDGES", most * store.attributes.tile_edges)
     most = min(most, store.tiles)
     assert store.tiles * 2 // 3 > SAMPLED
     plan = plan_of(store, Settings(), stripes=2, kept=kept)

@@ -11,14 +11,14 @@ from oocpr.api import pagerank
 from oocpr.api import plan as plan_of
 from oocpr.api.graphs import Graph
 from oocpr.api.ranking import check_reproducible
-from oocpr.engine.planning.run import asked_settings, plan_run
+from oocpr.engine.planning import asked_settings
 from oocpr.engine.run import solve
 from oocpr.errors import DoesNotFitError, UsageError
 
 from .digraphs import random_digraph
+from .running import planned_run
 
 GRAPH = random_digraph(20_000, 100_000, seed=7)
-HOW = {"stripes": None, "personalized": False, "base": 0}
 SETTINGS = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
 
 
@@ -28,8 +28,8 @@ def opened(stored):
 
 
 def ranks_of(opened, memory, *, threads=2, auto=False, reproducible=True):
-    settings, plan, store = plan_run(
-        opened.store, SETTINGS, auto=auto, device="cpu", memory=memory, reproducible=reproducible, **HOW
+    settings, plan, store = planned_run(
+        opened.store, SETTINGS, auto=auto, memory=memory, reproducible=reproducible
     )
     plan.validate()
     solution = solve(store, plan, settings, path=opened.store.path, threads=threads)
@@ -39,7 +39,7 @@ def ranks_of(opened, memory, *, threads=2, auto=False, reproducible=True):
 
 def needs(opened, *, auto):
     """Bytes that a run with ample memory needs, and that it takes with all that it keeps beside."""
-    plan = plan_run(opened.store, SETTINGS, auto=auto, device="cpu", memory=2**40, **HOW)[1]
+    plan = planned_run(opened.store, SETTINGS, auto=auto, memory=2**40)[1]
     return plan.need.total, plan.need.total + plan.cache_bytes
 
 
@@ -68,9 +68,9 @@ def test_the_same_bits_for_any_memory_of_components(opened):
 @pytest.mark.parametrize(("device", "count"), [("cuda", 1), ("cuda:0,cuda:1,cuda:2", 3)])
 def test_plans_of_devices_are_the_same_for_any_memory_that_holds_them(opened, device, count):
     def planned(device_memory, memory="8GiB"):
-        return plan_run(
-            opened.store, SETTINGS, auto=False, device=device, device_memory=device_memory, memory=memory,
-            reproducible=True, **HOW,
+        return planned_run(
+            opened.store, SETTINGS, device=device, device_memory=device_memory, memory=memory,
+            reproducible=True,
         )  # fmt: skip
 
     _, ample, tiled = planned(2**36)

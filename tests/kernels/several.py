@@ -5,11 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from oocpr.engine.planning.run import stats_of
+from oocpr.engine.planning import plan_request, stats_of
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.partition import stripe_tiles
-
-from ..engine.running import asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,12 +40,9 @@ def plan_for(
         return plan_on_devices(
             stats_of(store),
             store.tile_rows,
-            given,
+            plan_request(chosen, memory=memory, device_memory=tuple(given)),
             stripes or stripe_tiles(store.tiles, devices),
-            memory=memory,
-            base=0,
             all_resident=False,
-            **asked(chosen),
         )
 
     def given_to(number: int) -> int:

@@ -17,7 +17,7 @@ from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import CudaDevice, download
 from oocpr.engine.cuda.staging import DecodeWorkspace
 from oocpr.engine.cuda.tile import map_tile
-from oocpr.engine.planning.run import stats_of
+from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.host_merge import HostJoins
@@ -26,12 +26,11 @@ from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
 from oocpr.plan.device_plan import plan_on_devices
-from oocpr.plan.merge_memory import joining_on_host
-from oocpr.plan.merge_size import joined_facts
+from oocpr.plan.tile_merge import merge_memory, merged_stats
 from oocpr.store.codec.tile_encoder import encode_tile
 
 from ..engine.digraphs import exact_ranks, random_digraph
-from ..engine.running import Stored, asked, check_forecast, plan_streamed
+from ..engine.running import Stored, check_forecast, plan_streamed
 from .conftest import RUNS
 from .several import least_memory
 from .tiles import placed, random_tile, tiles
@@ -336,18 +335,15 @@ def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: 
         stats = stats_of(store)
         # As many rounds of threads as there are.
         cuts = tuple(np.linspace(0, store.tiles, 2 * at_once + 1).astype(int).tolist())
-        larger = joined_facts(stats, store.tile_rows, cuts)
+        larger = merged_stats(stats, store.tile_rows, cuts)
         joined = JoinedStore(store, stats.tile_edges, cuts, Meeting(store, at_once))
-        joining = joining_on_host(stats, larger, np.diff(joined.tile_rows), at_once, 1)
+        joining = merge_memory(stats, larger, np.diff(joined.tile_rows), at_once, 1)
         plan = plan_on_devices(
             larger,
             joined.tile_rows,
+            plan_request(chosen, memory=PLENTY, device_memory=(PLENTY,)),
             all_resident=False,
-            memory=PLENTY,
-            base=0,
-            device_memory=[PLENTY],
-            joining=joining,
-            **asked(chosen),
+            merging=joining,
         )
         run = solve(joined, plan, chosen, backend=CudaBackend(device))
         exact = exact_ranks(random_digraph(1500, 9000, seed=4), chosen.damping)

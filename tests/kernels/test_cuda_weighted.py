@@ -16,18 +16,18 @@ from oocpr.engine.cuda.spmv import EVERYTHING, SegmentSums, SpMV
 from oocpr.engine.cuda.tile import upload_weights
 from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
-from oocpr.engine.planning.run import stats_of
+from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.weights import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.device_plan import plan_on_devices
-from oocpr.plan.merge_size import joined_cuts, joined_facts
+from oocpr.plan.tile_merge import merge_bounds, merged_stats
 from oocpr.store.codec.mantissa_segments import encode_segments, parse_segments
 
 from ..engine.digraphs import random_digraph
-from ..engine.running import PLENTY, asked, passes, plan_of
+from ..engine.running import PLENTY, passes, plan_of
 from ..engine.weighted import WeightedGraph, weights_of
 from .conftest import RUNS
 from .test_cuda_stream import streaming_plan
@@ -149,19 +149,16 @@ def test_what_a_weighted_tile_cannot_be_is_refused(device: Device, tmp_path: Pat
 def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path: Path) -> None:
     graph = random_weighted(300, 2500, 9)
     store = graph.write(tmp_path / "g.zarr", 150)
-    cuts = joined_cuts(store.tiles, 150, 600)
-    stats = joined_facts(stats_of(store), store.tile_rows, cuts)
+    cuts = merge_bounds(store.tiles, 150, 600)
+    stats = merged_stats(stats_of(store), store.tile_rows, cuts)
     chosen = Settings()
 
     def planned(device_memory: int) -> Plan:
         return plan_on_devices(
             stats,
             store.tile_rows[np.asarray(cuts)],
+            plan_request(chosen, memory=PLENTY, device_memory=(device_memory,)),
             all_resident=stays,
-            memory=PLENTY,
-            base=0,
-            device_memory=[device_memory],
-            **asked(chosen),
         )
 
     plan = planned(PLENTY)

@@ -17,7 +17,7 @@ import oocpr
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.staging import CudaTileStream
 from oocpr.engine.probe.measure import measure_rates
-from oocpr.engine.probe.trial import Trial
+from oocpr.engine.probe.sample_run import SampleRun
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.host_merge import HostJoins
@@ -230,7 +230,7 @@ def test_nothing_is_joined_any_more_when_ranks_come(
         monkeypatch.setattr(of, name, noted)
 
     noting(JoinedStore, "close")
-    noting(Trial, "finishing")
+    noting(SampleRun, "finishing")
     with Stored(GRAPH, 300) as store:
         plan = oocpr.plan(oocpr.open_graph(store.path), device=",".join(named))
     assert plan.stats.tiles < store.tiles

@@ -16,13 +16,13 @@ import oocpr
 from oocpr.engine.cuda import backend
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.discovery import named_devices
-from oocpr.engine.planning.run import asked_settings, plan_run
-from oocpr.engine.probe import trial
+from oocpr.engine.planning import asked_settings
+from oocpr.engine.probe import sample_run
 from oocpr.errors import DamagedError, DoesNotFitError, OocprError
 from oocpr.sources import open_source
 
 from ..engine.digraphs import Digraph, random_digraph
-from ..engine.running import build
+from ..engine.running import build, planned_run
 from ..engine.weighted import WeightedGraph
 from .pooled import CudaMachine, PooledMachine
 from .shim.host import HostKernel
@@ -58,7 +58,7 @@ def machine(
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
     # Part of it: what is sent to try the link between two devices.
     monkeypatch.setattr("oocpr.engine.cuda.communication.PEER_TEST_NUMBERS", 2**8)
-    monkeypatch.setattr(trial, "SECONDS", 0)
+    monkeypatch.setattr(sample_run, "SECONDS", 0)
     monkeypatch.setattr("oocpr.engine.probe.measure.SECONDS", 0)
     gc.disable()
     yield made
@@ -90,18 +90,15 @@ def opened(path: str) -> oocpr.Graph:
 
 def planned(path: str, settings: Settings, device: str, given: int, **how: Any) -> Plan:
     """The plan of a run within so much memory of the device."""
-    return plan_run(
+    return planned_run(
         opened(path).store,
         settings,
-        auto=False,
         memory="1GiB",
-        stripes=None,
         personalized="personalization" in how,
         started="start" in how,
         device=device,
         device_memory=given,
-        base=0,
-    )[1]
+    ).plan
 
 
 def least_budgets(path: str, device: str = "cuda", **how: Any) -> list[int]:
@@ -127,7 +124,7 @@ def _least_budgets(
             staying = "all" if tiers.on_device == plan.stats.tiles else min(tiers.on_device, 2)
             sliced, rows = min(tiers.partitions, 2), tiers.rows_in_host
             way = (plan.stats.tiles, sliced, rows, tiers.slots, staying)
-            found.setdefault(way, max(each.most for each in plan.devices))
+            found.setdefault(way, max(each.max_bytes for each in plan.devices))
         given += given // 50
     return list(found.values())
 
@@ -157,7 +154,7 @@ def test_runs_in_one_process_each_keep_their_promise(
         taken = run.peak_device_memory
         assert 0 < taken <= (budget or NEVER)
         plan = planned(stores[graph], settings, device, budget or 2**33)
-        assert taken <= max(tiers.most for tiers in plan.devices)
+        assert taken <= max(tiers.max_bytes for tiers in plan.devices)
 
 
 @MOSTLY_WEIGHTED
@@ -180,7 +177,7 @@ def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, s
         assert apart <= ranks.error_bound + expected.error_bound
         run = ranks.run
         assert run is not None
-        assert run.peak_device_memory <= tiers.most <= tiers.memory
+        assert run.peak_device_memory <= tiers.max_bytes <= tiers.memory
         assert run.predicted is not None
         assert run.bytes_read == pytest.approx(run.predicted["bytes_read"], rel=1e-3)
 
@@ -228,8 +225,8 @@ def test_diagonal_blocks_fit_into_what_their_plan_says(
     for place in ("oocpr.engine.job", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
     if joined:
-        sizes = import_module("oocpr.plan.merge_size")
-        monkeypatch.setattr(sizes, "JOINED_EDGES", (36_000, 18_000))
+        sizes = import_module("oocpr.plan.tile_merge")
+        monkeypatch.setattr(sizes, "MERGED_EDGES", (36_000, 18_000))
         monkeypatch.setattr(sizes, "STREAMED_EDGES", (12_000,))
     rng = np.random.default_rng(4)
     src = rng.integers(0, 12_000, 60_000)

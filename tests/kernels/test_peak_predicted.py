@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import oocpr
-from oocpr.engine.planning.run import asked_settings, plan_run
+from oocpr.engine.planning import asked_settings
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 
 from ..engine.digraphs import Digraph
-from ..engine.running import PLENTY, build
+from ..engine.running import PLENTY, build, planned_run
 from ..engine.weighted import WeightedGraph
 from .pooled import PooledMachine
 
@@ -37,8 +37,8 @@ def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine
     for place in ("oocpr.engine.job", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
-    sizes = import_module("oocpr.plan.merge_size")
-    monkeypatch.setattr(sizes, "JOINED_EDGES", (2**18, 2**16))
+    sizes = import_module("oocpr.plan.tile_merge")
+    monkeypatch.setattr(sizes, "MERGED_EDGES", (2**18, 2**16))
     monkeypatch.setattr(sizes, "STREAMED_EDGES", (2**15, 2**14))
     monkeypatch.setattr(sizes, "SHARED_EDGES", (2**16, 2**15, 2**14))
     monkeypatch.setattr(sizes, "LAUNCHED_BYTES", 2**15)
@@ -70,7 +70,7 @@ class Way(NamedTuple):
 
 def way_of(plan: Plan, stored: int) -> Way:
     """How a run uses the device of which it takes most."""
-    tiers = max(plan.devices, key=lambda tiers: tiers.usual)
+    tiers = max(plan.devices, key=lambda tiers: tiers.typical)
     staying = [tiers.on_device for tiers in plan.devices]
     of_all = "all" if sum(staying) == plan.stats.tiles else "some" if all(staying) else "none"
     return Way(of_all, tiers.rows_in_host, plan.stats.tiles < stored, tiers.partitions > 1)
@@ -97,17 +97,8 @@ def test_a_run_takes_what_was_predicted(stores: dict[str, str], graph: str, devi
     settings = asked_settings("auto", None, damping=0.85, tol=1e-10, stop="certified")
 
     def planned(given: int) -> Plan:
-        return plan_run(
-            opened.store,
-            settings,
-            auto=False,
-            memory="4GiB",
-            stripes=None,
-            personalized=False,
-            device=device,
-            device_memory=given,
-            base=2**28,
-        )[1]
+        how = {"memory": "4GiB", "device": device, "device_memory": given}
+        return planned_run(opened.store, settings, base=2**28, **how).plan
 
     given = [int(2**18 * 1.05**step) for step in range(140)]
     plans = {memory: planned(memory) for memory in given}
@@ -118,6 +109,6 @@ def test_a_run_takes_what_was_predicted(stores: dict[str, str], graph: str, devi
     run = oocpr.pagerank(opened, device=device, device_memory=budget, memory="4GiB", max_passes=2).run
     assert run is not None
     assert run.predicted is not None
-    assert run.predicted["peak_device_memory"] == max(tiers.usual for tiers in plans[budget].devices)
+    assert run.predicted["peak_device_memory"] == max(tiers.typical for tiers in plans[budget].devices)
     assert run.predicted["peak_device_memory"] == pytest.approx(run.peak_device_memory, rel=0.15)
     assert run.peak_device_memory <= budget

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from oocpr.engine.planning import plan_request
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device_memory import STAGED_NUMBERS
-from oocpr.plan.device_plan import ROW_EDGES, even_cuts, plan_on_devices, resident_weights
-from oocpr.plan.graph_stats import GraphStats
-from oocpr.plan.partition import stripe_tiles, weighted_stripes
-
-from ..engine.running import asked
+from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
+from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
+from oocpr.plan.tile_merge import even_merge_bounds
 
 if TYPE_CHECKING:
     from oocpr.plan.plan import Plan
@@ -36,14 +35,29 @@ FACTS = GraphStats(
     local_share=0.25,
 )
 ROWS = np.linspace(0, FACTS.nodes, TILES + 1).astype(np.int64)
-HOW: dict[str, Any] = {"all_resident": False} | asked(Settings(mixing=3))
 PLENTY = 2**50
 BASE = 10**8
 
 
-def plan(given: list[int], memory: int = PLENTY, **how: Any) -> Plan:
-    stripes = stripe_tiles(TILES, len(given))
-    return plan_on_devices(FACTS, ROWS, given, stripes, memory=memory, base=BASE, **(HOW | how))
+def plan(
+    given: list[int],
+    memory: int = PLENTY,
+    stripes: tuple[tuple[int, int], ...] | None = None,
+    *,
+    all_resident: bool = False,
+) -> Plan:
+    return plan_on_devices(
+        FACTS,
+        ROWS,
+        plan_request(Settings(mixing=3), memory=memory, base=BASE, device_memory=tuple(given)),
+        stripes or stripe_tiles(TILES, len(given)),
+        all_resident=all_resident,
+    )
+
+
+def plan_alone(given: int) -> Plan:
+    request = plan_request(Settings(mixing=3), memory=PLENTY, base=BASE, device_memory=(given,))
+    return plan_on_devices(FACTS, ROWS, request, all_resident=False)
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=60), st.integers(1, 9))
@@ -63,7 +77,7 @@ def test_stripes_of_tiles_of_all_sizes_are_as_large_as_can_be(sizes, stripes):
 @given(st.integers(1, 500), st.integers(1, 9), st.integers(1, 40))
 def test_joined_tiles_are_even_and_stay_within_their_stripe(tiles, stripes, each):
     assume(stripes <= tiles)
-    cuts, bounds = even_cuts(stripe_tiles(tiles, stripes), 2**20, each * 2**20)
+    cuts, bounds = even_merge_bounds(stripe_tiles(tiles, stripes), 2**20, each * 2**20)
     assert (cuts[0], cuts[-1]) == (0, tiles)
     sizes = np.diff(cuts)
     assert 1 <= sizes.min() <= sizes.max() <= each
@@ -77,7 +91,7 @@ def test_joined_tiles_are_even_and_stay_within_their_stripe(tiles, stripes, each
 @given(st.lists(st.integers(0, 2**27), min_size=2, max_size=5), st.integers(0, 2**29))
 def test_a_plan_that_fits_stays_within_the_memory_of_each(given, memory):
     made = plan(given, memory)
-    each = [tiers.most for tiers in made.devices]
+    each = [tiers.max_bytes for tiers in made.devices]
     assert made.fits == (
         made.need.total <= memory and all(of <= most for of, most in zip(each, given, strict=True))
     )
@@ -91,7 +105,7 @@ def test_a_plan_that_fits_stays_within_the_memory_of_each(given, memory):
 
 def test_what_all_have_to_read_is_on_each_device_and_rows_are_dealt_out():
     first, second = plan([PLENTY, PLENTY]).devices
-    alone = plan_on_devices(FACTS, ROWS, memory=PLENTY, base=BASE, device_memory=[PLENTY], **HOW).devices[0]
+    alone = plan_alone(PLENTY).devices[0]
     assert first.need.vectors + second.need.vectors == alone.need.vectors
     assert first.need.history + second.need.history == alone.need.history
     # Pushes and proposals of all, own pushes as made, and those of others on their way; 2 bytes each.
@@ -136,13 +150,13 @@ def test_what_each_keeps_is_printed_and_written():
     assert [of["device_tiles"] for of in tiers["devices"]] == [made.devices[0].resident_bytes, 0]
     assert tiers["device_tiles"] == made.devices[0].resident_bytes
     told = made.to_json()
-    assert told["device_needed"] == max(of.most for of in made.devices) <= PLENTY
-    assert told["predicted_peak_device_memory"] == max(of.usual for of in made.devices)
+    assert told["device_needed"] == max(of.max_bytes for of in made.devices) <= PLENTY
+    assert told["predicted_peak_device_memory"] == max(of.typical for of in made.devices)
 
 
 def test_one_device_is_planned_as_it_is_without_others():
     several = plan([10**8])
-    alone = plan_on_devices(FACTS, ROWS, memory=PLENTY, base=BASE, device_memory=[10**8], **HOW)
+    alone = plan_alone(10**8)
     assert several.devices == alone.devices
     assert several.stripes == alone.stripes
 
@@ -161,17 +175,15 @@ def test_stripes_that_stay_have_as_much_to_do_as_each_other(rows, stripes):
 
 def test_stripes_that_share_a_device_stream_what_has_no_room_and_are_refused_below_that():
     def shared(given: int) -> Plan:
-        return plan_on_devices(
-            FACTS, ROWS, [given], stripe_tiles(TILES, 4), memory=PLENTY, base=BASE, **HOW
-        )  # fmt: skip
+        return plan([given], stripes=stripe_tiles(TILES, 4))
 
     ample = shared(PLENTY)
     assert [(of.device, of.sharing) for of in ample.devices] == [(0, 4)] * 4
     assert sum(of.on_device for of in ample.devices) == TILES
-    assert ample.to_json()["device_needed"] == sum(of.most for of in ample.devices)
-    assert shared(max(4 * of.most for of in ample.devices)).fits
+    assert ample.to_json()["device_needed"] == sum(of.max_bytes for of in ample.devices)
+    assert shared(max(4 * of.max_bytes for of in ample.devices)).fits
     # Alone they gather from one array, of which each counts its part.
-    alone = plan_on_devices(FACTS, ROWS, [PLENTY], memory=PLENTY, base=BASE, **HOW).devices[0]
+    alone = plan_alone(PLENTY).devices[0]
     assert sum(of.need.reads for of in ample.devices) < 3 * alone.need.reads
     tight = shared(0)
     with pytest.raises(DoesNotFitError, match="leave stripes out") as refused:

@@ -10,24 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.engine.planning import plan_request
 from oocpr.engine.settings import Settings
 from oocpr.plan.device_plan import plan_on_devices
-from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.memory import weighted_tile_bytes
-from oocpr.plan.merge_memory import NOTHING_JOINED, Joining, joining_on_host
-from oocpr.plan.merge_size import (
-    HOST_JOINED_EDGES,
-    JOINED_EDGES,
+from oocpr.plan.partition import GraphStats
+from oocpr.plan.tile_merge import (
+    HOST_MERGED_EDGES,
+    MERGED_EDGES,
+    NO_MERGE,
     STREAMED_EDGES,
-    joined_cuts,
-    joined_facts,
+    MergeMemory,
+    merge_bounds,
+    merge_memory,
+    merged_stats,
     pass_bytes,
     tile_sizes,
     unweighted,
 )
 from oocpr.store.direct_io import PAGE
-
-from ..engine.running import asked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,19 +61,16 @@ def planned(
     rows_in_host: bool,
     stats: GraphStats = LARGE,
     reads: str = "bits16",
-    joining: Joining = NOTHING_JOINED,
+    merging: MergeMemory = NO_MERGE,
     tile_rows: NDArray[np.int64] | None = None,
 ) -> Plan:
     return plan_on_devices(
         stats,
         rows_of(stats) if tile_rows is None else tile_rows,
+        plan_request(Settings(reads=reads), memory=64 * GIB, device_memory=(device_memory,)),
         all_resident=False,
-        memory=64 * GIB,
-        base=0,
-        device_memory=[device_memory],
         rows_in_host=rows_in_host,
-        joining=joining,
-        **asked(Settings(reads=reads)),
+        merging=merging,
     )
 
 
@@ -84,18 +82,18 @@ def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
     sizes = list(tile_sizes(stats, STREAMED_EDGES, cores=16))
 
     def joins(edges: int) -> bool:
-        return len(joined_cuts(tiles, stats.tile_edges, edges)) - 1 < tiles
+        return len(merge_bounds(tiles, stats.tile_edges, edges)) - 1 < tiles
 
     assert len(set(sizes)) == len(sizes)
     # All of them together have enough for 16 processors.
-    for stays, asked_for in ((True, (*JOINED_EDGES, *HOST_JOINED_EDGES)), (False, STREAMED_EDGES)):
+    for stays, asked_for in ((True, (*MERGED_EDGES, *HOST_MERGED_EDGES)), (False, STREAMED_EDGES)):
         found = {size.edges for size in sizes if size.all_resident == stays} - {None}
         assert found == set(filter(joins, asked_for))
     # As they are stored, all stay only where they would if they were joined.
     stored = [
         (size.all_resident, size.rows_in_host, size.partitioned) for size in sizes if size.edges is None
     ]
-    staying = [] if all(map(joins, JOINED_EDGES)) else [(True, False, False)]
+    staying = [] if all(map(joins, MERGED_EDGES)) else [(True, False, False)]
     assert stored == [*staying, (False, False, False), (False, True, False), (False, True, True)]
     # What rows gather is in slices on one device only.
     assert not any(size.partitioned for size in tile_sizes(stats, STREAMED_EDGES, cores=32, devices=2))
@@ -119,7 +117,7 @@ def test_processors_make_what_stays_where_each_makes_two(cores: int, devices: in
     if stats.tiles == 1:
         assert first.edges is None
     elif cores < 8 or edges <= 15 * 2**25 * devices:
-        assert first.edges == JOINED_EDGES[0]
+        assert first.edges == MERGED_EDGES[0]
     else:
         assert first.edges is not None
         assert first.at_once <= cores
@@ -129,13 +127,13 @@ def test_processors_make_what_stays_where_each_makes_two(cores: int, devices: in
 def test_the_size_is_taken_that_has_least_on_its_way() -> None:
     # Small tiles leave room for more that stay; very small ones keep the host busy.
     few, more, many = (
-        pass_bytes(2**31, tiles, staying=tiles * staying // 128)
+        pass_bytes(2**31, tiles, resident=tiles * staying // 128)
         for tiles, staying in ((32, 0), (128, 48), (1024, 64))
     )
     assert more < few < many
     # Devices share the links' work and not the host's.
-    assert pass_bytes(2**31, 32, staying=0, devices=2) == few / 2
-    assert pass_bytes(2**31, 1024, staying=64, devices=2) == many
+    assert pass_bytes(2**31, 32, resident=0, devices=2) == few / 2
+    assert pass_bytes(2**31, 1024, resident=64, devices=2) == many
 
 
 def test_rows_in_memory_of_the_host_leave_what_they_gather() -> None:
@@ -166,8 +164,8 @@ def test_sweeps_and_slots_are_given_up_before_the_run_is() -> None:
     assert slots == sorted(slots)
     assert {*slots} == {1, 2, 3, 4, 5}
     # Where smaller tiles are the way out, nobody waits for a slot.
-    joining = Joining(at_once=2)
-    narrow = [planned(memory, rows_in_host=True, joining=joining) for memory in range(least, GIB, 2**20)]
+    joining = MergeMemory(at_once=2)
+    narrow = [planned(memory, rows_in_host=True, merging=joining) for memory in range(least, GIB, 2**20)]
     assert {plan.device.slots for plan in narrow if plan.device is not None and plan.fits} == {2, 3, 4, 5}
 
 
@@ -199,11 +197,11 @@ def test_one_tile_of_many_rows_does_not_count_for_all() -> None:
     assert tiers is not None
     # The half of all rows that the last tile has would have taken 140 MB of each.
     assert tiers.on_device > (6 * GIB - tiers.need.total) // 140_000_000
-    assert tiers.usual < tiers.most <= tiers.memory
-    fewer = planned(tiers.most - 1, rows_in_host=False).device
+    assert tiers.typical < tiers.max_bytes <= tiers.memory
+    fewer = planned(tiers.max_bytes - 1, rows_in_host=False).device
     assert fewer is not None
     assert fewer.on_device < tiers.on_device
-    assert planned(tiers.most, rows_in_host=False).device == replace(tiers, memory=tiers.most)
+    assert planned(tiers.max_bytes, rows_in_host=False).device == replace(tiers, memory=tiers.max_bytes)
 
 
 # The same links with weights of 32 bits each, in tiles of as many links.
@@ -246,7 +244,7 @@ def test_rows_of_weighted_graphs_in_memory_of_the_host_take_it_there() -> None:
 
 def joined_four(stats: GraphStats) -> GraphStats:
     tile_rows = np.linspace(0, stats.nodes, stats.tiles + 1).astype(np.int64)
-    return joined_facts(stats, tile_rows, (*range(0, stats.tiles, 4), stats.tiles))
+    return merged_stats(stats, tile_rows, (*range(0, stats.tiles, 4), stats.tiles))
 
 
 def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
@@ -260,8 +258,8 @@ def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
     # Rooms of columns are kept meanwhile.
     decoded, read = 8 * 2**23, 2**23 + 16
     rows = np.full(joined.tiles, 1000)
-    bare, made = (joining_on_host(*of, rows, 2, 3) for of in ((LARGE, columns), (WEIGHTED, joined)))
-    assert made.host - bare.host == made.usual_host - bare.usual_host == 6 * (decoded + read)
+    bare, made = (merge_memory(*of, rows, 2, 3) for of in ((LARGE, columns), (WEIGHTED, joined)))
+    assert made.host - bare.host == made.typical_host - bare.typical_host == 6 * (decoded + read)
 
 
 @given(st.lists(st.integers(0, 2**25), min_size=2, max_size=30), st.integers(1, 8), st.integers(1, 4))
@@ -270,13 +268,13 @@ def test_rooms_together_have_the_rows_of_the_largest_tiles(
 ) -> None:
     joined = replace(joined_four(LARGE), tiles=len(rows), max_tile_rows=max(rows))
 
-    def taken(rows: list[int], at_once: int, devices: int = 1) -> Joining:
-        return joining_on_host(LARGE, joined, np.array(rows, np.int64), at_once, devices)
+    def taken(rows: list[int], at_once: int, devices: int = 1) -> MergeMemory:
+        return merge_memory(LARGE, joined, np.array(rows, np.int64), at_once, devices)
 
     together, order = taken(rows, at_once, devices), sorted(rows, reverse=True)
     assert together == taken(rows, at_once * devices)._replace(at_once=at_once)
     # One after the other; a byte of each may be rounded away.
     alone = [taken([of], 1) for of in order[: at_once * devices]]
     assert abs(together.host - sum(one.host for one in alone)) <= len(alone)
-    assert together.usual_host == sum(one.usual_host for one in alone)
-    assert all(one.usual_host < one.host for one in alone)
+    assert together.typical_host == sum(one.typical_host for one in alone)
+    assert all(one.typical_host < one.host for one in alone)

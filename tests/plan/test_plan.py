@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,25 +13,25 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from oocpr.engine.settings import Settings, power_passes
+from oocpr.engine.settings import power_passes
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import (
     DEVICE_MIXING,
     MIN_PASSES_FITTED,
+    Forecast,
+    Passes,
     Rates,
+    forecast,
     passes_from,
     predicted_passes,
     sweeps_for,
 )
-from oocpr.plan.graph_stats import GraphStats
 from oocpr.plan.memory import SHARED, decoded_bytes
-from oocpr.plan.partition import default_stripes, stripe_tiles
-from oocpr.plan.plan import Plan, choose_method, make_plan
+from oocpr.plan.partition import GraphStats, default_stripes, stripe_tiles
+from oocpr.plan.plan import Plan, PlanRequest, choose_method, make_plan
 from oocpr.plan.residency import RING_SLOTS
 from oocpr.units import format_bytes, parse_bytes
-
-from ..engine.running import asked
 
 FACTS = GraphStats(
     nodes=10**6,
@@ -47,8 +48,11 @@ RATES = Rates(store_bytes=1e12, resident=1e8, streamed=5e7, first=2e7, rows=1e7,
 
 
 def plan(memory: int, stats: GraphStats = FACTS, **how: Any) -> Plan:
-    given = {"method": "mixed", "reads": "bits16", "damping": 0.85, "tol": 1e-10, "mixing": 5, "sweeps": None}
-    return make_plan(stats, memory=memory, base=BASE, **(given | how))
+    return make_plan(stats, asked(memory=memory, **how))
+
+
+def asked(**how: Any) -> PlanRequest:
+    return PlanRequest(**{"method": "mixed", "reads": "bits16", "base": BASE} | how)
 
 
 ENOUGH = plan(2**40)
@@ -113,7 +117,7 @@ def test_history_comes_before_cached_tiles():
 
 def test_tiles_are_kept_decoded_when_all_are_and_there_is_room():
     room = ENOUGH.need.total
-    decoded = decoded_bytes(FACTS.nodes, FACTS.edges, FACTS.tiles, inside=True)
+    decoded = decoded_bytes(FACTS, True)
     assert not plan(room + decoded - 1).decoded
     at = plan(room + decoded)
     assert at.decoded
@@ -248,6 +252,28 @@ def test_a_slow_store_decides_how_long_passes_take_that_read_it():
     assert plan(2**40).timed(slow).forecast.each == pytest.approx(0.16 + 0.1)
 
 
+def test_what_takes_longest_decides_how_long_a_pass_takes():
+    rates = Rates(store_bytes=1e9, resident=1e9, streamed=5e8, first=2e8, rows=1e8)
+    sizes = {"edges": 10**9, "rows": 10**7, "stored_bytes": 2 * 10**9}
+    assert forecast(rates, **sizes, streamed_bytes=0, resident_share=1.0) == Forecast(first=5.1, each=1.1)
+    assert forecast(rates, **sizes, streamed_bytes=10**9, resident_share=0.5).each == 1.6
+    device = Rates(store_bytes=1e9, resident=5e9, streamed=4e9, first=2e8, rows=1e8, uploaded=1e9)
+    passing = sizes | {"streamed_bytes": 0, "beside": True}
+    assert [forecast(device, **passing, resident_share=share).each for share in (0, 0.75)] == [1.0, 0.3125]
+    reached = replace(device, alternating=1e10)
+    each = forecast(reached, **passing, resident_share=0, rows_in_host=True).each
+    assert each == pytest.approx(1.2)
+    assert forecast(replace(device, launched=5e8), **passing, resident_share=0.75).each == 2.1
+
+
+def test_passes_are_those_of_graphs_that_were_measured():
+    mixed = partial(predicted_passes, 0.85, 1e-10, "mixed")
+    assert mixed() == Passes(fewest=6, typical=16, most=40)
+    assert [mixed(mixing=depth).typical for depth in range(6)] == [29, 20, 17, 16, 16, 16]
+    assert (mixed(0.02).typical, mixed(0.02, pairs=True).typical) == (14, 12)
+    assert predicted_passes(0.85, 1e-10, "power") == Passes(fewest=19, typical=119, most=158)
+
+
 @given(graphs(), st.integers(0, 10**13), st.sampled_from(["mixed", "residual"]), st.booleans())
 def test_a_run_should_hold_no_more_than_it_may(stats, memory, method, personalized):
     made = plan(memory, stats, method=method, personalized=personalized)
@@ -262,7 +288,7 @@ def test_a_run_should_hold_no_more_than_it_may(stats, memory, method, personaliz
 )
 def test_passes_lie_in_their_range_and_the_damping_alone_is_the_worst(damping, tol, method, local_share):
     told = predicted_passes(damping, tol, method, local_share)
-    assert 1 <= told.fewest <= told.usual <= told.most
+    assert 1 <= told.fewest <= told.typical <= told.most
     if method != "mixed":
         assert told.most == power_passes(damping, tol)
 
@@ -309,8 +335,8 @@ def test_rows_propose_if_tiles_are_swept_inside(stats, mixing):
 def test_a_device_remembers_fewer_passes(mixing, local_share):
     stats = replace(FACTS, local_share=local_share)
     rows = np.linspace(0, stats.nodes, stats.tiles + 1).astype(np.int64)
-    how = asked(Settings(mixing=mixing))
-    made = plan_on_devices(stats, rows, [2**60], all_resident=True, memory=2**60, base=BASE, **how)
+    request = asked(mixing=mixing, memory=2**60, device_memory=(2**60,))
+    made = plan_on_devices(stats, rows, request, all_resident=True)
     assert made.mixing == min(mixing, DEVICE_MIXING)
     assert made.proposals == (made.sweeps > 1)
 
@@ -355,12 +381,11 @@ def test_the_table_says_what_depends_on_memory():
 
 def test_method_auto_depends_on_memory_unless_reproducible():
     small = replace(FACTS, edges=4 * 10**6, tiles=4)
-    how = {"base": BASE, "personalized": False}
-    assert choose_method(small, memory=2**40, **how) == ("components", None)
-    method, better = choose_method(small, memory=2**20, **how)
+    assert choose_method(small, asked(memory=2**40)) == ("components", None)
+    method, better = choose_method(small, asked(memory=2**20))
     assert (method, better.method) == ("mixed", "components")
-    assert choose_method(small, memory=better.memory, **how)[0] == "components"
-    assert choose_method(small, memory=better.memory - 1, **how)[0] == "mixed"
-    assert choose_method(small, memory=2**20, reproducible=True, **how) == ("components", None)
+    assert choose_method(small, asked(memory=better.memory))[0] == "components"
+    assert choose_method(small, asked(memory=better.memory - 1))[0] == "mixed"
+    assert choose_method(small, asked(memory=2**20, reproducible=True)) == ("components", None)
     for other in (FACTS, replace(small, weighted=True)):
-        assert choose_method(other, memory=2**40, reproducible=True, **how) == ("mixed", None)
+        assert choose_method(other, asked(memory=2**40, reproducible=True)) == ("mixed", None)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from oocpr.engine.planning import plan_request
 from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import Rates
-from oocpr.plan.merge_memory import NOTHING_JOINED, Joining
 from oocpr.plan.partition import (
     LINE_NODES,
     MAX_PARTITIONS,
@@ -22,13 +22,13 @@ from oocpr.plan.partition import (
     partition_counts,
     partition_nodes,
 )
+from oocpr.plan.tile_merge import NO_MERGE, MergeMemory
 from oocpr.units import parse_bytes
 
-from ..engine.running import asked
 from .test_on_device import GIB, LARGE, WEIGHTED, rows_of
 
 if TYPE_CHECKING:
-    from oocpr.plan.graph_stats import GraphStats
+    from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import Plan
 
 
@@ -38,20 +38,17 @@ def planned(
     stats: GraphStats = LARGE,
     partitioned: bool = True,
     memory: int = 64 * GIB,
-    joining: Joining = NOTHING_JOINED,
+    merging: MergeMemory = NO_MERGE,
     **chosen: str,
 ) -> Plan:
     return plan_on_devices(
         stats,
         rows_of(stats),
+        plan_request(Settings(**chosen), memory=memory, device_memory=(device_memory,)),
         all_resident=False,
-        memory=memory,
-        base=0,
-        device_memory=[device_memory],
         rows_in_host=True,
         partitioned=partitioned,
-        joining=joining,
-        **asked(Settings(**chosen)),
+        merging=merging,
     )
 
 
@@ -116,15 +113,15 @@ def test_a_plan_with_slices_fits_or_is_refused(
     memory: int, host: int, reads: str, method: str, weighted: bool, nodes: int, joins: bool
 ) -> None:
     stats = replace(WEIGHTED if weighted else LARGE, nodes=nodes, max_tile_rows=nodes // 8)
-    joining = Joining(at_once=2) if joins else NOTHING_JOINED
+    joining = MergeMemory(at_once=2) if joins else NO_MERGE
     how = {"reads": reads, "method": method}
-    plan = planned(memory, stats=stats, memory=host, joining=joining, **how)
+    plan = planned(memory, stats=stats, memory=host, merging=joining, **how)
     tiers = plan.device
     assert tiers is not None
-    assert plan.fits == (tiers.most <= memory and plan.need.total <= host)
+    assert plan.fits == (tiers.max_bytes <= memory and plan.need.total <= host)
     # What is found as a rule is no more than what may be.
     assert plan.peak_memory <= plan.need.total + plan.cache_bytes
-    assert tiers.usual <= tiers.most
+    assert tiers.typical <= tiers.max_bytes
     if tiers.partitions > 1:
         assert not tiers.pairs
         assert (plan.sweeps, plan.proposals) == (1, False)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.plan.graph_stats import GraphStats
+from oocpr.plan.partition import GraphStats
 from oocpr.plan.residency import GROUPS, ResidentTiles, evenly, resident_tiles, spread_evenly
 
 FACTS = GraphStats(
@@ -79,29 +79,29 @@ def test_a_tile_takes_what_its_own_rows_take():
     # Where segments lie: a bit an edge and a word a block, a column a row and two words a group of 32.
     for tile, rows in ((0, few), (-1, many)):
         lie = 2**20 // 8 + 4 * 1025 + 4 * min(rows + 1, 2**20) + 8 * -(-(rows + 1) // 32)
-        assert 0 <= found.usual[tile] - lie - 2 * 2**20 < 2**13
-        assert 1.25 * 2 * 2**20 <= found.most[tile] - lie <= FACTS.max_tile_bytes + 2**13
+        assert 0 <= found.typical[tile] - lie - 2 * 2**20 < 2**13
+        assert 1.25 * 2 * 2**20 <= found.limits[tile] - lie <= FACTS.max_tile_bytes + 2**13
     assert (found.finding == 0).all()
-    assert (found.usual <= found.most).all()
+    assert (found.typical <= found.limits).all()
     # Of the tiles of one device of several, none is smaller for being the first or the last.
     part = resident_tiles(FACTS, ROWS[10:20], diagonal=False)
-    assert part.most.tolist() == found.most[10:19].tolist()
-    assert part.usual.tolist() == found.usual[10:19].tolist()
+    assert part.limits.tolist() == found.limits[10:19].tolist()
+    assert part.typical.tolist() == found.typical[10:19].tolist()
 
 
 def test_a_last_tile_of_few_edges_takes_few_bytes_as_a_rule():
     whole = resident_tiles(FACTS, ROWS, diagonal=False)
     short = resident_tiles(replace(FACTS, edges=FACTS.edges - 2**20 + 1000), ROWS, diagonal=False)
-    assert whole.usual[-1] - short.usual[-1] > 2 * 2**20
-    assert abs(whole.usual[0] - short.usual[0]) < 2**15
+    assert whole.typical[-1] - short.typical[-1] > 2 * 2**20
+    assert abs(whole.typical[0] - short.typical[0]) < 2**15
 
 
 def test_islands_are_kept_and_found_by_the_rows_of_each_tile():
     bare, swept = (resident_tiles(FACTS, ROWS, diagonal=islands) for islands in (False, True))
     rows = np.diff(ROWS)
-    assert (swept.most - bare.most == FACTS.local_share * 2**20 + 10 * rows).all()
-    assert (swept.usual - bare.usual == swept.most - bare.most).all()
+    assert (swept.limits - bare.limits == FACTS.local_share * 2**20 + 10 * rows).all()
+    assert (swept.typical - bare.typical == swept.limits - bare.limits).all()
     assert (swept.finding == 4 * 2**20 + 5 * rows).all()
-    room = int(swept.most.sum() + swept.finding.max())
+    room = int(swept.limits.sum() + swept.finding.max())
     assert swept.within(room) == 100
     assert swept.within(room - 1) < 100

@@ -30,7 +30,7 @@ from machine import describe
 from oocpr.engine import method
 from oocpr.engine.executors.local import PassReport
 from oocpr.engine.job import Job
-from oocpr.engine.planning.run import stats_of
+from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.run import reduce_pass, solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import StripeGroup, StripePush, sweep_step
@@ -76,18 +76,8 @@ def rmat_graph(cache: Path, scale: int) -> GraphStore:
 
 def plan_of(store: GraphStore, settings: Settings, stripes: int) -> Plan:
     """Plan with all tiles in memory."""
-    return make_plan(
-        stats_of(store),
-        method=settings.method,
-        reads=settings.reads,
-        damping=settings.damping,
-        tol=settings.tol,
-        mixing=settings.mixing,
-        sweeps=settings.sweeps,
-        memory=2**40,
-        base=0,
-        stripes=stripes,
-    )
+    request = plan_request(settings, sweeps=settings.sweeps, memory=2**40, stripes=stripes)
+    return make_plan(stats_of(store), request)
 
 
 def run(store: GraphStore, settings: Settings, stripes: int, client: Any = None) -> list[float]:

@@ -34,7 +34,7 @@ from oocpr.engine.cuda.spmv import (
 )
 from oocpr.engine.cuda.tile import HUBS, DeviceTile, check_columns
 from oocpr.engine.number_formats import level_table
-from oocpr.plan.merge_size import JOINED_EDGES
+from oocpr.plan.tile_merge import MERGED_EDGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -262,7 +262,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
         graph = graphs.rows_of(name, *make())
-        Products(bench, graph, graphs.pack(bench.device, graph, JOINED_EDGES[0], options.threads)).all()
+        Products(bench, graph, graphs.pack(bench.device, graph, MERGED_EDGES[0], options.threads)).all()
 
     for name, make in graphs.makers(options.scales, options.web, options.matrix).items():
         bench.guard(name, "graph", partial(measure, name, make))

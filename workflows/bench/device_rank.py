@@ -32,7 +32,7 @@ from oocpr.engine.job import make_backend
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
-from oocpr.plan.merge_size import JOINED_EDGES
+from oocpr.plan.tile_merge import MERGED_EDGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -361,7 +361,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--small", action="store_true", help="R-MAT 18 and a small web-like graph, all formats"
     )
     graphs.add_options(parser)
-    parser.add_argument("--tile-edges", type=int, default=JOINED_EDGES[0])
+    parser.add_argument("--tile-edges", type=int, default=MERGED_EDGES[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args(arguments)

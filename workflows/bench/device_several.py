@@ -29,14 +29,14 @@ from device_stream import Coded, InMemory
 
 from oocpr.engine.cuda.device import CudaDevice
 from oocpr.engine.job import chosen_device
+from oocpr.engine.planning import plan_request
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
-from oocpr.plan.device_plan import even_cuts, plan_on_devices, resident_weights
-from oocpr.plan.graph_stats import GraphStats
-from oocpr.plan.merge_size import JOINED_EDGES, SHARED_EDGES
-from oocpr.plan.partition import weighted_stripes
+from oocpr.plan.device_plan import plan_on_devices, resident_weights
+from oocpr.plan.partition import GraphStats, weighted_stripes
+from oocpr.plan.tile_merge import MERGED_EDGES, SHARED_EDGES, even_merge_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +118,7 @@ class Made:
     def taken(self, devices: int, joined: int, threads: int, *, stays: bool) -> Taken:
         """Give it in the tiles that so many devices take: stored ones of each stripe, joined."""
         weights = resident_weights(self.rows, STORED_EDGES) if stays else self.sizes
-        cuts, stripes = even_cuts(weighted_stripes(weights, devices), STORED_EDGES, joined)
+        cuts, stripes = even_merge_bounds(weighted_stripes(weights, devices), STORED_EDGES, joined)
         begins = STORED_EDGES * np.array(cuts[:-1], np.int64)
         coded, tile_rows = tiles_cut_at(self.graph, begins, threads)
         stats = GraphStats(
@@ -154,21 +154,8 @@ def planned(taken: Taken, settings: Settings, *, stays: bool) -> Plan:
     """Plan with all tiles on the devices, or with none there and all in pinned memory."""
 
     def plan(given: list[int]) -> Plan:
-        return plan_on_devices(
-            taken.stats,
-            taken.store.tile_rows,
-            given,
-            taken.stripes,
-            memory=PLENTY,
-            base=0,
-            all_resident=stays,
-            method=settings.method,
-            reads=settings.reads,
-            damping=settings.damping,
-            tol=settings.tol,
-            mixing=settings.mixing,
-            personalized=False,
-        )
+        request = plan_request(settings, memory=PLENTY, device_memory=tuple(given))
+        return plan_on_devices(taken.stats, taken.store.tile_rows, request, taken.stripes, all_resident=stays)
 
     most = plan([PLENTY] * len(taken.stripes))
     return most if stays else plan([tiers.need.total for tiers in most.devices])
@@ -196,7 +183,7 @@ def predicted(
     """What a plan that measures tells of a run, over what was found."""
     timing = plan.timed(measure_rates(store, plan, settings, backend=device)).forecast
     assert timing is not None, "it was measured"
-    told = max(tiers.usual for tiers in plan.devices)
+    told = max(tiers.typical for tiers in plan.devices)
     return {
         "a pass": timing.each / float(np.median([record.seconds for record in found.history[1:]])),
         "as many passes, in all": replace(timing, loading=0.0).seconds(found.passes) / found.seconds,
@@ -295,7 +282,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
-    joined = {True: JOINED_EDGES[0], False: options.tile_edges}
+    joined = {True: MERGED_EDGES[0], False: options.tile_edges}
     if options.quick:
         options.scale, joined = min(options.scale, 20), dict.fromkeys(joined, SHARED_EDGES[-1])
     names = chosen_device(options.device, None).split(",")

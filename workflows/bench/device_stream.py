@@ -27,14 +27,15 @@ from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import CudaDevice
+from oocpr.engine.planning import plan_request
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COPY, Trace
 from oocpr.plan.device_memory import DEVICE_SLOTS
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import DEVICE_MIXING, streamed_sweeps
-from oocpr.plan.graph_stats import GraphStats
-from oocpr.plan.merge_size import STREAMED_EDGES
+from oocpr.plan.partition import GraphStats
+from oocpr.plan.tile_merge import STREAMED_EDGES
 from oocpr.store.codec.tile_encoder import encode_tile
 
 if TYPE_CHECKING:
@@ -181,11 +182,8 @@ def predicted(there: Streamed, share: float, settings: Settings, found: list[flo
     )
 
     def planned(given: int) -> Plan:
-        return plan_on_devices(
-            stats, there.tile_rows, all_resident=False, method=settings.method, reads=settings.reads,
-            damping=settings.damping, tol=settings.tol, mixing=settings.mixing, memory=PLENTY, base=0,
-            device_memory=[given], personalized=False,
-        )  # fmt: skip
+        request = plan_request(settings, memory=PLENTY, device_memory=(given,))
+        return plan_on_devices(stats, there.tile_rows, request, all_resident=False)
 
     tiers = planned(PLENTY).device
     assert tiers is not None, "a device computes"

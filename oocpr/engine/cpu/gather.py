@@ -11,19 +11,16 @@ Each row is still added up in its own order, so a sum has the same bits as in a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import types, uint32, uint64
+from numba.extending import overload
 
-from oocpr.engine.cpu.numbers import by_types, copy_weight, pad_weight, times_weight, widened
+from oocpr.engine.cpu.numbers import widen
+from oocpr.engine.cpu.weights import copy_weight, pad_weight, times_weight
 from oocpr.jit import entry, inner
 from oocpr.store.codec.tile_decoder import decode_block
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from oocpr.store.codec.layout import PackedTile
 
 PIECE = 4
 """Blocks of 1024 edges that one thread decodes and sums at a time: their columns stay in the first-level
@@ -31,26 +28,6 @@ cache, and no part of a row is longer."""
 
 SLICE_ROWS = 16
 """Rows of a slice."""
-
-
-class TileCsr(NamedTuple):
-    """Edges of a tile: the first edge and the number of each non-empty segment, shape (nonempty + 1,).
-
-    Columns have shape (edges,), or have room for one piece per thread if they are used once.
-    """
-
-    row_ptr: NDArray[np.uint32]
-    segments: NDArray[np.uint32]
-    columns: NDArray[np.uint32]
-
-
-class SlicedEdges(NamedTuple):
-    """All edges of a decoded tile in slices, with their weights if any."""
-
-    slice_ptr: NDArray[np.uint32]
-    targets: NDArray[np.uint32]
-    columns: NDArray[np.uint32]
-    weights: NDArray[Any] | None
 
 
 @entry()
@@ -98,7 +75,7 @@ def _sum_pushes(reads, table, columns, weights, at, begin, end):
     # per row, or an unrolled loop, made short rows two to four times slower.
     pushed = 0.0
     for i in range(begin, end):
-        pushed += times_weight(widened(reads[uint64(columns[i])], table), weights, i - at)
+        pushed += times_weight(widen(reads[uint64(columns[i])], table), weights, i - at)
     return pushed
 
 
@@ -108,9 +85,9 @@ def _sum_both(reads, table, columns, weights, at, begin, end, low, span, nothing
     proposed = 0.0
     for i in range(begin, end):
         node = uint64(columns[i])
-        pushed += times_weight(widened(reads[uint64(2) * node], table), weights, i - at)
+        pushed += times_weight(widen(reads[uint64(2) * node], table), weights, i - at)
         earlier = node if node - low < span else nothing
-        proposed += times_weight(widened(reads[uint64(2) * earlier + uint64(1)], table), weights, i - at)
+        proposed += times_weight(widen(reads[uint64(2) * earlier + uint64(1)], table), weights, i - at)
     return pushed, proposed
 
 
@@ -180,39 +157,8 @@ def join_pieces(edges, nonempty, row_ptr, segments, pushes, proposals, partials,
         proposals[0] += carry_proposed
 
 
-def slice_tile(
-    tile: PackedTile, csr: TileCsr, nodes: int, weights: NDArray[np.float64] | None = None
-) -> SlicedEdges:
-    """Lay all edges of a decoded tile out in slices.
-
-    Weights, float64, are kept as float32 if that is exact. Column `nodes`, past the last, reads zero.
-    """
-    pieces = int(pieces_of(tile.edges))
-    parts = tile.nonempty + pieces
-    begins, ends, targets = (np.empty(parts, np.uint32) for _ in range(3))
-    partials = tile.segments
-    count = int(_row_parts(tile.edges, csr.row_ptr, csr.segments, partials, begins, ends, targets))
-    slices = -(-count // SLICE_ROWS)
-    longest = 1024 * PIECE
-    slice_ptr = np.empty(slices + 1, np.uint32)
-    places = np.empty(slices * SLICE_ROWS, np.uint32)
-    columns = np.empty(tile.edges + SLICE_ROWS * longest, np.uint32)
-    exact: NDArray[Any] | None = weights
-    laid = None
-    if weights is not None:
-        half = weights.astype(np.float32)
-        exact = half if np.array_equal(half, weights) else weights
-        laid = np.empty(columns.size, exact.dtype)
-    used = _build_slices(
-        begins, ends, targets, count, longest, csr.columns, np.uint32(nodes), np.uint32(partials + pieces),
-        np.empty(longest + 2, np.uint32), slice_ptr, places, columns, exact, laid,
-    )  # fmt: skip
-    kept = None if laid is None else laid[: int(used)].copy()
-    return SlicedEdges(slice_ptr, places, columns[: int(used)].copy(), kept)
-
-
 @entry()
-def _row_parts(edges, row_ptr, segments, partials, begins, ends, targets):
+def row_parts(edges, row_ptr, segments, partials, begins, ends, targets):
     """List the parts that pieces cut rows into, with the places of their sums; returns how many there are.
 
     `begins`, `ends` and `targets` are uint32, shape (nonempty + pieces,).
@@ -241,7 +187,7 @@ def _row_parts(edges, row_ptr, segments, partials, begins, ends, targets):
 
 
 @entry()
-def _build_slices(
+def slice_rows(
     begins, ends, targets, count, longest, columns, nothing, nobody, counts, slice_ptr, out_targets, out,
     weights, out_weights,
 ):  # fmt: skip
@@ -317,7 +263,7 @@ def gather_pushes(low, high, slice_ptr, targets, columns, weights, reads, table,
         end = uint64(slice_ptr[s + uint64(1)])
         while i < end:
             for lane in range(uint64(SLICE_ROWS)):
-                number = widened(reads[uint64(columns[i + lane]) << shift], table)
+                number = widen(reads[uint64(columns[i + lane]) << shift], table)
                 lanes[lane] += times_weight(number, weights, i + lane)
             i += uint64(SLICE_ROWS)
         for lane in range(uint64(SLICE_ROWS)):
@@ -341,9 +287,9 @@ def gather_both(
         while i < end:
             for lane in range(uint64(SLICE_ROWS)):
                 node = uint64(columns[i + lane])
-                lanes[lane] += times_weight(widened(reads[uint64(2) * node], table), weights, i + lane)
+                lanes[lane] += times_weight(widen(reads[uint64(2) * node], table), weights, i + lane)
                 earlier = node if node - low < span else nothing
-                number = widened(reads[uint64(2) * earlier + uint64(1)], table)
+                number = widen(reads[uint64(2) * earlier + uint64(1)], table)
                 more[lane] += times_weight(number, weights, i + lane)
             i += uint64(SLICE_ROWS)
         for lane in range(uint64(SLICE_ROWS)):
@@ -352,11 +298,15 @@ def gather_both(
             proposals[target] = more[lane]
 
 
-@by_types(inline="always")
-def folded(column, nodes):
+def folded(column: Any, nodes: Any) -> Any:
     """Return a column less `nodes` if it is that large; with None for `nodes`, as it is."""
+    raise NotImplementedError
+
+
+@overload(folded, inline="always")
+def _folded(column, nodes):  # noqa: ARG001
     if isinstance(nodes, types.NoneType):
-        return lambda column, nodes: column
+        return lambda column, nodes: column  # noqa: ARG005
     # Unsigned: a smaller column wraps to a large number.
     return lambda column, nodes: min(column, column - nodes)
 

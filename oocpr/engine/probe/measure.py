@@ -1,30 +1,33 @@
 """A second of measuring, so that a plan can say how long a run takes.
 
 Tiles spread over the store, or over the stripe of each device, are taken through a first pass and some later
-ones; see :mod:`oocpr.engine.probe.trial`.
+ones; see :mod:`oocpr.engine.probe.sample_run`.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import pickle
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from oocpr.engine.executors.local import LocalBackends
 from oocpr.engine.job import Job, each_backend
-from oocpr.engine.probe.pass_times import Kind, PassTimeModel, TileTimings, rate_of
-from oocpr.engine.probe.sampling import device_works
-from oocpr.engine.probe.trial import LEAST_ROUNDS, LOADED_ROUNDS, SECONDS, Trial
+from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTimings, device_works
+from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MIN_ROUNDS, SECONDS, SampleRun
 from oocpr.engine.process import release_frames
 from oocpr.engine.tiles.merged import closing_joins, free_joins
 from oocpr.engine.tiles.source import tiles_of
 from oocpr.engine.tiles.weights import weight_scale_of
-from oocpr.jit import watched
+from oocpr.jit import MustCompileError, watched, without_compiling
 from oocpr.plan.forecast import Forecast, Rates
 from oocpr.progress import silent
 from oocpr.store.direct_io import aligned
@@ -33,16 +36,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from oocpr.engine.backend import Backend
-    from oocpr.engine.probe.sampling import DeviceWork, TileSample
+    from oocpr.engine.probe.pass_times import DeviceWork, TileSample
     from oocpr.engine.settings import Settings
     from oocpr.engine.solution import Solution
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
+    from oocpr.store.graph import GraphStore
 
+MEASURING, COMPILING = "measuring", "compiling, once on a machine"
+"""Stages that progress reports."""
 
-LOADING, READING, STAYING, PASSING = "loading", "reading", "tiles that stay", "tiles that pass"
-"""What is done one after the other, as progress reports it."""
+LOADING, READING, RESIDENT, STREAMED = "loading", "reading", "tiles that stay", "tiles that pass"
+"""Steps of measuring, one after the other, as progress reports them."""
 
 
 def measure_rates(
@@ -73,156 +79,126 @@ def _job(
     threads: int | None,
     kernel: str | None = None,
 ) -> Job:
-    """Describe the run of a plan."""
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     scale = weight_scale_of(store, settings.reads)
     return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, weight_scale=scale)
 
 
 def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
-    chosen = _Chosen.of(job, device_works(job.plan, store.tile_rows))
-    measuring = Measuring(progress, chosen.reads())
+    plan = job.plan
+    works = device_works(plan, store.tile_rows)
+    ones = _loading_samples(plan, works)
+    resident = [work.resident_sample() for work in works]
+    streamed = [work.streamed_sample() for work in works]
+    # Tiles that stay on devices or in memory are timed as they come; else reading is measured by itself.
+    readers = job.readers * len(works) * (not plan.devices or plan.streamed_bytes > 0)
+    measuring = Measuring(
+        progress,
+        {
+            LOADING: sum(sample.reads(LOADED_ROUNDS) for one in ones for sample in one),
+            READING: readers,
+            RESIDENT: sum(sample.reads(MIN_ROUNDS) for sample in resident),
+            STREAMED: sum(sample.reads(MIN_ROUNDS) for sample in streamed),
+        },
+    )
     measuring.begin(LOADING)
     begun = time.perf_counter()
-    with closing(LocalBackends(job, several=len(job.plan.devices) > 1)) as backends:
-        return _measured(job, store, backends, chosen, measuring, begun)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """What is measured of a run.
-
-    Of each backend: what it computes, tiles to load with, one after the other, and tiles of each kind.
-    `readers` threads read if that is measured by itself; tiles that stay on devices or in memory are timed as
-    they come.
-    """
-
-    works: list[DeviceWork]
-    ones: list[list[TileSample]]
-    staying: list[TileSample]
-    passing: list[TileSample]
-    readers: int
-
-    @classmethod
-    def of(cls, job: Job, works: list[DeviceWork]) -> _Chosen:
-        """Choose from what the backends compute."""
-        return cls(
-            works,
-            _ones(job.plan, works),
-            [work.of_staying() for work in works],
-            [work.of_passing() for work in works],
-            job.readers * len(works) * (not job.plan.devices or job.plan.streamed_bytes > 0),
-        )
-
-    def reads(self) -> dict[str, int]:
-        """How many tiles each step reads in any case."""
-        return {
-            LOADING: sum(picked.reads(LOADED_ROUNDS) for one in self.ones for picked in one),
-            READING: self.readers,
-            STAYING: sum(picked.reads(LEAST_ROUNDS) for picked in self.staying),
-            PASSING: sum(picked.reads(LEAST_ROUNDS) for picked in self.passing),
-        }
-
-
-def _ones(plan: Plan, works: list[DeviceWork]) -> list[list[TileSample]]:
-    """Tiles to load with, one after the other: of each backend at most one."""
-    kinds = zip(*(work.one(decoded=plan.decoded) for work in works), strict=True)
-    return [list(one) for one in kinds if any(picked.tiles for picked in one)]
-
-
-def _measured(
-    job: Job,
-    store: RankedStore,
-    backends: LocalBackends,
-    chosen: _Chosen,
-    measuring: Measuring,
-    begun: float,
-) -> Rates:
-    """Measure with backends that were begun to be made at a time."""
-    plan, works = job.plan, chosen.works
-    # What is loaded once a process is no part of a pass.
-    with watched(silent) as compilation:
-        for one in chosen.ones:
-            Trial(job, store, backends, one, measuring).load()
-    loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
-    store_bytes = math.inf
-    if chosen.readers:
-        measuring.begin(READING)
-        store_bytes = _reading(store, chosen.readers, plan.direct, measuring)
-    trial: Trial | None = None
-    kept, passing = ([Kind()] * len(works) for _ in range(2))
-    timings_of_all = [TileTimings()] * len(works)
-    if any(picked.tiles for picked in chosen.staying):
-        measuring.begin(STAYING)
-        trial = Trial(job, store, backends, chosen.staying, measuring)
-        kept = trial.measure()
-    if any(picked.tiles for picked in chosen.passing):
-        measuring.begin(PASSING)
-        # One after the other has the memory.
-        trial = None
-        trial = Trial(job, store, backends, chosen.passing, measuring)
-        passing = trial.measure()
-        if plan.devices:
-            timings_of_all = trial.timings()
-    assert trial is not None, "a tile stays or passes"
-    # As in a run, nothing is joined any more once rows are all that is left to do.
-    free_joins(store)
-    between = trial.pushing()
+    with closing(LocalBackends(job, several=len(plan.devices) > 1)) as backends:
+        # What is loaded once per process is no part of a pass.
+        with watched(silent) as compilation:
+            for one in ones:
+                SampleRun(job, store, backends, one, measuring).load()
+        loading = max(0.0, time.perf_counter() - begun - compilation.seconds)
+        store_bytes = math.inf
+        if readers:
+            measuring.begin(READING)
+            store_bytes = _reading(store, readers, plan.direct, measuring)
+        run: SampleRun | None = None
+        resident_times, streamed_times = ([SampleTimes()] * len(works) for _ in range(2))
+        timings_of_all = [TileTimings()] * len(works)
+        if any(sample.tiles for sample in resident):
+            measuring.begin(RESIDENT)
+            run = SampleRun(job, store, backends, resident, measuring)
+            resident_times = run.measure()
+        if any(sample.tiles for sample in streamed):
+            measuring.begin(STREAMED)
+            # One after the other has the memory.
+            run = None
+            run = SampleRun(job, store, backends, streamed, measuring)
+            streamed_times = run.measure()
+            if plan.devices:
+                timings_of_all = run.timings()
+        assert run is not None, "a tile is resident or streamed"
+        # As in a run, nothing is merged any more once rows are all that is left to do.
+        free_joins(store)
+        between = run.pushing()
+        pushed, ends = run.rows, run.opening + run.finishing()
+        # Backends that are closed give back what nothing holds any more.
+        run = None
     models = [
         PassTimeModel.of(work, stays, streams, timings, job.readers, between)
-        for work, stays, streams, timings in zip(works, kept, passing, timings_of_all, strict=True)
+        for work, stays, streams, timings in zip(
+            works, resident_times, streamed_times, timings_of_all, strict=True
+        )
     ]
     # A pass ends with the slowest of them. Which that is shows only in what each has to do in all: stripes of
     # tiles that stream have equally many bytes, not tiles, and devices may keep different shares of theirs.
-    slowest = max(models, key=lambda model: model.kept + model.passing)
-    sending = max(models, key=lambda model: model.sent + model.turned)
-    moved = sum(work.passing_edges for work in works)
+    slowest = max(models, key=lambda model: model.resident + model.streamed)
+    sending = max(models, key=lambda model: model.sent + model.alternating)
+    moved = sum(work.streamed_edges for work in works)
     edges = sum(work.edges for work in works)
     return Rates(
         store_bytes=store_bytes,
-        resident=rate_of(edges - moved, slowest.kept),
-        streamed=rate_of(moved, slowest.passing),
-        uploaded=rate_of(moved, sending.sent),
-        alternating=rate_of(moved, sending.turned),
+        resident=_rate(edges - moved, slowest.resident),
+        streamed=_rate(moved, slowest.streamed),
+        uploaded=_rate(moved, sending.sent),
+        alternating=_rate(moved, sending.alternating),
         # One thread launches for all devices, or several have Python in turns.
-        launched=rate_of(edges, sum(model.launched for model in models)),
-        first=rate_of(edges, max(model.first for model in models)),
-        rows=trial.rows / between,
-        ends=trial.rows / (trial.opening + trial.finishing() + max(model.closing for model in models)),
+        launched=_rate(edges, sum(model.launched for model in models)),
+        first=_rate(edges, max(model.first for model in models)),
+        rows=pushed / between,
+        ends=pushed / (ends + max(model.closing for model in models)),
         loading=loading,
     )
 
 
-def load_compiled(
-    store: RankedStore,
-    plan: Plan,
-    settings: Settings,
-) -> None:
+def _loading_samples(plan: Plan, works: list[DeviceWork]) -> list[list[TileSample]]:
+    """Tiles to load with, one after the other: of each backend at most one."""
+    kinds = zip(*(work.loading_samples(decoded=plan.decoded) for work in works), strict=True)
+    return [list(one) for one in kinds if any(sample.tiles for sample in one)]
+
+
+def _rate(edges: float, seconds: float) -> float:
+    return edges / seconds if seconds else math.inf
+
+
+def load_compiled(store: RankedStore, plan: Plan, settings: Settings) -> None:
     """Call all compiled functions of a run on processors, on one tile of the graph, in this thread."""
     job = _job(store, plan, settings, "cpu", 1)
     backends = LocalBackends(job, several=False)
-    for one in _ones(plan, device_works(plan, store.tile_rows)):
-        Trial(job, store, backends, one, Measuring(silent, {})).load()
+    for one in _loading_samples(plan, device_works(plan, store.tile_rows)):
+        SampleRun(job, store, backends, one, Measuring(silent, {})).load()
 
 
 def measure_whole(
     store: RankedStore, settings: Settings, threads: int | None, progress: Progress = silent
 ) -> tuple[Forecast, int]:
     """Rank a graph for method ``components``, which takes about as long as measuring; its passes, too."""
-    from oocpr.engine.scc.run import SccRun, load_scc_graph
+    from oocpr.engine.scc.graph import load_scc_graph
+    from oocpr.engine.scc.run import SccRun
 
     passed = count(1)
 
-    def told(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+    def report(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
         # How many passes it takes is what is to be found.
-        progress(STAGE, next(passed), None, unit, note)
+        progress(MEASURING, next(passed), None, unit, note)
 
     def rank() -> Solution:
         begun = time.perf_counter()
         graph = load_scc_graph(store, threads)
-        return SccRun(graph, settings, threads, None).rank(begun, graph.bytes_read, told)
+        return SccRun(graph, settings, threads, None).rank(begun, graph.bytes_read, report)
 
-    progress(STAGE, 0, None, "passes")
+    progress(MEASURING, 0, None, "passes")
     with watched(silent) as compilation:
         loaded = rank()
     run = rank()
@@ -237,7 +213,7 @@ def measure_whole(
 
 
 def _reading(store: RankedStore, readers: int, direct: bool, measuring: Measuring) -> float:
-    """Bytes a second that the threads of a run read, with nothing else to do."""
+    """Bytes per second that the threads of a run read, with nothing else to do."""
     source, tiles = tiles_of(store), len(store.tile_rows) - 1
     until = time.perf_counter() + SECONDS
 
@@ -258,9 +234,6 @@ def _reading(store: RankedStore, readers: int, direct: bool, measuring: Measurin
     return total / (time.perf_counter() - begun)
 
 
-STAGE = "measuring"
-
-
 class Measuring:
     """Reports the tiles that a probe reads, which is what takes it long; by one thread at a time.
 
@@ -275,17 +248,84 @@ class Measuring:
         self._done = self._end = 0
 
     def begin(self, step: str) -> None:
-        """Tell what is measured from now on."""
+        """Say what is measured from now on."""
         with self._lock:
             self._step, self._end = step, self._done + self._steps[step]
-            self._tell()
+            self._report()
 
     def read(self) -> None:
         """Report that a tile was read, and merged if it is made of several; any thread may."""
         with self._lock:
             if self._done < self._end:
                 self._done += 1
-                self._tell()
+                self._report()
 
-    def _tell(self) -> None:
-        self._progress(STAGE, self._done, sum(self._steps.values()), "tiles", self._step)
+    def _report(self) -> None:
+        self._progress(MEASURING, self._done, sum(self._steps.values()), "tiles", self._step)
+
+
+_PROGRAM = "from oocpr.engine.probe.measure import compile_piped; compile_piped()"
+
+
+def load_functions(store: GraphStore, plan: Plan, settings: Settings, progress: Progress) -> float:
+    """Load the compiled functions of a run on processors, and have another process compile what is not there.
+
+    The compiler leaves a hundred mebibytes behind, once on a machine; within a tight budget a run would have
+    that much less for its vectors. Another process keeps what it compiles in files, from which this one loads
+    it. Returns the seconds that compiling took.
+    """
+    try:
+        with without_compiling():
+            load_compiled(store, plan, settings)
+    except MustCompileError:
+        seconds = _compile(store.path, plan, settings, progress)
+        with watched(progress) as compilation:
+            # What the other process could not keep, too.
+            load_compiled(store, plan, settings)
+        return seconds + compilation.seconds
+    return 0.0
+
+
+def _compile(path: str, plan: Plan, settings: Settings, progress: Progress) -> float:
+    """Compile in another process; returns the seconds of that, 0 if there can be none."""
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
+        "PYTHONSAFEPATH": "1",  # nothing is imported from the working folder
+    }
+    command = [sys.executable, "-c", _PROGRAM]
+    pipe, seconds = subprocess.PIPE, 0.0
+    try:
+        process = subprocess.Popen(
+            command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
+        )
+    except OSError:
+        return seconds
+    with process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(pickle.dumps((path, plan, settings)))
+            process.stdin.close()
+            for line in process.stdout:
+                functions, took = line.split()
+                seconds = float(took)
+                progress(COMPILING, int(functions), None, "functions")
+        except BrokenPipeError:
+            pass
+        finally:
+            process.kill()
+    return seconds
+
+
+def compile_piped() -> None:
+    """Compile for the run that comes from standard input; print how many functions, and seconds, so far."""
+    from oocpr.store.graph import open_store
+
+    path, plan, settings = pickle.load(sys.stdin.buffer)
+
+    def report(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:  # noqa: ARG001
+        sys.stdout.write(f"{done} {compilation.seconds}\n")
+        sys.stdout.flush()
+
+    with watched(report) as compilation:
+        load_compiled(open_store(path), plan, settings)

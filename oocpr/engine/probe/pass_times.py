@@ -1,9 +1,8 @@
-"""How long all tiles of a backend take, from what was measured of some of them."""
+"""Which tiles of a run a probe measures, and how long all tiles take by what these took."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapreplace
 from statistics import median
 from types import MappingProxyType
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.probe.sampling import edges_of
 from oocpr.engine.trace import COMPUTE, COPY
 from oocpr.plan.residency import ring_slots
 
@@ -20,26 +18,168 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.probe.sampling import DeviceWork
     from oocpr.engine.trace import Span
+    from oocpr.plan.device_memory import DeviceTiers
+    from oocpr.plan.partition import GraphStats
+    from oocpr.plan.plan import Plan
 
 
-class Kind(NamedTuple):
-    """What was measured of tiles of one kind, of one backend; nothing if it has none.
+SAMPLED = 8
+"""Tiles that are measured, of a store that has more."""
 
-    Seconds per edge in a first pass, and in later ones; in which a thread read each tile, and joined it if it
-    is made of several; in which the host took each in the first pass, made it what stays and launched what
-    computes with it, and the same in later ones, of a tile as a rule; in which memory of the host was given
-    back; and in which a processor swept each tile in later passes. Only of devices are tiles read and taken.
+DEVICE_SAMPLED = 4
+"""The same for each CUDA device, whose tiles are made of several stored ones."""
+
+SAMPLED_EDGES = 2**25
+"""Edges that are measured of tiles of a kind, if so many tiles have fewer: if they are streamed a round waits
+for its first, and if they stay caches hold few of them, but not all."""
+
+DEVICE_EDGES, DEVICE_TILES = 2**27, 2**7
+"""Edges that are measured of tiles of any kind for each CUDA device, if not more tiles have them: rounds of
+little work take as long as they are launched, and the first has what merging takes once in a run, too."""
+
+
+def spread(tiles: int, most: int) -> list[int]:
+    """Choose at most so many tiles, evenly.
+
+    Examples
+    --------
+    >>> spread(3, 8), spread(100, 4)
+    ([0, 1, 2], [12, 37, 62, 87])
+    """
+    count = min(tiles, most)
+    return [(2 * k + 1) * tiles // (2 * count) for k in range(count)]
+
+
+def edges_of(stats: GraphStats, tile: int) -> float:
+    """Edges of a tile: all have as many but the last, or about as many if stored ones were merged.
+
+    Examples
+    --------
+    >>> from oocpr.plan.partition import GraphStats
+    >>> stats = GraphStats(100, 2500, 3, 1000, 5000, 2000, 40, 0.5)
+    >>> [edges_of(stats, tile) for tile in range(3)]
+    [1000, 1000, 500]
+    """
+    if (stats.tiles - 1) * stats.tile_edges < stats.edges <= stats.tiles * stats.tile_edges:
+        return min(stats.tile_edges, stats.edges - tile * stats.tile_edges)
+    return stats.edges / stats.tiles
+
+
+@dataclass(frozen=True)
+class TileSample:
+    """Tiles of one backend that are measured, if it has any of their kind, and where they stay."""
+
+    tiles: list[int]
+    on_device: bool
+    in_host: bool
+
+    def reads(self, rounds: int) -> int:
+        """How many tiles are read in so many rounds: those that stay only in the first."""
+        return len(self.tiles) * (1 if self.on_device or self.in_host else rounds)
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """What one backend computes, and which of that is measured.
+
+    All its tiles, how many of them are resident where they are computed, and what stays where on its device,
+    None for a processor; with the first row of each tile of the graph, and the number of nodes.
     """
 
-    first: float = 0.0
-    later: float = 0.0
-    brought: dict[int, float] = {}  # noqa: RUF012
-    taken: dict[int, float] = {}  # noqa: RUF012
-    launched: float = 0.0
-    closing: float = 0.0
-    computed: dict[int, float] = {}  # noqa: RUF012
+    stats: GraphStats
+    tile_rows: NDArray[np.int64]
+    tiles: range
+    resident: int
+    device: DeviceTiers | None = None
+
+    @property
+    def edges(self) -> float:
+        """Edges of all its tiles."""
+        return sum(edges_of(self.stats, tile) for tile in self.tiles)
+
+    @property
+    def streamed_edges(self) -> float:
+        """Edges of those that are not resident."""
+        return self.edges * (1 - self.resident / len(self.tiles))
+
+    def rows_of(self, tile: int) -> int:
+        """Rows of a tile."""
+        return int(self.tile_rows[tile + 1] - self.tile_rows[tile])
+
+    @property
+    def resident_tiles(self) -> frozenset[int]:
+        """Those that stay on the device."""
+        return frozenset() if self.device is None else self.device.places(self.tiles)[0]
+
+    @property
+    def streamed_tiles(self) -> list[int]:
+        """Those that do not."""
+        resident = self.resident_tiles
+        return [tile for tile in self.tiles if tile not in resident]
+
+    def loading_samples(self, *, decoded: bool) -> list[TileSample]:
+        """One tile of each kind that there is on a device, which are taken differently; else one of any."""
+        if self.device is None:
+            return [self._sample(1, on_device=False, in_host=decoded)]
+        kinds = self.resident_sample(), self.streamed_sample()
+        return [replace(kind, tiles=kind.tiles[len(kind.tiles) // 2 :][:1]) for kind in kinds]
+
+    def resident_sample(self) -> TileSample:
+        """As many tiles as are measured of those that stay: no more do, and there is memory for these."""
+        count = min(self._sampled(), self.resident)
+        return self._sample(count, on_device=self.device is not None, in_host=True)
+
+    def streamed_sample(self) -> TileSample:
+        """The same of the others; to a device from pinned memory, or else at the rate of the store."""
+        count, in_host = self._sampled(), 0 if self.device is None else self.device.in_host
+        count = min(count, in_host or count) if self.resident < len(self.tiles) else 0
+        sample = self._sample(count, on_device=False, in_host=in_host > 0)
+        if self.device is not None and len(sample.tiles) > 1:
+            # What rows take is told apart from what edges take, and holds for the tile that has most of them.
+            widest = max(self.streamed_tiles, key=self.rows_of)
+            near = min(range(len(sample.tiles)), key=lambda k: abs(sample.tiles[k] - widest))
+            sample.tiles[near] = widest
+        return sample
+
+    def _sampled(self) -> int:
+        """Tiles of a kind that are measured, if there are as many."""
+        edges, device = self.stats.tile_edges, self.device
+        if device is None:
+            return max(SAMPLED, SAMPLED_EDGES // edges)
+        # Twice as many as are made at a time: how fast they come shows from the second half on.
+        return max(DEVICE_SAMPLED, 2 * device.merged_at_once, min(DEVICE_TILES, DEVICE_EDGES // edges))
+
+    def _sample(self, count: int, *, on_device: bool, in_host: bool) -> TileSample:
+        tiles = [self.tiles[at] for at in spread(len(self.tiles), count)]
+        return TileSample(tiles, on_device, in_host)
+
+
+def device_works(plan: Plan, tile_rows: NDArray[np.int64]) -> list[DeviceWork]:
+    """What each backend of a run computes: one all, or each device a stripe."""
+    stats = plan.stats
+    if not plan.devices:
+        return [DeviceWork(stats, tile_rows, range(stats.tiles), plan.cached_tiles)]
+    return [
+        DeviceWork(stats, tile_rows, range(*stripe), tiers.on_device, tiers)
+        for stripe, tiers in zip(plan.stripes, plan.devices, strict=True)
+    ]
+
+
+class SampleTimes(NamedTuple):
+    """Seconds that were measured of a sample of tiles of one backend, some of them by tile.
+
+    Only on devices are tiles brought by a thread, which reads and perhaps merges them, and taken by the host,
+    which in the first pass makes them what stays, and launches what computes with them.
+    """
+
+    first: float = 0.0  # per edge, in a first pass
+    later: float = 0.0  # per edge, in later ones
+    brought: Mapping[int, float] = MappingProxyType({})
+    taken: Mapping[int, float] = MappingProxyType({})  # in the first pass
+    launched: float = 0.0  # of a tile as a rule, in later passes
+    closing: float = 0.0  # giving back memory of the host
+    computed: Mapping[int, float] = MappingProxyType({})  # by a processor, in later passes
 
     def later_of_all(self, all_tiles: Extrapolation) -> float:
         """Seconds per edge in later passes over all tiles, if some of those measured have more rows."""
@@ -52,70 +192,59 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class PassTimeModel:
-    """Seconds of what one backend does in a pass.
+    """Seconds of what one backend does in a pass."""
 
-    Of sweeping the tiles that stay, and the streamed others; of all tiles in a first pass; in which the
-    streamed ones are sent over the link of a device, and the part that waits for this link in turns with
-    them; in which the host launches all of that; and in which memory of the host is given back after the last
-    pass.
-    """
-
-    kept: float
-    passing: float
-    first: float
-    sent: float = 0.0
-    turned: float = 0.0
-    launched: float = 0.0
-    closing: float = 0.0
+    resident: float  # sweeping resident tiles
+    streamed: float  # sweeping streamed ones
+    first: float  # all of a first pass
+    sent: float = 0.0  # streamed tiles on the link of a device
+    alternating: float = 0.0  # sweeping that waits for this link in turns with them
+    launched: float = 0.0  # launching all of that
+    closing: float = 0.0  # giving back memory of the host after the last pass
 
     @classmethod
     def of(
         cls,
         work: DeviceWork,
-        kept: Kind,
-        passing: Kind,
+        resident: SampleTimes,
+        streamed: SampleTimes,
         timings: TileTimings,
         readers: int,
         between: float = 0.0,
     ) -> PassTimeModel:
         """Put together what an edge takes in a first pass and in later ones, and what streaming takes."""
-        moved = work.passing_edges
+        moved = work.streamed_edges
         stayed = work.edges - moved
         all_tiles = Extrapolation(work)
         if work.device is None:
-            first = stayed * kept.first + moved * passing.first
-            return cls(stayed * kept.later_of_all(all_tiles), moved * passing.later_of_all(all_tiles), first)
-        swept = stayed * kept.later
-        streamed = streamed_time(
-            work, timings, all_tiles, kept=kept.later, later=passing.later, between=between
+            first = stayed * resident.first + moved * streamed.first
+            later = stayed * resident.later_of_all(all_tiles), moved * streamed.later_of_all(all_tiles)
+            return cls(*later, first)
+        swept = stayed * resident.later
+        times = streamed_time(
+            work, timings, all_tiles, resident=resident.later, later=streamed.later, between=between
         )
-        busy = (
-            streamed.busy + swept if work.device.rows_in_host else max(streamed.sent, streamed.swept + swept)
-        )
-        launched = work.staying * kept.launched + (len(work.tiles) - work.staying) * passing.launched
+        busy = times.busy + swept if work.device.rows_in_host else max(times.sent, times.swept + swept)
+        launched = work.resident * resident.launched + (len(work.tiles) - work.resident) * streamed.launched
         # Of tiles of a kind, as many take as long to give back.
-        closing = passing.closing * work.device.in_host / max(1, len(passing.brought))
-        # What was measured are rounds with a run for each slice, all but the first as in later passes.
+        closing = streamed.closing * work.device.in_host / max(1, len(streamed.brought))
+        # What was measured are rounds with a run per partition, all but the first as in later passes.
         once = busy / work.device.partitions
-        first = max(_first_pass(work, all_tiles, kept, passing, readers), once) + (busy - once)
-        return cls(swept, streamed.swept, first, streamed.sent, streamed.turned, launched, closing)
+        first = max(_first_pass(work.device, all_tiles, resident, streamed, readers), once) + (busy - once)
+        return cls(swept, times.swept, first, times.sent, times.alternating, launched, closing)
 
 
-def _first_pass(work: DeviceWork, all_tiles: Extrapolation, kept: Kind, passing: Kind, readers: int) -> float:
+def _first_pass(
+    device: DeviceTiers, all_tiles: Extrapolation, resident: SampleTimes, streamed: SampleTimes, readers: int
+) -> float:
     """Seconds in which threads bring all tiles of a device, and its own takes them."""
-    assert work.device is not None, "processors are timed as they are"
-    at_once = work.device.joined_at_once
+    at_once = device.merged_at_once
     # Whatever is done with them then, tiles are brought alike; and those that are measured of both kinds are
     # brought twice, the second time as it is when memory has been taken.
-    brought = all_tiles.of_all(kept.brought | passing.brought)
-    taken = np.where(all_tiles.stays, all_tiles.of_all(kept.taken), all_tiles.of_all(passing.taken))
-    reading = Reading(max(readers, at_once), ring_slots(at_once))
-    return completion_times(brought.tolist(), taken.tolist(), reading)[-1]
-
-
-def rate_of(edges: float, seconds: float) -> float:
-    """So many a second; infinite if that takes no time."""
-    return edges / seconds if seconds else math.inf
+    brought = all_tiles.of_all({**resident.brought, **streamed.brought})
+    taken = np.where(all_tiles.resident, all_tiles.of_all(resident.taken), all_tiles.of_all(streamed.taken))
+    threads, buffers = max(readers, at_once), ring_slots(at_once)
+    return completion_times(brought.tolist(), taken.tolist(), threads, buffers)[-1]
 
 
 ALONE = 0.25
@@ -123,24 +252,21 @@ ALONE = 0.25
 
 
 class TileTimings(NamedTuple):
-    """What tiles take that are streamed through a device; nothing if none are.
+    """Seconds of the measured tiles that are streamed through a device, by tile."""
 
-    Seconds in which each measured tile comes over the link, of its kernels, and of kernels per row.
-    """
-
-    sent: Mapping[int, float] = MappingProxyType({})
-    swept: Mapping[int, float] = MappingProxyType({})
-    row: float = 0.0
+    sent: Mapping[int, float] = MappingProxyType({})  # on the link
+    swept: Mapping[int, float] = MappingProxyType({})  # of kernels
+    row: float = 0.0  # of kernels per row
 
 
 def tile_timings(
-    spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], slices: int = 1
+    spans: Sequence[Span], tiles: Mapping[int, tuple[float, float]], partitions: int = 1
 ) -> TileTimings:
-    """Read the timings off a timeline, which has two spans of kernels for each tile, slice and round.
+    """Read the timings off a timeline, which has two spans of kernels for each tile, partition and round.
 
     The spans are of rounds over the tiles, those of a track in their order; the first round is left out, in
     which what notes them takes memory. `tiles` has the edges and rows of each. A round takes each tile once
-    per slice; the result is what it takes once, as a rule.
+    per partition; the result is what it takes once, as a rule.
     """
     if not tiles:
         return TileTimings()
@@ -153,8 +279,10 @@ def tile_timings(
         elif kind == COMPUTE:
             computed[span.name].append(took)
     # The runs of a round differ: rows are dealt with in the last.
-    each = 2 * slices
-    swept = [median(np.reshape(took[each:], (-1, each)).sum(axis=1)) / slices for took in computed.values()]
+    each = 2 * partitions
+    swept = [
+        median(np.reshape(took[each:], (-1, each)).sum(axis=1)) / partitions for took in computed.values()
+    ]
     # Copies that kernels delay, which reach rows over the link as well, do not show how fast it is alone.
     sent = [float(np.quantile(took[1:], ALONE)) for took in copied.values()]
     edges, rows = np.array(list(tiles.values()), np.float64).T
@@ -190,32 +318,25 @@ def _alone(column: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
     return float(column @ seconds / (column @ column))
 
 
-class Reading(NamedTuple):
-    """How many threads bring tiles, each the next one, and how many tiles may be on their way or untaken."""
-
-    threads: int
-    buffers: int
-
-
-def completion_times(brought: Sequence[float], taken: Sequence[float], reading: Reading) -> list[float]:
+def completion_times(
+    brought: Sequence[float], taken: Sequence[float], threads: int, buffers: int
+) -> list[float]:
     """Say when tiles have been taken, one after the other.
 
-    From the seconds in which a thread brings each, and in which it is taken, once it is there and those
-    before it are taken.
+    `brought` has the seconds in which a thread brings each, the next one, `taken` those in which it is taken,
+    once it is there and those before it are taken; so many `buffers` may be on their way or untaken.
 
     Examples
     --------
-    >>> completion_times([2, 2, 2, 2], [0, 0, 0, 0], Reading(threads=2, buffers=4))
+    >>> completion_times([2, 2, 2, 2], [0, 0, 0, 0], threads=2, buffers=4)
     [2, 2, 4, 4]
-    >>> completion_times([9, 1, 1, 1], [0, 0, 0, 0], Reading(threads=2, buffers=2))
+    >>> completion_times([9, 1, 1, 1], [0, 0, 0, 0], threads=2, buffers=2)
     [9, 9, 10, 10]
-    >>> completion_times([2, 2, 2, 2], [5, 5, 5, 5], Reading(threads=2, buffers=4))
-    [7, 12, 17, 22]
     """
-    free: list[float] = [0] * reading.threads
+    free: list[float] = [0] * threads
     done: list[float] = []
     for number, (bring, take) in enumerate(zip(brought, taken, strict=True)):
-        begun = max(free[0], done[number - reading.buffers]) if number >= reading.buffers else free[0]
+        begun = max(free[0], done[number - buffers]) if number >= buffers else free[0]
         heapreplace(free, begun + bring)
         done.append((max(begun + bring, done[-1]) if done else begun + bring) + take)
     return done
@@ -240,8 +361,8 @@ def extrapolate(
     seconds = np.array([some[tile] for tile in tiles.tolist()])
     row = fitted(edges[tiles], rows[tiles], seconds)[1]
     # No tile takes less than its rows alone: one that seems to was brought faster than others.
-    an_edge = np.maximum(0.0, seconds - row * rows[tiles]) / edges[tiles]
-    all_tiles: NDArray[np.float64] = np.interp(np.arange(len(edges)), tiles, an_edge) * edges + row * rows
+    edge = np.maximum(0.0, seconds - row * rows[tiles]) / edges[tiles]
+    all_tiles: NDArray[np.float64] = np.interp(np.arange(len(edges)), tiles, edge) * edges + row * rows
     return all_tiles
 
 
@@ -252,8 +373,8 @@ class Extrapolation:
         self._first = work.tiles.start
         self.edges = np.array([edges_of(work.stats, tile) for tile in work.tiles], np.float64)
         self._rows = np.array([work.rows_of(tile) for tile in work.tiles], np.float64)
-        self.stays = np.zeros(len(work.tiles), bool)
-        self.stays[self.at(work.staying_tiles)] = True
+        self.resident = np.zeros(len(work.tiles), bool)
+        self.resident[self.at(sorted(work.resident_tiles))] = True
 
     def at(self, tiles: Sequence[int]) -> NDArray[np.int64]:
         """Where tiles are among those of the device."""
@@ -267,24 +388,16 @@ class Extrapolation:
 
 
 class StreamedTime(NamedTuple):
-    """Seconds of a device in a pass over tiles that do not stay.
+    """Seconds of a device in a pass over streamed tiles."""
 
-    Of kernels, and of waits for tiles that are longer on their way than those before them; in which the tiles
-    come over the link; and of kernels that wait for the link in turns with them.
-    """
-
-    swept: float = 0.0
-    sent: float = 0.0
-    turned: float = 0.0
+    swept: float = 0.0  # of kernels, and of waits for tiles that are longer on their way than those before
+    sent: float = 0.0  # on the link
+    alternating: float = 0.0  # of kernels that wait for the link in turns with tiles
 
     @property
     def busy(self) -> float:
         """Of the link, or of kernels, whichever are longer at it."""
-        return max(self.sent + self.turned, self.swept)
-
-    def times(self, share: float) -> StreamedTime:
-        """The same, so many times."""
-        return StreamedTime(*(share * seconds for seconds in self))
+        return max(self.sent + self.alternating, self.swept)
 
 
 def streamed_time(
@@ -292,57 +405,49 @@ def streamed_time(
     timings: TileTimings,
     all_tiles: Extrapolation,
     *,
-    kept: float,
+    resident: float,
     later: float,
     between: float,
 ) -> StreamedTime:
-    """Seconds of all tiles of a device that do not stay.
+    """Seconds of all streamed tiles of a device.
 
-    `kept` are the seconds per edge of a tile that stays, `later` those of measured rounds over streamed
-    tiles, and `between` the seconds between two streamed.
+    `resident` are the seconds per edge of a resident tile, `later` those of measured rounds over streamed
+    tiles, and `between` the seconds between two passes.
     """
     assert work.device is not None, "a processor has no link"
-    tiles = work.passing_tiles
+    tiles = work.streamed_tiles
     if not tiles:
         return StreamedTime()
     sent, swept = all_tiles.of_all(timings.sent), all_tiles.of_all(timings.swept)
+
+    def in_turns(tiles: Sequence[int], slots: int) -> StreamedTime:
+        """Seconds of some tiles whose kernels reach rows over the link as well."""
+        at = all_tiles.at(tiles)
+        kernels = float(swept[at].sum())
+        # In one slot nothing arrives while kernels run.
+        rows = timings.row * sum(map(work.rows_of, tiles))
+        return StreamedTime(kernels, float(sent[at].sum()), rows if slots > 1 else kernels)
+
     if work.device.rows_in_host:
-        some = work.of_passing().tiles
-        measured = _in_turns(work, timings, all_tiles, some, sent, swept)
-        # Copies and kernels have waits for each other in them. Rounds tell what both take.
-        share = later * float(all_tiles.edges[all_tiles.at(some)].sum()) / measured.busy
-        return _in_turns(work, timings, all_tiles, tiles, sent, swept).times(share)
-    stayed = np.where(all_tiles.stays, kept * all_tiles.edges, 0.0)
+        some = work.streamed_sample().tiles
+        # Copies and kernels have waits for each other in them. Rounds show what both take.
+        share = later * float(all_tiles.edges[all_tiles.at(some)].sum())
+        share /= in_turns(some, work.device.slots).busy
+        return StreamedTime(*(share * seconds for seconds in in_turns(tiles, work.device.slots)))
+    stayed = np.where(all_tiles.resident, resident * all_tiles.edges, 0.0)
     # Tiles go on coming between two passes, as far as there are slots.
-    busy = np.append(np.where(all_tiles.stays, stayed, swept), between)
-    whole = _in_order(sent, busy, all_tiles.stays, work.device.slots)
-    return StreamedTime(whole - between - float(stayed.sum()), float(sent[~all_tiles.stays].sum()))
-
-
-def _in_turns(
-    work: DeviceWork,
-    timings: TileTimings,
-    all_tiles: Extrapolation,
-    tiles: Sequence[int],
-    sent: NDArray[np.float64],
-    swept: NDArray[np.float64],
-) -> StreamedTime:
-    """Seconds of some tiles whose kernels reach rows over the link as well."""
-    assert work.device is not None, "a processor has no link"
-    at = all_tiles.at(tiles)
-    kernels = float(swept[at].sum())
-    # In one slot nothing arrives while kernels run.
-    rows = timings.row * sum(map(work.rows_of, tiles))
-    return StreamedTime(kernels, float(sent[at].sum()), rows if work.device.slots > 1 else kernels)
+    busy = np.append(np.where(all_tiles.resident, stayed, swept), between)
+    whole = _in_order(sent, busy, all_tiles.resident, work.device.slots)
+    return StreamedTime(whole - between - float(stayed.sum()), float(sent[~all_tiles.resident].sum()))
 
 
 def _in_order(
-    sent: NDArray[np.float64], swept: NDArray[np.float64], stays: NDArray[np.bool_], slots: int
+    sent: NDArray[np.float64], swept: NDArray[np.float64], resident: NDArray[np.bool_], slots: int
 ) -> float:
     """Seconds of kernels in a pass after others: they wait if a tile comes later than its slot is free.
 
     `sent` are the seconds in which each tile comes, `swept` those of its kernels and, last, of what follows
-    them; tiles that stay do not come.
+    them; resident tiles do not come.
 
     Examples
     --------
@@ -352,10 +457,10 @@ def _in_order(
     >>> _in_order(np.array([2.0, 0.0, 2.0]), np.array([3.0, 2.0, 1.0, 0.5]), some, 2)
     6.5
     """
-    comes = np.flatnonzero(~stays)
-    # A tile that stays takes its time before the next one that comes, in the next pass after the last.
+    comes = np.flatnonzero(~resident)
+    # A resident tile takes its time before the next one that comes, in the next pass after the last.
     group = np.searchsorted(comes, np.arange(len(swept)))
     taken = np.bincount(group % len(comes), weights=swept, minlength=len(comes))
     come, take = (np.tile(of, 2).tolist() for of in (sent[comes], taken))
-    done = completion_times(come, take, Reading(1, slots))
+    done = completion_times(come, take, 1, slots)
     return done[-1] - done[len(comes) - 1]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.engine.tiles.host_merge import HostJoins
-from oocpr.plan.merge_size import most_bytes
+from oocpr.plan.tile_merge import max_merged_bytes
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
 from oocpr.store.codec.mantissa_segments import most_bytes as max_weight_bytes
 from oocpr.store.direct_io import aligned
@@ -97,7 +97,7 @@ class JoinedTiles:
         self._joins = joins
         self._left = self._all()
         rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
-        self.max_bytes = most_bytes(_most_edges(store.edges, tile_edges, cuts), rows)
+        self.max_bytes = max_merged_bytes(_most_edges(store.edges, tile_edges, cuts), rows)
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
         """Read and check the stored tiles, and write them as one; returns its number of bytes.

@@ -18,8 +18,7 @@ from oocpr.engine import method
 from oocpr.engine.backend import Streams
 from oocpr.engine.executors.local import LocalExecutor
 from oocpr.engine.number_formats import READS
-from oocpr.engine.probe.pass_times import Kind, tile_timings
-from oocpr.engine.probe.sampling import edges_of
+from oocpr.engine.probe.pass_times import SampleTimes, edges_of, tile_timings
 from oocpr.engine.stripe import TilePlacement
 from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, Trace
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from oocpr.engine.executors.local import LocalBackends
     from oocpr.engine.job import Job
     from oocpr.engine.probe.measure import Measuring
-    from oocpr.engine.probe.pass_times import TileTimings
-    from oocpr.engine.probe.sampling import TileSample
+    from oocpr.engine.probe.pass_times import TileSample, TileTimings
     from oocpr.engine.stripe import StripePush
     from oocpr.engine.tiles.source import RankedStore
 
@@ -40,11 +38,11 @@ SECONDS = 0.25
 LOADED_ROUNDS = 2
 """Rounds after which all that is measured later was done once: a first one, and a later one."""
 
-LEAST_ROUNDS = 4
+MIN_ROUNDS = 4
 """Rounds that are measured at least, the first among them."""
 
 
-class Trial:
+class SampleRun:
     """Tiles of a graph, each with a state of its own rows.
 
     `rows` of them are pushed, whose states took `opening` seconds to make.
@@ -82,8 +80,8 @@ class Trial:
         self._first_end = math.inf
         self._closing: list[float] = []
         scale = job.weight_scale
-        least = 1.0 if scale is None else scale.least
-        self._begin = method.begin(job.settings, len(stripes), 1 / store.nodes / least)
+        min_weight = 1.0 if scale is None else scale.least
+        self._begin = method.begin(job.settings, len(stripes), 1 / store.nodes / min_weight)
         slots = job.slots
         self._later = replace(
             self._begin,
@@ -97,30 +95,30 @@ class Trial:
         """Do all that is measured later once."""
         self._measured(LOADED_ROUNDS, 0.0)
 
-    def measure(self) -> list[Kind]:
+    def measure(self) -> list[SampleTimes]:
         """Pass over the tiles, again and again; what each backend took."""
-        took = self._measured(LEAST_ROUNDS, SECONDS)
+        took = self._measured(MIN_ROUNDS, SECONDS)
         noted = zip(*map(self._noted, (READ, HOST, COMPUTE)), strict=True)
         found = []
         for index, (read, host, computed) in enumerate(noted):
             sample, launching = self._samples[index], self._launching[index]
             edges = sum(edges_of(self._job.plan.stats, tile) for tile in sample.tiles)
             first, *later = [of_all[index] / edges if edges else 0.0 for of_all in took]
-            found.append(
-                Kind(
-                    first,
-                    median(later),
-                    {tile: spans[0][1] for tile, spans in read.items()},
-                    {tile: self._in_first_round(spans) for tile, spans in host.items()},
-                    median(launching) / max(1, len(sample.tiles)),
-                    self._closing[index],
-                    {} if self._job.plan.devices else {tile: _typical(of) for tile, of in computed.items()},
-                )
+            times = SampleTimes(
+                first,
+                median(later),
+                brought={tile: spans[0][1] for tile, spans in read.items()},
+                taken={
+                    tile: sum(took for end, took in spans if end <= self._first_end)
+                    for tile, spans in host.items()
+                },
+                launched=median(launching) / max(1, len(sample.tiles)),
+                closing=self._closing[index],
             )
+            if not self._job.plan.devices:
+                times = times._replace(computed={tile: _typical(of) for tile, of in computed.items()})
+            found.append(times)
         return found
-
-    def _in_first_round(self, spans: list[tuple[float, float]]) -> float:
-        return sum(took for end, took in spans if end <= self._first_end)
 
     def timings(self) -> list[TileTimings]:
         """How fast tiles are streamed through each device, by the rounds that were measured last."""
@@ -137,7 +135,7 @@ class Trial:
     def pushing(self) -> float:
         """Seconds of pushing the rows of the sample and laying out the pushes, as later passes do."""
         took = []
-        for _ in range(LEAST_ROUNDS):
+        for _ in range(MIN_ROUNDS):
             begun = time.perf_counter()
             self._load(self._executor.push(self._later))
             took.append(time.perf_counter() - begun)
@@ -163,7 +161,7 @@ class Trial:
         return found
 
     def _measured(self, rounds: int, seconds: float) -> list[list[float]]:
-        """What each round took of each backend."""
+        """Seconds after which each backend was done, of each round."""
         took: list[list[float]] = []
         streamed = bool(self._job.plan.devices)
         if streamed:
@@ -192,19 +190,15 @@ class Trial:
             pushes = self._executor.push(state)
             if not took:
                 self._load(pushes)
-            took.append(self._round(state, pushes))
+            begun = time.perf_counter()
+            reports = self._executor.sweep_again(state, pushes)
+            for launching, report in zip(self._launching, reports, strict=True):
+                launching.append(report.launched)
+            took.append([report.ended - begun for report in reports])
             if len(took) == 1:
                 self._first_end = time.perf_counter()
                 self._trace.resume(COMPUTE, COPY)
             until = min(until, time.perf_counter() + seconds)
-
-    def _round(self, state: method.State, pushes: list[StripePush]) -> list[float]:
-        """Sweep all tiles once; returns the seconds after which each backend was done."""
-        begun = time.perf_counter()
-        reports = self._executor.sweep_again(state, pushes)
-        for launching, report in zip(self._launching, reports, strict=True):
-            launching.append(report.launched)
-        return [report.ended - begun for report in reports]
 
     def _load(self, pushes: list[StripePush]) -> None:
         """Lay out pushes where rows gather them; column partitions are brought, as often as there are any."""
@@ -216,7 +210,7 @@ class Trial:
 
 def _placement(sample: TileSample) -> TilePlacement:
     tiles, none = frozenset(sample.tiles), frozenset[int]()
-    return TilePlacement(sample.tiles, tiles if sample.on_device else none, tiles if sample.kept else none)
+    return TilePlacement(sample.tiles, tiles if sample.on_device else none, tiles if sample.in_host else none)
 
 
 def _names(sample: TileSample) -> dict[str, int]:

@@ -1,0 +1,426 @@
+"""Plans of runs on this machine: `oocpr.plan` with sizes of stores and what is free here."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import groupby
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from oocpr.errors import UsageError
+from oocpr.plan.device_plan import plan_on_devices, resident_weights
+from oocpr.plan.memory import merged_sizes, stored_sizes, weighted_tile_bytes
+from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
+from oocpr.plan.plan import PlanRequest, choose_method, make_plan
+from oocpr.plan.residency import IO, wants_direct
+from oocpr.plan.tile_merge import (
+    NO_MERGE,
+    SHARED_EDGES,
+    STREAMED_EDGES,
+    MergeMemory,
+    TileSize,
+    even_merge_bounds,
+    merge_bounds,
+    merge_memory,
+    merged_stats,
+    pass_bytes,
+    tile_sizes,
+)
+from oocpr.system import available_memory, resident_after_trim, usable_cores, whole_memory
+from oocpr.units import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.plan.memory import EncodedSizes
+    from oocpr.plan.plan import Plan
+    from oocpr.progress import Progress
+    from oocpr.store.graph import GraphStore
+
+    Planned = tuple[Plan, RankedStore]
+    """A plan, and the graph in its tiles."""
+
+WORKER_SHARE = 3 / 4
+"""Share of its memory limit that is planned for a Dask worker: at four fifths it takes no more tasks."""
+
+DEFAULT_READS = {"components": "float32", "power": "float64"}
+"""Reads of the methods that want others than bits16."""
+
+KERNEL_BYTES = 80 << 20
+"""What numba's compiled functions take once a run has loaded them; 68 to 76 MiB were measured."""
+
+COMPILER_BYTES = 2**28
+"""What compiling takes at most; 150 MiB were seen."""
+
+AS_STORED = (TileSize(None, True, False), TileSize(None, False, False), TileSize(None, False, True))
+"""Ways to take stored tiles, the fastest first: all resident, streamed, streamed with rows in the host."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What a run is asked for beside its settings, as for `oocpr.pagerank`."""
+
+    auto: bool = False  # whether the method may be changed to "components"
+    memory: str | int | None = None
+    device_memory: str | int | None = None
+    stripes: int | None = None
+    threads: int | None = None
+    device: str = "cpu"
+    kernel: str | None = None
+    io: str = "auto"
+    reproducible: bool = False
+    personalized: bool = False  # whether the teleport vector is not uniform
+    started: bool = False  # whether the run begins from another vector
+    alone: bool = True  # whether this process computes, without a cluster
+    free: Sequence[int] = ()  # bytes of each CUDA device of the cluster's workers, if they are to be used
+    limits: Sequence[
+        int
+    ] = ()  # bytes of memory of the workers, which share the stripes; empty without limits
+    reusable: int = 0  # bytes of the process that earlier runs left for this one
+
+
+class PlannedRun(NamedTuple):
+    """Settings and plan of a run, and the graph in the tiles that it takes."""
+
+    settings: Settings
+    plan: Plan
+    store: RankedStore
+
+
+class Loading(NamedTuple):
+    """Seconds that loading compiled functions took, and those of them in which something was compiled."""
+
+    seconds: float = 0.0
+    compiling: float = 0.0
+
+
+def asked_settings(method: str, reads: str | None, **others: Any) -> Settings:
+    """Settings as far as they are known before a graph is open; ``"auto"`` counts as ``"mixed"``."""
+    from oocpr.engine.number_formats import READS
+    from oocpr.engine.settings import Settings
+
+    chosen = "mixed" if method == "auto" else method
+    settings = Settings(method=chosen, reads=reads or DEFAULT_READS.get(chosen, "bits16"), **others)
+    unit = READS[settings.reads].unit_rounding
+    if chosen == "power" and unit > settings.tol:
+        raise UsageError(
+            f"power iteration rounds its iterate to reads {settings.reads}, by up to {unit:.1e}, and stalls "
+            f"above tol {settings.tol:g}.",
+            "Use reads float64, or a method that keeps an exact residual: mixed or residual.",
+        )
+    return settings
+
+
+def given_memory(memory: str | int | None) -> int:
+    """Most bytes that the process may hold: what somebody gave, or what the machine has free."""
+    return available_memory() if memory is None else parse_bytes(memory)
+
+
+def process_bytes(device: str = "cpu") -> int:
+    """Bytes of the process before a run, its kernels loaded."""
+    from oocpr.engine.cuda.discovery import free_memory, named_devices
+
+    for name in named_devices(device):
+        # Who asks has the driver there, which takes memory of the process. A device that is not there is
+        # refused in its turn.
+        with suppress(UsageError):
+            free_memory(name)
+    return resident_after_trim() + KERNEL_BYTES
+
+
+def plan_loaded(
+    store: GraphStore, settings: Settings, request: RunRequest, progress: Progress
+) -> tuple[PlannedRun, Loading]:
+    """Plan a run; on processors, if memory is tight, once what is compiled for it has taken its memory."""
+    from oocpr.engine.probe.measure import load_functions
+
+    begun = perf_counter()
+    run = plan_run(store, settings, request, process_bytes(request.device if request.alone else "cpu"))
+    plan = run.plan
+    spare = plan.memory - plan.need.total - plan.cache_bytes
+    processors = request.alone and request.device == "cpu" and plan.method != "components"
+    if not processors or not 0 <= spare < COMPILER_BYTES:
+        return run, Loading()
+    compiling = load_functions(store, plan, run.settings, progress)
+    run = plan_run(store, settings, request, resident_after_trim())
+    return run, Loading(perf_counter() - begun, compiling)
+
+
+def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:
+    """Measure, and say in the plan how long its run takes."""
+    from oocpr.engine.probe.measure import measure_rates, measure_whole
+    from oocpr.plan.forecast import MAX_SCC_EDGES, Passes
+
+    settings, plan, store = run
+    if plan.method == "components" and plan.stats.edges <= MAX_SCC_EDGES:
+        timing, passes = measure_whole(store, settings, request.threads, progress)
+        return replace(plan, expected=Passes(passes, passes, passes), forecast=timing)
+    # Of larger graphs in memory, one sweep is measured.
+    settings = replace(settings, method="residual") if plan.method == "components" else settings
+    # Stripes that share a device take their turns: they are measured as those of a processor are.
+    measured = replace(plan, devices=()) if plan.shares_devices else plan
+    rates = measure_rates(
+        store,
+        measured,
+        settings,
+        backend=request.device,
+        threads=request.threads,
+        kernel=request.kernel,
+        progress=progress,
+    )
+    return replace(plan, forecast=measured.timed(rates).forecast)
+
+
+def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: int) -> PlannedRun:
+    """Plan a run on an open graph, in a process that has `base` bytes before it.
+
+    Raises UsageError for what the graph, the method, the device, its kernel and the file system do not go
+    with.
+    """
+    from oocpr.engine.cuda.discovery import named_devices
+    from oocpr.engine.job import check_weighted
+
+    devices = named_devices(request.device)
+    if request.device_memory is not None and not devices and not request.free:
+        raise UsageError(
+            f"device memory {request.device_memory} was given and the device is {request.device}.",
+            "Use device cuda, or leave device memory out.",
+        )
+    asked = given_memory(request.memory)
+    given = min([asked, *(int(limit * WORKER_SHARE) for limit in request.limits)])
+    stats = stats_of(store)
+    if stats.weighted:
+        check_weighted(settings.method, request.kernel)
+
+    wanted = plan_request(
+        settings,
+        memory=given,
+        base=base - request.reusable,
+        stripes=request.stripes,
+        promised=request.device_memory is not None,
+        personalized=request.personalized,
+        started=request.started,
+        reproducible=request.reproducible,
+    )
+    better = None
+    if request.auto:
+        method, better = choose_method(stats, wanted)
+        settings = replace(settings, method=method, reads=DEFAULT_READS.get(method, settings.reads))
+        wanted = replace(wanted, method=settings.method, reads=settings.reads)
+    tiled: RankedStore = store
+    if devices or request.free:
+        if not request.free:
+            _check_devices(devices, request)
+        wanted = replace(wanted, device_memory=_device_memory(devices, request))
+        plan, tiled = plan_for_devices(store, stats, wanted, () if request.free else devices)
+    else:
+        plan = make_plan(stats, wanted)
+        if given < asked and plan.fits and plan.method != "components":
+            # Each worker has vectors, history and tiles of its own stripes only.
+            count, need = len(plan.stripes), plan.need
+            alike = need.total - need.vectors - need.history
+            most = -(-count // len(request.limits))
+            more = min(asked, alike + (given - alike) * count // most)
+            plan = make_plan(stats, replace(wanted, memory=more))
+        plan = replace(plan, better=better or plan.better)
+    return PlannedRun(settings, _with_io(plan, request, store), tiled)
+
+
+def plan_request(settings: Settings, **more: Any) -> PlanRequest:
+    """What a plan is asked for with such settings, and more."""
+    return PlanRequest(
+        method=settings.method,
+        reads=settings.reads,
+        damping=settings.damping,
+        tol=settings.tol,
+        mixing=settings.mixing,
+        **more,
+    )
+
+
+def _check_devices(devices: tuple[str, ...], request: RunRequest) -> None:
+    """Refuse what devices of this process do not go with."""
+    if not request.alone:
+        raise UsageError(
+            f"devices {', '.join(devices)} are of one process and a Dask client was given.",
+            "Use device cuda, which each worker has its own of, or leave the client out.",
+        )
+    if len(devices) > 1 and request.stripes not in (None, len(devices)):
+        raise UsageError(
+            f"{request.stripes} stripes were asked for on {len(devices)} devices.",
+            "Leave the stripes out: each device has one.",
+        )
+
+
+def _device_memory(devices: tuple[str, ...], request: RunRequest) -> tuple[int, ...]:
+    """Bytes that a run may use of each device: those given, or what is free, which workers have reported."""
+    from oocpr.engine.cuda.discovery import free_memory
+
+    if request.device_memory is not None:
+        return (parse_bytes(request.device_memory),) * len(request.free or devices)
+    return tuple(request.free) or tuple(free_memory(device) for device in devices)
+
+
+def _with_io(plan: Plan, request: RunRequest, store: GraphStore) -> Plan:
+    """Decide how a run reads its tiles."""
+    from oocpr.store.direct_io import refusal
+
+    io = request.io
+    if io not in IO:
+        raise UsageError(f"io {io!r} is not known.", f"Use one of {', '.join(IO)}.")
+    # What workers have of memory beside what Dask gives them is not known here.
+    streamed = plan.uncached_bytes if request.alone else 0
+    direct = wants_direct(io, streamed, whole_memory() - plan.memory)
+    if direct and not store.takes_direct_reads():
+        if io == "direct":
+            raise refusal(store.path)
+        direct = False
+    return replace(plan, direct=direct)
+
+
+def stats_of(store: GraphStore) -> GraphStats:
+    """What a plan has to know of a stored graph."""
+    known = store.attributes
+    most = known.max_tile_bytes
+    return GraphStats(
+        nodes=known.nodes,
+        edges=known.edges,
+        tiles=known.tiles,
+        tile_edges=known.tile_edges,
+        column_bytes=known.encoded_bytes,
+        max_tile_bytes=weighted_tile_bytes(most, known.max_data_bytes) if known.weighted else most,
+        max_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
+        local_share=known.local_edges / max(known.edges, 1),
+        weighted=known.weighted,
+        weight_bytes=known.data_bytes,
+        max_weight_bytes=known.max_data_bytes,
+    )
+
+
+def plan_for_devices(
+    store: GraphStore, stats: GraphStats, request: PlanRequest, devices: Sequence[str]
+) -> Planned:
+    """Plan a run on one device or several; returns the graph in the tiles that it takes, too.
+
+    `devices` has their names in this process, and is empty if they are those of workers.
+
+    One device takes the whole graph, and of several each has a stripe. A graph of fewer tiles than devices
+    takes as many of them, the first, as it has tiles. Stored tiles are merged within the stripes. Resident
+    tiles take their time by their edges and rows, those that stream by their bytes, and stripes have as much
+    of it as each other. If more stripes than devices are asked for, neighbours share a device, and stripes
+    and tiles are those that processors have. Of a reproducible run, the graph, the settings and the number of
+    devices alone decide on tiles and sweeps.
+    """
+    stripes = request.stripes
+    shared = stripes is not None and stripes > len(request.device_memory)
+    alone = len(devices) == 1 and not shared
+    given = request.device_memory[: stats.tiles if stripes is None else min(stripes, stats.tiles)]
+    request = replace(request, device_memory=given)
+    sizes = store.tile_sizes()
+    if alone:
+        resident = streamed = None
+    elif shared:
+        assert stripes is not None, "more are asked for than there are devices"
+        resident = streamed = stripe_tiles(stats.tiles, stripes)
+    else:
+        resident = weighted_stripes(resident_weights(store.tile_rows, stats.tile_edges), len(given))
+        streamed = resident if sizes is None else weighted_stripes(sizes, len(given))
+
+    def planned(size: TileSize) -> Planned:
+        parts = resident if size.all_resident else streamed
+        tiles = _Tiles(stats, store, encoded=stored_sizes(stats, sizes))
+        if size.edges is not None and parts is None:
+            bounds = merge_bounds(stats.tiles, stats.tile_edges, size.edges)
+            tiles = _merge(store, stats, bounds, sizes, size)
+        elif size.edges is not None and parts is not None:
+            bounds, parts = even_merge_bounds(parts, stats.tile_edges, size.edges)
+            tiles = _merge(store, stats, bounds, sizes, size, len(given))
+        plan = plan_on_devices(
+            tiles.stats,
+            tiles.store.tile_rows,
+            request,
+            parts,
+            all_resident=size.all_resident,
+            rows_in_host=size.rows_in_host,
+            partitioned=size.partitioned,
+            merging=tiles.merging,
+            encoded=tiles.encoded,
+        )
+        return plan, tiles.store
+
+    if shared:
+        wanted = list(AS_STORED)
+    else:
+        # How many processors workers have is not known here; how many merge tiles changes no bit.
+        cores = usable_cores() // len(devices) if devices and not request.reproducible else 0
+        edges = STREAMED_EDGES if alone else SHARED_EDGES
+        wanted = list(tile_sizes(stats, edges, cores=cores, devices=len(given)))
+    if request.reproducible:
+        wanted = [size for size in wanted if (size.all_resident, size.edges) == (True, wanted[0].edges)]
+    return _fastest(wanted, planned)
+
+
+class _Tiles(NamedTuple):
+    """A graph in the tiles of a plan, what making them takes, and the bytes of each if they are known."""
+
+    stats: GraphStats
+    store: RankedStore
+    merging: MergeMemory = NO_MERGE
+    encoded: EncodedSizes | None = None
+
+
+def _fastest(sizes: Sequence[TileSize], planned: Callable[[TileSize], Planned]) -> Planned:
+    """Choose among plans with tiles of these sizes, the fastest first; the last one if none fits.
+
+    Merging takes longer than reading, so merged tiles have to stay, on a device or in memory.
+    """
+    found: Planned | None = None
+    for (all_resident, *_), alike in groupby(
+        sizes, lambda size: (size.all_resident, size.rows_in_host, size.partitioned)
+    ):
+        fitting: dict[int | None, Planned] = {}
+        for size in alike:
+            if size.edges in fitting:
+                continue
+            found = plan, _ = planned(size)
+            if plan.fits and (size.edges is None or plan.cached_tiles == plan.stats.tiles):
+                fitting[size.edges] = found
+                if all_resident:
+                    break
+        if fitting:
+            return min(fitting.values(), key=lambda planned: _cost(planned[0]))
+    assert found is not None, "tiles may always be as they are stored"
+    return found
+
+
+def _cost(plan: Plan) -> tuple[bool, float]:
+    """What a pass of tiles that stream takes, to compare: reads of the store, then what is sent."""
+    stats, devices = plan.stats, plan.devices
+    resident = sum(tiers.on_device for tiers in devices)
+    sent = pass_bytes(stats.typical_bytes, stats.tiles, resident=resident, devices=len(devices))
+    return plan.cached_tiles < stats.tiles, plan.partitions * sent
+
+
+def _merge(
+    store: GraphStore,
+    stats: GraphStats,
+    bounds: tuple[int, ...],
+    sizes: NDArray[np.int64] | None,
+    size: TileSize,
+    stripes: int = 1,
+) -> _Tiles:
+    """Merge stored tiles, of which `sizes` has the bytes, in stripes that are read side by side."""
+    from oocpr.engine.tiles.merged import JoinedStore
+
+    larger = merged_stats(stats, store.tile_rows, bounds)
+    encoded = merged_sizes(larger, store.tile_rows[np.asarray(bounds)], sizes, bounds)
+    tiles = JoinedStore(store, stats.tile_edges, bounds)
+    rows = np.diff(tiles.tile_rows)
+    return _Tiles(larger, tiles, merge_memory(stats, larger, rows, size.at_once, stripes), encoded)

@@ -1,1 +1,0 @@
-"""Plans of runs on this machine: `oocpr.plan` with sizes of stores and what is free here."""
