@@ -20,17 +20,7 @@ from oocpr.errors import DamagedError, DoesNotFitError, InputError, NotAStoreErr
 from oocpr.version import __version__
 
 if TYPE_CHECKING:
-    from oocpr.api import (
-        Graph,
-        append,
-        import_graph,
-        open_graph,
-        pagerank,
-        plan,
-        read_ranks,
-        verify,
-    )
-    from oocpr.result.ranks import Ranks
+    from oocpr.api import Graph, Ranks, append, import_graph, open_graph, pagerank, plan, read_ranks, verify
 
 __all__ = [
     "DamagedError",
@@ -51,23 +41,11 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
-    "Graph": "oocpr.api",
-    "Ranks": "oocpr.result.ranks",
-    "append": "oocpr.api",
-    "import_graph": "oocpr.api",
-    "open_graph": "oocpr.api",
-    "pagerank": "oocpr.api",
-    "plan": "oocpr.api",
-    "read_ranks": "oocpr.api",
-    "verify": "oocpr.api",
-}
-
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: `import oocpr` must not pay for what a program does not touch.
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in __all__:
+        return getattr(importlib.import_module("oocpr.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -34,8 +34,6 @@ _SECRETS = (
 def masked(text: str) -> str:
     """Text for people, without the passwords, keys and signatures of the URLs in it.
 
-    Examples
-    --------
     >>> masked("https://me:secret@host/web.txt?v=2&X-Amz-Signature=0a1b cannot be opened")
     'https://***@host/web.txt?v=2&X-Amz-Signature=*** cannot be opened'
     """
@@ -48,10 +46,8 @@ class OocprError(Exception):
 
     Parameters
     ----------
-    cause
-        One line: what is wrong, with the value or the place.
-    remedy
-        One line: what to do about it.
+    cause, remedy
+        One line each: what is wrong, with the value or the place, and what to do about it.
     """
 
     exit_code = 1
@@ -110,10 +106,7 @@ class ReplacedError(OocprError, OSError):
 
 
 class LostError(OocprError, OSError):
-    """A worker, a scheduler or an object store that answered before and does not any more.
-
-    Nothing is wrong with the input or the set-up, so the same command may succeed when it is run again.
-    """
+    """A worker, a scheduler or an object store that does not answer any more; a retry may succeed."""
 
     exit_code = 7
 
@@ -133,15 +126,8 @@ EXTRAS = {
 
 
 def install_remedy(extra: str) -> str:
-    """Say how to install what a part of this package needs.
+    """Say how to install what a part of this package needs; `extra` is a key of `EXTRAS`.
 
-    Parameters
-    ----------
-    extra
-        A key of `EXTRAS`.
-
-    Examples
-    --------
     >>> install_remedy("cluster")
     "Install it: pip install distributed, or in a clone of oocpr pip install '.[cluster]'."
     """

@@ -1,13 +1,12 @@
 """How functions are compiled: those that Python calls, and those that only compiled code calls.
 
-Compiled code is kept under NUMBA_CACHE_DIR or OOCPR_CACHE_DIR, else beside the source or in the user's cache,
-so a function is compiled once a machine; where none of them can be written, it stays in memory.
-What no caller needs is left out, for the first run waits for all of it: compiled code calls other compiled
-code without the wrappers that take Python's objects apart, which take about a third of the time.
+Compiled code is cached under NUMBA_CACHE_DIR or OOCPR_CACHE_DIR, else beside the source or in the user's
+cache; if none of them can be written, it stays in memory. The first run waits for compilation, so functions
+that only compiled code calls go without the wrappers for Python's objects, which take a third of the time.
 
 Processes may compile side by side. Numba numbers the files of a function's versions, and two processes that
 add different versions at once give both the same number, so that later one is loaded for the other. Here
-each file has a name of its own; the worst that is lost is an entry of the index, and one more compilation.
+each file has a random name; the worst that is lost is an entry of the index, and one more compilation.
 """
 
 # Numba carries no types.
@@ -17,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections import defaultdict
 from secrets import randbits
 from threading import get_ident
@@ -26,48 +26,44 @@ from typing import TYPE_CHECKING, Any
 from numba import config, njit
 from numba.core.event import Listener, install_listener
 
+from oocpr.progress import Reporter
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from oocpr.progress import Progress
 
-_KEPT: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
+_CACHED: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}
 _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True}
 
 BORROWING: dict[str, Any] = {"_nrt": False}
-"""Options of functions that make no arrays and take many: without counting references, which costs some
+"""Options of functions that make no arrays and take many: without reference counts, which take some
 nanoseconds for each array of a tuple at each call."""
 
 
 def entry(**options: Any) -> Any:
     """Compile a function that Python calls, without the GIL; `options` are more for ``numba.njit``.
 
-    Examples
-    --------
     >>> @entry(cache=False)
     ... def twice(x):
     ...     return x + x
     >>> twice(21)
     42
     """
-    return _compiled(_KEPT | options)
+    return _compiled(_CACHED | options)
 
 
 def inner(**options: Any) -> Any:
     """Compile a function that only compiled functions call; from Python, a call would end the process."""
-    return _compiled(_KEPT | _UNWRAPPED | options)
-
-
-def _own_folder() -> str:
-    """Folder of OOCPR_CACHE_DIR for compiled functions; empty where that is not set."""
-    given = os.environ.get("OOCPR_CACHE_DIR")
-    return os.path.join(given, "compiled") if given else ""  # noqa: PTH118 - as numba takes it
+    return _compiled(_CACHED | _UNWRAPPED | options)
 
 
 def _compiled(options: dict[str, Any]) -> Any:
     def decorate(function: Any) -> Any:
         given = getattr(config, "CACHE_DIR", "")
-        setattr(config, "CACHE_DIR", given or _own_folder())  # noqa: B010 - numba's settings carry no types
+        own = os.environ.get("OOCPR_CACHE_DIR")
+        folder = given or (f"{own}/compiled" if own else "")
+        setattr(config, "CACHE_DIR", folder)  # noqa: B010 - numba's settings carry no types
         try:
             dispatcher = njit(**options)(function)
         except RuntimeError:
@@ -75,7 +71,7 @@ def _compiled(options: dict[str, Any]) -> Any:
             dispatcher = njit(**options | {"cache": False})(function)
         finally:
             setattr(config, "CACHE_DIR", given)  # noqa: B010
-        # A function that is not kept has no files, and with NUMBA_DISABLE_JIT it is a plain one.
+        # A function that is not cached has no files, and with NUMBA_DISABLE_JIT it is a plain one.
         files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
         if files is not None:
             numbered = files._data_name
@@ -85,7 +81,7 @@ def _compiled(options: dict[str, Any]) -> Any:
     return decorate
 
 
-def kept_in() -> str:
+def cache_folder() -> str:
     """Folder that has the compiled functions' own folders; empty if they stay in memory."""
     impl = getattr(getattr(_probe, "_cache", None), "_impl", None)
     return "" if impl is None else str(impl.locator.get_cache_path())
@@ -120,19 +116,19 @@ def _nothing() -> int:
     return 0
 
 
-_probe = _compiled(_KEPT)(_nothing)
-"""Never called: tells where functions of this package are kept."""
+_probe = _compiled(_CACHED)(_nothing)
+"""Never called: it shows where functions of this package are cached."""
 
 
 class MustCompileError(Exception):
-    """A function is not there compiled."""
+    """A function would have to be compiled."""
 
 
 class _Refusal(Listener):
-    """Lets nothing be compiled."""
+    """Lets nothing be compiled: numba reports a function once it has not found it compiled."""
 
     def on_start(self, event: Any) -> None:
-        """Stop numba, which tells of a function once it has not found it compiled."""
+        """Refuse."""
         raise MustCompileError(str(event.data))
 
     def on_end(self, event: Any) -> None:
@@ -141,10 +137,8 @@ class _Refusal(Listener):
 
 @contextlib.contextmanager
 def without_compiling() -> Iterator[None]:
-    """Raise MustCompileError meanwhile where a function would have to be compiled.
+    """Raise MustCompileError meanwhile if a function would have to be compiled.
 
-    Examples
-    --------
     >>> @entry(cache=False)
     ... def thrice(x):
     ...     return 3 * x
@@ -164,3 +158,10 @@ def watched(progress: Progress) -> Iterator[Compilation]:
     """Listen to what is compiled in this process meanwhile."""
     with install_listener("numba:compile", Compilation(progress)) as compilation:
         yield compilation
+
+
+@contextlib.contextmanager
+def reporting(*, live: bool = True) -> Iterator[Reporter]:
+    """Report progress on standard error meanwhile, compilation included; `live`: one line may be redrawn."""
+    with Reporter(sys.stderr, live=live and sys.stderr.isatty()) as reporter, watched(reporter):
+        yield reporter

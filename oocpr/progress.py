@@ -1,15 +1,25 @@
-"""How long work tells how far it is, without knowing who listens."""
+"""How far long work is: one live line on a terminal, a plain line every few seconds elsewhere."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import math
+import shutil
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from oocpr.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self, TextIO
+
+_LIVE_SECONDS = 0.1
+_PLAIN_SECONDS = 5.0
+_CLEAR = "\r\x1b[2K"
 
 
 class Progress(Protocol):
-    """Receives the state of long work; called often, so it must be cheap, and not always by the same thread.
-
-    The library calls it, the command line and the notebook draw it.
-    """
+    """Receives the state of long work: called often, so it must be cheap, and by several threads."""
 
     def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
         """Take one state.
@@ -19,7 +29,7 @@ class Progress(Protocol):
         stage
             What is being done, such as ``"reading"``; a new name closes the stage before.
         done, total
-            How much is done of how much, in `unit`; `total` is None where nobody knows.
+            How much is done of how much, in `unit`; `total` is None if it is unknown.
         unit
             ``"B"``, ``"edges"``, ``"ids"``, ``"names"``, ``"tiles"`` or ``"passes"``.
         note
@@ -28,14 +38,90 @@ class Progress(Protocol):
 
 
 def silent(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
-    """Ignore all progress.
-
-    Examples
-    --------
-    >>> silent("reading", 0, None, "B")
-    """
+    """Ignore all progress."""
 
 
 Listener = Progress | bool | None
 """What callers give as ``progress``: True to see it on standard error, as the command line shows it; a
 `Progress`; or False or None for silence."""
+
+
+class Reporter:
+    """Draws progress on a stream; a `Progress` and a context manager that leaves a clean line behind.
+
+    `live`: whether to redraw one line; plain lines otherwise. `clock`: seconds from any start.
+
+    >>> import io, itertools
+    >>> stream = io.StringIO()
+    >>> with Reporter(stream, live=False, clock=itertools.count(step=4).__next__) as progress:
+    ...     for tile in range(4):
+    ...         progress("verifying", tile + 1, 4, "tiles")
+    >>> print(stream.getvalue().strip())
+    verifying 75 %, 3 of 4 tiles, 0.375 tiles/s, 2.67 s left
+    """
+
+    def __init__(self, stream: TextIO, *, live: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._live = live
+        self._clock = clock
+        self._stage = ""
+        self._began = 0.0
+        self._drawn = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live and self._stage:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+
+    def write_note(self, note: str) -> None:
+        """Write a line that stays."""
+        self._stream.write(f"{_CLEAR if self._live and self._stage else ''}note: {note}\n")
+        self._stream.flush()
+
+    def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
+        """Take one state."""
+        now = self._clock()
+        if stage != self._stage:
+            self._stage, self._began = stage, now
+            # A live line shows a new stage at once, a plain one only when it lasts.
+            self._drawn = -math.inf if self._live else now
+        if now - self._drawn < (_LIVE_SECONDS if self._live else _PLAIN_SECONDS):
+            return
+        self._drawn = now
+        line = describe(stage, done, total, unit, note, now - self._began)
+        if self._live:
+            self._stream.write(_CLEAR + line[: shutil.get_terminal_size().columns - 1])
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def describe(stage: str, done: int, total: int | None, unit: str, note: str, seconds: float) -> str:
+    """Put one state of a `Progress` in words, so many seconds after the stage began.
+
+    >>> describe("reading", 2**20, 2**22, "B", "", 2.0)
+    'reading 25 %, 1 MiB of 4 MiB, 512 KiB/s, 6 s left'
+    >>> describe("ranking", 12, None, "passes", "bound 3.1e-07", 2.0)
+    'ranking, 12 passes, bound 3.1e-07'
+    """
+    parts = [stage if total is None else f"{stage} {min(100, 100 * done // max(total, 1))} %"]
+    if total is None:
+        parts.append(_amount(done, unit))
+    elif unit == "B":
+        parts.append(f"{format_bytes(done)} of {format_bytes(total)}")
+    else:
+        parts.append(f"{format_count(done)} of {_amount(total, unit)}")
+    if note:
+        parts.append(note)
+    elif seconds > 0 and done:
+        parts.append(f"{_amount(float(f'{done / seconds:.3g}'), unit)}/s")
+    if total is not None and 0 < done < total:
+        parts.append(f"{format_seconds(seconds * (total - done) / done)} left")
+    return ", ".join(parts)
+
+
+def _amount(number: float, unit: str) -> str:
+    return format_bytes(number) if unit == "B" else f"{format_count(number)} {unit}"

@@ -1,4 +1,4 @@
-"""What the operating system gives this process: processors, memory, room on disks."""
+"""What is around this process: processors, memory, disks, and the servers of files and stores."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ import os
 import resource
 import sys
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oocpr.errors import LostError, SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-LIMITS = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.limit_in_bytes",)}
+_LIMIT_FILES = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.limit_in_bytes",)}
 """Files with a group's limits, by the type of the file system. Past memory.high, a group crawls."""
+
+SERVER_TIMEOUT = 60
+"""Seconds after which a server that says nothing is lost."""
+
+_LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ConnectionError", "TimeoutError"}
+_DENIED = {"PermissionError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -35,10 +43,10 @@ def resident() -> int:
 
 
 def resident_after_trim() -> int:
-    """Bytes of this process that are in memory once what it has freed was given back to the system.
+    """Bytes of this process that are in memory once what it has freed is given back to the system.
 
-    C libraries and Arrow keep freed memory in case that it is asked for again, tens of megabytes after blocks
-    of varied sizes; a stage that plans with the rest would have that much less.
+    C libraries and Arrow keep freed memory, tens of megabytes after blocks of varied sizes, which a stage
+    that plans with the rest would lack.
     """
     if (arrow := sys.modules.get("pyarrow")) is not None:
         arrow.default_memory_pool().release_unused()
@@ -48,17 +56,14 @@ def resident_after_trim() -> int:
 
 
 def peak_resident() -> int:
-    """Most bytes of this process that were in memory so far.
-
-    Read from the memory map, which is new with every program; ``getrusage`` keeps the peak of the process
-    that started this one.
-    """
+    """Most bytes of this process that were in memory so far."""
+    # Not ``getrusage``, which keeps the peak of the process that started this one.
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
 
 
 def available_memory() -> int:
-    """Four fifths of what this process may come to hold; the rest is for what the system reads ahead."""
+    """Four fifths of `whole_memory`; the rest is for what the system reads ahead."""
     return whole_memory() * 4 // 5
 
 
@@ -76,11 +81,16 @@ def _group_limits() -> list[int]:
         groups, mounts = (own / "cgroup").read_text(), (own / "mountinfo").read_text()
     except OSError:
         return []
-    return memory_limits(_texts(limit_files(groups, mounts)))
+    texts = []
+    for file in limit_files(groups, mounts):
+        # The root of the groups has no limits, and others may be hidden.
+        with contextlib.suppress(OSError):
+            texts.append(Path(file).read_text())
+    return memory_limits(texts)
 
 
 def _address_limits(held: int) -> list[int]:
-    """What an address space that is limited, as by ``ulimit -v``, has room for beside what is mapped now."""
+    """Room in a limited address space, as by ``ulimit -v``, beside what is mapped now."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return []
@@ -88,29 +98,17 @@ def _address_limits(held: int) -> list[int]:
     return [held + max(0, limit - int(pages) * resource.getpagesize())]
 
 
-def _texts(files: Iterable[PurePosixPath]) -> list[str]:
-    texts = []
-    for file in files:
-        try:
-            texts.append(Path(file).read_text())
-        except OSError:  # the root of the groups has no limits, and others may be hidden
-            continue
-    return texts
-
-
 def memory_limits(texts: Iterable[str]) -> list[int]:
-    """Limits in bytes, of the contents of the files of groups; those without a limit say ``max``."""
+    """Limits in bytes in the files of groups; those without a limit say ``max``."""
     return [int(text) for text in map(str.strip, texts) if text.isdecimal()]
 
 
 def limit_files(groups: str, mounts: str) -> list[PurePosixPath]:
-    """Files with the memory limits that hold for a process: those of its group, and of all groups around it.
+    """Files with the memory limits of a process's group and of all groups around it.
 
     `groups` is the text of /proc/PID/cgroup (``0::/user.slice/job.scope`` of version 2, ``4:memory:/job`` of
     version 1), `mounts` that of /proc/PID/mountinfo.
 
-    Examples
-    --------
     >>> mount = "31 23 0:28 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw"
     >>> [str(file) for file in limit_files("0::/job", mount) if file.name == "memory.max"]
     ['/sys/fs/cgroup/job/memory.max', '/sys/fs/cgroup/memory.max']
@@ -122,7 +120,7 @@ def limit_files(groups: str, mounts: str) -> list[PurePosixPath]:
         for group in map(_Group.of, groups.splitlines())
         if group.held_by(mount)
         for folder in _around(group.path, mount)
-        for name in LIMITS[mount.kind]
+        for name in _LIMIT_FILES[mount.kind]
     ]
 
 
@@ -157,7 +155,7 @@ def _mount(line: str) -> _Mount | None:
         return None
     kind, _, options = right.split(" ", 2)
     _, _, _, root, point = left.split(" ")[:5]
-    return _Mount(kind, _unescaped(root), _unescaped(point), options) if kind in LIMITS else None
+    return _Mount(kind, _unescaped(root), _unescaped(point), options) if kind in _LIMIT_FILES else None
 
 
 def _unescaped(path: str) -> str:
@@ -174,3 +172,38 @@ def _around(path: str, mount: _Mount) -> list[PurePosixPath]:
         inside = PurePosixPath()
     folder = point / inside
     return [folder, *(parent for parent in folder.parents if parent.is_relative_to(point))]
+
+
+def remote_error(url: str, error: BaseException) -> LostError | SetupError | None:
+    """Translate an error of aiohttp, botocore, fsspec or Python that reading a URL raised; None if unknown.
+
+    >>> remote_error("http://host/g.txt", ConnectionResetError("reset")).exit_code
+    7
+    >>> remote_error("s3://bucket/g.txt", PermissionError("Access Denied")).exit_code
+    8
+    """
+    names = {kind.__name__ for kind in type(error).__mro__}
+    status = getattr(error, "status", 0)
+    why = f"its server said nothing for {SERVER_TIMEOUT} s" if "TimeoutError" in names else str(error)
+    cause = f"{url} cannot be read: {' '.join(why.split()) or type(error).__name__}."
+    if names & _DENIED or status in (401, 403):
+        return SetupError(cause, "Give credentials that may read it.")
+    if names & _LOST or (isinstance(status, int) and status >= 500):
+        return LostError(cause, "Run it again once its server answers; check the address if it never did.")
+    # fsspec says of servers without an answer that they have no such file.
+    behind = error.__cause__ or error.__context__
+    return None if behind is None else remote_error(url, behind)
+
+
+def server_options(url: str) -> dict[str, Any]:
+    """Options of fsspec with which a server is waited for as long as it goes on answering.
+
+    Raises ImportError if the library for its protocol is not installed.
+    """
+    if not url.startswith(("http://", "https://")):
+        return {}
+    from aiohttp import ClientTimeout
+
+    return {
+        "client_kwargs": {"timeout": ClientTimeout(sock_connect=SERVER_TIMEOUT, sock_read=SERVER_TIMEOUT)}
+    }

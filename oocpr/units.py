@@ -16,27 +16,11 @@ MAX_L1_DISTANCE = 2
 
 
 def parse_bytes(text: str | int) -> int:
-    """Read a size in bytes.
+    """Read a size in bytes; raises UsageError if the text is no size, or less than one byte.
 
-    Parameters
-    ----------
-    text
-        A number and a unit: ``KiB``, ``MiB``, ``GiB``, ``TiB``, ``PiB`` are powers of 1024, ``kB``, ``MB``,
-        ``GB``, ``TB``, ``PB`` powers of 1000; a bare letter (``8G``) means the power of 1024, as batch
-        systems have it; no unit means bytes. Case does not matter. An int is taken as bytes.
+    ``KiB`` to ``PiB`` are powers of 1024, ``kB`` to ``PB`` powers of 1000; a bare letter (``8G``) is a
+    power of 1024, as in batch systems; no unit means bytes. Case does not matter.
 
-    Returns
-    -------
-    int
-        Bytes, at least 1.
-
-    Raises
-    ------
-    UsageError
-        Where the text is no size, or less than one byte.
-
-    Examples
-    --------
     >>> parse_bytes("8GiB"), parse_bytes("512 MB"), parse_bytes("1.5k"), parse_bytes("1048576")
     (8589934592, 512000000, 1536, 1048576)
     """
@@ -57,15 +41,8 @@ def parse_bytes(text: str | int) -> int:
 
 
 def format_bytes(size: float) -> str:
-    """Write a size with three digits and a power of 1024.
+    """Write a size in bytes with three digits and a power of 1024.
 
-    Parameters
-    ----------
-    size
-        Bytes.
-
-    Examples
-    --------
     >>> format_bytes(1.5 * 2**30), format_bytes(512), format_bytes(1048575)
     ('1.5 GiB', '512 B', '1 MiB')
     """
@@ -75,8 +52,6 @@ def format_bytes(size: float) -> str:
 def format_count(count: float) -> str:
     """Write a number of things: exactly below a hundred thousand, with three digits from there.
 
-    Examples
-    --------
     >>> format_count(7115), format_count(67_108_864), format_count(1_200_000_000)
     ('7,115', '67.1 M', '1.2 G')
     """
@@ -88,8 +63,6 @@ def format_count(count: float) -> str:
 def format_seconds(seconds: float) -> str:
     """Write a time with the two units that matter.
 
-    Examples
-    --------
     >>> format_seconds(0.00123), format_seconds(1.23), format_seconds(200), format_seconds(7260)
     ('1.23 ms', '1.23 s', '3 min 20 s', '2 h 1 min')
     """
@@ -110,8 +83,6 @@ def format_seconds(seconds: float) -> str:
 def format_bound(bound: float) -> str:
     """Write an upper bound with two digits, rounded up so that it stays one.
 
-    Examples
-    --------
     >>> format_bound(5.01e-11), format_bound(9.91e-3), format_bound(0)
     ('5.1e-11', '1.0e-02', '0')
     """
@@ -123,10 +94,8 @@ def format_bound(bound: float) -> str:
 
 
 def format_error_bound(bound: float) -> str:
-    """Say what an upper bound on an L1 error tells; nothing from 2 on, for no two distributions are farther.
+    """Write an upper bound on an L1 error; from 2 on it says nothing, for no two distributions are farther.
 
-    Examples
-    --------
     >>> format_error_bound(5.01e-11)
     'L1 error <= 5.1e-11'
     >>> format_error_bound(3.4)

@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from oocpr.console import reporting
 from oocpr.errors import UsageError
 from oocpr.progress import silent
 from oocpr.sources.base import SourceOptions
@@ -205,6 +204,8 @@ def checked(call: Callable[P, R]) -> Callable[P, R]:
 
 def _listening(progress: Any) -> AbstractContextManager[Progress]:
     if progress is True:
+        from oocpr.jit import reporting
+
         return reporting()
     return nullcontext(progress or silent)
 

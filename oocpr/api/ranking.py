@@ -510,7 +510,7 @@ def warmup(progress: Progress = silent) -> tuple[str, float]:
     float
         Seconds that compiling took; 0 if everything was there.
     """
-    from oocpr.jit import kept_in, watched
+    from oocpr.jit import cache_folder, watched
 
     ids = np.random.default_rng(1).integers(0, 300, (2, 3000))
     with TemporaryDirectory(prefix="oocpr-warmup-") as folder, watched(progress) as compilation:
@@ -524,7 +524,7 @@ def warmup(progress: Progress = silent) -> tuple[str, float]:
         _rank(import_graph(numbers, path, order="degree", overwrite=True), ("auto", *TILED))
         weighing = import_graph(weighted, path, weight="3", duplicates="sum", overwrite=True)
         _rank(weighing, TILED)
-    return kept_in(), compilation.seconds
+    return cache_folder(), compilation.seconds
 
 
 def _rank(graph: Graph, methods: Iterable[str]) -> None:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oocpr.console import reporting
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
 from oocpr.system import is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from oocpr.console import Reporter
+    from oocpr.progress import Reporter
 
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -38,6 +37,8 @@ class Session:
     @contextlib.contextmanager
     def progress(self) -> Iterator[Reporter]:
         """Start reporting on standard error; log lines and a live line would overwrite each other."""
+        from oocpr.jit import reporting
+
         with reporting(live=not self.verbose) as reporter:
             yield reporter
 
@@ -196,7 +197,7 @@ def write_notices(notices: Iterable[str]) -> None:
 
 def notice_writer(reporter: Reporter) -> Callable[[str], None]:
     """Let a reporter write notices as `write_notices` does."""
-    return lambda notice: reporter.tell(in_flags(notice))
+    return lambda notice: reporter.write_note(in_flags(notice))
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast
 
 from oocpr.errors import InputError, OocprError, SetupError, UsageError, install_remedy, masked
-from oocpr.remote import remote_error, server_options
+from oocpr.system import remote_error, server_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -18,7 +18,6 @@ from zarr.core.sync import sync
 from zarr.storage import FsspecStore, LocalStore
 
 from oocpr.errors import DamagedError, OocprError, UsageError
-from oocpr.remote import remote_error, server_options
 from oocpr.store.codec.zarr_codecs import register_codecs
 from oocpr.store.format import (
     CHECKSUM_KEY,
@@ -33,6 +32,7 @@ from oocpr.store.format import (
     TILE_ROWS,
     metadata_checksum,
 )
+from oocpr.system import remote_error, server_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

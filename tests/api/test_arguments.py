@@ -191,7 +191,7 @@ def test_progress_is_shown_told_or_silent(capfd: pytest.CaptureFixture[str]) -> 
 def test_true_shows_progress_on_standard_error(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oocpr.console._PLAIN_SECONDS", -1.0)
+    monkeypatch.setattr("oocpr.progress._PLAIN_SECONDS", -1.0)
     with tempfile.TemporaryDirectory() as folder:
         oocpr.import_graph(FRAME, f"{folder}/g.zarr", progress=True)
     answer = capfd.readouterr()

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 import oocpr
-from oocpr import remote
+from oocpr import system
 from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
 from oocpr.sources import open_source
 from oocpr.sources.files import ByteStream, Front, RemoteFile, stamp
@@ -303,7 +303,7 @@ def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wro
             with pytest.raises(SetupError, match=rf"{url}/secret\.txt cannot be read"):
                 read(open_source(f"{url}/secret.txt", format="text"))
             # Busy machines may take longer to answer than the silent server is waited for.
-            monkeypatch.setattr(remote, "PATIENCE", 0.2)
+            monkeypatch.setattr(system, "SERVER_TIMEOUT", 0.2)
             silent = r"cannot be read: its server said nothing for 0\.2 s"
             with pytest.raises(LostError, match=rf"{url}/silent\.txt {silent}"):
                 read(open_source(f"{url}/silent.txt", format="text"))

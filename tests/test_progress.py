@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from oocpr.console import Reporter, describe
+from oocpr.progress import Reporter, describe
 
 
 class Clock:

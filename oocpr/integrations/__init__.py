@@ -1,1 +1,0 @@
-"""oocpr inside other people's programs."""
