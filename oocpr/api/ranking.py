@@ -15,7 +15,7 @@ from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argu
 from oocpr.api.graphs import as_graph, import_graph, opened_graph
 from oocpr.errors import OocprError, UsageError
 from oocpr.progress import Progress, silent
-from oocpr.result.ranks import Ranks
+from oocpr.result.ranks import Ranks, report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -243,7 +243,6 @@ def pagerank(
     from oocpr.jit import watched
     from oocpr.result.names import names_of
     from oocpr.result.node_vectors import start_identity, start_vector, teleport_vector
-    from oocpr.result.report import report_of
     from oocpr.sources.files import check_apart
     from oocpr.store.atomic import check_writable
 
@@ -404,7 +403,7 @@ def verify(
     from oocpr.result import verify as check
     from oocpr.result.names import names_of
     from oocpr.result.node_vectors import teleport_vector
-    from oocpr.result.rank_reader import read_ranks
+    from oocpr.result.rank_files import read_ranks
 
     progress = as_progress(progress)
     store = opened_graph(graph).store
@@ -418,7 +417,7 @@ def verify(
     if run is not None and run.personalized and personalization is None:
         raise UsageError(f"{origin} is of a personalized run.", "Give the same personalization again.")
     most = given_memory(memory)
-    check.require_memory(store, most, personalized=personalization is not None)
+    check.check_verifying_memory(store, most, personalized=personalization is not None)
     teleport = (
         None
         if personalization is None

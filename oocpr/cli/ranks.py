@@ -36,15 +36,14 @@ if TYPE_CHECKING:
 
     from oocpr.api.graphs import Graph
     from oocpr.cli.options import Session
-    from oocpr.result.ranks import Ranks
-    from oocpr.result.report import Report
+    from oocpr.result.ranks import Ranks, Report
     from oocpr.result.verify import Verification
 
 _LINES = 1 << 10
 
 
 def _ranks_file(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    from oocpr.result.rank_writer import SUFFIXES
+    from oocpr.result.rank_files import SUFFIXES
 
     if value is not None:
         check_output(value, SUFFIXES)
@@ -189,7 +188,7 @@ def rank(
     from oocpr.engine.executors.dask_client import worker_count
     from oocpr.engine.planning import KERNEL_BYTES
     from oocpr.result.names import names_of
-    from oocpr.result.rank_writer import check_room, check_sort
+    from oocpr.result.rank_files import check_room, check_sort
     from oocpr.store.atomic import clear_abandoned
 
     if check_sort(sort) != "node" and (output is None or output.endswith(".zarr")):
@@ -267,7 +266,7 @@ def top(ranks: str, k: int, memory: str | None, json_path: str | None) -> None:
     R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node and rank. Equal ranks keep
     the order of the file.
     """
-    from oocpr.result.rank_reader import read_ranks
+    from oocpr.result.rank_files import read_ranks
 
     found = read_ranks(ranks)
     _require_memory(len(found), memory, None, "node", k, int(found.names.textual))
@@ -315,7 +314,7 @@ def verify(
     and rank.
     """
     from oocpr import api
-    from oocpr.result.rank_reader import read_ranks
+    from oocpr.result.rank_files import read_ranks
 
     opened = api.open_graph(graph)
     found = read_ranks(ranks)
@@ -384,18 +383,18 @@ def _require_memory(
 ) -> None:
     """Refuse memory in which ranks cannot be told, before the work of hours rather than after it."""
     from oocpr.engine.planning import given_memory
-    from oocpr.result.rank_writer import check_sort, require_memory
+    from oocpr.result.rank_files import check_sort, check_writing_memory
 
     if output is None and k <= _LINES:
         return
     order = "rank" if 4 * k > nodes else check_sort(sort)
     kind = "" if output is None else Path(output).suffix or ".csv"
-    require_memory(nodes, given_memory(memory), sort=order, kind=kind, texts=texts, more=more)
+    check_writing_memory(nodes, given_memory(memory), sort=order, suffix=kind, texts=texts, more=more)
 
 
 def _write(ranks: Ranks, output: str, sort: str) -> list[OocprError]:
     """Write all ranks, elsewhere if they cannot be written where they should; returns why not."""
-    from oocpr.result.rank_writer import write_elsewhere, write_ranks
+    from oocpr.result.rank_files import write_elsewhere, write_ranks
 
     path = Path("ranks.csv" if output == "-" else output)
     try:

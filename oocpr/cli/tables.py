@@ -11,7 +11,7 @@ from oocpr.units import format_bytes, format_count, format_error_bound, format_s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from oocpr.result.report import Report
+    from oocpr.result.ranks import Report
 
 _FEWEST_DECIMALS = 6
 

@@ -1,13 +1,22 @@
-"""What the caller calls the nodes: labels, ids of the source file, or plain row numbers."""
+"""Names of nodes (labels, ids of the source file, or row numbers), and the rows of nodes that are named.
+
+Names in the order of the graph are recognized by comparing the two, block by block. From the first that
+differs on, names are looked up in batches: as many as memory holds, and all names of the graph are read once
+for each batch. So memory goes to the names that are looked up, mostly few, and no temporary file is needed.
+"""
 
 from __future__ import annotations
 
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from oocpr.errors import InputError
+from oocpr.ingest.budget import SLACK_BYTES, require
+from oocpr.ingest.nodes.hashing import Fingerprints
 from oocpr.sources.block import Strings, arrow_array, arrow_numbers, arrow_strings
+from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,15 +28,34 @@ if TYPE_CHECKING:
     from oocpr.store.graph import GraphStore
 
     Block = NDArray[Any] | Strings
+    Entries = tuple[Block, NDArray[np.float64]]
+    Found = tuple[Block, NDArray[np.int64], NDArray[np.float64]]
 
 Name = int | str
+
+BLOCK_ROWS = 1 << 18
+"""Most rows of a block of numbers."""
+
+SORTING_BYTES = 1 << 24
+"""Bytes of texts that are sorted at once."""
+
+UNKNOWN = -1
+"""Row of a name that no node of the graph has."""
+
+_NONE = np.uint32(0xFFFFFFFF)
+
+_NAME_BYTES = 112
+"""A name of a batch: where it lies and its value, 24; two words of a fingerprint, 16; its place as words are
+sorted, 20; its row, 8; and what Arrow and allocators hold beside. Its text is counted apart."""
+
+_MIN_BATCH = 1 << 22
 
 
 class Names(Protocol):
     """The names of a graph's nodes, in store order."""
 
     textual: bool
-    """True if the names are strings, False if they are integers."""
+    """Whether the names are strings; else they are integers."""
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
         """Names of these rows, Python ints or strings, in the order asked for."""
@@ -39,11 +67,7 @@ class Names(Protocol):
 
 
 class RowNames:
-    """Nodes that are their own row numbers.
-
-    >>> RowNames().take(np.array([3, 1]))
-    [3, 1]
-    """
+    """Nodes that are their own row numbers."""
 
     textual = False
 
@@ -53,14 +77,12 @@ class RowNames:
         return numbers
 
     def blocks(self, nodes: int) -> Iterator[Block]:
-        """Count."""
-        return (np.arange(first, min(first + ROWS, nodes)) for first in range(0, nodes, ROWS))
+        """Yield ranges of numbers."""
+        return (np.arange(first, min(first + BLOCK_ROWS, nodes)) for first in range(0, nodes, BLOCK_ROWS))
 
 
 class ListedNames:
-    """Names held in memory.
-
-    `names`: name of each row: integers, shape (n,), or a sequence of n strings.
+    """Names held in memory: integers, shape (n,), or a sequence of n strings.
 
     >>> ListedNames(["libc6", "perl-base"]).take(np.array([1]))
     ['perl-base']
@@ -78,10 +100,10 @@ class ListedNames:
         return [self._names[row] for row in rows.tolist()]
 
     def blocks(self, nodes: int) -> Iterator[Block]:  # noqa: ARG002
-        """Give the names as they are."""
+        """Yield the names as they are."""
         if isinstance(self._names, np.ndarray):
-            for first in range(0, len(self._names), ROWS):
-                yield self._names[first : first + ROWS].astype(np.int64)
+            for first in range(0, len(self._names), BLOCK_ROWS):
+                yield self._names[first : first + BLOCK_ROWS].astype(np.int64)
         else:
             from oocpr.store.labels import text_pieces
 
@@ -89,7 +111,7 @@ class ListedNames:
 
 
 class LabelNames:
-    """Labels that stay in the store until they are asked for."""
+    """Labels that stay in the store."""
 
     textual = True
 
@@ -119,14 +141,13 @@ class StoredIds:
 
     def blocks(self, nodes: int) -> Iterator[Block]:
         """Read all ids."""
-        return (self._store.ids(first, min(first + ROWS, nodes)) for first in range(0, nodes, ROWS))
+        return (
+            self._store.ids(first, min(first + BLOCK_ROWS, nodes)) for first in range(0, nodes, BLOCK_ROWS)
+        )
 
 
 def names_of(store: GraphStore) -> Names:
-    """Names by which a graph's source knew its nodes.
-
-    Returns labels where the store has them, else the ids of the source, else row numbers.
-    """
+    """Names by which the source knew the nodes: labels, else the ids of the source, else row numbers."""
     if store.has_labels:
         return LabelNames(store)
     ids = store.node_ids()
@@ -142,10 +163,10 @@ def block_of(names: Sequence[Name], textual: bool) -> Block:
     return np.array([int(name) for name in names], np.int64)
 
 
-def sorts_of(names: Iterable[Any], textual: bool) -> NDArray[np.bool]:
-    """Tell which names can be those of nodes that have names, or ids; bool, shape (names,).
+def valid_names(names: Iterable[Any], textual: bool) -> NDArray[np.bool]:
+    """Tell which names can be those of nodes that have labels, or ids; bool, shape (names,).
 
-    >>> sorts_of(["a", 7, 2**63], False).tolist()
+    >>> valid_names(["a", 7, 2**63], False).tolist()
     [False, True, False]
     """
     return np.array([_may_name(name, textual) for name in names], bool)
@@ -159,21 +180,8 @@ def _may_name(name: object, textual: bool) -> bool:
     return isinstance(name, int | np.integer) and -(2**63) <= int(name) < 2**63
 
 
-ROWS = 1 << 18
-"""Most rows of a block of numbers."""
-
-SORTING_BYTES = 1 << 24
-"""Bytes of texts that are sorted at once."""
-
-_NONE = np.uint32(0xFFFFFFFF)
-
-
 def size_of(block: Block) -> int:
-    """Rows of a block.
-
-    >>> size_of(np.arange(3)), size_of(Strings.of(np.empty(0, np.uint8), np.zeros(2, np.uint32)))
-    (3, 2)
-    """
+    """Rows of a block."""
     return (block.starts if isinstance(block, Strings) else block).size
 
 
@@ -185,12 +193,7 @@ def cut(block: Block, first: int, stop: int) -> Block:
 
 
 def equal(one: Block, other: Block) -> bool:
-    """Whether two blocks of the same size hold the same.
-
-    >>> names = Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32))
-    >>> equal(names, names), equal(cut(names, 0, 1), cut(names, 1, 2)), equal(names, np.arange(2))
-    (True, False, False)
-    """
+    """Whether two blocks of the same size hold the same names."""
     if isinstance(one, Strings) and isinstance(other, Strings):
         same = np.array_equal(one.ends - one.starts, other.ends - other.starts)
         return same and np.array_equal(text_of(one)[0], text_of(other)[0])
@@ -207,11 +210,7 @@ def text_of(block: Block) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
 
 
 def strings_of(block: Strings) -> list[str]:
-    """Make a string of each text.
-
-    >>> strings_of(Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32)))
-    ['a', 'bb']
-    """
+    """Make a string of each text."""
     text = block.text.tobytes()
     return [text[a:b].decode() for a, b in zip(block.starts.tolist(), block.ends.tolist(), strict=True)]
 
@@ -223,10 +222,10 @@ def name_at(block: Block, place: int) -> Name:
     return block.text[block.starts[place] : block.ends[place]].tobytes().decode(errors="replace")
 
 
-def aligned(*columns: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
+def zip_blocks(*columns: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
     """Cut the blocks of columns so that they have the same rows; ends with the shortest column.
 
-    >>> for one, other in aligned(iter([np.arange(3)]), iter([np.arange(1), np.arange(1, 3)])):
+    >>> for one, other in zip_blocks(iter([np.arange(3)]), iter([np.arange(1), np.arange(1, 3)])):
     ...     print(one, other)
     [0] [0]
     [1 2] [1 2]
@@ -242,20 +241,12 @@ def aligned(*columns: Iterator[Any]) -> Iterator[tuple[Any, ...]]:
         ]
 
 
-def permuted(
+def permute_names(
     texts: Iterator[Any], order: NDArray[np.integer[Any]], nodes: int, folder: Path
 ) -> Iterator[Strings]:
-    """Yield the texts of some rows in another order, through temporary files.
+    """Yield the texts of rows `order`, out of those of all nodes, through temporary files in `folder`.
 
-    Beside 8 bytes a node, memory holds `SORTING_BYTES` of them and a few pieces.
-
-    `texts`: those of all nodes, in store order. `folder`: where temporary files go, as large as the texts
-    twice.
-
-    >>> from pathlib import Path
-    >>> names = Strings.of(np.frombuffer(b"abbccc", np.uint8), np.array([1, 2, 3], np.uint32))
-    >>> [text_of(block)[0].tobytes() for block in permuted(iter([names]), np.array([2, 0]), 3, Path("."))]
-    [b'ccca']
+    The files take twice the bytes of the texts; memory 8 bytes per node, `SORTING_BYTES` and a few pieces.
     """
     from oocpr.ingest.nodes.strings import StringFile, permute_strings, take_strings
     from oocpr.ingest.spill.files import SpillDir
@@ -274,11 +265,7 @@ def permuted(
 
 
 def to_arrow(block: Block) -> pa.Array:
-    """Make an array of Arrow of a block.
-
-    >>> to_arrow(Strings.of(np.frombuffer(b"abb", np.uint8), np.array([1, 2], np.uint32))).to_pylist()
-    ['a', 'bb']
-    """
+    """Make an array of Arrow of a block."""
     import pyarrow as pa
 
     if not isinstance(block, Strings):
@@ -290,9 +277,9 @@ def to_arrow(block: Block) -> pa.Array:
 
 
 def from_arrow(array: pa.Array, origin: str, name: str) -> Block:
-    """Take whole numbers as int64, or texts, from an array of Arrow; texts that lack are empty.
+    """Take whole numbers as int64, or texts, from an array of Arrow; missing texts are empty.
 
-    Raises InputError if a number lacks, or is none of 64 bits.
+    Raises InputError if a number is missing or not of 64 bits.
     """
     import pyarrow as pa
 
@@ -307,3 +294,151 @@ def from_arrow(array: pa.Array, origin: str, name: str) -> Block:
     if array.null_count:
         array = array.fill_null("")
     return arrow_strings(array)
+
+
+def in_same_order(names: Names, nodes: int, theirs: Iterable[Block]) -> bool:
+    """Tell whether blocks of names are those of all nodes, in the order of the rows."""
+    done = 0
+    for _, rows, _ in _in_order(names, nodes, ((block, np.empty(size_of(block))) for block in theirs)):
+        if rows is None:
+            return False
+        done += rows.size
+    return done == nodes
+
+
+def match_rows(
+    names: Names, nodes: int, theirs: Iterable[Entries], memory: int | None = None
+) -> Iterator[Found]:
+    """Yield what `find_rows` does, but take names in the order of the rows without a search.
+
+    So names that several nodes share are told apart as far as the order is the same.
+
+    >>> from oocpr.result.names import ListedNames
+    >>> theirs = [(np.array([7, 5, 4]), np.array([0.5, 0.2, 0.3]))]
+    >>> [rows.tolist() for _, rows, _ in match_rows(ListedNames(np.array([7, 9, 5])), 3, theirs)]
+    [[0, 2, -1]]
+    """
+    entries = _in_order(names, nodes, theirs)
+    for block, rows, values in entries:
+        if rows is None:
+            rest = ((their, of_them) for their, _, of_them in entries)
+            yield from find_rows(names, nodes, chain([(block, values)], rest), memory)
+            return
+        yield block, rows, values
+
+
+def find_rows(
+    names: Names, nodes: int, theirs: Iterable[Entries], memory: int | None = None
+) -> Iterator[Found]:
+    """Yield blocks of names and values, in order, with the row of each name or `UNKNOWN`.
+
+    Raises DoesNotFitError if `memory`, the most bytes of the process, is too small; InputError if several
+    nodes have a name that is looked up.
+    """
+    batch: list[Entries] = []
+    size = 0
+    if memory is not None:
+        needed = resident_after_trim() + 2 * SLACK_BYTES + _MIN_BATCH
+        require(needed, memory, f"Looking up {nodes:,} nodes by their names")
+    budget = _budget(memory)
+    for block, values in theirs:
+        batch.append((block, values))
+        size += _NAME_BYTES * values.size + (text_of(block)[0].size if isinstance(block, Strings) else 0)
+        if size >= budget:
+            yield from _look_up(names, nodes, batch)
+            batch, size = [], 0
+            budget = _budget(memory)
+    if batch:
+        yield from _look_up(names, nodes, batch)
+
+
+def _in_order(
+    names: Names, nodes: int, theirs: Iterable[Entries]
+) -> Iterator[tuple[Block, NDArray[np.int64] | None, NDArray[np.float64]]]:
+    """Yield entries with their rows as long as names are those of the rows in order, then with None."""
+    ours, held, first, same = names.blocks(nodes), None, 0, True
+    for block, values in theirs:
+        done = 0
+        while same and done < values.size:
+            if held is None or not size_of(held):
+                held = next(ours, None)
+            step = 0 if held is None else min(values.size - done, size_of(held))
+            part = cut(block, done, done + step)
+            same = held is not None and equal(part, cut(held, 0, step))
+            if held is None or not same:
+                break
+            yield part, np.arange(first, first + step), values[done : done + step]
+            held = cut(held, step, size_of(held))
+            done, first = done + step, first + step
+        if done < values.size:
+            yield cut(block, done, values.size), None, values[done:]
+
+
+def _budget(memory: int | None) -> int:
+    """Bytes that the next batch may take: allocators do not give back everything that the last one took."""
+    if memory is None:
+        return 1 << 62
+    # Once for what is here, once for the pieces of both files that are read.
+    return max(_MIN_BATCH, memory - resident_after_trim() - 2 * SLACK_BYTES)
+
+
+def _look_up(names: Names, nodes: int, batch: list[Entries]) -> Iterator[Found]:
+    fits = [(block, values) for block, values in batch if isinstance(block, Strings) is names.textual]
+    found = iter(_rows_of(names, nodes, [block for block, _ in fits]))
+    for block, values in batch:
+        if isinstance(block, Strings) is names.textual:
+            yield block, next(found), values
+        else:
+            yield block, np.full(values.size, UNKNOWN), values
+
+
+def _rows_of(names: Names, nodes: int, blocks: list[Block]) -> Iterator[NDArray[np.int64]]:
+    """Find the rows of all names of blocks of one kind, by one reading of the names of the graph."""
+    cuts = np.cumsum([0, *map(size_of, blocks)])
+    if isinstance(names, RowNames):
+        for ids in blocks:
+            assert not isinstance(ids, Strings)
+            yield np.where((ids >= 0) & (ids < nodes), ids, UNKNOWN)
+        return
+    prints = Fingerprints()
+    words, checks = (np.empty(int(cuts[-1]), np.uint64) for _ in range(2))
+    for block, lo, hi in zip(blocks, cuts[:-1], cuts[1:], strict=True):
+        words[lo:hi], checks[lo:hi] = _words(block, prints)
+    order = np.argsort(words, kind="stable").astype(np.uint32)
+    words.sort()
+    rows = np.full(words.size, UNKNOWN)
+    first = 0
+    for block in names.blocks(nodes) if words.size else ():
+        ours, other = _words(block, prints)
+        # In this order, searches for neighbours end near each other.
+        left = np.argsort(ours)
+        places = np.searchsorted(words, ours[left])
+        # More than once only for names that come several times, or of which the first words are equal.
+        while left.size:
+            there = places < words.size
+            left, places = left[there], places[there]
+            same = words[places] == ours[left]
+            left, places = left[same], places[same]
+            known = checks[order[places]] == other[left]
+            wanted, theirs = order[places[known]], left[known]
+            taken = rows[wanted] != UNKNOWN
+            rows[wanted] = first + theirs
+            # Two nodes of one block may have the same name as well.
+            twice = theirs[taken | (rows[wanted] != first + theirs)]
+            if twice.size:
+                raise InputError(
+                    f"{name_at(block, int(twice[0]))!r} is the name of several nodes of the graph.",
+                    "Names must tell nodes apart: import the graph with other labels, or use ids.",
+                )
+            places = places + 1
+        first += ours.size
+    yield from (rows[lo:hi] for lo, hi in pairwise(cuts))
+
+
+def _words(block: Block, prints: Fingerprints) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Two words of each name, together different for different names; those of a number are itself and 0."""
+    if not isinstance(block, Strings):
+        return block.astype(np.int64, copy=False).view(np.uint64), np.zeros(block.size, np.uint64)
+    words, checks = (np.empty(block.starts.size, np.uint64) for _ in range(2))
+    prints.of(block, words, checks)
+    return words, checks

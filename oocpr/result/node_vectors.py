@@ -1,4 +1,4 @@
-"""What a run begins from: earlier ranks, matched with the nodes of the graph by their names."""
+"""Vectors that callers give by the names of nodes: ranks to start from, and teleport weights."""
 
 from __future__ import annotations
 
@@ -12,21 +12,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import InputError, OocprError, UsageError
-from oocpr.result.names import aligned, block_of, name_at, sorts_of
+from oocpr.result.names import block_of, find_rows, match_rows, name_at, valid_names, zip_blocks
+from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
-from oocpr.result.row_lookup import find_rows, match_rows
 from oocpr.sources.lines import LONGEST_LINE
 from oocpr.sources.registry import BLANKS, is_comment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from oocpr.result.names import Block, Name, Names
 
+    Entries = Iterator[tuple[Block, NDArray[np.float64]]]
+    NodeWeights = tuple[list[Name] | None, NDArray[np.float64]]
+    Pieces = Iterator[tuple[list[Name], Sequence[float] | NDArray[np.float64]]]
+
+NODE_COLUMNS = ("node", "name", "id", "label")
+"""What a table calls its column of nodes."""
 
 _CHUNK = 1 << 12
+"""Names that are taken at a time."""
+
+_MANY = 1e290  # sums of larger numbers may be beyond float64
 
 
 def start_vector(
@@ -38,11 +47,11 @@ def start_vector(
 ) -> NDArray[np.float64]:
     """Spread one unit of mass over the nodes as earlier ranks do.
 
-    `least`: what nodes get that have no earlier rank, where these sum to one: shape (nodes,), or the same for
-    all. `memory`: most bytes that the process may hold while names are looked up; None for any number.
-    Returns float64, shape (nodes,): sums to one. Raises DoesNotFitError if `memory` is too small; InputError
-    for a file that cannot be read, and ranks of which none is that of a node of the graph; UsageError for
-    numbers that are negative, not finite, or all zero, and arrays of another length.
+    `least`: what nodes without an earlier rank get while the others sum to one: shape (nodes,), or the same
+    for all. `memory`: most bytes of the process while names are looked up; None for any number. Returns
+    float64, shape (nodes,). Raises DoesNotFitError if `memory` is too small; InputError for a file that
+    cannot be read, and if no node of the graph has a rank; UsageError for numbers that are negative, not
+    finite, or all zero, and arrays of another length.
 
     >>> from oocpr.result.names import ListedNames
     >>> start_vector({"b": 0.75, "gone": 0.25}, ListedNames(["a", "b"]), 2, 0.25).tolist()
@@ -50,17 +59,15 @@ def start_vector(
     """
     origin = "start"
     if isinstance(wanted, str | os.PathLike):
-        from oocpr.result.rank_reader import read_ranks
-
         origin = os.fspath(wanted)
         wanted = read_ranks(wanted)
-    theirs: Iterator[tuple[Block, NDArray[np.float64]]] | None
+    theirs: Entries | None
     if isinstance(wanted, Ranks):
         total, smallest = _summed(wanted.chunks())
-        theirs = aligned(wanted.names.blocks(len(wanted)), wanted.chunks())
+        theirs = zip_blocks(wanted.names.blocks(len(wanted)), wanted.chunks())
     else:
         named, values = node_weights(wanted, origin)
-        theirs = None if named is None else _blocks_of(named, values, names)
+        theirs = None if named is None else _fitting(_pieces(named, values), names.textual)
         if named is None and values.shape != (nodes,):
             raise UsageError(
                 f"{origin} has the shape {values.shape}.",
@@ -94,14 +101,9 @@ def start_vector(
 
 
 def start_identity(wanted: object) -> str | None:
-    """Identity of the graph that ranks, or a file of them, are of; None if that is not said.
-
-    Raises InputError for a file that cannot be read.
-    """
+    """Identity of the graph that ranks, or a file of them, are of; None if they do not say."""
     # A CSV file says nothing of its run, and would be read whole.
     if isinstance(wanted, str | os.PathLike) and not os.fspath(wanted).endswith(".csv"):
-        from oocpr.result.rank_reader import read_ranks
-
         wanted = read_ranks(wanted)
     return wanted.identity if isinstance(wanted, Ranks) else None
 
@@ -119,42 +121,38 @@ def _summed(chunks: Iterator[NDArray[np.float64]]) -> tuple[float, float]:
     return math.fsum(each()), smallest
 
 
-def _blocks_of(
-    theirs: Sequence[Any], values: NDArray[np.float64], names: Names
-) -> Iterator[tuple[Block, NDArray[np.float64]]]:
+def _pieces(names: list[Name], values: NDArray[np.float64]) -> Pieces:
+    for first in range(0, len(names), _CHUNK):
+        yield names[first : first + _CHUNK], values[first : first + _CHUNK]
+
+
+def _fitting(pieces: Pieces, textual: bool) -> Entries:
     """Yield those names that the graph's nodes may have, and the values that belong to them."""
-    for first in range(0, len(theirs), _CHUNK):
-        some = theirs[first : first + _CHUNK]
-        fits = sorts_of(some, names.textual)
-        block = block_of([name for name, fit in zip(some, fits, strict=True) if fit], names.textual)
-        yield block, values[first : first + _CHUNK][fits]
-
-
-_LINES = 1 << 12
+    for names, values in pieces:
+        fits = valid_names(names, textual)
+        block = block_of([name for name, fit in zip(names, fits, strict=True) if fit], textual)
+        yield block, np.asarray(values)[fits]
 
 
 def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = None) -> NDArray[np.float64]:
     """Spread one unit of mass over the nodes as the caller wants it.
 
     `wanted`: weights as `node_weights` takes them, nodes that are not named getting none; or a file of lines
-    ``node`` or ``node<TAB>weight``. Weights need not sum to one. A line is a comment if it begins with ``# ``
-    or, if nodes have numbers, with ``#`` or ``%``. `memory`: most bytes that the process may hold while names
-    are looked up; None for any number. Returns float64, shape (nodes,): sums to one. Raises DoesNotFitError
-    if `memory` is too small; InputError for a file that cannot be read, and nodes that the graph does not
-    have; UsageError for weights that are negative, not finite, or all zero, and arrays of another length.
+    ``node`` or ``node<TAB>weight``, in which comments begin with ``# `` or, if nodes have numbers, with ``#``
+    or ``%``. `memory`, results and errors are those of `start_vector`; also InputError for unknown nodes.
 
     >>> from oocpr.result.names import ListedNames
     >>> teleport_vector({"b": 3, "c": 1}, ListedNames(["a", "b", "c"]), 3).tolist()
     [0.0, 0.75, 0.25]
     """
     origin = "personalization"
-    named: Iterator[tuple[list[Name], Sequence[float] | NDArray[np.float64]]] | None
+    named: Pieces | None
     if isinstance(wanted, str | os.PathLike):
         origin = os.fspath(wanted)
         named = _read_weights(Path(wanted), textual=names.textual)
     else:
         listed, weights = node_weights(wanted, origin)
-        named = None if listed is None else _listed(listed, weights)
+        named = None if listed is None else _pieces(listed, weights)
     if named is not None:
         weights = np.zeros(nodes)
         for rows, of_them in rows_named(names, nodes, named, origin, memory):
@@ -175,24 +173,18 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
 def rows_named(
     names: Names,
     nodes: int,
-    wanted: Iterable[tuple[list[Name], Sequence[float] | NDArray[np.float64]]],
+    wanted: Pieces,
     origin: str,
     memory: int | None = None,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """Yield the rows of nodes that are named, and what belongs to them.
 
-    Raises DoesNotFitError if `memory` is too small; InputError if a name is not one of the graph's, or is
-    that of several nodes.
-
-    >>> from oocpr.result.names import ListedNames
-    >>> names = ListedNames(np.array([7, 5, 9]))
-    >>> [rows.tolist() for rows, _ in rows_named(names, 3, [([9, 7], [1.0, 1.0])], "seeds.txt")]
-    [[2, 0]]
+    Raises DoesNotFitError if `memory` is too small; InputError if no node, or several, have a name.
     """
 
-    def blocks() -> Iterator[tuple[Block, NDArray[np.float64]]]:
+    def blocks() -> Entries:
         for some, values in wanted:
-            strange = np.flatnonzero(~sorts_of(some, names.textual))
+            strange = np.flatnonzero(~valid_names(some, names.textual))
             if strange.size:
                 raise _stranger(some[int(strange[0])], origin)
             yield block_of(some, names.textual), np.asarray(values, np.float64)
@@ -211,16 +203,7 @@ def _stranger(name: Name, origin: str) -> InputError:
     )
 
 
-def _listed(
-    names: list[Name], weights: NDArray[np.float64]
-) -> Iterator[tuple[list[Name], Sequence[float] | NDArray[np.float64]]]:
-    for first in range(0, len(names), _LINES):
-        yield names[first : first + _LINES], weights[first : first + _LINES]
-
-
-def _read_weights(
-    path: Path, *, textual: bool
-) -> Iterator[tuple[list[Name], Sequence[float] | NDArray[np.float64]]]:
+def _read_weights(path: Path, *, textual: bool) -> Pieces:
     """Yield the nodes of a file and their weights, some at a time."""
     names: list[Name] = []
     weights: list[float] = []
@@ -245,7 +228,7 @@ def _read_weights(
                 f"{path}, line {number}: {weights[-1]} is no weight.", "Give finite numbers of at least 0."
             )
         size += len(line)
-        if len(names) == _LINES or size >= LONGEST_LINE:
+        if len(names) == _CHUNK or size >= LONGEST_LINE:
             yield names, weights
             names, weights, size = [], [], 0
     yield names, weights
@@ -271,22 +254,14 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-NODES = ("node", "name", "id", "label")
-"""What a table calls its column of nodes."""
-
-_MANY = 1e290  # sums of larger numbers may be beyond float64
-
-NodeWeights = tuple[list["Name"] | None, "NDArray[np.float64]"]
-
-
 def node_weights(wanted: Any, origin: str) -> NodeWeights:
     """Take weights of nodes as they come.
 
     `wanted`: numbers by node: a dict, a Series of pandas, whose index has the nodes, or a table with a column
-    ``node`` and one of numbers, or none; the nodes themselves, which count alike: a set, or a list, tuple,
-    array or Series of text; or a number for each node in store order: an array, shape (nodes,), or a list of
-    floats. Returns the nodes, each once, or None if the values are in store order; and the values, float64,
-    finite, at least 0 and not all of them 0. Raises UsageError for something else.
+    ``node`` and one of numbers, or none; nodes that count alike: a set, or a list, tuple, array or Series of
+    text; or a number for each node in store order: an array, shape (nodes,), or a list of floats. Returns the
+    nodes, each once, or None for store order; and the values: float64, finite, at least 0, not all 0. Raises
+    UsageError for something else.
 
     >>> node_weights({"a": 2}, "start"), node_weights({"b"}, "start")
     ((['a'], array([2.])), (['b'], array([1.])))
@@ -344,7 +319,7 @@ def _of_table(table: Any, origin: str) -> tuple[list[Name], list[Any]]:
     read = pa.table(table)
     columns = read.column_names
     texts = [field.name for field in read.schema if "string" in str(field.type)]
-    nodes = [name for name in columns if name in NODES] or texts
+    nodes = [name for name in columns if name in NODE_COLUMNS] or texts
     others = [name for name in columns if name not in nodes]
     if len(nodes) != 1 or len(others) > 1:
         raise UsageError(
@@ -378,7 +353,7 @@ def _weights(names: list[Name] | None, values: Any, origin: str) -> NDArray[np.f
 
 
 def _float(value: Any) -> float:
-    """Take a number as a float; NaN where it is none."""
+    """Take a number as a float; NaN if it is none."""
     try:
         return float(value) if isinstance(value, Real) else np.nan
     except OverflowError:

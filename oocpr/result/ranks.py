@@ -1,17 +1,19 @@
-"""The answer: a rank for each node, with the bound that certifies it."""
+"""The answer: a rank for each node, with the bound that certifies it and the facts of the run."""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
-from oocpr.errors import UsageError
-from oocpr.result.names import aligned, permuted, strings_of
-from oocpr.result.rank_writer import check_sort, write_csv, write_parquet, write_zarr
+from oocpr.errors import InputError, UsageError
+from oocpr.result.names import permute_names, strings_of, zip_blocks
 from oocpr.units import format_error_bound
 
 if TYPE_CHECKING:
@@ -20,9 +22,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.solution import PassRecord
+    from oocpr.engine.solution import PassRecord, Solution
     from oocpr.result.names import Name, Names
-    from oocpr.result.report import Report
+    from oocpr.store.graph import GraphStore
+
+_CHUNK = 1 << 20
+_LISTED = 1 << 10
+"""Most nodes that are listed at a time."""
+
+_MAX_TAKEN = 1 << 12
+"""Names up to which each is read from where it is; more are sorted."""
 
 
 class Vector(Protocol):
@@ -36,10 +45,7 @@ class Vector(Protocol):
 
 
 class MemoryVector:
-    """A vector that is a NumPy array.
-
-    `values`: float64, shape (n,).
-    """
+    """A vector that is a NumPy array, float64, shape (n,)."""
 
     def __init__(self, values: NDArray[np.float64]) -> None:
         self.values = values
@@ -49,6 +55,152 @@ class MemoryVector:
         """Yield views of the array."""
         for start in range(0, self.size, _CHUNK):
             yield self.values[start : start + _CHUNK]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The facts of one run.
+
+    Parameters
+    ----------
+    nodes, edges
+        Size of the graph, duplicates merged.
+    method, reads, damping, tol, dangling
+        What was asked for.
+    personalized
+        Whether the teleport vector was given by the caller.
+    converged
+        Whether the stopping rule was met before the passes ran out.
+    error_bound
+        Certified bound on the L1 distance between these ranks and the exact ones.
+    passes
+        Traversals of the stored graph, the one that certifies the result included.
+    gathers
+        Vector elements gathered, in units of one full pass over the edges.
+    seconds
+        Wall-clock time of the run.
+    compile_seconds
+        Part of it that went into compiling in this process, which happens once on a machine.
+    gteps
+        edges x passes / (seconds - compile_seconds) / 1e9.
+    bytes_per_edge
+        Encoded bytes of an edge, its weight included.
+    bytes_read
+        Encoded bytes that came from the store in the whole run; less than passes x edges x bytes_per_edge
+        if memory held a part of them.
+    peak_memory
+        Largest resident memory of the process, in bytes.
+    peak_device_memory
+        Most bytes that the run took of a CUDA device's memory; 0 without one.
+    busy
+        Seconds in which tiles were read, sent to the device and computed; only if a timeline was drawn.
+    direct
+        Whether the store was read past the system's page cache.
+    pass_seconds
+        Median of the passes after the first; of the only one if there is no other.
+    predicted
+        What the plan of the run said: ``passes``, ``bytes_read``, ``peak_memory``, with a device
+        ``peak_device_memory``, and if asked for ``pass_seconds`` and ``seconds``; None for runs on a cluster.
+    identity
+        What tells the graph apart from any other, see `oocpr.store.format`; None in files of version 0.1.0.
+    workers
+        Dask workers that had a part of the graph; 0 if this process ranked it.
+    start_identity
+        That of the graph whose ranks the run began from; None if it began otherwise or they do not say.
+    """
+
+    nodes: int
+    edges: int
+    method: str
+    reads: str
+    damping: float
+    tol: float
+    dangling: str
+    personalized: bool
+    converged: bool
+    error_bound: float
+    passes: int
+    gathers: float
+    seconds: float
+    compile_seconds: float
+    gteps: float
+    bytes_per_edge: float
+    bytes_read: int
+    peak_memory: int
+    peak_device_memory: int = 0
+    busy: dict[str, float] | None = None
+    direct: bool = False
+    pass_seconds: float | None = None
+    predicted: dict[str, float] | None = None
+    identity: str | None = None
+    start_identity: str | None = None
+    workers: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the facts by name."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Write the facts as one JSON object."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str | bytes, origin: str) -> Report:
+        """Read what `to_json` wrote, ignoring keys of later versions.
+
+        Raises InputError, which names `origin`, if it is no JSON object or lacks a key.
+        """
+        try:
+            return cls.from_dict(json.loads(text), origin)
+        except ValueError as error:
+            raise _unreadable(origin, error) from error
+
+    @classmethod
+    def from_dict(cls, facts: Any, origin: str) -> Report:
+        """Take facts by name; see `from_json`."""
+        try:
+            known = {**_DEFAULTS, **facts}
+            return cls(**{field.name: known[field.name] for field in fields(cls)})
+        except (TypeError, KeyError) as error:
+            raise _unreadable(origin, error) from error
+
+
+_DEFAULTS = {field.name: field.default for field in fields(Report) if field.default is not MISSING}
+"""What reports of earlier versions, and of runs without a device or a timeline, lack."""
+
+
+def report_of(solution: Solution, store: GraphStore, *, compile_seconds: float, **facts: Any) -> Report:
+    """Collect the facts of a run that is over; `facts` are those that neither solution nor store has."""
+    # Other threads may have compiled for longer than the run took.
+    compile_seconds = compile_seconds if compile_seconds < solution.seconds else 0.0
+    return Report(
+        nodes=store.nodes,
+        edges=store.edges,
+        method=solution.method,
+        reads=solution.reads,
+        damping=solution.damping,
+        tol=solution.tol,
+        converged=solution.converged,
+        error_bound=solution.error_bound,
+        passes=solution.passes,
+        gathers=solution.gathers,
+        seconds=solution.seconds,
+        compile_seconds=compile_seconds,
+        gteps=store.edges * solution.passes / (solution.seconds - compile_seconds) / 1e9,
+        bytes_per_edge=store.attributes.encoded_bytes / max(store.edges, 1),
+        bytes_read=solution.bytes_read,
+        peak_memory=solution.peak_memory,
+        peak_device_memory=solution.peak_device_memory,
+        pass_seconds=median(record.seconds for record in solution.history[1:] or solution.history),
+        **facts,
+    )
+
+
+def _unreadable(origin: str, error: Exception) -> InputError:
+    return InputError(
+        f"{origin}: the note about the run that made it cannot be read ({error!r}).",
+        "Write the ranks again with this version.",
+    )
 
 
 class Ranks:
@@ -162,12 +314,12 @@ class Ranks:
     ) -> Iterator[tuple[NDArray[np.float64], Sequence[Name]]]:
         """Yield the values and names of some rows at a time."""
         steps = (rows[start : start + _LISTED] for start in range(0, len(rows), _LISTED))
-        if len(rows) <= _TAKEN or not self.names.textual:
-            for some, ranks in aligned(steps, iter([values])):
+        if len(rows) <= _MAX_TAKEN or not self.names.textual:
+            for some, ranks in zip_blocks(steps, iter([values])):
                 yield ranks, self.names.take(some)
             return
-        every = permuted(self.names.blocks(self.nodes), rows, self.nodes, Path(tempfile.gettempdir()))
-        for _, ranks, names in aligned(steps, iter([values]), every):
+        every = permute_names(self.names.blocks(self.nodes), rows, self.nodes, Path(tempfile.gettempdir()))
+        for _, ranks, names in zip_blocks(steps, iter([values]), every):
             yield ranks, strings_of(names)
 
     def to_numpy(self) -> NDArray[np.float64]:
@@ -198,6 +350,8 @@ class Ranks:
         UsageError
             If nothing can be written there, or `sort` is no order.
         """
+        from oocpr.result.rank_files import check_sort, write_parquet
+
         write_parquet(self, _path(path), check_sort(sort))
 
     def to_csv(self, target: str | Path | BinaryIO, *, sort: str = "node") -> None:
@@ -218,6 +372,8 @@ class Ranks:
         DoesNotFitError, UsageError
             See `to_parquet`.
         """
+        from oocpr.result.rank_files import check_sort, write_csv
+
         opened = cast("BinaryIO", target) if hasattr(target, "write") else _path(target)
         write_csv(self, opened, check_sort(sort))
 
@@ -234,6 +390,8 @@ class Ranks:
         DoesNotFitError, UsageError
             See `to_parquet`.
         """
+        from oocpr.result.rank_files import write_zarr
+
         write_zarr(self, _path(path))
 
     def report(self, top: int = 10) -> dict[str, Any]:
@@ -247,7 +405,7 @@ class Ranks:
         Returns
         -------
         dict
-            ``nodes``, and where the run is known ``identity`` (of the graph), ``start_identity`` (of the
+            ``nodes``, and if the run is known ``identity`` (of the graph), ``start_identity`` (of the
             graph whose ranks it began from), ``edges``, ``method``, ``reads``, ``damping``, ``tol``,
             ``converged``, ``error_bound``, ``passes``, ``gathers``, ``seconds``, ``gteps``,
             ``bytes_per_edge``, ``bytes_read``, ``peak_memory`` and ``peak_device_memory`` (bytes);
@@ -268,19 +426,10 @@ def _path(path: Any) -> Path:
     return Path(path)
 
 
-_CHUNK = 1 << 20
-_LISTED = 1 << 10
-"""Most nodes that are listed at a time."""
-
-_TAKEN = 1 << 12
-"""Names up to which each is read from where it is; more are sorted."""
-
-
 def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Find the `k` largest values and where they are, holding one chunk at a time.
+    """Positions and values of the `k` largest of a vector that comes in float64 chunks, largest first.
 
-    `chunks`: the vector, cut into float64 arrays of any length, in order. Returns positions in the whole
-    vector, largest value first; equal values in the order of the vector. Returns the values there.
+    Equal values stay in the order of the vector; one chunk is held at a time.
 
     >>> rows, values = largest([np.array([0.1, 0.3]), np.array([0.3, 0.2])], 3)
     >>> rows.tolist(), values.tolist()
@@ -300,13 +449,7 @@ def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.i
 
 
 def rank_order(values: NDArray[np.float64]) -> NDArray[np.uint32]:
-    """Rows from the largest value to the least; equal values in the order of the vector.
-
-    Takes 20 bytes a row, and keeps 4.
-
-    >>> rank_order(np.array([0.1, 0.3, 0.2, 0.3])).tolist()
-    [1, 3, 2, 0]
-    """
+    """Rows from the largest value to the least, equal ones in order; takes 20 bytes per row, and keeps 4."""
     return np.argsort(-values, kind="stable").astype(np.uint32)
 
 

@@ -1,12 +1,10 @@
 """An independent check of ranks against the stored graph.
 
-The engine pulls narrow numbers along sorted rows and keeps a residual up to date. This pass does neither:
-every node gives whole float64 numbers, its rank over its out-degree, along its edges, out-degrees and
-out-weights are counted on the way, and what comes out is compared with what went in. The two share the bytes
-on disk and their decoders, nothing else.
-
-Tiles come in the order of their rows, so that sums of rows are needed for a window of rows only. Memory holds
-12 bytes per node: its share, and how often it was met; 20 if edges have weights.
+The engine gathers narrow numbers along sorted rows and keeps a residual up to date. This pass does neither:
+every node sends its float64 rank over its out-degree along its edges, out-degrees and out-weights are counted
+on the way, and what comes out is compared with what went in. The two share the bytes on disk and their
+decoders, nothing else. Tiles come in the order of their rows, so sums are held for a window of rows only;
+memory holds 12 bytes per node: its share, and how often it was met; 20 if edges have weights.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -28,9 +26,8 @@ from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.spill.files import SpillDir
 from oocpr.jit import entry
 from oocpr.progress import silent
-from oocpr.result.names import LabelNames, StoredIds, aligned
+from oocpr.result.names import LabelNames, StoredIds, in_same_order, match_rows, zip_blocks
 from oocpr.result.ranks import MemoryVector
-from oocpr.result.row_lookup import in_same_order, match_rows
 from oocpr.store.zarr_arrays import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
 
@@ -48,19 +45,11 @@ _WINDOW = 1 << 16
 """Rows that are compared at a time: sums are pairwise inside a window, and exact between windows."""
 
 _UNIT = 2.0**-53
-_ROW_BYTES = 12
-"""The share of a rank that goes along an edge, and how many edges were met."""
-
-_WEIGHED_ROW_BYTES = 8
-"""What weights add up to."""
-
-_WINDOW_ROW_BYTES = 96
-"""What a row receives, its edges, rank, step, offsets, and comparisons."""
-
-_EDGE_BYTES = 8
-"""Of a tile: columns decoded, and what allocators hold beside."""
-
-_WEIGHED_EDGE_BYTES = 24
+_ROW_BYTES = 12  # the share of a rank that goes along an edge, and how many edges were met
+_WEIGHTED_ROW_BYTES = 8  # the sum of the weights
+_WINDOW_ROW_BYTES = 96  # what a row receives, its edges, rank, step, offsets, and comparisons
+_EDGE_BYTES = 8  # columns decoded, and what allocators hold beside
+_WEIGHTED_EDGE_BYTES = 24
 _SEGMENT_BYTES = 16
 _OTHER_ROUNDINGS = 64  # the division, the products, the dangling mass, the totals
 
@@ -74,9 +63,9 @@ class Verification:
     residual
         L1 norm of M p - p, where M p is one PageRank step from the ranks p.
     rounding
-        No less than what the float64 sums of this pass can have added to or hidden from `residual`.
+        At least what the float64 sums of this pass can have added to or hidden from `residual`.
     bound
-        (residual + rounding) / (1 - damping): no less than the L1 distance from p to the exact ranks.
+        (residual + rounding) / (1 - damping): at least the L1 distance from p to the exact ranks.
     total
         Sum of the ranks, 1 but for rounding.
     damping, dangling
@@ -96,8 +85,8 @@ class Verification:
 
 
 @entry()
-def _receive(columns, lengths, weights, share, received, counted, weighed):
-    """Add to each row what its edges bring, in their order; `weights` and `weighed` may be empty."""
+def _receive(columns, lengths, weights, share, received, counted, sums):
+    """Add to each row what its edges bring, in their order; `weights` and `sums` may be empty."""
     at = 0
     for row in range(lengths.size):
         total = received[row]
@@ -106,7 +95,7 @@ def _receive(columns, lengths, weights, share, received, counted, weighed):
             given = share[column]
             if weights.size:
                 given *= weights[at]
-                weighed[column] += weights[at]
+                sums[column] += weights[at]
             total += given
             counted[column] += 1
             at += 1
@@ -124,7 +113,7 @@ def verify(
 ) -> Verification:
     """Bound the error of ranks by one pass of float64 numbers over all edges.
 
-    `ranks`: float64, shape (nodes,), in store order; a vector on disk is read three times. `personalization`:
+    `ranks`: float64, shape (nodes,), in store order; a vector on disk is read twice. `personalization`:
     teleport vector: float64, shape (nodes,), sums to 1; None for the uniform one. Raises UsageError,
     InputError for parameters that cannot be, and ranks of another length; DamagedError if the tiles, the
     stored out-degrees and out-weights and the row offsets contradict each other.
@@ -142,7 +131,7 @@ def verify(
 
 
 class _Pass:
-    """One PageRank step from ranks, and what it tells of them."""
+    """One PageRank step from ranks."""
 
     def __init__(
         self,
@@ -288,10 +277,10 @@ class _Pass:
             if apart.any():
                 k = int(np.flatnonzero(apart)[0])
                 raise DamagedError(
-                    f"{store.path}: the weights of row {lo + k}'s out-links are {weighed[k] / leaving[k]:g} "
+                    f"{store.path}: the weights of row {lo + k}'s out-edges are {weighed[k] / leaving[k]:g} "
                     "times its out-weight."
                     if leaving[k]
-                    else f"{store.path}: row {lo + k} has out-links with weights and out-weight 0.",
+                    else f"{store.path}: row {lo + k} has out-edges with weights and out-weight 0.",
                     "Import the graph again.",
                 )
         if self._wrong_offsets is not None:
@@ -335,14 +324,14 @@ class _Sum:
         return math.fsum([*self._sums, float(np.sum(self._held))])
 
 
-def require_memory(store: GraphStore, memory: int, *, personalized: bool = False) -> None:
+def check_verifying_memory(store: GraphStore, memory: int, *, personalized: bool = False) -> None:
     """Raise DoesNotFitError if a graph's ranks cannot be verified in `memory` bytes of the whole process."""
     facts = store.attributes
     weighted = store.weights is not None
-    rows = store.nodes * (_ROW_BYTES + _WEIGHED_ROW_BYTES * weighted + 8 * personalized)
+    rows = store.nodes * (_ROW_BYTES + _WEIGHTED_ROW_BYTES * weighted + 8 * personalized)
     rows += min(store.nodes, _WINDOW) * _WINDOW_ROW_BYTES
     edges = min(facts.tile_edges, facts.edges)
-    tile = edges * (_EDGE_BYTES + _WEIGHED_EDGE_BYTES * weighted) + store.encoded.max_bytes
+    tile = edges * (_EDGE_BYTES + _WEIGHTED_EDGE_BYTES * weighted) + store.encoded.max_bytes
     tile += (int(np.diff(store.tile_rows).max()) + 1) * _SEGMENT_BYTES
     needed = resident_after_trim() + rows + tile + SLACK_BYTES
     require(needed, memory, f"Verifying {store.path}")
@@ -366,14 +355,12 @@ class _SpilledVector:
 def in_store_order(
     store: GraphStore, ranks: Ranks, origin: str, memory: int | None = None
 ) -> Iterator[Vector]:
-    """Give ranks that were read from a file in the order of the store, by the names of the nodes.
+    """Yield ranks that were read from a file in the order of the store, by the names of the nodes.
 
-    Ranks that are in this order, as a rule, stay where they are; others go through a temporary file, and take
-    8 bytes per node while names are looked up in the rest of `memory` bytes.
-
-    `memory`: most bytes that the process may hold; None for any number. Raises DoesNotFitError if `memory` is
-    too small; InputError if the names are not those of the graph, or name several nodes in another order than
-    the store's.
+    Ranks in this order, the usual case, stay where they are; others go through a temporary file, and take 8
+    bytes per node while names are looked up in the rest of `memory`, the most bytes of the process. Raises
+    DoesNotFitError if that is too small; InputError if the names are not those of the graph, or name several
+    nodes in another order than the store's.
     """
     nodes = store.nodes
     if len(ranks) != nodes:
@@ -400,7 +387,7 @@ def _matched(
     """Ranks in the order of the nodes that they name."""
     values = np.full(len(ranks), np.nan)
     named = 0
-    theirs = aligned(ranks.names.blocks(len(ranks)), ranks.chunks())
+    theirs = zip_blocks(ranks.names.blocks(len(ranks)), ranks.chunks())
     for _, rows, found in match_rows(names, len(ranks), theirs, memory):
         known = rows >= 0
         values[rows[known]] = found[known]

@@ -16,7 +16,7 @@ import pytest
 import oocpr
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.result.names import RowNames
-from oocpr.result.rank_writer import check_room, least_bytes
+from oocpr.result.rank_files import check_room, min_file_bytes
 from oocpr.sources.files import check_apart
 from tests.store.test_atomic import mounted
 
@@ -136,7 +136,7 @@ def test_predicted_sizes_are_not_above_those_of_files(tmp_path, data):
         path = tmp_path / f"r{suffix}"
         write(path)
         size = path.stat().st_size
-        assert 0.4 * size < least_bytes(suffix, ranks.nodes, width) < size
+        assert 0.4 * size < min_file_bytes(suffix, ranks.nodes, width) < size
         check_room(path, ranks.nodes, ranks.names)
     with pytest.raises(DoesNotFitError, match="are free there"):
         check_room(path, 2**50, RowNames())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import oocpr
-from oocpr.result.report import Report
+from oocpr.result.ranks import Report
 
 
 @pytest.fixture

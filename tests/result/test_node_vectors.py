@@ -11,11 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
-from oocpr.result import node_vectors, row_lookup
-from oocpr.result.names import ListedNames, Name, Names, RowNames, aligned, size_of
+from oocpr.result import names as node_names
+from oocpr.result import node_vectors
+from oocpr.result.names import (
+    ListedNames,
+    Name,
+    Names,
+    RowNames,
+    find_rows,
+    match_rows,
+    size_of,
+    zip_blocks,
+)
 from oocpr.result.node_vectors import rows_named, start_vector, teleport_vector
 from oocpr.result.ranks import Ranks
-from oocpr.result.row_lookup import find_rows, match_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +71,7 @@ def test_a_name_of_two_nodes_is_refused() -> None:
 
 @pytest.mark.parametrize("textual", [True, False])
 def test_names_are_found_in_any_number_of_batches(textual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_lookup, "_budget", lambda *_: 2000)
+    monkeypatch.setattr(node_names, "_budget", lambda *_: 2000)
     random = np.random.default_rng(5)
     ours, theirs = random.permutation(3000)[:1000], random.integers(0, 3000, 500)
 
@@ -73,7 +82,9 @@ def test_names_are_found_in_any_number_of_batches(textual: bool, monkeypatch: py
     values = theirs.astype(float)
     rows_of = {int(name): row for row, name in enumerate(ours)}
     rows = []
-    for block, some, of_them in match_rows(listed(ours), 1000, aligned(blocks, iter(np.split(values, 25)))):
+    for block, some, of_them in match_rows(
+        listed(ours), 1000, zip_blocks(blocks, iter(np.split(values, 25)))
+    ):
         assert size_of(block) == some.size == of_them.size
         rows += some.tolist()
     assert rows == [rows_of.get(int(name), -1) for name in theirs]

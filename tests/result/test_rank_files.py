@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from oocpr.errors import InputError, UsageError
-from oocpr.result import rank_writer
+from oocpr.result import rank_files
 from oocpr.result.names import ListedNames, Names, RowNames
-from oocpr.result.rank_reader import read_ranks
+from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.result.report import Report
+    from oocpr.result.ranks import Report
 
 VALUES = np.array([0.1, 1 / 3, 5e-324, 1 / 3, 0.2333333333333333])
 LABELS = ["plain", 'comma, and "quotes"', "tab\there", "ünï©ode", "12"]
@@ -41,7 +41,7 @@ NAMES: dict[str, Names] = {
 def test_names_and_every_bit_of_the_ranks_come_back(
     tmp_path: Path, kind: str, suffix: str, sort: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_writer, "_ROWS", 2)
+    monkeypatch.setattr(rank_files, "_ROWS", 2)
     ranks = Ranks(VALUES, NAMES[kind])
     path = tmp_path / f"ranks.{suffix}"
     getattr(ranks, f"to_{suffix}")(path, sort=sort)
@@ -56,7 +56,7 @@ def test_names_and_every_bit_of_the_ranks_come_back(
 def test_parquet_is_what_other_readers_expect(
     tmp_path: Path, run: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_writer, "_ROWS", 2)
+    monkeypatch.setattr(rank_files, "_ROWS", 2)
     path = tmp_path / "ranks.parquet"
     Ranks(VALUES, NAMES["labels"], run=run).to_parquet(path)
     table = pq.read_table(path)
