@@ -1,6 +1,5 @@
-"""The command line: flags are the parameters of `oocpr.api`.
+"""The command line: answers go to standard output, everything else to standard error.
 
-Answers go to standard output, everything else to standard error.
 Every way to end has one exit code, listed in `EXIT_CODES`; errors of `oocpr.errors` bring their own.
 """
 
@@ -40,20 +39,8 @@ EXIT_CODES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command, by default that of the process; returns a key of `EXIT_CODES`.
 
-    Parameters
-    ----------
-    arguments
-        Words after the program's name; those of the process by default.
-
-    Returns
-    -------
-    int
-        A key of `EXIT_CODES`.
-
-    Examples
-    --------
     >>> main(["--version"])
     oocpr 0.1.0
     0
@@ -75,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _take_streams() -> bool:
-    """Make the standard streams fit for any text; tells whether there is an output."""
+    """Make the standard streams fit for any text; returns whether there is an output."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -112,7 +99,8 @@ def _stopping_like_ctrl_c() -> Iterator[None]:
 def _run(words: list[str]) -> int:
     import click
 
-    from oocpr.cli.commands import Session, cli
+    from oocpr.cli.commands import cli
+    from oocpr.cli.options import Session
     from oocpr.errors import DoesNotFitError, OocprError
 
     session = Session()
@@ -135,14 +123,13 @@ def _run(words: list[str]) -> int:
     except (BrokenPipeError, KeyboardInterrupt):
         raise
     except Exception as error:  # noqa: BLE001
+        _trace(session.debug)
         if _lacks_memory(error):
-            _trace(session.debug)
             return fail(
                 f"this process may take no more memory: {str(error) or type(error).__name__}.",
                 "Raise its limits, such as that of `ulimit -v`, or give less --memory and fewer --threads.",
                 DoesNotFitError.exit_code,
             )
-        _trace(session.debug)
         remedy = (
             "Please report it with what is above."
             if session.debug
@@ -153,7 +140,7 @@ def _run(words: list[str]) -> int:
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether the system has refused memory, as libraries say it: also for stacks, and for libraries."""
+    """Whether the system has refused memory: to Python, for a thread's stack, or to load a library."""
     if error is None:
         return False
     refused = ("cannot allocate memory", "can't start new thread", "failed to map segment")
@@ -165,7 +152,7 @@ def _lacks_memory(error: BaseException | None) -> bool:
 
 
 def _kept(error: BaseException) -> str:
-    """What an error says beside itself: that something is kept, and where."""
+    """Notes of an error, which say that something is kept, and where."""
     return " ".join(getattr(error, "__notes__", ()))
 
 

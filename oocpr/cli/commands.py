@@ -1,26 +1,56 @@
-"""The root of the command line."""
+"""The commands: each reads its options, calls `oocpr.api` and prints the answer."""
 
 from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from oocpr import __version__
-from oocpr.cli import EXIT_CODES
-from oocpr.cli.graphs import append, generate, import_, info, plan
-from oocpr.cli.options import Command, Session, common_options, emit
-from oocpr.cli.ranks import rank, top, verify
-from oocpr.units import format_seconds
+from oocpr.cli import EXIT_CODES, NOT_CONVERGED, fail, options
+from oocpr.cli.options import Command, Session, argument, json_option
+from oocpr.cli.output import (
+    described,
+    emit,
+    emit_json,
+    imported,
+    naming_stdout,
+    notice_writer,
+    pairs,
+    ranking,
+    summary,
+    write_notices,
+)
+from oocpr.errors import OocprError, UsageError
+from oocpr.units import MAX_L1_DISTANCE, format_bound, format_error_bound, format_seconds
 
-__all__ = ["Session", "cli"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from oocpr.api import Graph, Ranks
+    from oocpr.result.ranks import Report
+    from oocpr.result.verify import Verification
+
+_LINES = 1 << 10
+"""Lines of a list that are written at a time."""
 
 
-class _Root(click.Group):
+class _Group(click.Group):
+    command_class = Command
+
+
+class _Root(_Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), text) for code, text in sorted(EXIT_CODES.items())])
 
 
-@click.group(cls=_Root, params=common_options(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Root, params=[*options.COMMON], context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="oocpr", message="%(prog)s %(version)s")
 def cli() -> None:
     """PageRank for graphs larger than memory, with a certified error bound.
@@ -30,12 +60,333 @@ def cli() -> None:
     """
 
 
-@click.command(
-    cls=Command,
+@cli.command(
+    "import",
+    params=[options.SOURCE, *options.BUILD, *options.LABELED_EDGES, *options.CLUSTER],
+    examples="""
+    oocpr import links.txt.gz -o links.zarr
+    oocpr import web.mtx.xz -o web.zarr --memory 1GiB --order auto
+    oocpr import deps.txt.gz --labels names.txt.gz -o deps.zarr
+    oocpr import parts/ --source-column citing --target-column cited -o papers.zarr
+    oocpr import from.npy to.npy -o pairs.zarr
+    oocpr import trips.txt --weight 3 -o trips.zarr
+    oocpr import trips.csv --source-column start --target-column end --weight amount -o trips.zarr
+    oocpr import - -o both.zarr < both.txt
+    oocpr import 'crawl-*.txt.gz' -o crawl.zarr --resume
+    oocpr import parts/ -o web.zarr --scheduler tcp://10.0.0.1:8786
+    """,
+)
+@click.pass_obj
+def import_(session: Session, /, source: tuple[str, ...], output: str, **parameters: Any) -> None:
+    """Turn a graph in any format into a store.
+
+    SOURCE is an edge list (from, to; tabs or spaces; # and % comments), CSV, JSON lines, Matrix Market, gr0
+    or hollins file, plain or compressed as .gz, .xz, .bz2 or .zst; a SciPy .npz, NumPy .npy, Parquet or
+    BVGraph file; a folder of Parquet files; a URL such as s3://bucket/links.parquet; or - for standard input.
+    Several files, or a pattern in quotes, are read as one graph. A header is found by its words; --header and
+    --no-header decide it. A duplicate edge counts once, with the sum of its weights, unless --duplicates says
+    otherwise; self-loops are kept. The store appears under its name only when it is whole.
+
+    An import that may be interrupted is given --resume from the start, and again, with the same sources and
+    options, to go on. Until it is done, what is finished is in G.zarr.unfinished, in 4 to 8 bytes an edge,
+    in up to 16 for named nodes and for orders other than keep, and in 8 or 16 more with weights.
+    """
+    _import(session, source, output, parameters)
+
+
+def _import(session: Session, source: Any, output: str, parameters: dict[str, Any]) -> None:
+    from oocpr import api
+
+    began = time.monotonic()
+    with session.progress() as progress:
+        graph = api.import_graph(
+            source, output, progress=progress, tell=notice_writer(progress), **parameters
+        )
+    write_notices(graph.notices)
+    emit(imported(graph, time.monotonic() - began))
+
+
+@cli.command(
+    params=[
+        options.GRAPH, options.SOURCE, options.STORE, options.IMPORT_MEMORY, options.TMP, options.OVERWRITE,
+        *options.EDGES, *options.CLUSTER,
+    ],
+    examples="""
+    oocpr append web.zarr monday.txt.gz -o web2.zarr
+    oocpr append pages.zarr 'links-*.tsv' -o pages.zarr --overwrite
+    oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
+    """,
+)  # fmt: skip
+@click.pass_obj
+def append(session: Session, /, graph: str, source: tuple[str, ...], output: str, **parameters: Any) -> None:
+    """Add edges to a graph that was imported with order keep.
+
+    A new store is made, the same as by an import of all sources together, but the old edges are not sorted
+    again, and tiles before the first new edge are copied. Nodes are the same where they have the same id or,
+    if the graph has names, the same name. To a graph with weights come edges with weights, and duplicates
+    become what they became when it was imported; sums may differ in their last digits from those of one
+    import.
+    """
+    from oocpr import api
+
+    began = time.monotonic()
+    with session.progress() as progress:
+        made = api.append(graph, source, output, progress=progress, **parameters)
+    write_notices(made.notices)
+    emit(imported(made, time.monotonic() - began))
+
+
+@cli.group(cls=_Group)
+def generate() -> None:
+    """Make a synthetic graph of any size."""
+
+
+@generate.command(
+    params=[*options.RMAT, *options.BUILD, options.DUPLICATES, *options.CLUSTER],
+    examples="""
+    oocpr generate rmat --scale 20 -o rmat20.zarr
+    oocpr generate rmat --scale 24 --seed 7 --memory 2GiB -o big.zarr
+    """,
+)
+@click.pass_obj
+def rmat(
+    session: Session,
+    /,
+    scale: int,
+    edge_factor: int,
+    seed: int,
+    permute: bool,
+    output: str,
+    **parameters: Any,
+) -> None:
+    """Make an R-MAT graph with the probabilities of Graph500, .57 .19 .19 .05.
+
+    Edges that are drawn twice are counted once, so there are somewhat fewer than edge factor x nodes.
+    """
+    from oocpr.sources.rmat import Rmat
+
+    source = Rmat(scale, edge_factor=edge_factor, seed=seed, permute=permute)
+    _import(session, source, output, parameters)
+
+
+@cli.command(
+    params=[options.GRAPH, json_option("all of it")],
+    examples="""
+    oocpr info web.zarr
+    oocpr info web.zarr --json -
+    """,
+)
+def info(graph: str, json_path: str | None) -> None:
+    """Say what a graph store holds, and the bytes of each part."""
+    from oocpr import api
+
+    facts = api.open_graph(graph).info()
+    if json_path != "-":
+        emit(described(facts))
+    if json_path is not None:
+        emit_json(facts, json_path)
+
+
+@cli.command(
+    params=[options.GRAPH, *options.PLAN],
+    examples="""
+    oocpr plan web.zarr --memory 2GiB
+    oocpr plan web.zarr --reads bits8 --json -
+    """,
+)
+@click.pass_obj
+def plan(session: Session, /, graph: str, json_path: str | None, **parameters: Any) -> None:
+    """Say what a run would need and how long it would take.
+
+    The time of a pass comes from a probe of a second or two on tiles spread over the store, on all devices at
+    once where several are named; bytes read and memory follow from the sizes of the graph. How many passes a
+    graph needs shows only in a run: the number is the usual one, the range what graphs of all kinds were
+    seen to need. Graphs of up to four million edges that fit are ranked to be timed. A run that does not fit
+    ends with exit code 4, after the plan was printed.
+    """
+    from oocpr import api
+
+    with session.progress() as progress:
+        made = api.plan(graph, progress=progress, **parameters)
+    if json_path != "-":
+        emit(f"{made}\n")
+    if json_path is not None:
+        emit_json(made.to_json(), json_path)
+    made.validate()
+
+
+@cli.command(
+    params=[argument("graph", "G.zarr|SOURCE"), *options.RANK],
+    examples="""
+    oocpr rank links.txt.gz --top 10
+    oocpr rank web.zarr -o ranks.parquet --json run.json
+    oocpr rank web.zarr --damping 0.99 --reads float32 --tol 1e-8 --memory 2GiB
+    oocpr rank web.zarr -o - --sort rank | head
+    oocpr rank web2.zarr --start ranks.parquet -o ranks2.parquet
+    oocpr rank web.zarr --device cuda:all --device-memory 40GiB
+    """,
+)
+@click.pass_obj
+def rank(
+    session: Session,
+    /,
+    graph: str,
+    top_k: int,
+    output: str | None,
+    sort: str,
+    json_path: str | None,
+    memory: str | None,
+    tmp: str | None,
+    **parameters: Any,
+) -> int:
+    """Rank the nodes of a graph.
+
+    The graph is a store made by `oocpr import`, or any source that it reads; a source is imported to a
+    temporary store first. The ranks sum to one. Their L1 distance from the exact ranks is certified, whatever
+    --method and --reads are.
+    """
+    from oocpr import api
+    from oocpr.api.arguments import ImportOptions
+    from oocpr.engine.executors.dask_client import worker_count
+    from oocpr.engine.planning import KERNEL_BYTES
+    from oocpr.result.names import names_of
+    from oocpr.result.rank_files import check_room, check_sort
+    from oocpr.store.atomic import clear_abandoned
+
+    if check_sort(sort) != "node" and (output is None or output.endswith(".zarr")):
+        raise UsageError(
+            f"--sort {sort} is for files in that order, and {output or 'no file'} "
+            f"{'has the order of the store' if output else 'is written'}.",
+            "Name an R.parquet or R.csv with -o, or leave --sort out.",
+        )
+    if output == "-" and json_path == "-":
+        raise UsageError("-o - and --json - both want standard output.", "Name a file for one of them.")
+    removed = [] if output in (None, "-") else clear_abandoned(Path(output))
+    with session.progress() as progress:
+        opened = api.as_graph(
+            graph,
+            memory=memory,
+            tmp=tmp,
+            progress=progress,
+            **{name: parameters.pop(name) for name in ImportOptions.__annotations__},
+        )
+        # Before hours of work rather than after them.
+        texts = opened.store.has_labels
+        _check_memory(opened.nodes, memory, output, sort, top_k, texts=texts, more=KERNEL_BYTES)
+        if output not in (None, "-"):
+            check_room(Path(output), opened.nodes, names_of(opened.store))
+        workers = 0 if parameters["client"] is None else worker_count(parameters["client"])
+        failures: list[OocprError] = []
+        try:
+            ranks = api.pagerank(opened, memory=memory, progress=progress, **parameters)
+        except OocprError as error:
+            if error.ranks is None:
+                raise
+            ranks = error.ranks
+            failures.append(error)
+    write_notices([*removed, *opened.notices])
+    run = ranks.run
+    assert run is not None, "pagerank always says what it did"
+    if run.workers < workers:
+        idle = f"{workers - run.workers} of {workers} workers had nothing to do"
+        write_notices([f"{idle}; {_idle(run, opened)}."])
+    # What is computed is not lost with the place where it was to go.
+    if output is not None:
+        failures += _write(ranks, output, sort)
+    if json_path is not None:
+        try:
+            _emit_report(ranks, top_k, json_path)
+        except OocprError as error:
+            failures.append(error)
+    if "-" not in (output, json_path):
+        emit(_ranking(ranks, top_k))
+        emit(summary(run))
+    else:
+        sys.stderr.writelines(_ranking(ranks, top_k) if failures else ())
+        sys.stderr.write(summary(run))
+    for failure in failures:
+        fail(failure.cause, failure.remedy, failure.exit_code)
+    return failures[0].exit_code if failures else _exit_code(run)
+
+
+@cli.command(
+    params=[options.RANKS, *options.TOP],
+    examples="""
+    oocpr top ranks.parquet -k 20
+    oocpr top ranks.csv --json -
+    """,
+)
+def top(ranks: str, k: int, memory: str | None, json_path: str | None) -> None:
+    """List the nodes of largest rank.
+
+    R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node and rank. Equal ranks keep
+    the order of the file.
+    """
+    from oocpr.result.rank_files import read_ranks
+
+    found = read_ranks(ranks)
+    _check_memory(len(found), memory, None, "node", k, texts=found.names.textual)
+    if json_path != "-":
+        emit(_ranking(found, k))
+    if json_path is not None:
+        _emit_report(found, k, json_path)
+
+
+@cli.command(
+    params=[options.GRAPH, options.RANKS, *options.VERIFY],
+    examples="""
+    oocpr verify web.zarr ranks.parquet
+    oocpr verify web.zarr others.csv --damping 0.9 --tol 1e-9
+    """,
+)
+@click.pass_obj
+def verify(
+    session: Session, /, graph: str, ranks: str, tol: float | None, json_path: str | None, **parameters: Any
+) -> int:
+    """Bound the error of anybody's ranks, independently.
+
+    In one float64 pass, in plain NumPy, each node pushes its rank along its edges; what comes out is
+    compared with what went in. R is a file of `oocpr rank -o`, or any .parquet or .csv with the columns node
+    and rank.
+    """
+    from oocpr import api
+    from oocpr.result.rank_files import read_ranks
+
+    opened = api.open_graph(graph)
+    found = read_ranks(ranks)
+    with session.progress() as progress:
+        outcome = api.verify(opened, ranks, progress=progress, **parameters)
+    meaning = "certified by this pass, rounding included"
+    if not outcome.bound < MAX_L1_DISTANCE:
+        meaning = f"no information: no two distributions are farther than {MAX_L1_DISTANCE}"
+    rows = [
+        ("residual", f"{outcome.residual:.3g}  (L1 norm of M p - p)"),
+        ("L1 error <=", f"{format_bound(outcome.bound)}  ({meaning})"),
+        ("sum of ranks", f"{outcome.total:.17g}"),
+        ("damping", f"{outcome.damping:g}, {outcome.dangling} preferential"),
+        ("graph", f"{outcome.identity}{_another_graph(outcome)}"),
+    ]
+    if json_path != "-":
+        emit(pairs(rows))
+    if json_path is not None:
+        emit_json(asdict(outcome), json_path)
+    wanted = tol if tol is not None else found.error_bound
+    # What rounding in this very pass may have added is not held against the ranks.
+    if wanted is None or outcome.residual - outcome.rounding <= wanted * (1 - outcome.damping):
+        return 0
+    return fail(
+        f"{ranks}: an L1 error of {wanted:.3g} is not certified: {format_error_bound(outcome.bound)}"
+        f"{_another_graph(outcome)}.",
+        "Name the graph, damping and personalization of the run, or rank again.",
+        NOT_CONVERGED,
+    )
+
+
+@cli.command(
     examples="""
     oocpr warmup
     OOCPR_CACHE_DIR=/opt/oocpr oocpr warmup
-    """,
+    """
 )
 @click.pass_obj
 def warmup(session: Session, /) -> None:
@@ -53,5 +404,76 @@ def warmup(session: Session, /) -> None:
     emit(f"{done}; {where}\n")
 
 
-for _command in (import_, append, generate, info, plan, rank, top, verify, warmup):
-    cli.add_command(_command)
+def _another_graph(outcome: Verification) -> str:
+    """Say so if ranks are of another graph than the one they were compared with."""
+    if outcome.ranks_identity in (None, outcome.identity):
+        return ""
+    return f"; the ranks are of another graph, {outcome.ranks_identity}"
+
+
+def _ranking(ranks: Ranks, k: int) -> Iterator[str]:
+    """Yield the text of a top list; a table that is drawn is one piece, as it has columns."""
+    rest, first = ranks.each_of_top(k), 1
+    while top := list(islice(rest, k if sys.stdout.isatty() else _LINES)):
+        yield ranking(top, ranks.error_bound, first)
+        first += len(top)
+
+
+def _emit_report(ranks: Ranks, k: int, path: str) -> None:
+    """Write what `Ranks.report` gives, the list of nodes one after the other."""
+    entries = ({"node": node, "rank": rank} for node, rank in ranks.each_of_top(k))
+    emit_json(ranks.report(0), path, entries)
+
+
+def _idle(run: Report, opened: Graph) -> str:
+    """Say why no more workers had a part of a graph."""
+    if run.method == "components":
+        return "method components ranks on one"
+    tiles = opened.store.tiles
+    return f"--stripes takes up to {tiles}" if tiles > run.workers else f"the graph has {tiles} tiles"
+
+
+def _check_memory(
+    nodes: int, memory: str | None, output: str | None, sort: str, k: int, *, texts: bool, more: int = 0
+) -> None:
+    """Refuse memory in which ranks cannot be listed or written; see `check_writing_memory`."""
+    from oocpr.engine.planning import given_memory
+    from oocpr.result.rank_files import check_sort, check_writing_memory
+
+    if output is None and k <= _LINES:
+        return
+    order = "rank" if 4 * k > nodes else check_sort(sort)
+    suffix = "" if output is None else Path(output).suffix or ".csv"
+    check_writing_memory(nodes, given_memory(memory), sort=order, suffix=suffix, texts=int(texts), more=more)
+
+
+def _write(ranks: Ranks, output: str, sort: str) -> list[OocprError]:
+    """Write all ranks, elsewhere if they cannot be written where they should; returns why not."""
+    from oocpr.result.rank_files import write_elsewhere, write_ranks
+
+    path = Path("ranks.csv" if output == "-" else output)
+    try:
+        if output == "-":
+            with naming_stdout():
+                ranks.to_csv(sys.stdout.buffer, sort=sort)
+                sys.stdout.buffer.flush()
+        else:
+            write_ranks(ranks, path, sort)
+    except OocprError as error:
+        found = write_elsewhere(ranks, path, sort)
+        where = (
+            "No other folder takes them either." if found is None else f"All ranks are in {found} instead."
+        )
+        return [type(error)(error.cause, f"{where} {error.remedy}")]
+    return []
+
+
+def _exit_code(run: Report) -> int:
+    if run.converged:
+        return 0
+    return fail(
+        f"not converged after {run.passes} pass{'es' * (run.passes != 1)}: "
+        f"certified {format_error_bound(run.error_bound)}, tol is {run.tol:.3g}.",
+        "The ranks and their bound are given nevertheless; allow more with --max-passes.",
+        NOT_CONVERGED,
+    )

@@ -1,14 +1,11 @@
-"""What several commands share: the session, common options, and where answers go."""
+"""Options of the commands as data, what all commands share, and flags in place of parameters in messages."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import logging
 import re
 import shlex
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,15 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from oocpr.errors import DoesNotFitError, OocprError, UsageError
-from oocpr.system import is_disk_full
+from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from oocpr.progress import Reporter
-
-    Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass
@@ -44,15 +38,15 @@ class Session:
 
 
 class Command(click.Command):
-    """A command with ``--debug`` and ``-v`` and its examples printed as they are written."""
+    """A command with ``--debug`` and ``-v``, and with examples, which are printed as they are written."""
 
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = examples
-        self.params.extend(common_options())
+        self.params.extend(COMMON)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it, unless what it writes would destroy what it reads."""
+        """Run it, unless its output would destroy its input; options of Dask become a ``client``."""
         from oocpr.sources.files import check_apart
 
         known = ctx.params
@@ -62,157 +56,18 @@ class Command(click.Command):
         # Edges may be appended to a graph in its place.
         graph = [] if source else [known.get("graph")]
         check_apart(outputs, [*inputs, *source, *graph])
-        return super().invoke(ctx)
+        if "scheduler" not in known:
+            return super().invoke(ctx)
+        from oocpr.engine.executors.dask_client import joined
+
+        with joined(known.pop("scheduler"), known.pop("workers")) as known["client"]:
+            return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the examples."""
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line.strip()}\n" for line in self.examples.strip().splitlines()))
-
-
-def common_options() -> list[click.Option]:
-    """Make the options that every command takes."""
-
-    def debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        ctx.ensure_object(Session).debug |= value
-
-    def verbose(ctx: click.Context, _: click.Parameter, value: int) -> None:
-        session = ctx.ensure_object(Session)
-        session.verbose = max(session.verbose, value)
-        if session.verbose:
-            _log(logging.INFO if session.verbose == 1 else logging.DEBUG)
-
-    return [
-        click.Option(
-            ["-v", "--verbose"],
-            count=True,
-            expose_value=False,
-            callback=verbose,
-            help="Log to stderr; -vv for details.",
-        ),
-        click.Option(
-            ["--debug"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=debug,
-            help="Show tracebacks of errors.",
-        ),
-    ]
-
-
-def options(*decorators: Decorator) -> Decorator:
-    """Join options that several commands take, to be listed in this order."""
-
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return add
-
-
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a command take workers of Dask, as the parameter ``client`` that `oocpr.api` takes."""
-
-    @functools.wraps(command)
-    def run(*args: Any, scheduler: str | None, workers: int | None, **parameters: Any) -> Any:
-        from oocpr.engine.executors.dask_client import joined
-
-        with joined(scheduler, workers) as client:
-            return command(*args, client=client, **parameters)
-
-    return options(
-        click.option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Have the work done by the workers of this Dask scheduler, such as tcp://HOST:8786.  "
-            "[default: by this process]",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Have the work done by N Dask workers on this machine, which are started for it.  "
-            "[default: by this process]",
-        ),
-    )(run)
-
-
-def json_option(what: str) -> Decorator:
-    """Make ``--json``, which writes `what`."""
-    return click.option(
-        "--json",
-        "json_path",
-        metavar="FILE",
-        callback=output_file,
-        help=f"Write {what} as JSON; - for standard output.",
-    )
-
-
-def emit_json(value: object, target: str, last: Iterable[object] = ()) -> None:
-    """Write a value to a file, or to standard output for ``-``.
-
-    `last` has the entries of the empty list with which `value` ends, written one after the other.
-    """
-    from oocpr.store.atomic import replacing
-
-    # JSON is UTF-8 whatever a terminal shows; halves of pairs, of file names, are escaped as JSON does it.
-    data = (piece.encode("utf-8", "backslashreplace") for piece in _json(value, last))
-    if target == "-":
-        with naming_stdout():
-            sys.stdout.flush()
-            sys.stdout.buffer.writelines(data)
-            sys.stdout.buffer.flush()
-    else:
-        with replacing(Path(target)) as temporary, temporary.open("wb") as file:
-            file.writelines(data)
-
-
-def _json(value: object, last: Iterable[object]) -> Iterator[str]:
-    dump = functools.partial(json.dumps, indent=2, allow_nan=False, ensure_ascii=False)
-    end = "]\n}"
-    head = dump(value)
-    opened = False
-    for entry in last:
-        yield ",\n" if opened else head.removesuffix(end) + "\n"
-        opened = True
-        yield "    " + dump(entry).replace("\n", "\n    ")
-    yield f"\n  {end}\n" if opened else head + "\n"
-
-
-def emit(pieces: str | Iterable[str]) -> None:
-    """Write text to standard output, all of it or an error."""
-    with naming_stdout():
-        sys.stdout.writelines([pieces] if isinstance(pieces, str) else pieces)
-        sys.stdout.flush()
-
-
-def write_notices(notices: Iterable[str]) -> None:
-    """Write to standard error what a person should know of an import."""
-    for notice in notices:
-        sys.stderr.write(f"note: {in_flags(notice)}\n")
-
-
-def notice_writer(reporter: Reporter) -> Callable[[str], None]:
-    """Let a reporter write notices as `write_notices` does."""
-    return lambda notice: reporter.write_note(in_flags(notice))
-
-
-@contextlib.contextmanager
-def naming_stdout() -> Iterator[None]:
-    """Give failures to write to standard output a cause and a remedy."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if isinstance(error, OocprError):
-            raise
-        cause = f"standard output cannot be written: {error.strerror or error}."
-        kind = DoesNotFitError if is_disk_full(error) else UsageError
-        raise kind(cause, "Send it somewhere with room.") from error
 
 
 def check_output(path: str, suffixes: tuple[str, ...] = ()) -> None:
@@ -234,62 +89,342 @@ def check_output(path: str, suffixes: tuple[str, ...] = ()) -> None:
     check_writable(Path(path), marker)
 
 
-def output_file(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    """Check a file that an option names, as its callback."""
-    if value is not None:
-        check_output(value)
-    return value
+def option(*names: str, **attributes: Any) -> click.Option:
+    """Make an option; a default is shown."""
+    return click.Option(names, show_default=attributes.get("default") is not None, **attributes)
 
 
-def _log(level: int) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
-    logger = logging.getLogger("oocpr")
-    logger.handlers[:] = [handler]
-    logger.setLevel(level)
+def output_option(*names: str, suffixes: tuple[str, ...] = (), **attributes: Any) -> click.Option:
+    """Make an option for a file to write, which is checked before any work."""
+
+    def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+        if value is not None:
+            check_output(value, suffixes)
+        return value
+
+    return option(*names, callback=check, **attributes)
 
 
-def device_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a command take a device and its memory."""
-    memory = click.option(
-        "--device-memory",
-        metavar="SIZE",
-        help="Most memory of each CUDA device; what does not fit, tiles and then rows, stays in the host's "
-        "and passes through it.  [default: what is free]",
+def json_option(what: str) -> click.Option:
+    """Make ``--json``, which writes `what`."""
+    return output_option(
+        "--json", "json_path", metavar="FILE", help=f"Write {what} as JSON; - for standard output."
     )
-    device = click.option(
-        "--device",
-        default="cpu",
-        show_default=True,
-        metavar="auto|cpu|cuda[:I]",
-        help="What computes; auto is a CUDA device where one can be used. cuda:0,cuda:1 are two side by "
-        "side, cuda:all is all there are.",
-    )
-    return device(memory(command))
 
 
-io_option = click.option(
-    "--io",
-    default="auto",
-    show_default=True,
-    metavar="auto|direct|buffered",
-    help="How tiles are read for which --memory has no room: directly from the disk, through the system's "
-    "page cache, or directly where they are more than that cache can hold.",
+def argument(name: str, metavar: str, **attributes: Any) -> click.Argument:
+    """Make an argument."""
+    return click.Argument([name], metavar=metavar, **attributes)
+
+
+def _set_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Session).debug |= value
+
+
+def _set_verbose(ctx: click.Context, _: click.Parameter, value: int) -> None:
+    session = ctx.ensure_object(Session)
+    session.verbose = max(session.verbose, value)
+    if session.verbose:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s", "%H:%M:%S"))
+        logger = logging.getLogger("oocpr")
+        logger.handlers[:] = [handler]
+        logger.setLevel(logging.INFO if session.verbose == 1 else logging.DEBUG)
+
+
+COMMON = [
+    option(
+        "-v", "--verbose", count=True, expose_value=False, callback=_set_verbose,
+        help="Log to stderr; -vv for details.",
+    ),
+    option(
+        "--debug", is_flag=True, is_eager=True, expose_value=False, callback=_set_debug,
+        help="Show tracebacks of errors.",
+    ),
+]  # fmt: skip
+
+# Arguments, and options of several commands.
+GRAPH = argument("graph", "G.zarr")
+SOURCE = argument("source", "SOURCE...", nargs=-1, required=True)
+RANKS = argument("ranks", "R")
+DAMPING = option("--damping", type=float, default=0.85, help="Probability of following an edge.")
+RUN_MEMORY = option(
+    "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
 )
-kernel_option = click.option(
-    "--kernel",
-    metavar="NAME",
-    help="How a CUDA device multiplies: balanced; or, to compare, csr-scalar, csr-16, csr-vector, binned, "
-    "ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one thread, and up "
-    "to how many 16. Weighted graphs want balanced.  [default: balanced, the fastest]",
-)
-reproducible_option = click.option(
+REPRODUCIBLE = option(
     "--reproducible",
     is_flag=True,
     help="Fix method, stripes, mixing and sweeps by the graph and the settings alone: the same bits of the "
     "ranks for any --memory that holds them and any number of threads, else exit code 4. Otherwise less "
     "memory may mean more passes, and other last bits.",
 )
+CLUSTER = [
+    option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Have the work done by the workers of this Dask scheduler, such as tcp://HOST:8786.  "
+        "[default: by this process]",
+    ),
+    option(
+        "--workers",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Have the work done by N Dask workers on this machine, which are started for it.  "
+        "[default: by this process]",
+    ),
+]
+DEVICE = [
+    option(
+        "--io",
+        default="auto",
+        metavar="auto|direct|buffered",
+        help="How tiles are read for which --memory has no room: directly from the disk, through the "
+        "system's page cache, or directly where they are more than that cache can hold.",
+    ),
+    option(
+        "--device",
+        default="cpu",
+        metavar="auto|cpu|cuda[:I]",
+        help="What computes; auto is a CUDA device where one can be used. cuda:0,cuda:1 are two side by "
+        "side, cuda:all is all there are.",
+    ),
+    option(
+        "--device-memory",
+        metavar="SIZE",
+        help="Most memory of each CUDA device; what does not fit, tiles and then rows, stays in the host's "
+        "and passes through it.  [default: what is free]",
+    ),
+    option(
+        "--kernel",
+        metavar="NAME",
+        help="How a CUDA device multiplies: balanced; or, to compare, csr-scalar, csr-16, csr-vector, "
+        "binned, ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one "
+        "thread, and up to how many 16. Weighted graphs want balanced.  [default: balanced, the fastest]",
+    ),
+]
+
+# Options of sources, and of stores that are made of them.
+DUPLICATES = option(
+    "--duplicates",
+    metavar="sum|merge|count",
+    help="What an edge becomes that the source repeats: one edge with the sum of its weights; one with its "
+    "greatest weight; or one whose weight is how often it comes.  [default: sum with weights, else merge]",
+)
+EDGES = [
+    option(
+        "--format",
+        metavar="NAME",
+        help="How the source is written: text, csv, csv_names, jsonl, matrixmarket, npz, npy, parquet, "
+        "bvgraph, gr0, hollins, names.  [default: by its name and first lines]",
+    ),
+    option("--undirected", is_flag=True, help="Take each edge in both directions."),
+    option(
+        "--source-column",
+        metavar="NAME",
+        help="Column that edges run from, by its name or, in CSV, by its number.  [default: src, "
+        "source or from; or the first of two]",
+    ),
+    option(
+        "--target-column",
+        metavar="NAME",
+        help="Column that edges run to, by its name or, in CSV, by its number.  [default: dst, "
+        "target or to; or the second of two]",
+    ),
+    option(
+        "--header/--no-header",
+        default=None,
+        help="The first line of a text, names or CSV file names its columns, or it is an edge.  "
+        "[default: as the lines show]",
+    ),
+    option(
+        "--weight",
+        metavar="COLUMN",
+        help="Where edges have weights: the name of a column of CSV, JSON lines or Parquet, the number of a "
+        "column of text (3 as a rule), or `values` for those of a matrix.  "
+        "[default: nowhere, all count alike]",
+    ),
+    DUPLICATES,
+]
+LABELED_EDGES = [
+    option(
+        "--labels",
+        metavar="FILE",
+        help="Names of the nodes: line i (from 0) belongs to node i; may be compressed like the source.  "
+        "[default: NAME.labels.txt or .tsv beside NAME.txt]",
+    ),
+    *EDGES,
+]
+STORE = output_option(
+    "-o", "--output", required=True, metavar="G.zarr", suffixes=(".zarr",), help="The graph store to make."
+)
+IMPORT_MEMORY = option(
+    "--memory",
+    default="4GiB",
+    metavar="SIZE",
+    help="Most memory of the whole process, such as 512MB or 8GiB.",
+)
+TMP = option(
+    "--tmp",
+    metavar="DIR",
+    help="Where to sort, with room for 4 to 24 bytes an edge, 8 or 16 more with a weight.  "
+    "[default: beside G.zarr]",
+)
+OVERWRITE = option("--overwrite", is_flag=True, help="Replace an existing store once the new one is whole.")
+BUILD = [
+    STORE,
+    IMPORT_MEMORY,
+    option(
+        "--order",
+        default="keep",
+        metavar="keep|degree|host|bfs|auto",
+        help="Order of the nodes: as in the source (right for crawls, where neighbours are near each "
+        "other), by out-degree (right for graphs without locality), by name with the host reversed "
+        "(right for URLs), as a breadth-first search meets them (right for graphs that were shuffled), "
+        "or the best of these, as a sample of the edges shows.",
+    ),
+    TMP,
+    OVERWRITE,
+    option(
+        "--resume",
+        is_flag=True,
+        help="Keep what is finished, whatever ends the import, and go on with what the same command has "
+        "kept before.",
+    ),
+]
+RMAT = [
+    option("--scale", type=int, required=True, metavar="N", help="The graph has 2^N nodes."),
+    option("--edge-factor", type=int, default=16, metavar="N", help="Edges drawn for each node."),
+    option("--seed", type=int, default=1, metavar="N", help="The same seed gives the same graph."),
+    option(
+        "--permute/--no-permute",
+        default=True,
+        help="Shuffle the nodes, or leave the high degrees at the low ids.",
+    ),
+]
+
+# Options of runs and of what looks at ranks.
+PLAN = [
+    DAMPING,
+    option("--tol", type=float, default=1e-10, help="Certified L1 error to reach."),
+    option("--method", default="auto", metavar="NAME", help="auto, components, mixed, residual or power."),
+    option(
+        "--reads",
+        metavar="NAME",
+        help="float64, float32, bits16 or bits8.  [default: what the method wants]",
+    ),
+    RUN_MEMORY,
+    option("--stripes", type=int, metavar="N", help="Parts of the graph that advance side by side."),
+    REPRODUCIBLE,
+    *DEVICE,
+    json_option("the plan"),
+]
+RANK = [
+    DAMPING,
+    option(
+        "--tol",
+        type=float,
+        default=1e-10,
+        help="Where to stop: certified bound on the L1 error of the ranks.",
+    ),
+    option(
+        "--stop",
+        default="certified",
+        metavar="certified|residual",
+        help="What --tol bounds: the error, or the L1 norm of the residual, as papers count.",
+    ),
+    option(
+        "--method",
+        default="auto",
+        metavar="NAME",
+        help="components (in memory, for graphs that fit), mixed (fewest passes over tiles), residual (one "
+        "product a pass), power (textbook) or auto, which takes one of the first two.",
+    ),
+    option(
+        "--reads",
+        metavar="NAME",
+        help="How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.  "
+        "[default: bits16; float32 with components, float64 with power]",
+    ),
+    option(
+        "--dangling",
+        default="strongly",
+        metavar="strongly|weakly",
+        help="Rank of nodes without out-edges follows the teleport vector, or is spread evenly.",
+    ),
+    option(
+        "--personalization",
+        metavar="FILE",
+        help="Teleport weights: a node, or a node, a tab and a weight, on each line.  "
+        "[default: all nodes alike]",
+    ),
+    option(
+        "--start",
+        metavar="R",
+        help="Ranks to begin from, such as those of an earlier version of the graph: R.parquet, R.csv or "
+        "R.zarr. The answer is as exact with any; near ones save passes.  [default: the teleport weights]",
+    ),
+    option("--max-passes", type=int, metavar="N", help="Give up after so many.  [default: ample]"),
+    RUN_MEMORY,
+    option(
+        "--stripes",
+        type=int,
+        metavar="N",
+        help="Parts of the graph that advance side by side.  [default: by size]",
+    ),
+    option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores, 16 at most]"),
+    REPRODUCIBLE,
+    *DEVICE,
+    output_option(
+        "--trace",
+        metavar="FILE.json",
+        help="Write a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was "
+        "read, sent to the device and computed.",
+    ),
+    option(
+        "--predict",
+        is_flag=True,
+        help="Measure for a second first, as `oocpr plan` does, and say what time was predicted beside what "
+        "it took.",
+    ),
+    option("--top", "top_k", type=click.IntRange(0), default=10, metavar="K", help="Print the first K."),
+    output_option(
+        "-o",
+        "--output",
+        metavar="R",
+        suffixes=(".parquet", ".csv", ".zarr"),
+        help="Write all ranks: R.parquet, R.csv, R.zarr, or - for CSV on standard output.",
+    ),
+    option("--sort", default="node", metavar="node|rank", help="Order of the rank file."),
+    json_option("the run's figures and the first K"),
+    *LABELED_EDGES,
+    option("--tmp", metavar="DIR", help="Where a SOURCE is imported to meanwhile.  [default: the system's]"),
+    *CLUSTER,
+]
+TOP = [
+    option("-k", type=click.IntRange(0), default=10, metavar="K", help="How many."),
+    RUN_MEMORY,
+    json_option("the list"),
+]
+VERIFY = [
+    option(
+        "--damping",
+        type=float,
+        help="Probability of following an edge.  [default: as the file says, else 0.85]",
+    ),
+    option(
+        "--dangling",
+        metavar="strongly|weakly",
+        help="Where the rank of nodes without out-edges goes.  [default: as the file says, else strongly]",
+    ),
+    option("--personalization", metavar="FILE", help="Teleport weights, as given to `oocpr rank`."),
+    option(
+        "--tol",
+        type=float,
+        help="Bound to ask for; exit code 3 above it.  [default: the bound that the file claims]",
+    ),
+    RUN_MEMORY,
+    json_option("residual and bound"),
+]
 
 # Not behind what a path, an address or a quoted word may have before it.
 _WITH_VALUE = re.compile(r"""(?<![\w.'"/?&=-])([a-z_]+)=("[^"]*"|'[^']*'|[\w+-]+(?:\.\w+)*)""")
@@ -314,8 +449,6 @@ def _options() -> dict[str, click.Option]:
 def in_flags(text: str) -> str:
     """Write a remedy or a notice with flags in place of parameters.
 
-    Examples
-    --------
     >>> in_flags('weight="net weight" takes them; or leave resume=True and source_column out.')
     "--weight 'net weight' takes them; or leave --resume and --source-column out."
     >>> in_flags("See http://a.org/?weight=3.")
@@ -325,10 +458,8 @@ def in_flags(text: str) -> str:
 
 
 def cause_in_flags(text: str) -> str:
-    """Write a cause, which may quote anything, with a flag where its first word is a parameter.
+    """Write a cause, which may quote anything, with a flag if its first word is a parameter.
 
-    Examples
-    --------
     >>> cause_in_flags("max_passes is 0."), cause_in_flags("web.txt: weight=3 is there.")
     ('--max-passes is 0.', 'web.txt: weight=3 is there.')
     """

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 Sort = Literal["node", "rank"]
 
-SUFFIXES = (".parquet", ".csv", ".zarr")
-
 _RUN_KEY = b"oocpr"
 """Metadata key of a Parquet file under which the report of the run stands, as JSON."""
 
@@ -238,7 +236,7 @@ def read_ranks(path: str | os.PathLike[str]) -> Ranks:
     [('libc6', 0.75)]
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
+    if path.suffix not in (".parquet", ".csv", ".zarr"):
         raise InputError(f"{path} is no file of ranks.", "Name a .parquet, .csv or .zarr file.")
     if not os.path.exists(path):  # noqa: PTH110 - Path.exists has errors for names that are too long
         raise InputError(f"{path} does not exist.", "Name a file that `oocpr rank -o` wrote.")

@@ -1,0 +1,258 @@
+"""Answers: where they go, and how they look as aligned text, JSON, or tables on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oocpr.cli.options import in_flags
+from oocpr.errors import DoesNotFitError, OocprError, UsageError
+from oocpr.system import is_disk_full
+from oocpr.units import format_bytes, format_count, format_error_bound, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from oocpr.api import Graph
+    from oocpr.progress import Reporter
+    from oocpr.result.ranks import Report
+
+_MIN_DECIMALS = 6
+_MIN_COMPILE_SECONDS = 0.1
+"""Seconds from which compiling is mentioned."""
+
+
+def emit_json(value: object, target: str, last: Iterable[object] = ()) -> None:
+    """Write a value as JSON to a file, or to standard output for ``-``.
+
+    `last` has the entries of the empty list with which `value` ends, written one after the other.
+    """
+    from oocpr.store.atomic import replacing
+
+    # JSON is UTF-8 whatever a terminal shows; halves of pairs, of file names, are escaped as JSON does it.
+    data = (piece.encode("utf-8", "backslashreplace") for piece in _json(value, last))
+    if target == "-":
+        with naming_stdout():
+            sys.stdout.flush()
+            sys.stdout.buffer.writelines(data)
+            sys.stdout.buffer.flush()
+    else:
+        with replacing(Path(target)) as temporary, temporary.open("wb") as file:
+            file.writelines(data)
+
+
+def _json(value: object, last: Iterable[object]) -> Iterator[str]:
+    dump = functools.partial(json.dumps, indent=2, allow_nan=False, ensure_ascii=False)
+    end = "]\n}"
+    head = dump(value)
+    opened = False
+    for entry in last:
+        yield ",\n" if opened else head.removesuffix(end) + "\n"
+        opened = True
+        yield "    " + dump(entry).replace("\n", "\n    ")
+    yield f"\n  {end}\n" if opened else head + "\n"
+
+
+def emit(pieces: str | Iterable[str]) -> None:
+    """Write text to standard output, all of it or an error."""
+    with naming_stdout():
+        sys.stdout.writelines([pieces] if isinstance(pieces, str) else pieces)
+        sys.stdout.flush()
+
+
+def write_notices(notices: Iterable[str]) -> None:
+    """Write to standard error what a person should know of an import."""
+    for notice in notices:
+        sys.stderr.write(f"note: {in_flags(notice)}\n")
+
+
+def notice_writer(reporter: Reporter) -> Callable[[str], None]:
+    """Let a reporter write notices as `write_notices` does."""
+    return lambda notice: reporter.write_note(in_flags(notice))
+
+
+@contextlib.contextmanager
+def naming_stdout() -> Iterator[None]:
+    """Give failures to write to standard output a cause and a remedy."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if isinstance(error, OocprError):
+            raise
+        cause = f"standard output cannot be written: {error.strerror or error}."
+        kind = DoesNotFitError if is_disk_full(error) else UsageError
+        raise kind(cause, "Send it somewhere with room.") from error
+
+
+def pairs(rows: Sequence[tuple[str, str]]) -> str:
+    """Align names and values.
+
+    >>> print(pairs([("nodes", "5"), ("self-loops", "0")]), end="")
+    nodes       5
+    self-loops  0
+    """
+    width = max(len(name) for name, _ in rows)
+    return "".join(f"{name:<{width}}  {value}\n" for name, value in rows)
+
+
+def ranking(top: Sequence[tuple[int | str, float]], bound: float | None, first: int = 1) -> str:
+    """List the nodes of largest rank, drawn as a table if standard output is a terminal.
+
+    As many decimals are printed as the certified error allows; `first` is the place of the first node.
+
+    >>> print(ranking([("libc6", 0.25), ("perl", 0.125)], 1e-7), end="")
+       1  0.2500000  libc6
+       2  0.1250000  perl
+    """
+    digits = decimals(bound)
+    rows = [(str(k), f"{rank:.{digits}f}", printable(node)) for k, (node, rank) in enumerate(top, first)]
+    if sys.stdout.isatty():
+        return _drawn(rows)
+    return "".join(f"{place:>4}  {rank}  {node}\n" for place, rank, node in rows)
+
+
+def decimals(bound: float | None) -> int:
+    """Decimals of a rank whose last digit is still certified to about one.
+
+    >>> decimals(8.4e-11), decimals(0.01), decimals(None)
+    (10, 6, 12)
+    """
+    if bound is None:
+        return 12
+    return max(_MIN_DECIMALS, min(17, math.floor(-math.log10(max(bound, 1e-17)))))
+
+
+def printable(name: int | str) -> str:
+    r"""Write a name so that it stays in its column: labels come from strangers' files.
+
+    >>> printable("mutex_lock\tkernel/mutex.c"), printable("red \x1b[31m")
+    ('mutex_lock  kernel/mutex.c', 'red \\x1b[31m')
+    """
+    text = str(name).replace("\t", "  ")
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _drawn(rows: Sequence[tuple[str, str, str]]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "rank", "node", header_style="bold")
+    table.columns[0].justify = "right"
+    for place, rank, node in rows:
+        table.add_row(place, rank, Text(node))
+    console = Console(file=sys.stdout)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def summary(run: Report) -> str:
+    """Return the lines that end a run: its certificate, its size and time, and what bounded it."""
+    compiling = ""
+    if run.compile_seconds >= _MIN_COMPILE_SECONDS:
+        compiling = f" (plus {format_seconds(run.compile_seconds)} compiling, once per machine)"
+    device = f", of the device {format_bytes(run.peak_device_memory)}" if run.peak_device_memory else ""
+    return (
+        f"certified {format_error_bound(run.error_bound)}; "
+        f"{run.passes} passes ({run.gathers:.1f} gathers) over "
+        f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
+        f"{run.gteps:.3g} GTEPS, "
+        f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
+        f"{_read(run)}{_bound_by(run)}{_predicted(run)}{_start(run)}"
+    )
+
+
+def _read(run: Report) -> str:
+    """How much came from the store, if it was read more than once."""
+    if run.bytes_read < 1.01 * run.bytes_per_edge * run.edges:
+        return ""
+    rate = format_bytes(int(run.bytes_read / (run.seconds - run.compile_seconds)))
+    how = "directly" if run.direct else "through the page cache"
+    return f"read from the store: {format_bytes(run.bytes_read)} {how}, {rate}/s\n"
+
+
+def _bound_by(run: Report) -> str:
+    if not run.busy:
+        return ""
+    shares = {kind: seconds / run.seconds for kind, seconds in run.busy.items()}
+    listed = (f"{kind} {share:.0%}" for kind, share in sorted(shares.items(), key=lambda of: -of[1]))
+    return f"busy, of the time of the run: {', '.join(listed)}\n"
+
+
+def _predicted(run: Report) -> str:
+    predicted = run.predicted or {}
+    if "seconds" not in predicted or run.pass_seconds is None:
+        return ""
+    rows = [
+        ("a pass", format_seconds(predicted["pass_seconds"]), format_seconds(run.pass_seconds)),
+        ("passes", f"{predicted['passes']}", f"{run.passes}"),
+        ("in all", format_seconds(predicted["seconds"]), format_seconds(run.seconds - run.compile_seconds)),
+        ("read", format_bytes(predicted["bytes_read"]), format_bytes(run.bytes_read)),
+        ("peak memory", format_bytes(predicted["peak_memory"]), format_bytes(run.peak_memory)),
+    ]
+    return "predicted / found: " + ", ".join(f"{what} {one} / {other}" for what, one, other in rows) + "\n"
+
+
+def _start(run: Report) -> str:
+    """That the run began with ranks of another graph, if it did."""
+    if run.start_identity in (None, run.identity):
+        return ""
+    return f"began with ranks of another graph, {run.start_identity}; this one is {run.identity}\n"
+
+
+def _became(facts: dict[str, Any]) -> str:
+    """What became of duplicate edges."""
+    return {"sum": "added up", "count": "counted"}.get(facts["duplicate_weights"], "merged")
+
+
+def imported(graph: Graph, seconds: float) -> str:
+    """Return the line that ends an import."""
+    facts = graph.info()
+    edges, repeats = facts["edges"], facts["duplicates"]
+    speed = float(f"{(edges + repeats) / max(seconds, 1e-9):.3g}")
+    weights = f"{facts['weight_bytes_per_edge']:.2f} of them weights, " if facts["weighted"] else ""
+    return (
+        f"{graph.path}: {format_count(graph.nodes)} nodes, {format_count(edges)} edges, "
+        f"{format_count(repeats)} duplicates {_became(facts)}, "
+        f"{format_count(facts['self_loops'])} self-loops, "
+        f"{format_count(facts['dangling'])} dangling; "
+        f"{facts['bytes_per_edge']:.2f} B/edge, {weights}{format_bytes(facts['store_bytes'])} in all; "
+        f"{format_seconds(seconds)}, {format_count(speed)} edges/s"
+        f"{f'; {graph.reason}' if graph.reason else ''}\n"
+    )
+
+
+def described(facts: dict[str, Any]) -> str:
+    """Align what `Graph.info` gives."""
+    edges = max(facts["edges"], 1)
+    weighted = facts["weighted"]
+    weights = f"yes, {facts['weight_bytes_per_edge']:.3f} B/edge" if weighted else "no"
+    tiles = "columns, weights" if weighted else "columns"
+    rows = [
+        ("nodes", f"{facts['nodes']:,}"),
+        ("edges", f"{facts['edges']:,}"),
+        ("weighted", weights),
+        ("dangling", f"{facts['dangling']:,} nodes without out-edges{' of any weight' * weighted}"),
+        ("self-loops", f"{facts['self_loops']:,}"),
+        ("duplicates", f"{facts['duplicates']:,} {_became(facts)} at import"),
+        ("order", facts["order"]),
+        ("names", facts["names"]),
+        ("source", facts["source"]),
+        ("tiles", f"{facts['tiles']:,} of up to {facts['tile_edges']:,} edges"),
+        (tiles, f"{facts['bytes_per_edge']:.3f} B/edge, all that is needed to decode them included"),
+        ("whole store", f"{format_bytes(facts['store_bytes'])}, {facts['store_bytes'] / edges:.3f} B/edge"),
+        ("identity", facts["identity"]),
+    ]
+    arrays = [
+        (f"  {name}", f"{format_bytes(size)}, {size / edges:.3f} B/edge")
+        for name, size in facts["arrays"].items()
+    ]
+    return pairs(rows + arrays)
