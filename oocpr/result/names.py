@@ -14,7 +14,6 @@ import numpy as np
 
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.nodes.hashing import Fingerprints
 from oocpr.sources.block import Strings, arrow_array, arrow_numbers, arrow_strings
 from oocpr.system import resident_after_trim
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from oocpr.ingest.nodes.hashing import Fingerprints
     from oocpr.store.graph import GraphStore
 
     Block = NDArray[Any] | Strings
@@ -394,6 +394,8 @@ def _look_up(names: Names, nodes: int, batch: list[Entries]) -> Iterator[Found]:
 
 def _rows_of(names: Names, nodes: int, blocks: list[Block]) -> Iterator[NDArray[np.int64]]:
     """Find the rows of all names of blocks of one kind, by one reading of the names of the graph."""
+    from oocpr.ingest.nodes.hashing import Fingerprints
+
     cuts = np.cumsum([0, *map(size_of, blocks)])
     if isinstance(names, RowNames):
         for ids in blocks:
