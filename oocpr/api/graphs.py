@@ -1,4 +1,4 @@
-"""Graphs: imported, opened, and taken as they come."""
+"""Graphs: imported, opened, extended, and taken as they come."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ _LOG = logging.getLogger(__name__)
 class Graph:
     """A graph store that is open.
 
-    A run with method ``components`` leaves the graph decoded in memory, so that later runs begin at once.
+    A run with method ``components`` leaves the graph `decoded` in memory, so that later runs begin at once.
 
     Parameters
     ----------
     store
         What `oocpr.store.open_store` gives.
     temporary
-        A folder to remove when nobody holds the graph, or the ranks that take their names from it, any more.
+        A folder to remove once nobody holds the graph, or ranks that take their names from it.
     notices
         Sentences a person should read after an import, such as what was left out.
     reason
-        Why an import has chosen the order of the nodes, one line; None where it has not.
+        Why an import has chosen the order of the nodes, one line; None if it has not.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class Graph:
         self.notices = list(notices)
         self.reason = reason
         self.temporary = temporary is not None
-        self.kept: dict[str, SccGraph] = {}
+        self.decoded: dict[str, SccGraph] = {}
         if temporary is not None:
             # The store is what the names of ranks hold on to, so it decides how long the folder lives.
             weakref.finalize(store, temporary.remove)
@@ -79,7 +79,7 @@ class Graph:
 
     @property
     def edges(self) -> int:
-        """Number of edges, repeated ones counted once."""
+        """Number of edges, duplicates merged."""
         return self.store.edges
 
     @property
@@ -88,9 +88,9 @@ class Graph:
         return str(self.store.path)
 
     @property
-    def kept_bytes(self) -> int:
+    def decoded_bytes(self) -> int:
         """Bytes of what earlier runs left decoded in memory."""
-        return sum(whole.nbytes for whole in self.kept.values())
+        return sum(graph.nbytes for graph in self.decoded.values())
 
     def __repr__(self) -> str:
         place = "temporary" if self.temporary else masked(self.path)
@@ -102,17 +102,17 @@ class Graph:
         Returns
         -------
         dict
-            ``identity`` (what tells the graph apart from any other, 32 hexadecimal digits), ``nodes``,
-            ``edges``, ``dangling``, ``self_loops``, ``duplicates`` (edges that repeated another),
-            ``duplicate_weights`` (what their weights became, see `ImportOptions`; None without weights),
-            ``weighted``, ``weight_bytes_per_edge``, ``order``, ``names``, ``source``, ``tiles``,
-            ``tile_edges``, ``local_share`` (of edges inside their tile), ``bytes_per_edge`` (columns and
-            weights), ``store_bytes``, ``arrays`` (bytes of each).
+            ``identity`` (32 hexadecimal digits that no other graph has), ``nodes``, ``edges``, ``dangling``,
+            ``self_loops``, ``duplicates`` (edges that repeated another), ``duplicate_weights`` (what their
+            weights became, see `ImportOptions`; None without weights), ``weighted``,
+            ``weight_bytes_per_edge``, ``order``, ``names``, ``source``, ``tiles``, ``tile_edges``,
+            ``local_share`` (of edges inside their tile), ``bytes_per_edge`` (columns and weights),
+            ``store_bytes``, ``arrays`` (bytes of each).
 
         Raises
         ------
         ReplacedError
-            Where the store was replaced since it was opened.
+            If the store was replaced since it was opened.
         """
         self.store.check_current()
         known = self.store.attributes
@@ -169,7 +169,7 @@ def import_graph(
     order
         ``"keep"`` for the order of the source, ``"degree"`` for the largest out-degree first, ``"host"`` for
         names with the host reversed, ``"bfs"`` for a breadth-first search, ``"auto"`` for the best of these,
-        as a sample of the links tells: `Graph.reason` says why.
+        as a sample of the edges shows: `Graph.reason` says why.
     tmp
         Folder to sort in; beside `path` by default.
     overwrite
@@ -181,10 +181,9 @@ def import_graph(
         A ``distributed.Client`` whose workers sort the edges and encode the tiles, to the same bytes; None to
         work in this process. `memory` is that of this process.
     progress
-        True to see on standard error how far it is, or a function that is told, see
-        `oocpr.progress.Progress`; None for silence.
+        True to see on standard error how far it is, or an `oocpr.progress.Progress`; None for silence.
     tell
-        Told at once what imports that were interrupted have left; None to find it in the graph's ``notices``.
+        A function that gets at once what interrupted imports have left; None for the graph's ``notices``.
     **options
         How the source is read, see `ImportOptions`.
 
@@ -195,9 +194,9 @@ def import_graph(
     Raises
     ------
     InputError
-        Where the source cannot be read; names file and line.
+        If the source cannot be read; names file and line.
     DoesNotFitError
-        Where memory or disk are too small.
+        If memory or disk are too small.
     UsageError
         For parameters that cannot be.
 
@@ -257,9 +256,9 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
     Raises
     ------
     NotAStoreError
-        Where it is missing, foreign, unfinished or newer than this version.
+        If it is missing, foreign, unfinished or newer than this version.
     DamagedError
-        Where its metadata contradict each other.
+        If its metadata contradict each other.
     """
     from oocpr.store.graph import open_store
 
@@ -267,21 +266,10 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
 
 
 def opened_graph(graph: Any) -> Graph:
-    """Open a stored graph, or make sure that one that is open already is still what its path holds.
+    """Open the path of a store, or make sure that an open `Graph` is still what its path holds.
 
-    Parameters
-    ----------
-    graph
-        A `Graph`, or the path of a store.
-
-    Raises
-    ------
-    ReplacedError
-        If the store of a `Graph` was replaced since it was opened.
-    NotAStoreError, DamagedError
-        See `open_graph`.
-    UsageError
-        For a source, with the way to store it.
+    Raises ReplacedError if its store was replaced; UsageError for a source, with the way to store it; and
+    what `open_graph` raises.
     """
     if not isinstance(graph, Graph | str | os.PathLike):
         raise UsageError(
@@ -305,22 +293,9 @@ def as_graph(
 ) -> Graph:
     """Take a graph as it comes: open, stored, or in any format that `import_graph` reads.
 
-    Parameters
-    ----------
-    graph
-        A `Graph`, the path of a store (a folder, a name ending in ``.zarr`` or a URL), or a source, which is
-        imported to a temporary store that lives as long as the graph and its ranks.
-    memory, progress
-        See `import_graph`; for sources only.
-    tmp
-        Folder of the temporary store; the system's by default.
-    **options
-        How a source is read, see `ImportOptions`.
-
-    Raises
-    ------
-    NotAStoreError, InputError, DoesNotFitError, UsageError, ReplacedError
-        See `opened_graph` and `import_graph`.
+    `graph`: a `Graph`, the path of a store (a folder, a name ending in ``.zarr`` or a URL), or a source, that
+    is imported to a temporary store in `tmp`, which lives as long as the graph and its ranks. `memory`,
+    `progress` and `options` are for sources. Raises what `opened_graph` and `import_graph` raise.
     """
     if isinstance(graph, Graph):
         _refuse_options(graph.path, options, tmp)
@@ -344,7 +319,7 @@ def as_graph(
 
 
 def weight_notices(source: Source, duplicates: str | None) -> list[str]:
-    """Say which columns of a source that was read may be weights, where nobody has said what weights are."""
+    """Say which columns of a source that was read may be weights, if nobody has said what weights are."""
     if source.weighted or duplicates == "count":
         return []
     return unused_columns(getattr(source, "unused_columns", ()))
@@ -360,7 +335,7 @@ def sort_encode_service(client: Any) -> SortEncodeService | None:
 
 
 def _duplicate_notices(source: Any, count: int, *, weighted: bool) -> list[str]:
-    """Say what became of duplicate edges, where nobody has asked and it changes ranks."""
+    """Say what became of duplicate edges, if nobody has asked and it changes ranks."""
     if weighted:
         return [
             f"{count:,} duplicate edges were added up: an edge has the sum of its weights. "
@@ -398,7 +373,7 @@ def _looks_like_a_store(path: str) -> bool:
 
 
 def _temporary_folder(tmp: str | os.PathLike[str] | None) -> tuple[Partial, list[str]]:
-    """Make a folder for a store that is not kept, and tell of those of killed processes, now removed."""
+    """Make a folder for a temporary store; returns it, and which ones of killed processes were removed."""
     from oocpr.store.atomic import Partial, clear_abandoned, naming_failures
 
     path = Path(tempfile.gettempdir() if tmp is None else tmp, "oocpr")
@@ -434,15 +409,15 @@ def append(
 ) -> Graph:
     """Add edges to a graph: a new store, the same that an import of all sources together makes.
 
-    The old edges are not sorted again, and tiles before the first new edge are copied as they are. Only sums
-    of weights may differ from those of such an import, by rounding.
+    The old edges are not sorted again, and tiles before the first new edge are copied. Only sums of weights
+    may differ from those of such an import, by rounding.
 
     Parameters
     ----------
     graph
         A `Graph`, or the path of a store, with order ``"keep"``.
     source
-        The new edges, as for `import_graph`. Their nodes have ids, or names where the graph has labels; a new
+        The new edges, as for `import_graph`. Their nodes have ids, or names if the graph has labels; a new
         node has its place among the ids, or behind all names.
     path
         The store to make, ``.zarr``; it may be that of the graph, which is replaced with `overwrite`.
@@ -460,13 +435,13 @@ def append(
     Raises
     ------
     InputError
-        Where the source cannot be read, or calls its nodes otherwise than the graph does.
+        If the source cannot be read, or has ids for names or names for ids.
     NotAStoreError, DamagedError
         See `open_graph`.
     ReplacedError
-        Where the graph's store was replaced since it was opened.
+        If the graph's store was replaced since it was opened.
     DoesNotFitError, UsageError
-        See `import_graph`; also where the graph has another order.
+        See `import_graph`; also if the graph has another order.
 
     Examples
     --------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -60,13 +61,13 @@ def plan(
     reproducible, progress
         As for `pagerank`.
     personalized
-        Whether the teleport vector would be given.
+        Whether a teleport vector would be given.
 
     Returns
     -------
     Plan
         Prints as a table; ``fits`` says whether the run stays within the memory. Seconds are those of a
-        new process. Its number of passes is the usual one; ``expected`` has the range.
+        new process, and the number of passes is the usual one; ``expected`` has the range.
 
     Raises
     ------
@@ -79,15 +80,18 @@ def plan(
     >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
     True
     """
+    from oocpr.engine.cuda.papers.products import parse_kernel
     from oocpr.engine.job import chosen_device
     from oocpr.engine.planning import RunRequest, asked_settings, plan_loaded, timed
     from oocpr.result.names import names_of
 
     progress = as_progress(progress)
-    _check_kernel(kernel)
+    parse_kernel(kernel)
     if reproducible:
         check_reproducible(device, None)
-    _import_what_runs_need()
+    # What a run imports is part of the process that it begins with, so a plan counts it as well.
+    for module in ("engine.run", "engine.trace", "jit", "result.node_vectors"):
+        import_module(f"oocpr.{module}")
     settings = asked_settings(method, reads, damping=damping, tol=tol, stop=stop)
     opened = opened_graph(graph)
     device = chosen_device(device, kernel)
@@ -106,7 +110,7 @@ def plan(
         io=io,
         reproducible=reproducible,
         personalized=personalized,
-        reusable=opened.kept_bytes,
+        reusable=opened.decoded_bytes,
     )
     run, loading = plan_loaded(opened.store, settings, request, progress)
     # The probe's own memory is none of the run's.
@@ -150,17 +154,17 @@ def pagerank(
     graph
         A `Graph`, the path of a store, or anything `import_graph` reads.
     damping
-        Probability of following a link, in (0, 1).
+        Probability of following an edge, in (0, 1).
     tol
         Certified bound on the L1 distance from the exact ranks at which to stop.
     method
         ``"components"`` (a graph in memory, solved in the order of its strongly connected components),
-        ``"mixed"`` (fewest passes over tiles), ``"residual"`` (one product a pass), ``"power"`` (textbook),
+        ``"mixed"`` (fewest passes over tiles), ``"residual"`` (one product per pass), ``"power"`` (textbook),
         or ``"auto"``: ``"components"`` for graphs of up to four million edges that fit, else ``"mixed"``.
     reads
         How ranks are gathered: ``"float64"``, ``"float32"``, ``"bits16"`` or ``"bits8"``; the answer is as
-        exact with each. None for ``"bits16"``, with ``"components"`` ``"float32"``,
-        with ``"power"`` ``"float64"``.
+        exact with each. None for ``"bits16"``; ``"float32"`` with ``"components"``, ``"float64"`` with
+        ``"power"``.
     stop
         ``"certified"``, or ``"residual"`` to compare `tol` with the L1 norm of the residual, as papers count.
     max_passes
@@ -173,7 +177,7 @@ def pagerank(
     stripes
         Parts of the graph that advance side by side; None to choose by size.
     dangling
-        ``"strongly"``: the rank of nodes without out-links follows the teleport vector; ``"weakly"``: it is
+        ``"strongly"``: the rank of nodes without out-edges follows the teleport vector; ``"weakly"``: it is
         spread evenly.
     personalization
         Teleport weights: by node name (a dict, a Series, a table with the columns ``node`` and ``weight``), a
@@ -181,26 +185,25 @@ def pagerank(
         lines ``node<TAB>weight``; None for all nodes alike.
     start
         What to begin from: ranks of an earlier run, also of another graph with nodes of the same names, a
-        file of them, or numbers as for `personalization`; None for the teleport weights.
-        The ranks are as exact whatever it is; the nearer it is, the fewer passes they take.
+        file of them, or numbers as for `personalization`; None for the teleport weights. The ranks are as
+        exact with any; near ones save passes.
     threads
-        Computing threads; None for all cores, sixteen at most: more have not paid off anywhere yet.
+        Computing threads; None for all cores, sixteen at most, as more have not paid off.
     client
-        A ``distributed.Client``; None to work in this process. With device ``"cuda"``, each of its workers
-        takes a device that no other has; only those that declare the resource ``GPU``, where any does.
+        A ``distributed.Client``; None to work in this process. With device ``"cuda"``, each of its workers,
+        or of those that declare the resource ``GPU`` if any does, takes a device that no other has.
     device
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"`` (needs CuPy), ``"cuda:0,cuda:1"`` or ``"cuda:all"`` for several
-        side by side, ``"auto"`` for CUDA where it can be had and the processor elsewhere, or
-        ``"reference"`` for plain NumPy.
+        side by side, ``"auto"`` for CUDA if there is a device, else the processor, or ``"reference"`` for
+        plain NumPy.
     kernel
         How a CUDA device multiplies; None for ``"balanced"``, the fastest, whose bits are always the same.
-        ``"binned:6:96"`` also says up to how many links a row has one thread, and up to how many 16. Links
+        ``"binned:6:96"`` also says up to how many edges a row has one thread, and up to how many 16. Edges
         with weights want ``"balanced"``.
     io
-        How tiles are read that find no room in `memory`: ``"buffered"``, through the system's page cache,
-        from which they come the next time if it holds them still; ``"direct"``, past it, from the disk each
-        time; or ``"auto"``, directly where they are more than that cache can hold and the file system allows
-        it. With a client that is ``"buffered"``. No bit of the ranks depends on it.
+        How tiles are read that find no room in `memory`: ``"buffered"``, through the system's page cache;
+        ``"direct"``, from the disk each time; or ``"auto"``, directly if they are more than that cache can
+        hold and the file system allows it, and buffered with a client. No bit of the ranks depends on it.
     trace
         A .json file for a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was
         read, sent to the device and computed. Not for a client or method ``"components"``.
@@ -212,21 +215,20 @@ def pagerank(
         and so the same bits of the ranks, for any memory that holds it and any number of threads. Otherwise
         less memory may mean more passes, and ranks that differ within the bound.
     progress
-        True to see on standard error what is measured, and each pass; or a function that is told, see
-        `oocpr.progress.Progress`; None for silence.
+        True to see on standard error what is measured, and each pass; or an `oocpr.progress.Progress`; None
+        for silence.
     **options
         How a source is read, see `oocpr.api.arguments.ImportOptions`; not for a graph that is stored already.
 
     Returns
     -------
     Ranks
-        Its ``converged`` is False where the passes ran out.
+        Its ``converged`` is False if the passes ran out.
 
     Raises
     ------
     UsageError, InputError, NotAStoreError, DoesNotFitError, DamagedError, ReplacedError, SetupError
-        What they are for is in `oocpr.errors`. If the timeline cannot be written after all, the error has
-        the ``ranks``.
+        See `oocpr.errors`. If the timeline cannot be written after all, the error has the ``ranks``.
 
     Examples
     --------
@@ -235,6 +237,7 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
+    from oocpr.engine.cuda.papers.products import parse_kernel
     from oocpr.engine.executors.dask_devices import assign_workers, names_workers_devices
     from oocpr.engine.job import chosen_device
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
@@ -247,7 +250,7 @@ def pagerank(
     from oocpr.store.atomic import check_writable
 
     progress = as_progress(progress)
-    _check_kernel(kernel)
+    parse_kernel(kernel)
     # Settings come first: what cannot be is refused before a source is imported.
     settings = asked_settings(
         method, reads, damping=damping, tol=tol, stop=stop, dangling=dangling, max_passes=max_passes
@@ -267,19 +270,18 @@ def pagerank(
             )
         check_apart([trace], [graph, personalization, start, options.get("labels")])
         check_writable(Path(trace))
-    _import_what_runs_need()
     opened = as_graph(graph, memory=memory, progress=progress, **options)
     store = opened.store
     # Now, since the files may be gone when the run is over.
     identity, started_from = store.identity, start_identity(start)
     free: list[int] = []
-    if client is not None and names_workers_devices(device):
-        free = [seat.free for seat in assign_workers(client)]
     limits: list[int] = []
     present = 0
     if client is not None:
         from oocpr.engine.executors.dask_client import worker_count, worker_limits
 
+        if names_workers_devices(device):
+            free = [seat.free for seat in assign_workers(client)]
         limits, present = worker_limits(client), worker_count(client)
     names = names_of(store)
     most = given_memory(memory)
@@ -304,7 +306,7 @@ def pagerank(
         alone=client is None,
         free=free,
         limits=limits,
-        reusable=opened.kept_bytes,
+        reusable=opened.decoded_bytes,
     )
     planned, loading = plan_loaded(store, settings, request, progress)
     made = planned.plan
@@ -325,7 +327,7 @@ def pagerank(
             kernel=kernel,
             teleport=teleport,
             start=begun,
-            kept=opened.kept,
+            kept=opened.decoded,
             trace=timeline,
             progress=progress,
         )
@@ -378,26 +380,24 @@ def verify(
     memory
         Most bytes of the process; None for what the machine has free.
     progress
-        Told of each tile.
+        As for `pagerank`.
 
     Returns
     -------
     Verification
-        Its ``ranks_identity`` is another one than its ``identity`` where the ranks say that they are of
-        another graph; the bound is that of the ranks as PageRank of this one.
+        Its ``ranks_identity`` differs from its ``identity`` if the ranks say that they are of another graph;
+        the bound is that of the ranks as PageRank of this one.
 
     Raises
     ------
     DoesNotFitError
-        Where `memory` is too small.
+        If `memory` is too small.
     InputError
-        Where the nodes of the ranks are not those of this graph.
+        If the nodes of the ranks are not those of this graph.
     UsageError
-        Where a personalization is missing, or a parameter cannot be.
-    DamagedError
-        Where the store is not what was written.
-    ReplacedError
-        Where it was replaced since it was opened.
+        If a personalization is missing, or a parameter cannot be.
+    DamagedError, ReplacedError
+        If the store is not what was written, or was replaced since it was opened.
     """
     from oocpr.engine.planning import given_memory
     from oocpr.result import verify as check
@@ -438,15 +438,8 @@ def verify(
     return replace(outcome, identity=store.identity, ranks_identity=found.identity)
 
 
-def _check_kernel(kernel: str | None) -> None:
-    """Refuse a kernel that does not exist, whatever computes."""
-    from oocpr.engine.cuda.papers.products import parse_kernel
-
-    parse_kernel(kernel)
-
-
 def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
-    """Refuse parameters that the method and the device, which is none of ``"auto"``, would not look at."""
+    """Refuse parameters that the method and the device, which is not ``"auto"``, would ignore."""
     from oocpr.engine.cuda.discovery import named_devices
 
     if method == "components" and stripes is not None:
@@ -467,7 +460,7 @@ def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel
 
 
 def check_reproducible(device: str, client: Any) -> None:
-    """Refuse devices that depend on the machine for a run that is to be the same on any."""
+    """Refuse devices that differ between machines."""
     from oocpr.engine.executors.dask_devices import names_workers_devices
 
     if client is not None and names_workers_devices(device):
@@ -482,35 +475,19 @@ def check_reproducible(device: str, client: Any) -> None:
         )
 
 
-def _import_what_runs_need() -> None:
-    """Import what is part of the process that a run begins with, so that a plan counts it as well."""
-
-
 def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).resolve())
-
-
-TILED = ("mixed", "residual", "power")
-READS = ("float64", "float32", "bits16", "bits8")
 
 
 def warmup(progress: Progress = silent) -> tuple[str, float]:
     """Compile what an import, a run on processors and a list of the first nodes need.
 
-    Parameters
-    ----------
-    progress
-        Told of each function that is compiled.
-
-    Returns
-    -------
-    str
-        Folder in which the compiled functions are kept; empty if no folder can be written.
-    float
-        Seconds that compiling took; 0 if everything was there.
+    Returns the folder of the compiled functions, empty if no folder can be written, and the seconds that
+    compiling took, 0 if everything was there.
     """
     from oocpr.jit import cache_folder, watched
 
+    tiled = ("mixed", "residual", "power")
     ids = np.random.default_rng(1).integers(0, 300, (2, 3000))
     with TemporaryDirectory(prefix="oocpr-warmup-") as folder, watched(progress) as compilation:
         numbers, names = Path(folder, "numbers.txt"), Path(folder, "names.tsv")
@@ -520,13 +497,14 @@ def warmup(progress: Progress = silent) -> tuple[str, float]:
         np.savetxt(weighted, np.vstack([ids, ids[0] + 1]).T, "%d")
         path = Path(folder, "g.zarr")
         import_graph(names, path)
-        _rank(import_graph(numbers, path, order="degree", overwrite=True), ("auto", *TILED))
-        weighing = import_graph(weighted, path, weight="3", duplicates="sum", overwrite=True)
-        _rank(weighing, TILED)
+        _rank(import_graph(numbers, path, order="degree", overwrite=True), ("auto", *tiled))
+        _rank(import_graph(weighted, path, weight="3", duplicates="sum", overwrite=True), tiled)
     return cache_folder(), compilation.seconds
 
 
 def _rank(graph: Graph, methods: Iterable[str]) -> None:
+    from oocpr.engine.number_formats import READS
+
     for method in methods:
         for reads in (None,) if method in ("auto", "power") else READS:
             pagerank(graph, method=method, reads=reads, tol=1e-4).top(3)
