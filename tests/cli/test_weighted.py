@@ -42,7 +42,7 @@ def test_info_tells_weights_and_counts_their_bytes(oocpr_command: Run, store: Pa
     assert facts["arrays"].keys() >= {"in_edges/data", "out_weight"}
     told = oocpr_command("info", store).out
     assert "weighted" in told
-    assert "without out-links of any weight" in told
+    assert "without out-edges of any weight" in told
 
 
 def test_a_run_uses_the_weights_and_verifies(

@@ -143,7 +143,7 @@ def test_weights_are_pushed_by_their_share(tmp_path: Path, unit: float) -> None:
 
 @pytest.mark.parametrize(
     ("sums", "message"),
-    [([4.0, 2.5, 0.0], "row 1's out-links are 0.8 times"), ([0.0, 2.0, 0.0], "row 0 .* out-weight 0")],
+    [([4.0, 2.5, 0.0], "row 1's out-edges are 0.8 times"), ([0.0, 2.0, 0.0], "row 0 .* out-weight 0")],
 )
 def test_out_weights_that_are_not_those_of_the_tiles_are_damage(
     tmp_path: Path, sums: list[float], message: str
