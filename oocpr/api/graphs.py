@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
-    from oocpr.engine.scc.graph import SccGraph
+    from oocpr.engine.scc.run import SccGraph
     from oocpr.ingest.sort.sorter import SortEncodeService
     from oocpr.progress import Listener
     from oocpr.sources.base import SourceOptions

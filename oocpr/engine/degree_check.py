@@ -3,12 +3,12 @@
 A run divides by out-degrees that it reads, and passes along edges that it reads elsewhere; if the two
 contradict each other its error bound means nothing. Two laws show that, at next to no cost.
 
-Every edge is counted for the node that it leaves. Let each node v have a mark h(v), see
-`oocpr.engine.cpu.degree_checksum`: the sum of the marks of the columns of all edges is the sum of out-degree
-times mark over all nodes. Both are integers modulo 2^64, so nothing is rounded. The marks depend on a key
-that is drawn for each run, so nobody can make a store for them; two nodes never have the same mark, so a
-contradiction of two nodes is always found, any other one but for a chance of about one in 2^32. Processors
-add the marks up while they have the columns decoded; CUDA devices do not.
+Every edge is counted for the node that it leaves. Let each node have a mark of 32 bits: the sum of the marks
+of the columns of all edges is the sum of out-degree times mark over all nodes. Both are integers modulo 2^64,
+so nothing is rounded. The marks depend on a key that is drawn for each run, so nobody can make a store for
+them; two nodes never have the same mark, so a contradiction of two nodes is always found, any other one but
+for a chance of about one in 2^32. Processors add the marks up, eight at a time, while they have the columns
+decoded; CUDA devices do not.
 
 What is pushed arrives. Of a push y, in units of out-degree, the nodes that have some lose the sum of y times
 out-degree (or out-weight), and all nodes get the damping times the sum of y over the columns of all edges
@@ -23,9 +23,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from oocpr.engine.cpu.degree_checksum import MODULUS, degree_marks
+from numba import uint32, uint64
+
 from oocpr.engine.method import Balance, Claims
 from oocpr.errors import DamagedError
+from oocpr.jit import entry, inner
 from oocpr.store.zarr_arrays import check_dangling, check_degree_sum
 
 if TYPE_CHECKING:
@@ -36,6 +38,59 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backend import PushSums, StripeSpec
     from oocpr.engine.tiles.source import RankedStore
+
+
+MODULUS = 2**64
+"""Sums are taken modulo this."""
+
+
+@inner(inline="always")
+def _mark(node, first, second):
+    # Two multiplications with odd numbers and two shifts, each of which can be undone.
+    mark = uint32(uint32(node) * first)
+    mark = uint32(uint32(mark ^ (mark >> uint32(16))) * second)
+    return uint32(mark ^ (mark >> uint32(15)))
+
+
+@inner()
+def add_marks(columns, first, end, key):
+    """Sum of the marks of ``columns[first:end]``, modulo 2^64."""
+    one = uint32(uint64(key) | uint64(1))
+    other = uint32((uint64(key) >> uint64(31)) | uint64(1))
+    total = uint64(0)
+    for i in range(uint64(first), uint64(end)):
+        total += uint64(_mark(columns[i], one, other))
+    return total
+
+
+@entry()
+def column_marks(columns, key):
+    """Sum of the marks of columns, uint32, modulo 2^64; the key is positive.
+
+    >>> import numpy as np
+    >>> columns = np.array([1, 0, 1], np.uint32)
+    >>> column_marks(columns, 7) == degree_marks(np.array([1, 2], np.uint32), 0, 7)
+    True
+    """
+    return add_marks(columns, 0, columns.size, key)
+
+
+@entry()
+def degree_marks(degree, first, key):
+    """Sum of out-degree times mark, modulo 2^64, over the nodes from `first` on; uint32 degrees.
+
+    >>> import numpy as np
+    >>> degree = np.array([3, 1], np.uint32)
+    >>> bool(degree_marks(degree, 0, 7) == degree_marks(degree[::-1].copy(), 0, 7))
+    False
+    """
+    one = uint32(uint64(key) | uint64(1))
+    other = uint32((uint64(key) >> uint64(31)) | uint64(1))
+    total = uint64(0)
+    for i in range(uint64(degree.size)):
+        total += uint64(degree[i]) * uint64(_mark(uint64(first) + i, one, other))
+    return total
+
 
 _UNIT = 2.0**-53
 _OTHER_ROUNDINGS = 64  # the push itself, the products, the teleport vector

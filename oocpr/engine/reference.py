@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from oocpr.engine.backend import RESTART, START, PushSums, TileSums, join_sums
-from oocpr.engine.cpu.degree_checksum import column_marks
+from oocpr.engine.degree_check import column_marks
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.store.codec.mantissa_segments import join_segments
 from oocpr.store.codec.tile_decoder import decode_tile

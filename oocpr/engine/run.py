@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backend import Backend
     from oocpr.engine.executors.local import Executor, PassReport
-    from oocpr.engine.scc.graph import SccGraph
+    from oocpr.engine.scc.run import SccGraph
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.trace import Trace
@@ -154,8 +154,7 @@ def _solve_whole(
         from oocpr.engine.executors.dask import rank_on_worker
 
         return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
-    from oocpr.engine.scc.graph import load_scc_graph
-    from oocpr.engine.scc.run import SccRun
+    from oocpr.engine.scc.run import SccRun, load_scc_graph
 
     begun = time.perf_counter()
     kept = {} if kept is None else kept

@@ -6,14 +6,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.cpu.rows import BLOCK
-from oocpr.engine.scc.anderson import DEPTH, TERMS, least_squares, mix, record_stride
+from oocpr.engine.cpu.rows import BLOCK_ROWS
+from oocpr.engine.scc.solve import DEPTH, TERMS, least_squares, mix, record_stride
 from oocpr.jit import entry
 
 
 @entry(cache=False)
 def record_and_mix(rows, turn, states, changes, sums, shares):
-    record_stride(np.uint64(0), np.uint64(rows), turn, changes, np.empty((DEPTH, BLOCK), np.float32), sums)
+    record_stride(
+        np.uint64(0), np.uint64(rows), turn, changes, np.empty((DEPTH, BLOCK_ROWS), np.float32), sums
+    )
     least_squares(min(turn, DEPTH), sums, np.empty((DEPTH, DEPTH)), shares)
     mix(np.uint64(0), np.uint64(rows), turn, shares, states)
 

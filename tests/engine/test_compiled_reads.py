@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numba import njit
 
-from oocpr.engine.cpu.numbers import narrowed, scaled_table
-from oocpr.engine.cpu.numbers import widen as compiled_widen
+from oocpr.engine.cpu.numbers import narrowed, widened
 from oocpr.engine.number_formats import READS, level_edges, level_table, narrow, widen
 
 
@@ -22,7 +21,7 @@ def narrow_all(values, scale, out):
 @njit
 def widen_all(stored, table, out):
     for i in range(stored.size):
-        out[i] = compiled_widen(stored[i], table)
+        out[i] = widened(stored[i], table)
 
 
 def check(values: np.ndarray, reads: str, scale: float) -> None:
@@ -31,7 +30,7 @@ def check(values: np.ndarray, reads: str, scale: float) -> None:
     narrow_all(values, scale, compiled)
     np.testing.assert_array_equal(compiled.view(f"u{plain.itemsize}"), plain.view(f"u{plain.itemsize}"))
     read = np.empty(values.size)
-    widen_all(compiled, scaled_table(scale), read)
+    widen_all(compiled, level_table() * scale, read)
     np.testing.assert_array_equal(read, widen(plain, reads, scale))
 
 

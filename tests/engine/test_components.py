@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from scipy.sparse.csgraph import connected_components
 
-from oocpr.engine.scc.components import find_components
+from oocpr.engine.scc.level_schedule import find_components
 
 from .digraphs import Digraph, digraphs, random_digraph
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from oocpr.api.graphs import Graph
 from oocpr.engine.planning import asked_settings, stats_of
 from oocpr.engine.run import solve
-from oocpr.engine.scc.graph import load_scc_graph
+from oocpr.engine.scc.run import load_scc_graph
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError

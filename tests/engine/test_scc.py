@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.scc.graph import load_scc_graph
 from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, schedule_rows
+from oocpr.engine.scc.run import load_scc_graph
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.graph import open_store

@@ -9,24 +9,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backend import PushSums, StripeSpec, TileSums, join_sums
-from oocpr.engine.cpu.degree_checksum import column_marks
-from oocpr.engine.cpu.gather import PIECE
-from oocpr.engine.cpu.numbers import scaled_table
-from oocpr.engine.cpu.rows import BLOCK, load, publish
-from oocpr.engine.cpu.scratch import EMPTY, Scratch, slice_tile
+from oocpr.engine.cpu.gather import PIECE, SlicedEdges, TileCsr, pieces_of, slice_tile
+from oocpr.engine.cpu.local_sweeps import (
+    BOUNDS,
+    MAX_LOCAL_SLICED,
+    REGION_PADDING,
+    TILE_REGIONS,
+    LocalLayout,
+    max_long_rows,
+    max_slices,
+    permuted_rows,
+)
+from oocpr.engine.cpu.numbers import (
+    Weights,
+    decode_weights,
+    divisors,
+    stored_weights,
+    without_data,
+)
+from oocpr.engine.cpu.rows import BLOCK_ROWS, load, push_rows
 from oocpr.engine.cpu.threads import Team, default_threads
 from oocpr.engine.cpu.tile import (
-    Rows,
-    Slices,
+    LayoutScratch,
+    StripeRows,
     Sums,
     SweepParams,
-    TileCsr,
     TileDims,
     sweep_decoded,
     sweep_packed,
 )
-from oocpr.engine.cpu.weights import Weights, decode_weights, divisors, stored_weights, without_data
-from oocpr.engine.number_formats import READS
+from oocpr.engine.degree_check import column_marks
+from oocpr.engine.number_formats import READS, level_table
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import PackedTile, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
@@ -38,7 +51,72 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PublishStep, SweepStep
-    from oocpr.engine.cpu.local_sweeps import LocalLayout
+
+
+_EMPTY = np.empty(0, np.uint32)
+
+
+class Scratch:
+    """Arrays of one tile; each grows when a larger tile comes, and its contents are undefined."""
+
+    def __init__(self) -> None:
+        self._pool: dict[str, NDArray[Any]] = {}
+
+    def sums(self, tile: PackedTile, owned: int, live: int, *, both: bool, local: bool) -> Sums:
+        """Arrays of what a sweep adds up; the blocks are zero."""
+        segments = owned + 1
+        places = segments + int(pieces_of(tile.edges)) + 1
+        permuted = permuted_rows(owned) if local else 0
+        return Sums(
+            self._take("pushes", places, np.float64),
+            self._take("proposals", places if both else 0, np.float64),
+            self._take("proposed", segments if both else 0, np.float32),
+            self._take("start", permuted, np.float32),
+            self._take("value", permuted, np.float32),
+            self._take("sends", 2 * permuted, np.float32),
+            np.zeros((-(-owned // BLOCK_ROWS), 2 + 3 * live)),
+        )
+
+    def csr(self, tile: PackedTile, columns: int) -> tuple[TileCsr, NDArray[np.uint32]]:
+        """Arrays of a tile's edges, and of the first column of its non-empty segments."""
+        csr = TileCsr(
+            self._take("row_ptr", tile.nonempty + 1, np.uint32),
+            self._take("segments", tile.nonempty + 1, np.uint32),
+            self._take("columns", columns, np.uint32),
+        )
+        return csr, self._take("starts", tile.nonempty, np.uint32)
+
+    def layout(self, tile: PackedTile, owned: int, wanted: bool, weighted: bool) -> LocalLayout:
+        """Arrays of the edges that stay inside a tile; empty unless they are `wanted`."""
+        edges, rows, permuted = (tile.edges, tile.nonempty, permuted_rows(owned)) if wanted else (0, 0, 0)
+        columns = edges + TILE_REGIONS * REGION_PADDING if wanted else 0
+        return LocalLayout(
+            self._take("row_at", permuted, np.uint32),
+            self._take("position", owned + 1 if wanted else 0, np.uint32),
+            self._take("factors", permuted, np.float32),
+            self._take("gains", permuted, np.float32),
+            self._take("slice_ptr", max_slices(rows), np.uint32),
+            self._take("long_ptr", max_long_rows(edges), np.uint32),
+            self._take("local_columns", columns, np.uint32),
+            self._take("regions", TILE_REGIONS * BOUNDS, np.uint32).reshape(TILE_REGIONS, BOUNDS),
+            self._take("shares", columns, np.float32) if weighted else None,
+        )
+
+    def layout_scratch(self, owned: int, wanted: bool) -> LayoutScratch:
+        """Scratch in which rows are permuted; empty unless it is `wanted`."""
+        rows = owned + 1 if wanted else 0
+        tally = self._take("tally", TILE_REGIONS * (MAX_LOCAL_SLICED + 2), np.uint32).reshape(
+            TILE_REGIONS, MAX_LOCAL_SLICED + 2
+        )
+        return LayoutScratch(
+            self._take("counts", rows, np.uint32), self._take("places", rows, np.uint32), tally
+        )
+
+    def _take(self, name: str, items: int, dtype: Any) -> NDArray[Any]:
+        held = self._pool.get(name)
+        if held is None or len(held) < items:
+            held = self._pool[name] = np.empty(items, dtype)
+        return held[:items]
 
 
 _MAX_WEIGHT = 1 + 2.0**-20
@@ -50,7 +128,7 @@ class CpuState:
     """A stripe's rows, the push they made last, and what their run begins from, shape (0,) if uniform."""
 
     spec: StripeSpec
-    rows: Rows
+    rows: StripeRows
     pushed: NDArray[np.generic]
     start: NDArray[np.float64]
 
@@ -81,7 +159,7 @@ class CpuTile:
 
     packed: PackedTile
     csr: TileCsr | None = None
-    slices: Slices | None = None
+    slices: SlicedEdges | None = None
     layout: LocalLayout | None = None
     weights: Weights | None = None
 
@@ -107,7 +185,7 @@ class CpuBackend:
         teleport = np.empty(0) if teleport is None else teleport
         return CpuState(
             spec,
-            Rows(
+            StripeRows(
                 p=np.zeros(rows),
                 r=np.zeros(rows),
                 degree=divisors(degree),
@@ -136,9 +214,9 @@ class CpuBackend:
                 rows.push[0] += np.float32(step.carry)
             if step.carry_slot >= 0:
                 rows.changes[step.carry_slot, 0] += np.float32(step.carry)
-        sums = np.zeros((-(-spec.rows // BLOCK), 3))
+        sums = np.zeros((-(-spec.rows // BLOCK_ROWS), 3))
         self._team.run(
-            publish,
+            push_rows,
             rows,
             state.start,
             1 / spec.nodes,
@@ -175,10 +253,13 @@ class CpuBackend:
         expand_segments(packed, csr.row_ptr, starts, csr.segments)
         decode_columns(packed, csr.row_ptr, starts, csr.columns)
         _check_column(int(csr.columns.max(initial=0)), nodes)
-        joined = None if weights is None else decode_weights(weights, packed.edges)
-        if joined is not None and not joined.max(initial=0.0) <= _MAX_WEIGHT:
-            raise DamagedError("a tile has a weight above all out-weights of the graph.")
-        slices = slice_tile(packed, csr, nodes, joined)
+        decoded = None
+        if weights is not None:
+            decoded = np.empty(packed.edges)
+            decode_weights(weights, decoded)
+            if not decoded.max(initial=0.0) <= _MAX_WEIGHT:
+                raise DamagedError("a tile has a weight above all out-weights of the graph.")
+        slices = slice_tile(packed, csr, nodes, decoded)
         return CpuTile(packed.counts(), csr, slices, weights=weights)
 
     def sweep_tile(
@@ -224,7 +305,7 @@ class CpuBackend:
             layout = tile.layout or scratch.layout(packed, owned, False, weights is not None)
             self._team.run(sweep_decoded, tile.slices, dims, tile.csr, weights, layout, layout_scratch, *rest)
             # From here on the slices hold them.
-            tile.csr = tile.csr._replace(columns=EMPTY)
+            tile.csr = tile.csr._replace(columns=_EMPTY)
             tile.weights = None if weights is None else without_data(weights)
         self._scratch.append(scratch)
         return _tile_sums(sums, owned, step, peaks, int(marks.sum()) if step.key else None)
@@ -298,7 +379,8 @@ def _tile_sums(sums: Sums, owned: int, step: SweepStep, peaks: bool, marks: int 
 
 @lru_cache(maxsize=8)
 def _table(scale: float) -> NDArray[np.float64]:
-    return scaled_table(scale)
+    """Magnitude of each byte of ``bits8`` at a scale; float64, shape (256,)."""
+    return level_table() * scale
 
 
 def _check_column(column: int, nodes: int) -> None:

@@ -11,16 +11,19 @@ Each row is still added up in its own order, so a sum has the same bits as in a 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import types, uint32, uint64
-from numba.extending import overload
 
-from oocpr.engine.cpu.numbers import widen
-from oocpr.engine.cpu.weights import copy_weight, pad_weight, times_weight
+from oocpr.engine.cpu.numbers import by_types, copy_weight, pad_weight, times_weight, widened
 from oocpr.jit import entry, inner
 from oocpr.store.codec.tile_decoder import decode_block
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from oocpr.store.codec.layout import PackedTile
 
 PIECE = 4
 """Blocks of 1024 edges that one thread decodes and sums at a time: their columns stay in the first-level
@@ -28,6 +31,26 @@ cache, and no part of a row is longer."""
 
 SLICE_ROWS = 16
 """Rows of a slice."""
+
+
+class TileCsr(NamedTuple):
+    """Edges of a tile: the first edge and the number of each non-empty segment, shape (nonempty + 1,).
+
+    Columns have shape (edges,), or have room for one piece per thread if they are used once.
+    """
+
+    row_ptr: NDArray[np.uint32]
+    segments: NDArray[np.uint32]
+    columns: NDArray[np.uint32]
+
+
+class SlicedEdges(NamedTuple):
+    """All edges of a decoded tile in slices, with their weights if any."""
+
+    slice_ptr: NDArray[np.uint32]
+    targets: NDArray[np.uint32]
+    columns: NDArray[np.uint32]
+    weights: NDArray[Any] | None
 
 
 @entry()
@@ -75,7 +98,7 @@ def _sum_pushes(reads, table, columns, weights, at, begin, end):
     # per row, or an unrolled loop, made short rows two to four times slower.
     pushed = 0.0
     for i in range(begin, end):
-        pushed += times_weight(widen(reads[uint64(columns[i])], table), weights, i - at)
+        pushed += times_weight(widened(reads[uint64(columns[i])], table), weights, i - at)
     return pushed
 
 
@@ -85,9 +108,9 @@ def _sum_both(reads, table, columns, weights, at, begin, end, low, span, nothing
     proposed = 0.0
     for i in range(begin, end):
         node = uint64(columns[i])
-        pushed += times_weight(widen(reads[uint64(2) * node], table), weights, i - at)
+        pushed += times_weight(widened(reads[uint64(2) * node], table), weights, i - at)
         earlier = node if node - low < span else nothing
-        proposed += times_weight(widen(reads[uint64(2) * earlier + uint64(1)], table), weights, i - at)
+        proposed += times_weight(widened(reads[uint64(2) * earlier + uint64(1)], table), weights, i - at)
     return pushed, proposed
 
 
@@ -157,8 +180,39 @@ def join_pieces(edges, nonempty, row_ptr, segments, pushes, proposals, partials,
         proposals[0] += carry_proposed
 
 
+def slice_tile(
+    tile: PackedTile, csr: TileCsr, nodes: int, weights: NDArray[np.float64] | None = None
+) -> SlicedEdges:
+    """Lay all edges of a decoded tile out in slices.
+
+    Weights, float64, are kept as float32 if that is exact. Column `nodes`, past the last, reads zero.
+    """
+    pieces = int(pieces_of(tile.edges))
+    parts = tile.nonempty + pieces
+    begins, ends, targets = (np.empty(parts, np.uint32) for _ in range(3))
+    partials = tile.segments
+    count = int(_row_parts(tile.edges, csr.row_ptr, csr.segments, partials, begins, ends, targets))
+    slices = -(-count // SLICE_ROWS)
+    longest = 1024 * PIECE
+    slice_ptr = np.empty(slices + 1, np.uint32)
+    places = np.empty(slices * SLICE_ROWS, np.uint32)
+    columns = np.empty(tile.edges + SLICE_ROWS * longest, np.uint32)
+    exact: NDArray[Any] | None = weights
+    laid = None
+    if weights is not None:
+        half = weights.astype(np.float32)
+        exact = half if np.array_equal(half, weights) else weights
+        laid = np.empty(columns.size, exact.dtype)
+    used = _build_slices(
+        begins, ends, targets, count, longest, csr.columns, np.uint32(nodes), np.uint32(partials + pieces),
+        np.empty(longest + 2, np.uint32), slice_ptr, places, columns, exact, laid,
+    )  # fmt: skip
+    kept = None if laid is None else laid[: int(used)].copy()
+    return SlicedEdges(slice_ptr, places, columns[: int(used)].copy(), kept)
+
+
 @entry()
-def row_parts(edges, row_ptr, segments, partials, begins, ends, targets):
+def _row_parts(edges, row_ptr, segments, partials, begins, ends, targets):
     """List the parts that pieces cut rows into, with the places of their sums; returns how many there are.
 
     `begins`, `ends` and `targets` are uint32, shape (nonempty + pieces,).
@@ -187,7 +241,7 @@ def row_parts(edges, row_ptr, segments, partials, begins, ends, targets):
 
 
 @entry()
-def slice_rows(
+def _build_slices(
     begins, ends, targets, count, longest, columns, nothing, nobody, counts, slice_ptr, out_targets, out,
     weights, out_weights,
 ):  # fmt: skip
@@ -263,7 +317,7 @@ def gather_pushes(low, high, slice_ptr, targets, columns, weights, reads, table,
         end = uint64(slice_ptr[s + uint64(1)])
         while i < end:
             for lane in range(uint64(SLICE_ROWS)):
-                number = widen(reads[uint64(columns[i + lane]) << shift], table)
+                number = widened(reads[uint64(columns[i + lane]) << shift], table)
                 lanes[lane] += times_weight(number, weights, i + lane)
             i += uint64(SLICE_ROWS)
         for lane in range(uint64(SLICE_ROWS)):
@@ -287,9 +341,9 @@ def gather_both(
         while i < end:
             for lane in range(uint64(SLICE_ROWS)):
                 node = uint64(columns[i + lane])
-                lanes[lane] += times_weight(widen(reads[uint64(2) * node], table), weights, i + lane)
+                lanes[lane] += times_weight(widened(reads[uint64(2) * node], table), weights, i + lane)
                 earlier = node if node - low < span else nothing
-                number = widen(reads[uint64(2) * earlier + uint64(1)], table)
+                number = widened(reads[uint64(2) * earlier + uint64(1)], table)
                 more[lane] += times_weight(number, weights, i + lane)
             i += uint64(SLICE_ROWS)
         for lane in range(uint64(SLICE_ROWS)):
@@ -298,15 +352,11 @@ def gather_both(
             proposals[target] = more[lane]
 
 
-def folded(column: Any, nodes: Any) -> Any:
+@by_types(inline="always")
+def folded(column, nodes):
     """Return a column less `nodes` if it is that large; with None for `nodes`, as it is."""
-    raise NotImplementedError
-
-
-@overload(folded, inline="always")
-def _folded(column, nodes):  # noqa: ARG001
     if isinstance(nodes, types.NoneType):
-        return lambda column, nodes: column  # noqa: ARG005
+        return lambda column, nodes: column
     # Unsigned: a smaller column wraps to a large number.
     return lambda column, nodes: min(column, column - nodes)
 

@@ -1,18 +1,18 @@
 """Tile-local sweeps on the CPU: Gauss-Seidel over the edges that stay inside a tile.
 
-A tile's rows are cut in REGIONS parts, whatever the number of threads. Inside a region a row reads what the
-rows before it have just become; from other regions it reads what they were when the sweep began. One such
+A tile's rows are cut in TILE_REGIONS parts, whatever the number of threads. Inside a region a row reads what
+the rows before it have just become; from other regions it reads what they were when the sweep began. One such
 sweep does the work of about two that read old values only, and since it is but a proposal, any order of the
 rows is right.
 
 Several sweeps go over the same edges, so the rows are permuted into the order in which they are swept: what a
-sweep reads of a row and writes to it then lies side by side, and only what its edges read is spread out. In
-each region come first the rows with edges inside the tile in slices of sixteen, longest first, then those
-with more than MAX_SLICED such edges, then those with none. A row's edge to itself is not listed: it is solved
-for, by a factor that the row keeps.
+sweep reads of a row and writes to it then lies side by side, and only what its edges read is spread out. Each
+region has first the rows with edges inside the tile in slices of sixteen, longest first, then those with more
+than MAX_LOCAL_SLICED such edges, then those with none. A row's edge to itself is not listed: it is solved
+for, by a factor of the row.
 
-What rows send is kept twice, behind each other: as it was when the sweep began, and as it is. A listed column
-says by its number which of the two it reads.
+What rows send is there twice, behind each other: as it was when the sweep began, and as it is. A listed
+column says by its number which of the two it reads.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ import numpy as np
 from numba import float32, uint32, uint64
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
-from oocpr.engine.cpu.weights import edge_factor, loop_share, pad_weight, store_share
+from oocpr.engine.cpu.numbers import edge_factor, loop_share, pad_weight, store_share
 from oocpr.jit import inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-REGIONS = 8
+TILE_REGIONS = 8
 """Parts of a tile that are swept side by side."""
 
-MAX_SLICED = 255
+MAX_LOCAL_SLICED = 255
 """Edges inside the tile past which a row is swept on its own."""
 
-PADDING = SLICE_ROWS * (MAX_SLICED + 1)
+REGION_PADDING = SLICE_ROWS * (MAX_LOCAL_SLICED + 1)
 """Columns that a region's slices may need beyond its edges."""
 
 BOUNDS = 6
@@ -56,11 +56,11 @@ class LocalLayout(NamedTuple):
         By permuted rows: damping over out-degree, or 1 if edges have shares; what the edge of a row to
         itself multiplies it by.
     slice_ptr, long_ptr
-        First column of each slice, of each row past MAX_SLICED, and where a region's end.
+        First column of each slice, of each row past MAX_LOCAL_SLICED, and where a region's end.
     columns
         Permuted rows that edges read; of the row's own region, counted from their number on.
     regions
-        Shape (REGIONS, BOUNDS).
+        Shape (TILE_REGIONS, BOUNDS).
     shares
         Beside `columns`: damping times the share that an edge has of the weight that leaves its node; None
         if the graph is not weighted.
@@ -79,25 +79,25 @@ class LocalLayout(NamedTuple):
 
 def permuted_rows(owned: int) -> int:
     """Permuted rows of a tile, the last of them always padding."""
-    return owned + REGIONS * SLICE_ROWS + 1
+    return owned + TILE_REGIONS * SLICE_ROWS + 1
 
 
 def max_slices(nonempty: int) -> int:
     """Room that `slice_ptr` needs at most; see _first_slice."""
-    return nonempty // SLICE_ROWS + 2 * REGIONS + 1
+    return nonempty // SLICE_ROWS + 2 * TILE_REGIONS + 1
 
 
 def max_long_rows(edges: int) -> int:
     """Room that `long_ptr` needs at most; see _first_long_row."""
-    return edges // (MAX_SLICED + 1) + 2 * REGIONS + 1
+    return edges // (MAX_LOCAL_SLICED + 1) + 2 * TILE_REGIONS + 1
 
 
 @inner()
 def _first_segment(region, edges, row_ptr, nonempty):
     """First non-empty segment of a region."""
-    if region >= REGIONS:
+    if region >= TILE_REGIONS:
         return uint64(nonempty)
-    return first_not_below(row_ptr, nonempty, uint64(edges) * uint64(region) // uint64(REGIONS))
+    return first_not_below(row_ptr, nonempty, uint64(edges) * uint64(region) // uint64(TILE_REGIONS))
 
 
 @inner()
@@ -126,7 +126,7 @@ def _first_slice(region, k):
 @inner()
 def _first_long_row(region, edge):
     """Place in `long_ptr` of the first long row of a region whose first edge is `edge`."""
-    return uint64(edge) // uint64(MAX_SLICED + 1) + uint64(2) * uint64(region)
+    return uint64(edge) // uint64(MAX_LOCAL_SLICED + 1) + uint64(2) * uint64(region)
 
 
 @inner()
@@ -145,7 +145,7 @@ def permute_region(
     counts, places
         uint32, shape (owned + 1,): receive the edges of each row that stay inside, and its segment.
     tally
-        uint32, shape (MAX_SLICED + 2,): scratch of one region.
+        uint32, shape (MAX_LOCAL_SLICED + 2,): scratch of one region.
     layout
         Receives all but columns and shares.
     """
@@ -170,18 +170,18 @@ def permute_region(
             own += uint32(column == t)
         counts[t] = (count - own) | (uint32(_SELF) if own else uint32(0))
         places[t] = k
-    for length in range(MAX_SLICED + 2):
+    for length in range(MAX_LOCAL_SLICED + 2):
         tally[length] = uint32(0)
     few = uint64(0)
     many = uint64(0)
     for t in range(row_low, row_high):
         count = counts[t] & uint32(_SELF - 1)
-        if count > uint32(MAX_SLICED):
+        if count > uint32(MAX_LOCAL_SLICED):
             many += uint64(1)
         elif count > uint32(0):
             few += uint64(1)
-            tally[uint32(MAX_SLICED + 1) - count] += uint32(1)
-    for length in range(1, MAX_SLICED + 2):
+            tally[uint32(MAX_LOCAL_SLICED + 1) - count] += uint32(1)
+    for length in range(1, MAX_LOCAL_SLICED + 2):
         tally[length] += tally[length - 1]
     slices = (few + uint64(SLICE_ROWS - 1)) // uint64(SLICE_ROWS)
     position_low = _first_position(region, row_low)
@@ -194,12 +194,12 @@ def permute_region(
         layout.gains[position] = float32(1.0)
     for t in range(row_low, row_high):
         count = counts[t] & uint32(_SELF - 1)
-        if count > uint32(MAX_SLICED):
+        if count > uint32(MAX_LOCAL_SLICED):
             position = long_position
             long_position += uint64(1)
         elif count > uint32(0):
-            position = position_low + uint64(tally[uint32(MAX_SLICED) - count])
-            tally[uint32(MAX_SLICED) - count] += uint32(1)
+            position = position_low + uint64(tally[uint32(MAX_LOCAL_SLICED) - count])
+            tally[uint32(MAX_LOCAL_SLICED) - count] += uint32(1)
         else:
             position = idle_position
             idle_position += uint64(1)
@@ -213,7 +213,7 @@ def permute_region(
                 degree[t], damping,
             )  # fmt: skip
             layout.gains[position] = float32(1.0) / (float32(1.0) - returned)
-    base = uint64(row_ptr[low]) + uint64(region) * uint64(PADDING)
+    base = uint64(row_ptr[low]) + uint64(region) * uint64(REGION_PADDING)
     at = _first_slice(region, low)
     long_at = _first_long_row(region, row_ptr[low])
     for s in range(slices):
@@ -357,7 +357,7 @@ def sweep_region(region, layout, start, value, sends):
 
 
 @inner()
-def publish_region(region, layout, sends):
+def commit_region(region, layout, sends):
     """Let other regions see what a region's rows send now."""
     live = uint64(sends.size // 2)
     for position in range(uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])):

@@ -1,6 +1,6 @@
-"""Row-by-row work on the CPU: publish, update, propose.
+"""Row-by-row work on the CPU: push, update, propose.
 
-Rows are treated in blocks of BLOCK, which fit in the first-level cache, by several short loops over few
+Rows are treated in blocks of BLOCK_ROWS, which fit in the first-level cache, by several short loops over few
 arrays each: a compiler vectorises such a loop, and gives up on one that touches seven arrays it cannot tell
 apart. The blocks' sums are added in order, so they do not depend on the number of threads.
 
@@ -20,12 +20,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from oocpr.engine.backend import RESIDUAL, RESTART, START
-from oocpr.engine.cpu.numbers import narrowed, widen
+from oocpr.engine.cpu.numbers import dangles, divisor, narrowed, widened
 from oocpr.engine.cpu.threads import parallel_region
-from oocpr.engine.cpu.weights import dangles, divisor
 from oocpr.jit import entry, inner
 
-BLOCK = 1024
+BLOCK_ROWS = 1024
 """Rows of one partial sum."""
 
 SIMD_LANES = 8
@@ -60,7 +59,7 @@ def _accumulate(b: Any, vectors: Any, term: Any) -> Any:
 
 
 @intrinsic
-def _dot_lanes(typingctx: Any, a: Any, c: Any, vectors: Any) -> Any:  # noqa: ARG001
+def _dot_lanes(typingctx: Any, a: Any, c: Any, vectors: Any) -> Any:
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         first = context.make_array(signature.args[0])(context, b, args[0])
         second = context.make_array(signature.args[1])(context, b, args[1])
@@ -75,7 +74,7 @@ def _dot_lanes(typingctx: Any, a: Any, c: Any, vectors: Any) -> Any:  # noqa: AR
 
 
 @intrinsic
-def _sum_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:  # noqa: ARG001
+def _sum_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, b, args[0])
         return _accumulate(b, args[1], lambda at: _load(b, array, signature.args[0].dtype, at))
@@ -84,7 +83,7 @@ def _sum_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic
-def _norm_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:  # noqa: ARG001
+def _norm_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, b, args[0])
         kind = ir.FunctionType(_VEC, [_VEC])
@@ -128,7 +127,7 @@ def norm(a, count):
 
 @inner()
 def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, begin, out):
-    """Write the next push of a block of rows to `out`; see _publish_block."""
+    """Write the next push of a block of rows to `out`; see _push_block."""
     if kind == START:
         for i in range(count):
             out[i] = uniform
@@ -163,7 +162,7 @@ def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, b
 
 
 @inner()
-def _publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out):
+def _push_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out):
     """Round the next push of one block of rows and add it to the ranks.
 
     Parameters
@@ -179,10 +178,10 @@ def _publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, tab
     sums
         float64, shape (blocks, 3): receives the dangling mass, the mass and the sum of p.
     out
-        float64, shape (BLOCK,): scratch, here and below.
+        float64, shape (BLOCK_ROWS,): scratch, here and below.
     """
-    begin = uint64(block) * uint64(BLOCK)
-    end = min(begin + uint64(BLOCK), uint64(rows.p.size))
+    begin = uint64(block) * uint64(BLOCK_ROWS)
+    end = min(begin + uint64(BLOCK_ROWS), uint64(rows.p.size))
     count = end - begin
     p = rows.p[begin:end]
     r = rows.r[begin:end]
@@ -192,7 +191,7 @@ def _publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, tab
     for i in range(count):
         stored[i] = narrowed(pushed, out[i] / divisor(degree[i]), scale)
     for i in range(count):
-        out[i] = widen(stored[i], table) * divisor(degree[i])
+        out[i] = widened(stored[i], table) * divisor(degree[i])
     for i in range(count):
         p[i] += out[i]
     sums[block, 1] = add_up(out, count)
@@ -224,7 +223,7 @@ def update_block(
     stored = pushed[begin + offset : end + offset]
     gathered = pushes[begin:end]
     for i in range(count):
-        out[i] = widen(stored[i], table) * divisor(degree[i])
+        out[i] = widened(stored[i], table) * divisor(degree[i])
     if rows.teleport.size:
         teleport = rows.teleport[begin + offset : end + offset]
         for i in range(count):
@@ -249,7 +248,7 @@ def update_block(
         # The residual is the proposal, so the step it makes is known.
         step = rows.steps[slot, begin + offset : end + offset]
         for i in range(count):
-            step[i] = float32(widen(stored[i], table) * divisor(degree[i]) + out[i])
+            step[i] = float32(widened(stored[i], table) * divisor(degree[i]) + out[i])
 
 
 @inner()
@@ -277,7 +276,7 @@ def end_sweeps(begin, end, first, offset, rows, pushed, reads, table, scale, tot
         stored = pushed[begin + offset : end + offset]
         step = rows.steps[slot, begin + offset : end + offset]
         for i in range(count):
-            out[i] = widen(stored[i], table) * divisor(degree[i])
+            out[i] = widened(stored[i], table) * divisor(degree[i])
         for i in range(count):
             step[i] = float32(out[i] + (float64(proposal[i]) - float64(push[i])))
     for i in range(count):
@@ -299,17 +298,17 @@ def peak_block(begin, end, offset, values, degree):
 
 
 @entry()
-def publish(board, *args):
-    """Publish all blocks of a stripe; see _publish_block."""
-    return parallel_region(board, _publish, args)
+def push_rows(board, *args):
+    """Publish all blocks of a stripe; see _push_block."""
+    return parallel_region(board, _push_part, args)
 
 
 @inner()
-def _publish(me, team, counter, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums):  # noqa: ARG001
-    out = np.empty(BLOCK, np.float64)
+def _push_part(me, team, counter, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums):
+    out = np.empty(BLOCK_ROWS, np.float64)
     blocks = sums.shape[0]
     for block in range(blocks * me // team, blocks * (me + 1) // team):
-        _publish_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
+        _push_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
 
 
 @entry()
@@ -319,7 +318,7 @@ def load(board, *args):
 
 
 @inner()
-def _load_part(me, team, counter, numbers, stride, row_begin, pushed):  # noqa: ARG001
+def _load_part(me, team, counter, numbers, stride, row_begin, pushed):
     rows = uint64(pushed.size)
     to = uint64(row_begin)
     for row in range(rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)):

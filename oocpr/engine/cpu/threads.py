@@ -60,7 +60,7 @@ _nap = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 MAX_THREADS = 16
 """A pass over R-MAT of 131 M edges, by out-degree, took 176, 100, 59 and 43 ms with 2, 4, 8 and 16 threads on
-16 cores; with more nobody has measured it. Sweeps inside a tile have work for REGIONS of them."""
+16 cores; with more nobody has measured it. Sweeps inside a tile have work for TILE_REGIONS of them."""
 
 
 def default_threads() -> int:
@@ -148,7 +148,7 @@ def _address(context: Any, b: Any, signature: Any, args: Any) -> Any:
 
 
 @intrinsic
-def _add(typingctx: Any, counter: Any, amount: Any) -> Any:  # noqa: ARG001
+def _add(typingctx: Any, counter: Any, amount: Any) -> Any:
     """Add to ``counter[0]`` in one indivisible step; returns what it was."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -158,7 +158,7 @@ def _add(typingctx: Any, counter: Any, amount: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic
-def _now(typingctx: Any, counter: Any) -> Any:  # noqa: ARG001
+def _now(typingctx: Any, counter: Any) -> Any:
     """Read ``counter[0]`` as the last writer left it."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -168,7 +168,7 @@ def _now(typingctx: Any, counter: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic
-def _put(typingctx: Any, word: Any, value: Any) -> Any:  # noqa: ARG001
+def _put(typingctx: Any, word: Any, value: Any) -> Any:
     """Write ``word[0]`` after all that was written before."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -179,7 +179,7 @@ def _put(typingctx: Any, word: Any, value: Any) -> Any:  # noqa: ARG001
 
 
 @intrinsic
-def _compare_and_swap(typingctx: Any, word: Any, before: Any, after: Any) -> Any:  # noqa: ARG001
+def _compare_and_swap(typingctx: Any, word: Any, before: Any, after: Any) -> Any:
     """Write ``word[0]`` if it is `before`; returns whether it was."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -190,10 +190,10 @@ def _compare_and_swap(typingctx: Any, word: Any, before: Any, after: Any) -> Any
 
 
 @intrinsic
-def _call(typingctx: Any, part: Any, me: Any, team: Any, given: Any) -> Any:  # noqa: ARG001
+def _call(typingctx: Any, part: Any, me: Any, team: Any, given: Any) -> Any:
     """Call what `parallel_region` posted; returns a number other than 0 if it raised an error."""
 
-    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(_I64, [_I64] * 3).as_pointer()
         return b.call(b.inttoptr(args[0], kind), args[1:])
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import float32, uint64
 
-from oocpr.engine.cpu.degree_checksum import add_marks
 from oocpr.engine.cpu.gather import (
     PIECE,
     decode_piece,
@@ -19,17 +18,18 @@ from oocpr.engine.cpu.gather import (
     pieces_of,
 )
 from oocpr.engine.cpu.local_sweeps import (
-    REGIONS,
+    TILE_REGIONS,
+    commit_region,
     fill_region,
     permute_region,
-    publish_region,
     start_region,
     sweep_region,
     unpermute_region,
 )
-from oocpr.engine.cpu.rows import BLOCK, begin_sweeps, end_sweeps, peak_block, update_block
+from oocpr.engine.cpu.numbers import decode_piece_weights, piece_buffer
+from oocpr.engine.cpu.rows import BLOCK_ROWS, begin_sweeps, end_sweeps, peak_block, update_block
 from oocpr.engine.cpu.threads import barrier, next_chunk, parallel_region
-from oocpr.engine.cpu.weights import decode_piece_weights, piece_buffer
+from oocpr.engine.degree_check import add_marks
 from oocpr.jit import entry, inner
 from oocpr.store.codec.tile_decoder import SCRATCH
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Rows(NamedTuple):
+class StripeRows(NamedTuple):
     """State of a stripe's rows: changes and steps of shape (slots, rows), the others (rows,).
 
-    `degree` is uint32, or float64 as `oocpr.engine.cpu.weights.divisors` makes it. `teleport` has shape (0,)
+    `degree` is uint32, or float64 as `oocpr.engine.cpu.numbers.divisors` makes it. `teleport` has shape (0,)
     if it is uniform, `push`, the last proposal, if nothing is proposed.
     """
 
@@ -51,26 +51,6 @@ class Rows(NamedTuple):
     push: NDArray[np.float32]
     changes: NDArray[np.float32]
     steps: NDArray[np.float32]
-
-
-class TileCsr(NamedTuple):
-    """Edges of a tile: the first edge and the number of each non-empty segment, shape (nonempty + 1,).
-
-    Columns have shape (edges,), or have room for one piece per thread if they are used once.
-    """
-
-    row_ptr: NDArray[np.uint32]
-    segments: NDArray[np.uint32]
-    columns: NDArray[np.uint32]
-
-
-class Slices(NamedTuple):
-    """All edges of a decoded tile in slices, with their weights if any; see slice_rows."""
-
-    slice_ptr: NDArray[np.uint32]
-    targets: NDArray[np.uint32]
-    columns: NDArray[np.uint32]
-    weights: NDArray[Any] | None
 
 
 class LayoutScratch(NamedTuple):
@@ -255,12 +235,12 @@ def _after_gather(
     if local and not dims.has_layout:
         _make_layout(me, team, counter, dims, csr, weights, layout, scratch, rows, params.damping)
         phase = 4
-    out = np.empty(BLOCK, np.float64)
+    out = np.empty(BLOCK_ROWS, np.float64)
     blocks = sums.blocks.shape[0]
     mine = range(blocks * me // team, blocks * (me + 1) // team)
     for b in mine:
-        begin = uint64(b * BLOCK)
-        end = uint64(min(b * BLOCK + BLOCK, dims.owned))
+        begin = uint64(b * BLOCK_ROWS)
+        end = uint64(min(b * BLOCK_ROWS + BLOCK_ROWS, dims.owned))
         update_block(
             begin, end, offset, rows, pushed, table, params.uniform, sums.pushes, params.damping,
             params.base, params.spread, params.slot, live, sums.blocks[b], out,
@@ -270,8 +250,8 @@ def _after_gather(
     if local:
         _local_sweeps(me, team, counter, phase, dims, layout, sums, params.sweeps)
     for b in mine:
-        begin = uint64(b * BLOCK)
-        end = uint64(min(b * BLOCK + BLOCK, dims.owned))
+        begin = uint64(b * BLOCK_ROWS)
+        end = uint64(min(b * BLOCK_ROWS + BLOCK_ROWS, dims.owned))
         if params.both:
             end_sweeps(
                 begin, end, uint64(dims.first), offset, rows, pushed, reads, table, params.scale,
@@ -284,7 +264,7 @@ def _after_gather(
 @inner()
 def _make_layout(me, team, counter, dims, csr, weights, layout, scratch, rows, damping):
     """Permute the tile's rows and list the edges that stay inside it."""
-    mine = range(REGIONS * me // team, REGIONS * (me + 1) // team)
+    mine = range(TILE_REGIONS * me // team, TILE_REGIONS * (me + 1) // team)
     degree = rows.degree[uint64(dims.offset) : uint64(dims.offset + dims.owned)]
     for region in mine:
         permute_region(
@@ -308,7 +288,7 @@ def _local_sweeps(me, team, counter, phase, dims, layout, sums, sweeps):
         sums.proposed[dims.owned] = float32(0.0)
     phase += 1
     barrier(counter, team, phase)
-    mine = range(REGIONS * me // team, REGIONS * (me + 1) // team)
+    mine = range(TILE_REGIONS * me // team, TILE_REGIONS * (me + 1) // team)
     for region in mine:
         start_region(region, layout, sums.proposed, start, value, sends)
     for turn in range(1, sweeps):
@@ -320,7 +300,7 @@ def _local_sweeps(me, team, counter, phase, dims, layout, sums, sweeps):
             phase += 1
             barrier(counter, team, phase)
             for region in mine:
-                publish_region(region, layout, sends)
+                commit_region(region, layout, sends)
     for region in mine:
         unpermute_region(region, layout, value, sums.proposed)
     phase += 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.engine.backend import PushSums, TileSums
-from oocpr.engine.cpu.weights import divisors
+from oocpr.engine.cpu.numbers import divisors
 from oocpr.engine.cuda.device import THREADS, download, grid, to_device, upload
 from oocpr.engine.cuda.spmv import FORMATS, PADDING
 from oocpr.engine.number_formats import READS

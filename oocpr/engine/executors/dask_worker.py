@@ -192,8 +192,7 @@ def rank_whole(
     start: NDArray[Any] | None,
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole."""
-    from oocpr.engine.scc.graph import load_scc_graph
-    from oocpr.engine.scc.run import SccRun
+    from oocpr.engine.scc.run import SccRun, load_scc_graph
 
     begun = time.perf_counter()
     graph = load_scc_graph(open_on_worker(path, identity), threads)

@@ -184,8 +184,7 @@ def measure_whole(
     store: RankedStore, settings: Settings, threads: int | None, progress: Progress = silent
 ) -> tuple[Forecast, int]:
     """Rank a graph for method ``components``, which takes about as long as measuring; its passes, too."""
-    from oocpr.engine.scc.graph import load_scc_graph
-    from oocpr.engine.scc.run import SccRun
+    from oocpr.engine.scc.run import SccRun, load_scc_graph
 
     passed = count(1)
 

@@ -1,13 +1,20 @@
 """The order in which all rows of a graph are solved, laid out once for the sweeps that follow.
 
-Components of one level do not depend on each other. A level with many edges is a stage of its own, shared by
-all threads: its single rows and the rows of its large components lie in slices of sixteen, its small
-components in a list from which threads take one after another. Levels with few edges follow each other in
-one stage that a single thread walks through, for meeting would cost more than the work.
+Between strongly connected components there are no cycles: solved in the order found here, each needs only
+what those before it have become. Most rows of a citation, call or dependency graph are components of their
+own, and one visit solves them.
 
-In a large component, which is swept until it settles, rows are cut in REGIONS parts, whatever the number of
-threads; a row reads what the rows of its own part have just become, and of other parts what they were when
-the sweep began.
+Components of one level do not depend on each other. A level with many edges is a stage of its own, shared by
+all threads: its single rows and the rows of its large components lie in slices of sixteen rows of about the
+same length, its small components in a list from which threads take one after another. Levels with few edges
+follow each other in one stage that a single thread walks through, for meeting would cost more than the work.
+
+A large component is swept until it converges. Its rows are cut in COMPONENT_REGIONS parts, whatever the
+number of threads; a row reads what the rows of its own part have just become, and of other parts what they
+were when the sweep began.
+
+Rows with the same edges are summed once for all of them: pages made from one template have in-edges from the
+same pages; in a crawl more than a third of all edges repeat those of another row.
 """
 
 from __future__ import annotations
@@ -18,25 +25,195 @@ import numpy as np
 from numba import int64, uint32, uint64
 
 from oocpr.engine.cpu.gather import SLICE_ROWS
-from oocpr.engine.scc.components import find_components
-from oocpr.engine.scc.layout import (
-    COMPONENT,
-    LONG_ROW,
-    MAX_SLICED,
-    MEMBER,
-    REGION,
-    SLICE,
-    STAGE,
-    find_duplicate_rows,
-    slice_group,
-)
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-REGIONS = 4
+
+MAX_SLICED = 128
+"""Edges past which a row is added up on its own rather than in a slice."""
+
+SLICE, COLUMN, LONG_ROW, STAGE, REGION, MEMBER, COMPONENT, DUPLICATE = range(8)
+"""Numbers of a cursor: how many of each a LevelSchedule has so far."""
+
+_NOBODY = 2**32 - 1
+_FACTOR = 0x9E3779B97F4A7C15
+
+
+@inner()
+def _hash(first, end, columns):
+    """64 bits that differ, as a rule, where lists do."""
+    word = end - first
+    for i in range(first, end):
+        word = (word ^ uint64(columns[i])) * uint64(_FACTOR)
+        word ^= word >> uint64(29)
+    return word
+
+
+@inner()
+def find_duplicate_rows(rows, lengths, own, made, same_as):
+    """Find which rows repeat the edges of an earlier one.
+
+    `same_as` receives, by row, the first row with the same edges in the same order, often the row itself;
+    always if there is one edge, for then there is no sum to share. The others are as for slice_group.
+    """
+    size = uint64(16)
+    while size < uint64(2) * uint64(rows.size):
+        size *= uint64(2)
+    table = np.full(size, uint32(_NOBODY), np.uint32)
+    hashes = np.empty(size, np.uint64)
+    for row in rows:
+        same_as[row] = row
+        length = uint64(lengths[row])
+        if length < uint64(2):
+            continue
+        first = uint64(made.offsets[row]) + uint64(own * made.outer[row])
+        word = _hash(first, first + length, made.columns)
+        at = word & (size - uint64(1))
+        while table[at] != uint32(_NOBODY):
+            other = table[at]
+            if hashes[at] == word and uint64(lengths[other]) == length:
+                begin = uint64(made.offsets[other]) + uint64(own * made.outer[other])
+                k = uint64(0)
+                while k < length and made.columns[begin + k] == made.columns[first + k]:
+                    k += uint64(1)
+                if k == length:
+                    same_as[row] = other
+                    break
+            at = (at + uint64(1)) & (size - uint64(1))
+        if same_as[row] == row:
+            table[at] = row
+            hashes[at] = word
+
+
+@inner()
+def slice_group(rows, lengths, own, low, high, made, cursor, scratch):
+    """Lay edges of some rows out in slices, longest first; rows of more than MAX_SLICED come after them.
+
+    Parameters
+    ----------
+    lengths, own
+        ``made.inner`` and 1 if the edges from a row's own component are meant, ``made.outer`` and 0 for those
+        from others.
+    low, high
+        Rows low .. high - 1 are read as they have just become.
+    made, cursor
+        The LevelSchedule that is being filled, and how far its arrays are.
+    scratch
+        uint32, shape (2, rows of the graph).
+    """
+    if rows.size == 0:
+        return
+    same_as, places_of = scratch[0], scratch[1]
+    find_duplicate_rows(rows, lengths, own, made, same_as)
+    tally = np.zeros(MAX_SLICED + 1, np.uint32)
+    for row in rows:
+        if lengths[row] > uint32(MAX_SLICED):
+            places_of[row] = uint32(0)
+            places_of[same_as[row]] += uint32(1)
+        elif same_as[row] == row:
+            tally[lengths[row]] += uint32(1)
+    places = np.empty(MAX_SLICED + 1, np.uint32)
+    few = uint64(0)
+    for width in range(MAX_SLICED, 0, -1):
+        places[width] = uint32(few)
+        few += uint64(tally[width])
+    slot = uint64(cursor[SLICE])
+    slices = (few + uint64(SLICE_ROWS - 1)) // uint64(SLICE_ROWS)
+    nobody = uint32(made.outer.size)
+    for i in range(slot * uint64(SLICE_ROWS), (slot + slices) * uint64(SLICE_ROWS)):
+        made.targets[i] = nobody
+    long_slot = uint64(cursor[LONG_ROW])
+    q_long = long_slot
+    for row in rows:
+        width = lengths[row]
+        if width > uint32(MAX_SLICED):
+            # A row comes after all those that have its edges.
+            if same_as[row] == row:
+                count = places_of[row]
+                places_of[row] = uint32(q_long)
+                q_long += uint64(count)
+                made.long_rows[q_long - uint64(1)] = row
+            else:
+                made.long_rows[places_of[same_as[row]]] = row
+                places_of[same_as[row]] += uint32(1)
+        elif same_as[row] == row:
+            places_of[row] = uint32(slot * uint64(SLICE_ROWS)) + places[width]
+            made.targets[places_of[row]] = row
+            places[width] += uint32(1)
+    base = uint64(cursor[COLUMN])
+    for s in range(slot, slot + slices):
+        made.slice_ptr[s] = base
+        width = uint64(lengths[made.targets[s * uint64(SLICE_ROWS)]])
+        for lane in range(uint64(SLICE_ROWS)):
+            row = made.targets[s * uint64(SLICE_ROWS) + lane]
+            to = base + lane
+            if row != nobody:
+                to = _copy_edges(row, lengths, own, low, high, made, to, uint64(SLICE_ROWS))
+            while to < base + width * uint64(SLICE_ROWS):
+                made.slice_columns[to] = nobody
+                to += uint64(SLICE_ROWS)
+        base += width * uint64(SLICE_ROWS)
+    made.slice_ptr[slot + slices] = base
+    for i in range((slot + slices) * uint64(SLICE_ROWS), (slot + slices + uint64(1)) * uint64(SLICE_ROWS)):
+        made.targets[i] = nobody
+    for q in range(long_slot, q_long):
+        made.long_ptr[q] = base
+        row = made.long_rows[q]
+        if same_as[row] == row:
+            base = _copy_edges(row, lengths, own, low, high, made, base, uint64(1))
+    made.long_ptr[q_long] = base
+    made.long_rows[q_long] = nobody
+    _list_duplicates(rows, lengths, same_as, places_of, slot, slices, made, cursor)
+    cursor[SLICE] += slices + uint64(1)
+    cursor[COLUMN] = base
+    cursor[LONG_ROW] = q_long + uint64(1)
+
+
+@inner()
+def _list_duplicates(rows, lengths, same_as, places_of, slot, slices, made, cursor):
+    """List the rows whose edges those in the slices from `slot` on have, slice by slice."""
+    ptr = made.duplicate_ptr[slot : slot + slices + uint64(1)]
+    for s in range(ptr.size):
+        ptr[s] = uint32(0)
+    for row in rows:
+        if same_as[row] != row and lengths[row] <= uint32(MAX_SLICED):
+            ptr[uint64(places_of[same_as[row]]) // uint64(SLICE_ROWS) - slot] += uint32(1)
+    total = uint32(cursor[DUPLICATE])
+    for s in range(ptr.size):
+        count = ptr[s]
+        ptr[s] = total
+        total += count
+    for row in rows:
+        if same_as[row] != row and lengths[row] <= uint32(MAX_SLICED):
+            place = places_of[same_as[row]]
+            s = uint64(place) // uint64(SLICE_ROWS) - slot
+            made.duplicate_rows[ptr[s]] = row
+            made.duplicate_places[ptr[s]] = place
+            ptr[s] += uint32(1)
+    for s in range(ptr.size - 1, 0, -1):
+        ptr[s] = ptr[s - 1]
+    ptr[0] = uint32(cursor[DUPLICATE])
+    cursor[DUPLICATE] = total
+
+
+@inner()
+def _copy_edges(row, lengths, own, low, high, made, to, step):
+    """Write the columns of a row to every `step`-th place from `to` on; returns where it stopped."""
+    live = uint32(made.outer.size + 1)
+    first = uint64(made.offsets[row]) + uint64(own * made.outer[row])
+    for i in range(first, first + uint64(lengths[row])):
+        column = made.columns[i]
+        made.slice_columns[to] = column + (live if low <= column < high else uint32(0))
+        to += step
+    return to
+
+
+COMPONENT_REGIONS = 4
 """Parts of a large component that are swept side by side."""
+
+_DONE = 1 << 31
 
 MIN_SHARED_EDGES = 1 << 14
 """Edges of a level that are worth sharing out."""
@@ -114,7 +291,7 @@ def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> L
     grouped, heads = np.empty(rows, np.uint32), np.zeros(found + 1, np.uint32)
     _group_rows(component, heads, grouped)
     looped = int(_partition_edges(offsets, columns, component, heads, outer, inner, loops))
-    groups = edges // MIN_SHARED_EDGES + REGIONS * (edges // MIN_PARALLEL_EDGES) + 1
+    groups = edges // MIN_SHARED_EDGES + COMPONENT_REGIONS * (edges // MIN_PARALLEL_EDGES) + 1
     slots = rows // (SLICE_ROWS // 2) + 2 * groups
     long_slots = edges // MAX_SLICED + groups
     made = LevelSchedule(
@@ -138,6 +315,93 @@ def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> L
         "regions": regions,
     }  # fmt: skip
     return made._replace(**{name: getattr(made, name)[:length].copy() for name, length in lengths.items()})
+
+
+@entry()
+def find_components(offsets, columns, component, levels):
+    """Number the strongly connected components so that edges lead from lower numbers to higher ones.
+
+    Row i has incoming edges from the rows ``columns[offsets[i]:offsets[i + 1]]``. `component` receives the
+    component of each row, and `levels`, by component, 0 if no other component has edges to it, else one more
+    than the highest level among those that do; uint32, shape (rows,). Returns the number of components.
+
+    Tarjan, Depth-first search and linear graph algorithms, SIAM J. Comput. 1 (1972), without recursion.
+    """
+    rows = uint64(component.size)
+    # When a row was reached, counted from 1; once its component is known, the component's level instead.
+    reached = np.zeros(rows, np.uint32)
+    earliest = np.empty(rows, np.uint32)
+    above = np.empty(rows, np.uint32)
+    place = np.empty(rows, np.uint32)
+    path = np.empty(rows, np.uint32)
+    waiting = np.empty(rows, np.uint32)
+    done = uint32(_DONE)
+    clock = uint32(0)
+    found = uint32(0)
+    held = uint64(0)
+    for root in range(rows):
+        if reached[root] != uint32(0):
+            continue
+        depth = uint64(0)
+        row = uint32(root)
+        entering = True
+        while True:
+            if entering:
+                clock += uint32(1)
+                reached[row] = clock
+                earliest[row] = clock
+                above[row] = uint32(0)
+                place[row] = offsets[row]
+                path[depth] = row
+                waiting[held] = row
+                held += uint64(1)
+                entering = False
+            low = earliest[row]
+            level = above[row]
+            at = uint64(place[row])
+            end = uint64(offsets[uint64(row) + uint64(1)])
+            source = row
+            while at < end:
+                source = columns[at]
+                at += uint64(1)
+                seen = reached[source]
+                if seen >= done:
+                    level = max(level, seen - done + uint32(1))
+                elif seen == uint32(0):
+                    entering = True
+                    break
+                else:
+                    low = min(low, seen)
+            earliest[row] = low
+            above[row] = level
+            if entering:
+                place[row] = uint32(at)
+                depth += uint64(1)
+                row = source
+                continue
+            closed = low == reached[row]
+            if closed:
+                last = held
+                while True:
+                    held -= uint64(1)
+                    level = max(level, above[waiting[held]])
+                    if waiting[held] == row:
+                        break
+                for q in range(held, last):
+                    component[waiting[q]] = found
+                    reached[waiting[q]] = done + level
+                levels[found] = level
+                found += uint32(1)
+            if depth == uint64(0):
+                break
+            depth -= uint64(1)
+            below = row
+            row = path[depth]
+            if closed:
+                above[row] = max(above[row], level + uint32(1))
+            else:
+                earliest[row] = min(earliest[row], earliest[below])
+    return found
 
 
 @entry()
@@ -319,10 +583,10 @@ def _cut_component(rows, made, cursor, scratch):
     before = cursor[REGION]
     done = uint64(0)
     q = uint64(0)
-    for region in range(REGIONS):
+    for region in range(COMPONENT_REGIONS):
         first = q
-        goal = total * uint64(region + 1) // uint64(REGIONS)
-        while q < uint64(rows.size) and (done < goal or region == REGIONS - 1):
+        goal = total * uint64(region + 1) // uint64(COMPONENT_REGIONS)
+        while q < uint64(rows.size) and (done < goal or region == COMPONENT_REGIONS - 1):
             row = rows[q]
             done += uint64(_ROW_COST) + (uint64(made.inner[row]) if same_as[row] == row else uint64(0))
             q += uint64(1)

@@ -1,34 +1,280 @@
-"""A run on a graph in memory: solve, push, deliver, until what is left is small enough."""
+"""A run on a graph in memory: solve, push, deliver, until what is left is small enough.
 
-# Compiled functions carry no types: numba infers them.
-# mypy: disallow-untyped-decorators=False
+Sums over rows are made by blocks and added in their order, so they do not depend on the number of threads.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numba import float32, float64, uint32, uint64
 
-from oocpr.engine.cpu.rows import BLOCK
+from oocpr.engine.cpu.backend import Scratch
+from oocpr.engine.cpu.gather import SLICE_ROWS, sum_long_row, sum_slice
+from oocpr.engine.cpu.rows import BLOCK_ROWS, add_up, norm
 from oocpr.engine.cpu.threads import Team, barrier, default_threads, parallel_region
-from oocpr.engine.scc.anderson import DEPTH, TERMS
-from oocpr.engine.scc.level_schedule import REGIONS
-from oocpr.engine.scc.push import RankVectors, deliver, publish, update
-from oocpr.engine.scc.solve import REL_TOL, Contributions, solve, solve_once
+from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows
+from oocpr.engine.scc.solve import DEPTH, REL_TOL, TERMS, Contributions, balanced_range, solve, solve_once
 from oocpr.engine.settings import ROUNDING
 from oocpr.engine.solution import PassRecord, Solution, as_distribution
+from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
 from oocpr.plan.forecast import COMPONENT_PASSES
-from oocpr.system import peak_resident
+from oocpr.store.codec.layout import parse_tile
+from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
+from oocpr.store.zarr_arrays import check_dangling, check_degrees
+from oocpr.system import peak_resident, usable_cores
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from oocpr.engine.scc.graph import SccGraph
+    from oocpr.engine.scc.level_schedule import LevelSchedule
     from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.source import RankedStore
     from oocpr.progress import Progress
+
+
+@dataclass(frozen=True)
+class SccGraph:
+    """What runs on a graph have in common, whatever their damping and teleport vector.
+
+    `degree` is the out-degrees, `bytes_read` the encoded bytes that came from the store.
+    """
+
+    schedule: LevelSchedule
+    degree: NDArray[np.uint32]
+    bytes_read: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes it takes."""
+        return self.degree.nbytes + sum(array.nbytes for array in self.schedule)
+
+
+def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
+    """Read and decode a stored graph, with all usable cores for None, and find the order of its rows.
+
+    Raises DamagedError when a tile's bytes are not what was written, or tiles and out-degrees contradict.
+    """
+    nodes, tile_rows = store.nodes, store.tile_rows
+    tiles = len(tile_rows) - 1
+
+    def decode(tile: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
+        buffer = np.empty(store.encoded.max_bytes, np.uint8)
+        size = store.encoded.read_into(tile, buffer)
+        packed = parse_tile(buffer[:size])
+        owned = int(tile_rows[tile + 1] - tile_rows[tile])
+        if packed.segments != owned + 1:
+            raise DamagedError(f"tile {tile} has {packed.segments} segments where {owned + 1} belong.")
+        csr, starts = Scratch().csr(packed, packed.edges)
+        expand_segments(packed, csr.row_ptr, starts, csr.segments)
+        decode_columns(packed, csr.row_ptr, starts, csr.columns)
+        if int(csr.columns.max(initial=0)) >= max(nodes, 1):
+            raise DamagedError(f"tile {tile} has column {csr.columns.max()} of {nodes} nodes.")
+        lengths = np.zeros(owned + 1, np.uint32)
+        _note_lengths(csr.row_ptr, csr.segments, packed.nonempty, lengths)
+        return csr.columns, lengths, size
+
+    with ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="oocpr-load") as pool:
+        parts = list(pool.map(decode, range(tiles)))
+    lengths = np.zeros(nodes + 1, np.int64)
+    for tile, (_, part, _) in enumerate(parts):
+        # The last number is of the row after those that the tile owns, which the next tile goes on with.
+        first = int(tile_rows[tile])
+        lengths[first : first + len(part)] += part
+    if lengths[nodes]:
+        raise DamagedError(f"{store.path}: the last tile has edges of a row behind the last one.")
+    offsets = np.zeros(nodes + 1, np.uint32)
+    np.cumsum(lengths[:nodes], out=offsets[1:])
+    columns = parts[0][0] if tiles == 1 else np.concatenate([part[0] for part in parts])
+    degree = store.out_degree(0, nodes)
+    counted = np.zeros(nodes, np.uint32)
+    _count(columns, counted)
+    check_degrees(store.path, counted, degree)
+    check_dangling(store.path, int((degree == 0).sum()), store.dangling)
+    del counted
+    return SccGraph(schedule_rows(offsets, columns), degree, sum(size for _, _, size in parts))
+
+
+@entry()
+def _count(columns, counted):
+    for i in range(columns.size):
+        counted[uint64(columns[i])] += uint32(1)
+
+
+@entry()
+def _note_lengths(positions, segments, nonempty, lengths):
+    for k in range(uint64(nonempty)):
+        lengths[segments[k]] = positions[k + uint64(1)] - positions[k]
+
+
+class RankVectors(NamedTuple):
+    """The rows of a graph in a run.
+
+    Attributes
+    ----------
+    p, r, degree, teleport
+        Shape (rows,): ranks, residual, out-degrees, teleport vector; the last (0,) if uniform.
+    reads
+        Shape (rows + 1,): pushed along each edge; zero after the last.
+    pushes
+        Shape (rows + 1,): what was delivered; the last is padding.
+    blocks
+        Shape (blocks, 4): dangling mass, mass, sum of p, norm of r.
+    """
+
+    p: NDArray[np.float64]
+    r: NDArray[np.float64]
+    degree: NDArray[np.uint32]
+    teleport: NDArray[np.float64]
+    reads: NDArray[np.float32]
+    pushes: NDArray[np.float64]
+    blocks: NDArray[np.float64]
+
+
+@inner()
+def push_contributions(me, team, vectors, sends, damping):
+    """Round what rows contribute to what is pushed, and add it to the ranks.
+
+    `sends`, float32, shape (rows,), is damping times what each row contributes along an edge.
+    """
+    out = np.empty(BLOCK_ROWS, np.float64)
+    rows = uint64(vectors.p.size)
+    blocks = vectors.blocks.shape[0]
+    back = 1.0 / damping
+    for block in range(blocks * me // team, blocks * (me + 1) // team):
+        begin = uint64(block) * uint64(BLOCK_ROWS)
+        end = min(begin + uint64(BLOCK_ROWS), rows)
+        count = end - begin
+        p, degree = vectors.p[begin:end], vectors.degree[begin:end]
+        sum_row, reads = sends[begin:end], vectors.reads[begin:end]
+        for i in range(count):
+            reads[i] = float32(float64(sum_row[i]) * back)
+        pushes = vectors.pushes[begin:end]
+        for i in range(count):
+            pushes[i] = 0.0
+        for i in range(count):
+            out[i] = float64(reads[i]) * float64(max(degree[i], uint32(1)))
+        for i in range(count):
+            p[i] += out[i]
+        sums = vectors.blocks[block]
+        sums[1] = add_up(out, count)
+        sums[2] = add_up(p, count)
+        for i in range(count):
+            out[i] = out[i] if degree[i] == uint32(0) else 0.0
+        sums[0] = add_up(out, count)
+
+
+@inner()
+def update(me, team, vectors, damping, base, spread):
+    """Subtract what was pushed from the residual and add what was delivered and what the teleport brings."""
+    out = np.empty(BLOCK_ROWS, np.float64)
+    rows = uint64(vectors.p.size)
+    blocks = vectors.blocks.shape[0]
+    for block in range(blocks * me // team, blocks * (me + 1) // team):
+        begin = uint64(block) * uint64(BLOCK_ROWS)
+        end = min(begin + uint64(BLOCK_ROWS), rows)
+        count = end - begin
+        r, degree = vectors.r[begin:end], vectors.degree[begin:end]
+        reads, pushes = vectors.reads[begin:end], vectors.pushes[begin:end]
+        for i in range(count):
+            out[i] = float64(reads[i]) * float64(max(degree[i], uint32(1)))
+        if vectors.teleport.size:
+            teleport = vectors.teleport[begin:end]
+            for i in range(count):
+                out[i] = damping * pushes[i] + (base * teleport[i] + spread) - out[i]
+        else:
+            constant = base / float64(rows) + spread
+            for i in range(count):
+                out[i] = damping * pushes[i] + constant - out[i]
+        for i in range(count):
+            r[i] += out[i]
+        vectors.blocks[block, 3] = norm(r, count)
+
+
+@inner()
+def _deliver_slices(low, high, schedule, reads, pushes):
+    """Add what the rows of slices receive, and those with the same edges; columns read live lie behind."""
+    slice_ptr, targets, slice_columns = schedule.slice_ptr, schedule.targets, schedule.slice_columns
+    duplicate_ptr, duplicate_rows, duplicate_places = (
+        schedule.duplicate_ptr,
+        schedule.duplicate_rows,
+        schedule.duplicate_places,
+    )
+    lanes = np.empty(SLICE_ROWS, np.float64)
+    behind = uint32(pushes.size)
+    for s in range(low, high):
+        end = uint64(slice_ptr[s + uint64(1)])
+        sum_slice(lanes, reads, slice_columns, behind, None, slice_ptr[s], end)
+        place = s * uint64(SLICE_ROWS)
+        for t in range(duplicate_ptr[s], duplicate_ptr[s + uint64(1)]):
+            pushes[uint64(duplicate_rows[t])] += lanes[uint64(duplicate_places[t]) - place]
+        for lane in range(uint64(SLICE_ROWS)):
+            pushes[uint64(targets[place + lane])] += lanes[lane]
+
+
+@inner()
+def _deliver_long(low, high, long_ptr, long_rows, slice_columns, reads, pushes):
+    lanes = np.empty(SLICE_ROWS, np.float64)
+    behind = uint32(pushes.size)
+    waiting = low
+    for q in range(low, high):
+        i = uint64(long_ptr[q])
+        end = uint64(long_ptr[q + uint64(1)])
+        if i == end:
+            continue
+        total = sum_long_row(lanes, reads, slice_columns, behind, None, i, end)
+        for k in range(waiting, q + uint64(1)):
+            pushes[uint64(long_rows[k])] += total
+        waiting = q + uint64(1)
+
+
+@inner()
+def deliver(me, team, counter, phase, schedule, reads, pushes):
+    """Sum what is pushed to each row; returns the number of the last barrier.
+
+    `pushes`, float64, shape (rows + 1,), zeros, receives the sums of `reads`, float32 of that shape.
+    """
+    members = uint64(schedule.members.size)
+    for q in range(members * uint64(me) // uint64(team), members * uint64(me + 1) // uint64(team)):
+        row = uint64(schedule.members[q])
+        first = uint64(schedule.offsets[row])
+        total = 0.0
+        for i in range(first, first + uint64(schedule.outer[row]) + uint64(schedule.inner[row])):
+            total += float64(reads[uint64(schedule.columns[i])])
+        pushes[row] = total
+    slice_ptr, slice_columns = schedule.slice_ptr, schedule.slice_columns
+    long_ptr, long_rows = schedule.long_ptr, schedule.long_rows
+    for region in range(me, schedule.regions.shape[0], team):
+        part = schedule.regions[region]
+        low, high = uint64(part[0]), uint64(max(part[0], part[1] - 1))
+        _deliver_slices(low, high, schedule, reads, pushes)
+        low, high = uint64(part[2]), uint64(max(part[2], part[3] - 1))
+        _deliver_long(low, high, long_ptr, long_rows, slice_columns, reads, pushes)
+    phase += 1
+    barrier(counter, team, phase)
+    for k in range(schedule.stages.shape[0]):
+        stage = schedule.stages[k]
+        if stage[0] == SHARED:
+            low, high = balanced_range(slice_ptr, stage[1], stage[2], me, team)
+            _deliver_slices(low, high, schedule, reads, pushes)
+            low, high = balanced_range(long_ptr, stage[3], stage[4], me, team)
+            _deliver_long(low, high, long_ptr, long_rows, slice_columns, reads, pushes)
+    phase += 1
+    barrier(counter, team, phase)
+    loops = uint64(schedule.loops.size)
+    for q in range(loops * uint64(me) // uint64(team), loops * uint64(me + 1) // uint64(team)):
+        row = uint64(schedule.loops[q])
+        pushes[row] += float64(reads[row])
+    phase += 1
+    barrier(counter, team, phase)
+    return phase
+
 
 UNSOLVED_SHARE = 0.25
 """Share of the tolerated residual that components may leave behind."""
@@ -63,7 +309,7 @@ class SccRun:
             np.empty(0) if teleport is None else teleport,
             np.zeros(nodes + 1, np.float32),
             np.zeros(nodes + 1),
-            np.zeros((-(-nodes // BLOCK), 4)),
+            np.zeros((-(-nodes // BLOCK_ROWS), 4)),
         )
         self._contributions = _contributions(graph, settings.damping)
         self._max_sweeps = math.ceil(math.log(REL_TOL / 10) / math.log(settings.damping))
@@ -144,24 +390,24 @@ def _contributions(graph: SccGraph, damping: float) -> Contributions:
         np.reciprocal(weights),
         np.empty((DEPTH + 2, nodes), np.float32),
         np.empty((DEPTH + 1, nodes), np.float32),
-        np.zeros((2, REGIONS, TERMS)),
+        np.zeros((2, COMPONENT_REGIONS, TERMS)),
     )
 
 
 @entry()
-def _pass(board, *args):  # type: ignore[no-untyped-def]
+def _pass(board, *args):
     """Do a pass by all threads of a team; see _part_of_pass."""
-    return parallel_region(board, _part_of_pass, args)  # type: ignore[call-arg]
+    return parallel_region(board, _part_of_pass, args)
 
 
 @inner()
-def _part_of_pass(  # type: ignore[no-untyped-def]
+def _part_of_pass(
     me, team, counter, schedule, vectors, contrib, damping, strongly, tolerance, max_sweeps, out
 ) -> Any:
     """Push what rows send, and find what to push next unless the residual is small enough."""
     rows = vectors.p.size
     sends = contrib.sends[rows + 1 : 2 * rows + 1]
-    publish(me, team, vectors, sends, damping)
+    push_contributions(me, team, vectors, sends, damping)
     barrier(counter, team, 1)
     # Each thread adds the same numbers in the same order.
     dangling, mass, total = 0.0, 0.0, 0.0
