@@ -238,7 +238,7 @@ def pagerank(
     (0, True, True)
     """
     from oocpr.engine.cuda.papers.products import parse_kernel
-    from oocpr.engine.executors.dask_devices import assign_workers, names_workers_devices
+    from oocpr.engine.executors.dask import assign_workers, names_workers_devices
     from oocpr.engine.job import chosen_device
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
     from oocpr.engine.run import solve
@@ -461,7 +461,7 @@ def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel
 
 def check_reproducible(device: str, client: Any) -> None:
     """Refuse devices that differ between machines."""
-    from oocpr.engine.executors.dask_devices import names_workers_devices
+    from oocpr.engine.executors.dask import names_workers_devices
 
     if client is not None and names_workers_devices(device):
         raise UsageError(

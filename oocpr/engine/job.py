@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backend import Backend
     from oocpr.engine.settings import Settings
-    from oocpr.engine.tiles.source import RankedStore
-    from oocpr.engine.tiles.weights import WeightScale
+    from oocpr.engine.tiles.source import RankedStore, WeightScale
     from oocpr.engine.trace import Trace
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.plan import Plan

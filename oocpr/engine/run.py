@@ -12,11 +12,11 @@ from oocpr.engine.degree_check import check_balance
 from oocpr.engine.executors.dask_client import check_versions
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.job import Job, check_weighted, each_backend
+from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.process import release_frames
-from oocpr.engine.solution import PassRecord, Solution, as_distribution
 from oocpr.engine.stripe import sweep_step
 from oocpr.engine.tiles.merged import JoinedStore, closing_joins
-from oocpr.engine.tiles.weights import weight_scale_of
+from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import UsageError
 from oocpr.plan.forecast import passes_from
 from oocpr.progress import silent

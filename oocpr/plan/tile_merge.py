@@ -238,7 +238,7 @@ def _filled(edges: int, segments: int) -> int:
 
 
 def _workspace_bytes(edges: int, segments: int, filled: int, of_stored: int) -> int:
-    """Bytes that a thread keeps that has merged tiles; see `oocpr.engine.tiles.host_merge`.
+    """Bytes that a thread keeps that has merged tiles; see `oocpr.engine.tiles.merged`.
 
     Columns and gaps (4 per edge each), lengths (4 per segment), starts (4 per segment that is not empty, of
     which `filled` has the number), a width for 32 of each, and the last of 1024 starts. Of a stored tile,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.solution import PassRecord, Solution
+    from oocpr.engine.method import PassRecord, Solution
     from oocpr.result.names import Name, Names
     from oocpr.store.graph import GraphStore
 

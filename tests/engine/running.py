@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.job import Job
-    from oocpr.engine.solution import Solution
+    from oocpr.engine.method import Solution
 
     from .digraphs import Digraph
 

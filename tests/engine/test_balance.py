@@ -10,7 +10,7 @@ import zarr
 
 from oocpr import open_graph, pagerank
 from oocpr.engine.degree_check import MODULUS, column_marks, degree_marks
-from oocpr.engine.solution import as_distribution
+from oocpr.engine.method import as_distribution
 from oocpr.errors import DamagedError
 from oocpr.sources import open_source
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.executors import dask as engine_cluster
-from oocpr.engine.executors.dask_devices import (
+from oocpr.engine.executors.dask import (
     RESOURCE,
     DeviceAssignment,
     VisibleDevice,

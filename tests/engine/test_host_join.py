@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.planning import stats_of
-from oocpr.engine.tiles.host_merge import HostJoins
-from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.merged import HostJoins, JoinedStore
 from oocpr.errors import DamagedError
 from oocpr.plan.tile_merge import max_merged_bytes, merge_bounds, merge_memory, merged_stats
 from oocpr.store.codec.tile_decoder import decode_tile

@@ -17,7 +17,7 @@ from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import ROUNDING, Settings
-from oocpr.engine.tiles.weights import weight_scale_of
+from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
 
 from .digraphs import fewer, random_digraph, teleports

@@ -22,7 +22,7 @@ from .several import plan_for
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.solution import Solution
+    from oocpr.engine.method import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 

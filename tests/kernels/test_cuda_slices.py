@@ -18,7 +18,7 @@ from oocpr.engine.cuda.spmv import SegmentSums, SpMV
 from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.weights import weight_scale_of
+from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import UsageError
 from oocpr.plan.partition import partition_counts, partition_nodes
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.solution import Solution
+    from oocpr.engine.method import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 

@@ -20,8 +20,7 @@ from oocpr.engine.cuda.tile import map_tile
 from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.host_merge import HostJoins
-from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.merged import HostJoins, JoinedStore
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
@@ -37,7 +36,7 @@ from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.solution import Solution
+    from oocpr.engine.method import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 

@@ -20,7 +20,7 @@ from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.merged import JoinedStore
-from oocpr.engine.tiles.weights import weight_scale_of
+from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.tile_merge import merge_bounds, merged_stats

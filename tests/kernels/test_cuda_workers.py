@@ -16,7 +16,7 @@ from oocpr.engine import job
 from oocpr.engine.cuda import communication, gather_vector
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.executors import dask, dask_worker
-from oocpr.engine.executors.dask_devices import RESOURCE, DeviceAssignment
+from oocpr.engine.executors.dask import RESOURCE, DeviceAssignment
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from oocpr.engine.solution import Solution
+    from oocpr.engine.method import Solution
     from oocpr.store.graph import GraphStore
 
 GRAPH = random_digraph(300, 2500, seed=8)

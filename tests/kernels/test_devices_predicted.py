@@ -20,8 +20,7 @@ from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.probe.sample_run import SampleRun
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.host_merge import HostJoins
-from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.merged import HostJoins, JoinedStore
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.partition import stripe_tiles
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.cuda.device import Event
-    from oocpr.engine.solution import Solution
+    from oocpr.engine.method import Solution
     from oocpr.plan.plan import Plan
 
 PLENTY = 1 << 60

@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from oocpr.engine.cuda.communication import Communicator
     from oocpr.engine.job import Job
-    from oocpr.engine.method import State
+    from oocpr.engine.method import Solution, State
     from oocpr.engine.settings import Settings
-    from oocpr.engine.solution import Solution
     from oocpr.engine.stripe import StripePush, SweepReport
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.store.graph import GraphStore

@@ -25,8 +25,7 @@ from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTiming
 from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MIN_ROUNDS, SECONDS, SampleRun
 from oocpr.engine.process import release_frames
 from oocpr.engine.tiles.merged import closing_joins, free_joins
-from oocpr.engine.tiles.source import tiles_of
-from oocpr.engine.tiles.weights import weight_scale_of
+from oocpr.engine.tiles.source import tiles_of, weight_scale_of
 from oocpr.jit import MustCompileError, watched, without_compiling
 from oocpr.plan.forecast import Forecast, Rates
 from oocpr.progress import silent
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from oocpr.engine.backend import Backend
+    from oocpr.engine.method import Solution
     from oocpr.engine.probe.pass_times import DeviceWork, TileSample
     from oocpr.engine.settings import Settings
-    from oocpr.engine.solution import Solution
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress

@@ -18,10 +18,10 @@ from oocpr.engine.cpu.backend import Scratch
 from oocpr.engine.cpu.gather import SLICE_ROWS, sum_long_row, sum_slice
 from oocpr.engine.cpu.rows import BLOCK_ROWS, add_up, norm
 from oocpr.engine.cpu.threads import Team, barrier, default_threads, parallel_region
+from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows
 from oocpr.engine.scc.solve import DEPTH, REL_TOL, TERMS, Contributions, balanced_range, solve, solve_once
 from oocpr.engine.settings import ROUNDING
-from oocpr.engine.solution import PassRecord, Solution, as_distribution
 from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
 from oocpr.plan.forecast import COMPONENT_PASSES

@@ -1,7 +1,8 @@
-"""Brings a stripe's tiles to the computation: performs what the schedule decides.
+"""Brings a stripe's tiles to the computation, in the order of the plan.
 
-Reader threads fill a ring of buffers while the calling thread computes. Tiles that the plan keeps in memory
-are read once, in the first pass, into memory of their own size, and prepared once.
+Later tiles use the proposals of earlier ones, so tiles are computed in order, while reader threads fill a
+ring of buffers. A buffer is given to the next tile only after the tile in it has been computed, which bounds
+the memory whatever the speeds are. Resident tiles are read and prepared once, in the first pass.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from oocpr.engine.tiles.schedule import Arrived, Computed, Read, Schedule
 from oocpr.engine.trace import READ
 from oocpr.store.direct_io import aligned
 
@@ -111,14 +110,11 @@ class TileStream:
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
         """See Tiles."""
-        reads = not self.all_resident
-        traffic = self._stream(compute) if reads else PassTraffic(0, 0.0)
-        if not reads:
-            for tile in self._tiles:
-                compute(tile, self._kept[tile])
-        elif self.all_resident:
-            self._ring.clear()
-        return traffic
+        if not self.all_resident:
+            return self._read_and_compute(compute)
+        for tile in self._tiles:
+            compute(tile, self._kept[tile])
+        return PassTraffic(0, 0.0)
 
     @property
     def all_resident(self) -> bool:
@@ -130,41 +126,36 @@ class TileStream:
         self._kept.clear()
         self._ring.clear()
 
-    def _stream(self, compute: Callable[[int, Any], None]) -> PassTraffic:
-        slots = min(self._slots, len(self._tiles) - len(self._kept))
-        ring = self._buffers(slots)
-        schedule = Schedule(self._tiles, self._kept.keys(), slots)
-        # A read is had by nobody once it is looked at: its error has this function.
-        reading: dict[int, Future[tuple[int, Any]]] = {}
-        done: SimpleQueue[int] = SimpleQueue()
-        arrived: dict[int, Any] = {}
+    def _read_and_compute(self, compute: Callable[[int, Any], None]) -> PassTraffic:
+        to_read = [tile for tile in self._tiles if tile not in self._kept]
+        ring = self._buffers(min(self._slots, len(to_read)))
         waited, total = 0.0, 0
         with ThreadPoolExecutor(self._readers, thread_name_prefix="oocpr-read") as pool:
-            actions = schedule.begin()
-            while True:
-                ready = None
-                for action in actions:
-                    if isinstance(action, Read):
-                        tile = action.tile
-                        reading[tile] = pool.submit(self._read, tile, ring[action.slot], action.slot)
-                        reading[tile].add_done_callback(lambda _, tile=tile: done.put(tile))  # type: ignore[misc]
-                    else:
-                        ready = action
-                if ready is not None:
-                    if ready.slot is None:
-                        compute(ready.tile, self._kept[ready.tile])
-                    else:
-                        compute(ready.tile, self._take(ready.tile, arrived.pop(ready.tile)))
-                    actions = schedule.on(Computed(ready.tile))
-                elif schedule.done:
-                    return PassTraffic(total, waited)
-                else:
-                    begun = time.perf_counter()
-                    tile = done.get()
-                    waited += time.perf_counter() - begun
-                    size, arrived[tile] = reading.pop(tile).result()
-                    total += size
-                    actions = schedule.on(Arrived(tile))
+            # A read is had by nobody once it is looked at: its error has this function.
+            reading: dict[int, Future[tuple[int, Any]]] = {}
+            for slot, tile in enumerate(to_read[: len(ring)]):
+                reading[tile] = pool.submit(self._read, tile, ring[slot], slot)
+            computed = 0
+            for tile in self._tiles:
+                if tile not in reading:
+                    compute(tile, self._kept[tile])
+                    continue
+                asked = time.perf_counter()
+                size, arrived = reading.pop(tile).result()
+                waited += time.perf_counter() - asked
+                total += size
+                if tile in self._resident:
+                    self._kept[tile] = arrived = self._prepare(tile, arrived, True)
+                compute(tile, arrived)
+                del arrived  # or it would be there while the next tile is waited for
+                # Tiles take the buffers in turns, as they are computed in the order in which they are read.
+                slot, later = computed % len(ring), computed + len(ring)
+                computed += 1
+                if later < len(to_read):
+                    reading[to_read[later]] = pool.submit(self._read, to_read[later], ring[slot], slot)
+        if self.all_resident:
+            ring.clear()
+        return PassTraffic(total, waited)
 
     def _buffers(self, slots: int) -> list[NDArray[np.uint8]]:
         """Buffers of the ring, those of the last pass: a disk was a quarter slower into fresh memory."""
@@ -181,10 +172,3 @@ class TileStream:
         encoded = buffer[:size]
         # What takes no memory is done while others are computed.
         return size, encoded if tile in self._resident else self._prepare(tile, encoded, False)
-
-    def _take(self, tile: int, arrived: Any) -> Any:
-        """Prepare a tile that stays, and keep it."""
-        if tile not in self._resident:
-            return arrived
-        self._kept[tile] = prepared = self._prepare(tile, arrived, True)
-        return prepared
