@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oocpr.engine.tiles.stream import PassTraffic, TileBytes, TileStream
 from oocpr.errors import DamagedError
@@ -101,6 +103,50 @@ def test_tiles_come_in_order_with_their_bytes_and_resident_ones_are_read_once(st
         shuffled |= late.ended != read
     assert shuffled or min(slots, readers) < 3, "the reads ended in order, so nothing was tried"
     assert late.reads == {tile: 1 if tile in resident else 3 for tile in tiles}
+
+
+class Watched:
+    """Tiles of one byte, their numbers, which say in which buffer each read began."""
+
+    max_bytes = 1
+
+    def __init__(self) -> None:
+        self.buffers: list[tuple[int, int]] = []
+        self.changed = threading.Condition()
+
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:  # noqa: ARG002
+        with self.changed:
+            self.buffers.append((tile, out.ctypes.data))
+            self.changed.notify_all()
+        out[0] = tile
+        return 1
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(0, 11)), st.integers(1, 6))
+def test_each_buffer_is_filled_as_soon_as_the_tile_in_it_is_computed_and_not_before(order, resident, slots):
+    source = Watched()
+    stream = TileStream(source, order, frozenset(resident), slots, readers=slots, prepare=keep_bytes)
+    for to_read in (order, [tile for tile in order if tile not in resident]):
+        source.buffers.clear()
+        computed: list[int] = []
+
+        def compute(
+            tile: int, prepared: Any, to_read: list[int] = to_read, computed: list[int] = computed
+        ) -> None:
+            assert prepared[0].tolist() == [tile]
+            computed.append(tile)
+            # Buffers of the tiles that were computed before this one.
+            free = sum(done in to_read for done in computed[:-1])
+            with source.changed:
+                wanted = min(free + slots, len(to_read))
+                assert source.changed.wait_for(lambda: len(source.buffers) >= wanted, timeout=10)
+                assert len(source.buffers) == wanted
+            assert prepared[0].tolist() == [tile]
+
+        stream.run(compute)
+        assert computed == list(order)
+        assert sorted(tile for tile, _ in source.buffers) == sorted(to_read)
+        assert len({buffer for _, buffer in source.buffers}) <= slots
 
 
 def test_a_stripe_that_is_resident_reads_nothing_after_its_first_pass(store):
