@@ -28,7 +28,7 @@ from numba import uint32, uint64
 from oocpr.engine.method import Balance, Claims
 from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
-from oocpr.store.zarr_arrays import check_dangling, check_degree_sum
+from oocpr.store.integrity import check_dangling, check_degree_sum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,7 @@ from oocpr.sources.base import BaseSource
 from oocpr.sources.block import NameBlock, NodeBlock, Strings
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
-from oocpr.store.zarr_arrays import check_degree_sum
+from oocpr.store.integrity import check_degree_sum
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
     from oocpr.sources.block import Block, Source
     from oocpr.store.format import Attributes
-    from oocpr.store.graph import GraphStore, GraphWriter
+    from oocpr.store.graph import GraphStore
+    from oocpr.store.writer import GraphWriter
 
 
 @entry()

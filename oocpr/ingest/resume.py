@@ -42,7 +42,8 @@ from oocpr.ingest.spill.files import SpillDir, making_files
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import Partitioner
 from oocpr.sources.block import ResumableSource
-from oocpr.store.atomic import check_destination, remove_replaced, root_checksum
+from oocpr.store.atomic import refuse_existing, remove, replaced_name, root_checksum
+from oocpr.store.format import ATTRIBUTES_KEY
 from oocpr.store.writer import GraphWriter
 from oocpr.system import resident
 from oocpr.units import format_bytes
@@ -172,7 +173,7 @@ class ResumableImport(OneShotImport):
             # A process that ended just before its last step has left an empty folder.
             with suppress(OSError):
                 self._folder.rmdir()
-            check_destination(path, overwrite=overwrite)
+            refuse_existing(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
         with making_files(self._folder.parent):
             self._folder.mkdir(parents=tmp is None, exist_ok=True)
         self._journal = Journal(self._folder / JOURNAL)
@@ -215,13 +216,13 @@ class ResumableImport(OneShotImport):
         whole = self._state.whole
         if whole is None or self._partial.exists() or root_checksum(self._path) != whole:
             return False
-        remove_replaced(self._path)
+        remove(replaced_name(self._path, resumable=True))
         return True
 
     def writer(self) -> GraphWriter:
         """Begin the store, or continue it."""
         return GraphWriter(
-            self._path, overwrite=self._overwrite, kept=self._partial, on_written=self._journal.add
+            self._path, overwrite=self._overwrite, resumable=self._partial, on_written=self._journal.add
         )
 
     def spill_dir(self) -> SpillDir:

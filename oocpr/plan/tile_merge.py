@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from oocpr.plan.memory import max_column_bytes, weighted_tile_bytes
-from oocpr.store.codec.mantissa_segments import most_bytes as max_weight_bytes
+from oocpr.store.codec.mantissa_segments import max_weight_bytes
 from oocpr.store.direct_io import PAGE
 
 if TYPE_CHECKING:

@@ -105,7 +105,7 @@ class ListedNames:
             for first in range(0, len(self._names), BLOCK_ROWS):
                 yield self._names[first : first + BLOCK_ROWS].astype(np.int64)
         else:
-            from oocpr.store.labels import text_pieces
+            from oocpr.store.node_data import text_pieces
 
             yield from (Strings.of(*piece) for piece in text_pieces(self._names))
 

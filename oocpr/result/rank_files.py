@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.result.names import Block, Name, Names
-    from oocpr.store.rank_file import RankFile
+    from oocpr.store.node_data import RankFile
 
 Sort = Literal["node", "rank"]
 
@@ -68,7 +68,7 @@ def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort) -> None:
 
 def write_zarr(ranks: Ranks, path: Path) -> None:
     """Write the ranks and the names of the nodes as a Zarr group, in store order; see `Ranks.to_zarr`."""
-    from oocpr.store import rank_file
+    from oocpr.store.node_data import write_rank_file
 
     attributes = {} if ranks.run is None else {"run": ranks.run.to_dict()}
     named: dict[str, Any] = {}
@@ -76,7 +76,7 @@ def write_zarr(ranks: Ranks, path: Path) -> None:
         named["labels"] = (text_of(block) for block in ranks.names.blocks(ranks.nodes))
     elif not isinstance(ranks.names, RowNames):
         named["node_ids"] = ranks.names.blocks(ranks.nodes)
-    rank_file.write_ranks(path, ranks.chunks(), ranks.nodes, attributes, **named)
+    write_rank_file(path, ranks.chunks(), ranks.nodes, attributes, **named)
 
 
 def check_writing_memory(
@@ -241,7 +241,7 @@ def read_ranks(path: str | os.PathLike[str]) -> Ranks:
     if not os.path.exists(path):  # noqa: PTH110 - Path.exists has errors for names that are too long
         raise InputError(f"{path} does not exist.", "Name a file that `oocpr rank -o` wrote.")
     if path.suffix == ".zarr":
-        from oocpr.store.rank_file import open_ranks
+        from oocpr.store.node_data import open_ranks
 
         file = open_ranks(path)
         note = file.attributes.get("run")

@@ -102,7 +102,7 @@ class Report:
         What the plan of the run said: ``passes``, ``bytes_read``, ``peak_memory``, with a device
         ``peak_device_memory``, and if asked for ``pass_seconds`` and ``seconds``; None for runs on a cluster.
     identity
-        What tells the graph apart from any other, see `oocpr.store.format`; None in files of version 0.1.0.
+        What tells the graph apart from any other; None in files of version 0.1.0.
     workers
         Dask workers that had a part of the graph; 0 if this process ranked it.
     start_identity

@@ -28,7 +28,7 @@ from oocpr.jit import entry
 from oocpr.progress import silent
 from oocpr.result.names import LabelNames, StoredIds, in_same_order, match_rows, zip_blocks
 from oocpr.result.ranks import MemoryVector
-from oocpr.store.zarr_arrays import check_dangling, check_degrees
+from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:

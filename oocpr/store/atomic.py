@@ -1,9 +1,8 @@
 """Files and folders that are there whole or not at all.
 
-Until they are whole they are beside their name, under ``NAME.partial-PID-RANDOM``: a name that nobody can
-foresee, so that no link can lie in wait there. The process that writes holds a lock on it, which the system
-releases however the process ends. What no process holds was left by one that was killed, and is removed
-before the next output of that name is made.
+Until then they are ``NAME.partial-PID-RANDOM``, which nobody can foresee, so no symbolic link waits there.
+The process that writes locks it; what no process has locked was left by a killed one and is removed before
+the next output of that name is made.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
-from oocpr.store.format import ATTRIBUTES_KEY
 from oocpr.system import is_disk_full
 from oocpr.units import format_bytes
 
@@ -31,17 +29,14 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_NAME_BYTES = 255
-"""Most bytes of a file's name on the file systems of Linux."""
-
+_NAME_BYTES = 255  # of a file's name on the file systems of Linux
 _RANDOM_BYTES = 4
 
 
 class Partial:
-    """A file or folder beside the name that it gets once it is whole, locked while this process has it.
+    """A file or folder made at `path`, beside the name that it gets once it is whole, and locked.
 
-    `folder`: whether it is a folder. `private`: whether only this user may look into it. `path`: where it is
-    until then; made here, so nobody else's. Raises OSError if it cannot be made.
+    `private`: whether only this user may look into a folder. Raises OSError if it cannot be made.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -72,48 +67,47 @@ class Partial:
             os.close(self._lock)
 
     def flush(self) -> None:
-        """Have what was written on the disk: a power failure can leave the new name on an empty file."""
+        """Write to the disk: after a power failure the new name could otherwise be that of an empty file."""
         os.fsync(self._lock)
 
     def close(self) -> None:
-        """Let go of it, once it has its name; does nothing the second time."""
+        """Unlock it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
     def remove(self) -> None:
-        """Remove what is there under the temporary name, and let go of it; failures are of no account."""
+        """Remove what has the temporary name, if it can be removed, and unlock it."""
         remove(self.path)
         self.close()
 
 
 def clear_abandoned(path: Path) -> list[str]:
-    """Remove what processes that were killed have left beside an output.
-
-    Returns a sentence for each file and folder: what was removed, or what may not be.
+    """Remove what killed processes have left beside an output; returns a sentence for each file or folder.
 
     >>> clear_abandoned(Path("ranks.parquet"))
     []
     """
     left = re.compile(rf"{re.escape(_cut(path.name))}\.(partial|replaced)-\d+-[0-9a-f]{{8}}(\.zarr)?")
-    told = []
+    messages = []
     with contextlib.suppress(OSError):
         for found in sorted(path.parent.iterdir()):
             if (match := left.fullmatch(found.name)) is None:
                 continue
             if match[1] == "replaced" and not os.path.lexists(path):
-                told.append(f"A process that was killed was about to replace {found}: rename it to {path}.")
+                messages.append(
+                    f"A process that was killed was about to replace {found}: rename it to {path}."
+                )
             elif _remove_abandoned(found):
-                told.append(f"{found}, which a process that was killed had left, was removed.")
-    return told
+                messages.append(f"{found}, which a process that was killed had left, was removed.")
+    return messages
 
 
 def check_writable(path: Path, marker: str | None = None) -> None:
     """Refuse, before any work is done, an output that could not be written after it.
 
-    `marker`: of a folder, which replaces such folders only: as for `NewFolder`. None for a file. Raises
-    UsageError if its folder is missing, nothing can be written there, or something else stands at `path`;
-    DoesNotFitError if the disk is full.
+    `marker`: as for `NewFolder`, None for a file. Raises UsageError if the folder of `path` is missing or
+    cannot be written to, or something else is at `path`; DoesNotFitError if the disk is full.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -148,13 +142,13 @@ def require_room(path: Path, needed: int) -> None:
 
 
 def _cut(name: str) -> str:
-    """Cut a name so that what is appended to it still fits."""
+    """Cut a name so that what is appended to it fits."""
     room = _NAME_BYTES - len(".replaced--.zarr") - len(str(2**22)) - 2 * _RANDOM_BYTES
     return os.fsdecode(os.fsencode(name)[:room])
 
 
 def _remove_abandoned(path: Path) -> bool:
-    """Remove a file or folder of this user's that no process has locked; tells whether it did."""
+    """Remove a file or folder of this user that no process has locked; returns whether it is gone."""
     try:
         lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -173,46 +167,38 @@ def _remove_abandoned(path: Path) -> bool:
 
 
 class NewFolder:
-    """A folder written under a temporary name beside its own.
+    """A folder written at `temporary`, beside its own name.
 
-    `overwrite`: whether what stands there is replaced, in the end and at once. `marker`: attribute of the
-    Zarr group that stands there, if it may be replaced: no other folder ever is. `kept`: where to write until
-    then, on the same disk; it stays there if it is not published, with what it holds already. None for a
-    folder that goes away. `temporary`: where to write until then. Raises UsageError if something stands there
-    and is not to be replaced, or nothing can be written there.
+    `overwrite`: whether a Zarr group that has the attribute `marker` is replaced, in the end and at once; no
+    other folder ever is. `resumable`: a folder on the same disk in which to write, which stays as it is if it
+    is not published; by default a new one that is removed then. Raises UsageError if something is at `path`
+    that is not to be replaced, or nothing can be written there.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, overwrite: bool, marker: str, kept: Path | None = None
+        self, path: str | os.PathLike[str], *, overwrite: bool, marker: str, resumable: Path | None = None
     ) -> None:
         self.path = Path(path)
-        self._replaced = replaced_name(self.path, kept=kept is not None)
-        self._kept = kept is not None
+        self._replaced = replaced_name(self.path, resumable=resumable is not None)
         self._overwrite = overwrite
         self._marker = marker
         self._partial: Partial | None = None
         with naming_failures(self.path):
-            self._restore()
+            # A process has ended that was about to replace it.
+            if resumable is not None and self._replaced.exists() and not os.path.lexists(self.path):
+                self._replaced.rename(self.path)
             refuse_existing(self.path, overwrite=overwrite, marker=marker)
-            if kept is None:
-                for told in clear_abandoned(self.path):
-                    _LOG.warning("%s", told)
+            if resumable is None:
+                for message in clear_abandoned(self.path):
+                    _LOG.warning("%s", message)
                 self._partial = Partial(self.path, folder=True, suffix=".zarr")
                 self.temporary = self._partial.path
             else:
-                self.temporary = kept
+                self.temporary = resumable
                 self.temporary.mkdir(parents=True, exist_ok=True)
 
-    def _restore(self) -> None:
-        """Put back what a process was about to replace when it ended."""
-        if self._kept and self._replaced.exists() and not os.path.lexists(self.path):
-            self._replaced.rename(self.path)
-
     def publish(self) -> None:
-        """Give the folder its name.
-
-        Raises UsageError if something stands there by now and is not to be replaced.
-        """
+        """Give the folder its name; UsageError if something has it by now that is not to be replaced."""
         refuse_existing(self.path, overwrite=self._overwrite, marker=self._marker)
         with naming_failures(self.path):
             if self.path.exists():
@@ -223,13 +209,13 @@ class NewFolder:
             self._partial.close()
 
     def discard(self) -> None:
-        """Remove what was written, unless it is kept; does nothing once it is published."""
+        """Remove what was written, unless it is resumable or published."""
         if self._partial is not None:
             self._partial.remove()
 
 
 def refuse_existing(path: Path, *, overwrite: bool, marker: str) -> None:
-    """Raise UsageError if something stands there that is not to be replaced; see `NewFolder`."""
+    """Raise UsageError if something is at `path` that is not to be replaced; see `NewFolder`."""
     if not os.path.lexists(path):
         return
     if not overwrite:
@@ -239,19 +225,15 @@ def refuse_existing(path: Path, *, overwrite: bool, marker: str) -> None:
         raise UsageError(f"{path} is something else than what would replace it.", "Choose another name.")
 
 
-def replaced_name(path: Path, *, kept: bool) -> Path:
-    """Name that a folder has while it is being replaced: one that another process finds, if `kept`."""
+def replaced_name(path: Path, *, resumable: bool) -> Path:
+    """Name of a folder while it is replaced: one that another process finds, if that is `resumable`."""
     own = f"-{os.getpid()}-{secrets.token_hex(_RANDOM_BYTES)}"
-    return path.with_name(f"{path.name}.replaced" if kept else f"{_cut(path.name)}.replaced{own}")
+    return path.with_name(f"{path.name}.replaced" if resumable else f"{_cut(path.name)}.replaced{own}")
 
 
 @contextlib.contextmanager
 def naming_failures(path: Path, remedy: str = "Name a place where you may write.") -> Iterator[None]:
-    """Turn what the system says while `path` is written into an error with a cause and a remedy.
-
-    `remedy`: what to do where nothing can be. Raises DoesNotFitError if the disk, the quota or the largest
-    allowed file is full; UsageError if nothing can be written there.
-    """
+    """Turn an OSError of writing `path` into DoesNotFitError, if no room is left, or UsageError."""
     try:
         yield
     except OocprError:
@@ -267,14 +249,10 @@ def naming_failures(path: Path, remedy: str = "Name a place where you may write.
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Write a file under a temporary name beside its own, which it takes when the block ends well.
+    """Yield where to write a file that gets the name `path` when the block ends, or is removed if it raises.
 
-    A link stays a link to the file that is replaced. What is no file, such as a pipe or ``/dev/null``, cannot
-    be replaced and is written to as it is.
-
-    Yields where to write. Removed when the block raises, whatever it raises; a file at `path` is then
-    untouched. Raises DoesNotFitError if the disk, the quota or the largest allowed file is full; UsageError
-    if nothing can be written there.
+    A symbolic link stays one, to the file that is replaced. A pipe or ``/dev/null`` cannot be replaced and is
+    written to as it is. Raises as `naming_failures`.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -289,8 +267,8 @@ def replacing(path: Path) -> Iterator[Path]:
             yield path
             return
         whole = path.resolve()
-        for told in clear_abandoned(whole):
-            _LOG.warning("%s", told)
+        for message in clear_abandoned(whole):
+            _LOG.warning("%s", message)
         partial = Partial(whole)
         try:
             yield partial.path
@@ -301,7 +279,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _free_there(path: Path) -> str:
-    """How much room the disk has, if it is one: a device such as ``/dev/full`` has none of its own."""
+    """How much room the disk has; empty for a device such as ``/dev/full``, which is on none."""
     if path.exists() and not path.is_file() and not path.is_dir():
         return ""
     folder = next(p for p in path.absolute().parents if p.exists())
@@ -309,10 +287,7 @@ def _free_there(path: Path) -> str:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder with all it holds, or a file, if there is one; what cannot be removed stays.
-
-    It is called where something else has failed, or has worked: neither is to be hidden by what is left.
-    """
+    """Remove a folder with its contents, or a file; what cannot be removed stays and hides no other error."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -321,16 +296,6 @@ def remove(path: Path) -> None:
 
 
 def root_checksum(path: Path) -> int | None:
-    """Checksum the root's metadata of a store in a folder; None if there are none."""
+    """Checksum of the root's metadata of a store in a folder; None if there are none."""
     metadata = path / "zarr.json"
     return zlib.crc32(metadata.read_bytes()) if metadata.is_file() else None
-
-
-def check_destination(path: Path, *, overwrite: bool) -> None:
-    """Raise UsageError if `GraphWriter` would."""
-    refuse_existing(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
-
-
-def remove_replaced(path: Path) -> None:
-    """Remove the store in whose place another got the name, if the writer of that, which kept it, did not."""
-    remove(replaced_name(path, kept=True))

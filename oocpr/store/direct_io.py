@@ -1,12 +1,7 @@
 """Files read whole into a caller's memory: through the system's page cache, or directly, past it.
 
-A direct read (O_DIRECT) takes bytes from the disk to the caller's memory and nowhere else. It spares a copy,
-and whatever else the page cache holds stays there; a file that is read again comes from the disk again.
-Address, offset and length have to be multiples of a page, so the last bytes of a file pass through pages of
-their own::
-
-    file    |  page  |  page  |  page  | rest |
-    into    |   the caller's memory    | ends |
+A direct read (O_DIRECT) spares a copy, and leaves in the page cache what is there. Address, offset and length
+have to be multiples of a page, so the last bytes of a file pass through pages of their own.
 """
 
 from __future__ import annotations
@@ -23,42 +18,34 @@ from oocpr.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PAGE = 4096
-"""What addresses, offsets and lengths are multiples of; of a power of two as large as any disk's blocks."""
-
-_HUGE = 2 << 20
-
-_FLAG = getattr(os, "O_DIRECT", 0)
-"""0 on systems that have no such reads."""
+PAGE = 4096  # what addresses, offsets and lengths are multiples of: as large as any disk's blocks
+_HUGE_PAGE = 2 << 20
+_FLAG = getattr(os, "O_DIRECT", 0)  # 0 on systems that have no such reads
 
 
 def aligned(nbytes: int) -> NDArray[np.uint8]:
     """Make memory that can be read into directly: its address is a multiple of PAGE.
 
-    As much of it as may be lies in huge pages: the system cuts a direct read into pieces by the number of its
-    pages.
+    As much as possible is in huge pages: the system cuts a direct read into pieces by the number of pages.
 
     >>> memory = aligned(5000)
     >>> memory.size, memory.ctypes.data % PAGE
     (5000, 0)
     """
-    huge = nbytes // _HUGE * _HUGE
+    huge = nbytes // _HUGE_PAGE * _HUGE_PAGE
     if not huge or not hasattr(mmap, "MADV_HUGEPAGE"):
         room = np.empty(nbytes + PAGE, np.uint8)
         begin = -room.ctypes.data % PAGE
         return room[begin : begin + nbytes]
-    mapped = mmap.mmap(-1, nbytes + _HUGE)
+    mapped = mmap.mmap(-1, nbytes + _HUGE_PAGE)
     room = np.frombuffer(mapped, np.uint8)
-    begin = -room.ctypes.data % _HUGE
+    begin = -room.ctypes.data % _HUGE_PAGE
     mapped.madvise(mmap.MADV_HUGEPAGE, begin, huge)
     return room[begin : begin + nbytes]
 
 
 def takes_direct_reads(path: str) -> bool:
-    """Tell whether a file can be read past the page cache, by reading its first page so.
-
-    File systems in memory, over networks, or made of others may refuse that.
-    """
+    """Whether a file can be read directly, by trying: file systems in memory or over networks may refuse."""
     if not _FLAG:
         return False
     try:
@@ -73,12 +60,9 @@ def takes_direct_reads(path: str) -> bool:
 
 
 def open_file(path: str, *, direct: bool) -> int:
-    """Open a file for `read_file`; returns its descriptor.
-
-    Raises UsageError if the file system refuses direct reads; OSError if the file cannot be opened.
-    """
+    """Open a file for `read_file`; UsageError if the file system refuses direct reads."""
     try:
-        # Of a pipe nobody writes to, opening would wait for ever.
+        # To open a pipe that nobody writes to would wait for ever.
         return os.open(path, os.O_RDONLY | os.O_NONBLOCK | (_FLAG if direct else 0))
     except OSError as error:
         if direct and error.errno == errno.EINVAL:
@@ -87,7 +71,7 @@ def open_file(path: str, *, direct: bool) -> int:
 
 
 def refusal(path: str) -> UsageError:
-    """Make the error for files that cannot be read directly."""
+    """Make the error for a file that cannot be read directly."""
     return UsageError(
         f"{path}: the file system does not take direct reads.", "Use io buffered, or leave io out."
     )
@@ -96,11 +80,9 @@ def refusal(path: str) -> UsageError:
 def read_file(
     descriptor: int, out: NDArray[np.uint8], rest: int, *, direct: bool = False
 ) -> tuple[int, bytes]:
-    """Read a file of ``out.size + rest`` bytes.
+    """Read the first bytes of a file into `out`, whose address is a multiple of PAGE if `direct`.
 
-    `out`: uint8: receives the first bytes; where they are read directly, its address is a multiple of PAGE.
-    Returns how many bytes there were; fewer where the file has become shorter. Returns the last ones, shape
-    (rest,).
+    Returns how many bytes there were, at most ``out.size + rest``, and the last `rest`.
     """
     whole = out.size // PAGE * PAGE if direct else out.size
     ends = aligned(-(-(out.size - whole + rest) // PAGE) * PAGE) if direct else np.empty(rest, np.uint8)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from zarr.core.sync import sync
 
 from oocpr.errors import DamagedError, NotAStoreError, OocprError, ReplacedError
-from oocpr.store.content_hash import content_identity
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
     CHECKSUM_KEY,
@@ -36,17 +36,10 @@ from oocpr.store.format import (
     ignored_nodes,
     metadata_checksum,
 )
-from oocpr.store.labels import StoredLabels
+from oocpr.store.integrity import check_arrays, content_identity
+from oocpr.store.node_data import StoredLabels
 from oocpr.store.tile_reader import EncodedTiles, EncodedWeights
-from oocpr.store.writer import GraphWriter
-from oocpr.store.zarr_arrays import (
-    PinnedFolder,
-    StoredArray,
-    check_arrays,
-    open_zarr_store,
-    read_documents,
-    total_bytes,
-)
+from oocpr.store.zarr_arrays import PinnedFolder, StoredArray, open_zarr_store, read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -54,9 +47,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from zarr.abc.store import Store
 
-    from oocpr.store.labels import TextPiece
-
-__all__ = ["GraphStore", "GraphWriter", "open_store"]
+    from oocpr.store.node_data import TextPiece
 
 _MAKE_ONE = "Make one with `oocpr import SOURCE -o GRAPH.zarr`."
 
@@ -64,18 +55,13 @@ _MAKE_ONE = "Make one with `oocpr import SOURCE -o GRAPH.zarr`."
 class GraphStore:
     """A finished graph store; get one with :func:`open_store`.
 
-    `path`: where it is. `tile_rows`: int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to
-    ``tile_rows[t + 1] - 1``. `encoded`: the encoded bytes of the tiles. `weights`: the weights of their
-    edges; None if the graph is not weighted.
+    `tile_rows`: int64, shape (tiles + 1,): tile t owns rows ``tile_rows[t]`` to ``tile_rows[t + 1] - 1``.
+    `weights`: None if the graph is not weighted. What reads arrays raises DamagedError if the bytes are not
+    what was written.
     """
 
     def __init__(
-        self,
-        path: str,
-        store: Store,
-        attributes: Attributes,
-        paths: Iterable[str],
-        own: Mapping[str, Any],
+        self, path: str, store: Store, attributes: Attributes, paths: Iterable[str], own: Mapping[str, Any]
     ) -> None:
         self.path = path
         self.attributes = attributes
@@ -103,15 +89,12 @@ class GraphStore:
 
     @cached_property
     def identity(self) -> str:
-        """What tells the graph apart from any other, 32 hexadecimal digits; see `oocpr.store.format`.
-
-        Raises DamagedError if the store has none, as those of version 0.1.0, and a chunk is missing.
-        """
+        """What tells the graph apart from any other, 32 hexadecimal digits; computed if it is not stored."""
         known = self._own.get(IDENTITY_KEY) if CHECKSUM_KEY in self._own else None
         return known or content_identity(self._array, self.attributes, self._paths)
 
     def check_identity(self) -> None:
-        """Compare the identity with the checksums of all chunks; DamagedError where it is of other chunks."""
+        """Raise DamagedError unless the identity is that of the chunks."""
         found = content_identity(self._array, self.attributes, self._paths)
         if found != self.identity:
             raise DamagedError(
@@ -130,11 +113,9 @@ class GraphStore:
             raise self._replaced("another one")
 
     def check_unchanged(self) -> None:
-        """Raise ReplacedError if what was read of the store may not all belong to the graph that was opened.
-
-        A folder that was opened stays what it was when another one gets its name. What is read of other
-        stores, or of a folder whose files were overwritten, belongs together if the root is what it was.
-        """
+        """Raise ReplacedError if what was read of the store may not all be of the graph that was opened."""
+        # An open folder stays what it was when another gets its name; in other stores, or if files were
+        # overwritten, what was read belongs together if the root is the same.
         root = self._root()
         moved = root is None and isinstance(self._store, PinnedFolder)
         if not moved and root != self._own:
@@ -142,7 +123,7 @@ class GraphStore:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Raise ReplacedError if what is read meanwhile, or fails to be read, is of a replaced store."""
+        """Raise ReplacedError if what is read in the block, or cannot be, is of a replaced store."""
         try:
             yield
         except DamagedError:
@@ -151,7 +132,7 @@ class GraphStore:
         self.check_unchanged()
 
     def _root(self) -> Mapping[str, Any] | None:
-        """What the root says now of the graph."""
+        """Attributes of the graph at the root as it is now."""
         try:
             return _own(read_documents(self._store, [""], self.path))
         except DamagedError:
@@ -173,10 +154,7 @@ class GraphStore:
         return self._array(name).read(lo, hi).astype(dtype, copy=False)
 
     def tile_sizes(self) -> NDArray[np.int64] | None:
-        """Bytes of each tile as stored, with its weights; None if only reading them would tell.
-
-        Returns int64, shape (tiles,).
-        """
+        """Bytes of each tile as stored, with its weights, int64; None if only reading them would tell."""
         columns, weights = self.encoded.sizes(), self.weights
         if columns is None or weights is None:
             return columns
@@ -184,21 +162,15 @@ class GraphStore:
         return None if of_weights is None else columns + of_weights
 
     def indptr(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """Row offsets lo to hi - 1 of the nodes + 1 there are.
-
-        Raises DamagedError if the bytes are not what was written.
-        """
+        """Row offsets lo to hi - 1 of the nodes + 1 there are."""
         return self._read(INDPTR, lo, hi, np.int64)
 
     def out_degree(self, lo: int, hi: int) -> NDArray[np.uint32]:
-        """Out-degrees of rows lo to hi - 1; raises DamagedError."""
+        """Out-degrees of rows lo to hi - 1."""
         return self._read(OUT_DEGREE, lo, hi, np.uint32)
 
     def out_weight(self, lo: int, hi: int) -> NDArray[np.float64]:
-        """Sums of the weights that leave rows lo to hi - 1, of a graph without weights the out-degrees.
-
-        Raises DamagedError if the bytes are not what was written, or not such sums.
-        """
+        """Sums of the weights that leave rows lo to hi - 1; of a graph without weights the out-degrees."""
         if not self.attributes.weighted:
             return self._read(OUT_DEGREE, lo, hi, np.float64)
         sums: NDArray[np.float64] = self._read(OUT_WEIGHT, lo, hi, np.float64)
@@ -207,16 +179,13 @@ class GraphStore:
         return sums
 
     def node_ids(self) -> NDArray[np.integer[Any]] | None:
-        """Ids that the source gave to the rows, shape (nodes,), or None if row v is node v."""
+        """The source's ids of all rows, or None if row v is node v."""
         if NODE_IDS not in self._paths:
             return None
         return self._array(NODE_IDS).read(0, self.nodes)
 
     def ids(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """Ids that the source gave to rows lo to hi - 1, the rows themselves where it gave none.
-
-        Raises DamagedError if the bytes are not what was written.
-        """
+        """The source's ids of rows lo to hi - 1, which are the rows themselves if it gave none."""
         if NODE_IDS not in self._paths:
             return np.arange(lo, hi)
         return self._read(NODE_IDS, lo, hi, np.int64)
@@ -227,12 +196,7 @@ class GraphStore:
         return LABEL_OFFSETS in self._paths
 
     def labels(self, ids: NDArray[np.integer[Any]] | Iterable[int]) -> list[str] | None:
-        """Labels of some rows, in the order asked for, or None if the store has none.
-
-        Only the chunks that hold them are read.
-
-        `ids`: rows, shape (k,). Raises DamagedError if the bytes are not what was written.
-        """
+        """Labels of the rows `ids`, in the order asked for, or None if the store has none."""
         if not self.has_labels:
             return None
         rows = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int64)
@@ -241,10 +205,7 @@ class GraphStore:
         return labels
 
     def label_pieces(self, lo: int, hi: int) -> Iterator[TextPiece]:
-        """Yield labels of rows lo to hi - 1 of a store that has some: UTF-8 end to end, and the lengths.
-
-        Raises DamagedError if the bytes are not what was written.
-        """
+        """Yield the labels of rows lo to hi - 1 in pieces; the store has some."""
         for piece in self._labels.pieces(lo, hi):
             self.check_unchanged()
             yield piece
@@ -261,11 +222,11 @@ class GraphStore:
 
     def store_bytes(self) -> int:
         """Bytes of everything the store holds, metadata included."""
-        return total_bytes(self._store)
+        return int(sync(self._store.getsize_prefix("")))
 
 
 def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
-    """Open a graph store.
+    """Open a graph store; a folder, a URL or a store of Zarr.
 
     Raises NotAStoreError if there is no finished graph store of a format that this version reads;
     DamagedError if the metadata are not what was written.
@@ -290,7 +251,7 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
 
 
 def _own(documents: dict[str, Any]) -> dict[str, Any] | None:
-    """What the root says of the graph; None if it says nothing."""
+    """Attributes of the graph at the root; None if there are none."""
     attributes = documents.get("", {}).get("attributes")
     own = attributes.get(ATTRIBUTES_KEY) if isinstance(attributes, dict) else None
     return own if isinstance(own, dict) else None

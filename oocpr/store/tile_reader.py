@@ -17,7 +17,7 @@ from oocpr.store.codec.mantissa_segments import (
     are_weights,
     encode_segments,
     join_segments,
-    most_bytes,
+    max_weight_bytes,
     parse_segments,
 )
 from oocpr.store.codec.tile_encoder import encode_tile
@@ -37,7 +37,7 @@ _CRC_BYTES = 4
 
 
 class _EncodedChunks:
-    """Chunks of an array of the edges, one a tile; any number of threads may read at once."""
+    """Chunks of an array of the edges, one per tile; any number of threads may read at once."""
 
     max_bytes: int
 
@@ -57,10 +57,7 @@ class _EncodedChunks:
         return lo, min(self._edges, lo + self._tile_edges)
 
     def sizes(self) -> NDArray[np.int64] | None:
-        """Bytes of each tile as stored; None if that cannot be told without reading them.
-
-        Returns int64, shape (tiles,).
-        """
+        """Bytes of each tile as stored, int64; None if only reading them would tell."""
         if not self._own or self._folder is None:
             return None
         tiles = range(-(-self._edges // self._tile_edges))
@@ -79,7 +76,7 @@ class _EncodedChunks:
         )
 
     def _read_chunk(self, tile: int, out: NDArray[np.uint8], direct: bool) -> int:
-        """Read the bytes of a chunk, checked against their checksum and without it."""
+        """Read the bytes of a chunk without the checksum that they are compared with; returns how many."""
         read = self._read_key if self._folder is None else partial(self._read_file, direct=direct)
         size, stored = read(tile, out)
         if crc32c(out[:size].data).to_bytes(_CRC_BYTES, "little") != stored:
@@ -131,10 +128,7 @@ class _EncodedChunks:
 
 
 class EncodedTiles(_EncodedChunks):
-    """The tiles of a store, as bytes that a decoder takes; any number of threads may read at once.
-
-    `tile_rows`: int64, shape (tiles + 1,). `max_bytes`: bytes that a buffer must have.
-    """
+    """The tiles of a store, as bytes that a decoder takes, in buffers of `max_bytes`."""
 
     def __init__(
         self,
@@ -156,12 +150,11 @@ class EncodedTiles(_EncodedChunks):
         self.max_bytes = attributes.max_tile_bytes if self._own else bound
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
-        """Read the encoded bytes of a tile, checked against their checksum and without it.
+        """Read the encoded bytes of a tile, without checksum, into `out`; returns how many there are.
 
-        `out`: uint8, shape (>= max_bytes,): receives the bytes. `direct`: whether to read past the system's
-        page cache, where `takes_direct_reads` says that it can be done; the address of `out` is a multiple of
-        `oocpr.store.direct_io.PAGE` then. Returns how many bytes there are. Raises DamagedError if the tile
-        is missing or its bytes are not what was written; UsageError if the file system refuses direct reads.
+        `direct`: past the system's page cache, if `takes_direct_reads`; the address of `out` is a multiple of
+        `oocpr.store.direct_io.PAGE` then. Raises DamagedError if the tile is missing or not what was written;
+        UsageError if the file system refuses direct reads.
         """
         if not self._own:
             return self._encode(tile, out)
@@ -206,23 +199,17 @@ class EncodedTiles(_EncodedChunks):
 
 
 class EncodedWeights(_EncodedChunks):
-    """The weights of the tiles of a store, as segments; any number of threads may read at once.
-
-    `max_bytes`: bytes that a buffer must have.
-    """
+    """The weights of the tiles of a store, as segments, in buffers of `max_bytes`."""
 
     def __init__(self, data: StoredArray, attributes: Attributes) -> None:
         super().__init__(data, attributes, SEGMENTS_NAME)
-        most = most_bytes(min(attributes.tile_edges, attributes.edges))
-        self.max_bytes = min(most, attributes.max_data_bytes) if self._own else most
+        bound = max_weight_bytes(min(attributes.tile_edges, attributes.edges))
+        self.max_bytes = min(bound, attributes.max_data_bytes) if self._own else bound
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
-        """Read the segments of the weights of a tile, checked against their checksum and without it.
+        """Read what `parse_segments` takes, the weights of a tile, into `out`; returns how many bytes.
 
-        `out`: uint8, shape (>= max_bytes,): receives what
-        `oocpr.store.codec.mantissa_segments.parse_segments` takes. Returns how many bytes there are. Raises
-        DamagedError if the weights are missing, their bytes are not what was written, or they are no weights
-        of edges.
+        Raises DamagedError if they are missing, not what was written, or no weights of edges.
         """
         if self._own:
             size = self._read_chunk(tile, out, direct)
@@ -239,11 +226,7 @@ class EncodedWeights(_EncodedChunks):
         return size
 
     def read(self, tile: int, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Read the weights of a tile.
-
-        `out`: float64, shape (>= edges of the tile,), contiguous; fresh memory by default. Returns float64,
-        shape (edges of the tile,): the front of `out`. Raises DamagedError as for `read_into`.
-        """
+        """Read the weights of a tile to the front of `out`, or to fresh memory; returns that, float64."""
         lo, hi = self._span(tile)
         coded = np.empty(self.max_bytes, np.uint8)
         size = self.read_into(tile, coded)

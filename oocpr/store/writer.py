@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -17,7 +16,6 @@ from oocpr.store.atomic import NewFolder, naming_failures, root_checksum
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
 from oocpr.store.codec.tile_encoder import TileEncoder, decode_tile
 from oocpr.store.codec.zarr_codecs import MantissaSegments, PackedInts
-from oocpr.store.content_hash import content_identity
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
     DATA,
@@ -32,8 +30,9 @@ from oocpr.store.format import (
     UNFINISHED_KEY,
     Attributes,
 )
-from oocpr.store.labels import write_labels
-from oocpr.store.zarr_arrays import Appender, StoredArray, append_pieces, enter_written, write_attributes
+from oocpr.store.integrity import content_identity
+from oocpr.store.node_data import write_labels
+from oocpr.store.zarr_arrays import Appender, StoredArray, create_array, write_array, write_attributes
 
 if TYPE_CHECKING:
     import os
@@ -43,26 +42,29 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.store.labels import TextPiece
+    from oocpr.store.node_data import TextPiece
 
 
-_ROWS_CHUNK = 1 << 18
-"""Entries of a chunk of the arrays that have one for each row: 2 MiB of offsets in memory."""
+_ROWS_CHUNK = 1 << 18  # entries of a chunk of the arrays with one entry per row: 2 MiB of offsets in memory
+_CRC_BYTES = 4
+
+
+class Chunk(NamedTuple):
+    """A chunk that was written: its bytes without the checksum, and that."""
+
+    size: int
+    crc: int
 
 
 class GraphWriter:
-    """Writes a graph store under a temporary name; leaving it without finish removes what was written.
+    """Writes a graph store under a temporary name; leaving it without `finish` removes what was written.
 
     A graph is weighted if its tiles come with weights; then all do, and `finish` is given `out_weight`.
-
-    `overwrite`: whether a store that stands there is replaced; it stays until the new one is whole. `kept`:
-    folder to write in, on the same disk, which stays if the store is not finished; the tiles that another
-    writer has left there can be taken over. None for one of its own. `on_written`: called with
-    ``{"tile", "bytes", "crc"}`` when a tile is written, with ``"data"``, bytes and checksum of its weights,
-    if it has some, and ``{"whole"}``, a checksum of the root's metadata, when all is and before the store
-    gets its name.
-    Raises UsageError if something stands at `path`, or nothing can be written there; DoesNotFitError if the
-    disk is full. Every method may raise it.
+    `overwrite`, `resumable`: as for `NewFolder`; tiles that another writer has left in the resumable folder
+    can be taken over. `on_written`: called with ``{"tile", "bytes", "crc"}`` when a tile is written, with
+    ``"data"``, bytes and checksum of its weights, if it has some; and with ``{"whole"}``, a checksum of the
+    root's metadata, when all is written and the store has not got its name yet. Every method raises
+    UsageError if nothing can be written at `path`, DoesNotFitError if the disk is full.
     """
 
     def __init__(
@@ -70,17 +72,17 @@ class GraphWriter:
         path: str | os.PathLike[str],
         *,
         overwrite: bool = False,
-        kept: Path | None = None,
+        resumable: Path | None = None,
         on_written: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY, kept=kept)
+        self._new = NewFolder(path, overwrite=overwrite, marker=ATTRIBUTES_KEY, resumable=resumable)
         self._on_written = on_written
         self._tile_rows = [0]
-        self._put: dict[int, TileChunks] = {}
-        self._edges = 0
+        self._put: dict[int, tuple[Chunk, Chunk | None]] = {}
+        self.edges = 0
         self._tile_sizes: set[int] = set()
         self._last_size = 0
-        self._indices, self._data = (ChunkFolder(self._new.temporary / of / "c") for of in (INDICES, DATA))
+        self._indices, self._data = (_ChunkFolder(self._new.temporary / of / "c") for of in (INDICES, DATA))
         with self._writing():
             drop_all_but(self._new.temporary, [self._indices.path, self._data.path])
             self._root = zarr.create_group(str(self._new.temporary), zarr_format=3)
@@ -103,13 +105,12 @@ class GraphWriter:
         lengths: NDArray[np.integer[Any]],
         weights: NDArray[np.float64] | None = None,
     ) -> None:
-        """Append the next tile.
+        """Encode the next tile and append it.
 
-        `columns`: uint32, shape (k,): the senders of the tile's edges, strictly ascending in a row; k is the
-        same for all tiles but the last. `lengths`: shape (owned rows + 1,): edges of each owned row that lie
-        in the tile, then those of the row behind them. `weights`: float64, shape (k,): the weight of each
-        edge, finite and not below 0; None if the graph is not weighted. Raises UsageError if the lengths
-        do not add up to k, a row is not strictly ascending, or there are not k weights.
+        `columns`: uint32, shape (k,): sources of its edges, strictly ascending in a row; k is the same for
+        all tiles but the last. `lengths`: shape (owned rows + 1,): edges of each owned row that lie in the
+        tile, then those of the row behind them. `weights`: float64, shape (k,), finite and not below 0; None
+        if the graph is not weighted. Raises UsageError if columns, lengths and weights contradict each other.
         """
         with self._writing():
             if weights is not None and weights.shape != columns.shape:
@@ -121,31 +122,24 @@ class GraphWriter:
         self.enter_tile(coded.size, columns.size, lengths)
 
     def put_tile(self, tile: int, coded: NDArray[np.uint8], data: NDArray[np.uint8] | None = None) -> None:
-        """Write the bytes of a tile; any tile at any time from any thread.
+        """Write a tile and its weights as `TileEncoder` and `encode_segments` make them; from any thread.
 
-        `tile`: its number, from 0. `coded`: what `oocpr.store.codec.tile_encoder.TileEncoder` makes of it,
-        uint8, shape (bytes,). `data`: what `oocpr.store.codec.mantissa_segments.encode_segments` makes of its
-        weights, uint8, shape (bytes,); None if the graph is not weighted. The caller sees to it that
-        weights are finite and neither below 0 nor -0.
+        The caller sees to it that weights are finite and neither below 0 nor -0.
         """
         with naming_failures(self._new.path):
             columns = self._indices.write(tile, coded)
-            weights = None if data is None else self._data.write(tile, data)
-        self._put[tile] = TileChunks(columns, weights)
+            self._put[tile] = columns, None if data is None else self._data.write(tile, data)
 
     def enter_tile(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
-        """Append the next tile, whose bytes are written.
-
-        `size`: bytes of it, without those of the weights.
-        """
-        put = self._put.pop(self.tiles)
+        """Append the next tile, which `put_tile` has written in `size` bytes, those of weights aside."""
+        columns, data = self._put.pop(self.tiles)
         if self._on_written is not None:
-            told: dict[str, Any] = {"tile": self.tiles, "bytes": size, "crc": put.columns.crc}
-            if put.data is not None:
-                told["data"] = list(put.data)
+            event: dict[str, Any] = {"tile": self.tiles, "bytes": size, "crc": columns.crc}
+            if data is not None:
+                event["data"] = list(data)
             with self._writing():
-                self._on_written(told)
-        self._count(size, edges, self._ends(lengths), put.data)
+                self._on_written(event)
+        self._count(size, edges, self._ends(lengths), data)
 
     def copy_tile(
         self,
@@ -154,22 +148,20 @@ class GraphWriter:
         ends: NDArray[np.int64],
         data: NDArray[np.uint8] | None = None,
     ) -> None:
-        """Append the next tile, which another store has as well.
+        """Append the next tile as another store has it.
 
-        `coded`: its bytes, uint8, shape (bytes,). `ends`: where each owned row ends among all edges, int64,
-        shape (owned rows,). `data`: bytes of its weights, as for `put_tile`.
+        `ends`: where each owned row ends among all edges, int64, shape (owned rows,).
         """
         with self._writing():
             self.put_tile(self.tiles, coded, data)
-        self._count(coded.size, edges, ends, self._put.pop(self.tiles).data)
+        self._count(coded.size, edges, ends, self._put.pop(self.tiles)[1])
 
     def take_tile(
         self, size: int, checksum: int, data: tuple[int, int] | None = None
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64] | None] | None:
-        """Append the next tile as it lies in the kept folder.
+        """Append the next tile as it is in the resumable folder, and return it as `add_tile` takes it.
 
-        Returns columns, lengths, weights: as `add_tile` takes them; None if the tile is not there, or not
-        what was written.
+        None if it is not there, or not what was written: `data` has size and checksum of its weights.
         """
         coded = self._indices.read(self.tiles, Chunk(size, checksum))
         if coded is None:
@@ -190,25 +182,20 @@ class GraphWriter:
         """Tiles so far."""
         return len(self._tile_rows) - 1
 
-    @property
-    def edges(self) -> int:
-        """Edges so far."""
-        return self._edges
-
     def _ends(self, lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Where each row that the next tile owns ends among all edges."""
         ends = np.cumsum(lengths[:-1], dtype=np.int64)
-        ends += self._edges
+        ends += self.edges
         return ends
 
     def _count(self, size: int, edges: int, ends: NDArray[np.int64], data: Chunk | None) -> None:
-        """Take note of a tile of `size` encoded bytes, and of its weights."""
+        """Count a tile of `size` encoded bytes, and its weights."""
         with self._writing():
             self._indptr.append(ends)
         if self.tiles:
             self._tile_sizes.add(self._last_size)
         self._last_size = edges
-        self._edges += edges
+        self.edges += edges
         self._tile_rows.append(self._tile_rows[-1] + len(ends))
         self._indices.add(size)
         if data is not None:
@@ -229,15 +216,13 @@ class GraphWriter:
         out_weight: Iterable[NDArray[np.float64]] | None = None,
         duplicate_weights: str | None = None,
     ) -> Attributes:
-        """Write what belongs to the rows and give the store its name.
+        """Write what belongs to the rows, give the store its name and return its attributes.
 
-        `out_degree`: Out-degrees of all rows in order, in pieces, uint32. `node_ids`: the source's id of each
-        row, shape (nodes,), whole or in pieces, uint32 or int64; None if row v is node v. `labels`: the
-        label of each row, one by one, or in pieces of UTF-8 end to end with the lengths; or None.
-        `out_weight`: sums of the weights that leave each row, in order, in pieces, float64; None if the
-        graph is not weighted. Returns the attributes that the store has. Raises UsageError if the pieces are
-        too many or too few for the rows of the tiles, the tiles are not equal, or not all of them have
-        weights where `out_weight` is given and none where it is not.
+        In the order of the rows: `out_degree` in pieces, uint32; `out_weight` in pieces, float64, None if the
+        graph is not weighted; `node_ids` whole or in pieces, uint32 or int64, None if row v is node v;
+        `labels` one by one, or in pieces of UTF-8 end to end with the lengths. Raises UsageError if they are
+        too many or too few, the tiles are not equal, or not all tiles have weights if `out_weight` is given
+        and none if it is not.
         """
         nodes = self._tile_rows[-1]
         with self._writing():
@@ -257,23 +242,22 @@ class GraphWriter:
             in_edges.attrs.update(
                 {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": [nodes, nodes]}
             )
-            enter_written(self._root, INDICES, "uint32", self._edges, tile_edges, PackedInts())
+            create_array(self._root, INDICES, "uint32", self.edges, tile_edges, PackedInts())
             if out_weight is not None:
-                enter_written(self._root, DATA, "float64", self._edges, tile_edges, MantissaSegments())
-            append = functools.partial(append_pieces, self._root, chunk=_ROWS_CHUNK)
-            append(TILE_ROWS, "int64", [np.array(self._tile_rows)], len(self._tile_rows))
-            dangling = append(OUT_DEGREE, "uint32", out_degree, nodes)
+                create_array(self._root, DATA, "float64", self.edges, tile_edges, MantissaSegments())
+            self._append(TILE_ROWS, "int64", [np.array(self._tile_rows)], len(self._tile_rows))
+            dangling = self._append(OUT_DEGREE, "uint32", out_degree, nodes)
             if out_weight is not None:
-                dangling = append(OUT_WEIGHT, "float64", out_weight, nodes)
+                dangling = self._append(OUT_WEIGHT, "float64", out_weight, nodes)
             if node_ids is not None:
                 pieces = iter([node_ids] if isinstance(node_ids, np.ndarray) else node_ids)
                 first = next(pieces, np.empty(0, np.uint32))
-                append(NODE_IDS, first.dtype.name, itertools.chain([first], pieces), nodes)
+                self._append(NODE_IDS, first.dtype.name, itertools.chain([first], pieces), nodes)
             if labels is not None and (count := write_labels(self._root, labels)) != nodes:
                 raise UsageError(f"{count} labels for {nodes} rows.", "Give every row one label.")
             attributes = Attributes(
                 nodes=nodes,
-                edges=self._edges,
+                edges=self.edges,
                 weighted=out_weight is not None,
                 order=order,
                 tile_edges=tile_edges,
@@ -283,9 +267,9 @@ class GraphWriter:
                 dangling=dangling,
                 local_edges=local_edges,
                 column_bytes=self._indices.total,
-                max_tile_bytes=self._indices.most,
+                max_tile_bytes=self._indices.max,
                 data_bytes=self._data.total,
-                max_data_bytes=self._data.most,
+                max_data_bytes=self._data.max,
                 duplicate_weights=duplicate_weights,
             )
             # The store is one from here on: until now its attributes say that it is unfinished.
@@ -297,6 +281,13 @@ class GraphWriter:
                 self._on_written({"whole": root_checksum(self._new.temporary)})
         self._new.publish()
         return attributes
+
+    def _append(self, name: str, dtype: str, pieces: Iterable[NDArray[Any]], size: int) -> int:
+        """Write an array of `size` entries; returns how many are 0."""
+        count, zeros = write_array(self._root, name, dtype, pieces, _ROWS_CHUNK)
+        if count != size:
+            raise UsageError(f"{count} entries of {name} where {size} belong.", "Give one for each row.")
+        return zeros
 
     def _array(self, name: str) -> StoredArray:
         return StoredArray(self._root.store, name, str(self._new.path))
@@ -315,36 +306,16 @@ class GraphWriter:
             raise
 
 
-_CRC_BYTES = 4
-
-
-class Chunk(NamedTuple):
-    """A chunk that was written: its bytes without the checksum, and that."""
-
-    size: int
-    crc: int
-
-
-class TileChunks(NamedTuple):
-    """The chunks of a tile: of its columns, and of its weights, if it has some."""
-
-    columns: Chunk
-    data: Chunk | None
-
-
-class ChunkFolder:
-    """The chunks of one array, and what they are in all.
-
-    `path`: where they are; made with the first one. `total`, `most`: bytes of all these, and of the largest.
-    """
+class _ChunkFolder:
+    """The folder with the chunks of one array; their number, their bytes, and the bytes of the largest."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.count = self.total = self.most = 0
+        self.count = self.total = self.max = 0
         self._made = False
 
     def write(self, number: int, coded: NDArray[np.uint8]) -> Chunk:
-        """Write a chunk, uint8, shape (bytes,), and its checksum behind it; from any thread."""
+        """Write a chunk and its checksum behind it; from any thread."""
         if not self._made:
             self.path.mkdir(parents=True, exist_ok=True)
             self._made = True
@@ -360,29 +331,24 @@ class ChunkFolder:
         path = self.path / str(number)
         stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
         coded = stored[:-_CRC_BYTES]
-        told = chunk.crc.to_bytes(_CRC_BYTES, "little")
-        if (
-            coded.size != chunk.size
-            or stored[chunk.size :].tobytes() != told
-            or crc32c(coded.data) != chunk.crc
-        ):
-            return None
-        return coded
+        checksum = chunk.crc.to_bytes(_CRC_BYTES, "little")
+        sound = stored.size == chunk.size + _CRC_BYTES and stored[chunk.size :].tobytes() == checksum
+        return coded if sound and crc32c(coded.data) == chunk.crc else None
 
     def add(self, size: int) -> None:
-        """Count a chunk of so many bytes."""
+        """Count a chunk of `size` bytes."""
         self.count += 1
         self.total += size
-        self.most = max(self.most, size)
+        self.max = max(self.max, size)
 
 
-def drop_all_but(folder: Path, kept: list[Path]) -> None:
+def drop_all_but(folder: Path, needed: list[Path]) -> None:
     """Remove what a folder holds, some folders in it excepted."""
     for path in folder.iterdir():
-        if path in kept:
+        if path in needed:
             continue
-        if any(other.is_relative_to(path) for other in kept):
-            drop_all_but(path, kept)
+        if any(other.is_relative_to(path) for other in needed):
+            drop_all_but(path, needed)
         elif path.is_dir():
             shutil.rmtree(path)
         else:

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
-from oocpr.store.graph import GraphStore, GraphWriter, open_store
+from oocpr.store.graph import GraphStore, open_store
+from oocpr.store.writer import GraphWriter
 
 from .digraphs import Digraph, digraphs
 

@@ -20,7 +20,8 @@ from oocpr.result.names import ListedNames, RowNames
 from oocpr.result.ranks import Ranks
 from oocpr.result.verify import in_store_order, verify
 from oocpr.sources import open_source
-from oocpr.store.graph import GraphWriter, open_store
+from oocpr.store.graph import open_store
+from oocpr.store.writer import GraphWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 
-from oocpr.store.graph import GraphWriter
+from oocpr.store.writer import GraphWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

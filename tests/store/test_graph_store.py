@@ -16,7 +16,8 @@ from oocpr.errors import DamagedError, NotAStoreError, UsageError
 from oocpr.store import writer
 from oocpr.store.codec.tile_encoder import decode_tile
 from oocpr.store.codec.zarr_codecs import PackedInts
-from oocpr.store.graph import GraphWriter, open_store
+from oocpr.store.graph import open_store
+from oocpr.store.writer import GraphWriter
 
 
 def read_tile(store, tile):
@@ -99,8 +100,8 @@ def test_attributes_say_what_the_store_holds(make_store, random_graph):
 
 
 def test_ids_and_labels_come_back_in_any_order(make_store, random_graph, monkeypatch):
-    monkeypatch.setattr("oocpr.store.labels._LABELS_CHUNK", 16)
-    monkeypatch.setattr("oocpr.store.labels._BYTES_CHUNK", 50)
+    monkeypatch.setattr("oocpr.store.node_data._LABELS_CHUNK", 16)
+    monkeypatch.setattr("oocpr.store.node_data._BYTES_CHUNK", 50)
     monkeypatch.setattr(writer, "_ROWS_CHUNK", 16)
     labels = [f"ⅷ{k}" * (k % 4) for k in range(200)]
     ids = np.random.default_rng(1).permutation(10**6)[:200]
@@ -114,8 +115,8 @@ def test_ids_and_labels_come_back_in_any_order(make_store, random_graph, monkeyp
 
 
 def test_few_labels_cost_few_chunks(make_store, random_graph, monkeypatch):
-    monkeypatch.setattr("oocpr.store.labels._LABELS_CHUNK", 16)
-    monkeypatch.setattr("oocpr.store.labels._BYTES_CHUNK", 50)
+    monkeypatch.setattr("oocpr.store.node_data._LABELS_CHUNK", 16)
+    monkeypatch.setattr("oocpr.store.node_data._BYTES_CHUNK", 50)
     path = make_store(random_graph(200, 1000), labels=(f"node{k}" for k in range(200)))
     for array in ("labels/utf8", "labels/offsets"):
         for chunk in (path / array / "c").iterdir():
@@ -331,7 +332,7 @@ def test_a_full_disk_leaves_nothing(tmp_path):
     code = """
 import resource, sys, numpy as np
 from oocpr.errors import DoesNotFitError
-from oocpr.store.graph import GraphWriter
+from oocpr.store.writer import GraphWriter
 from oocpr.store.codec.tile_encoder import encode_tile
 encode_tile(np.arange(3, dtype=np.uint32), np.array([3]))  # compiled and cached before files are limited
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -17,12 +17,13 @@ from oocpr.store.codec.mantissa_segments import (
     HEADER_BYTES,
     encode_segments,
     join_segments,
-    most_bytes,
+    max_weight_bytes,
     parse_segments,
     segment_bytes,
 )
 from oocpr.store.codec.zarr_codecs import MantissaSegments
-from oocpr.store.graph import GraphWriter, open_store
+from oocpr.store.graph import open_store
+from oocpr.store.writer import GraphWriter
 
 WEIGHTS = st.lists(st.floats(0, allow_infinity=False), max_size=70).map(lambda x: np.array(x, np.float64))
 ANY_BITS = st.lists(st.integers(0, 2**64 - 1), max_size=70).map(
@@ -44,7 +45,7 @@ def segments_of(values: np.ndarray) -> np.ndarray:
 def test_every_bit_comes_back(values):
     coded = encode_segments(values)
     assert bits(join_segments(coded)) == bits(values)
-    assert coded.size <= most_bytes(values.size)
+    assert coded.size <= max_weight_bytes(values.size)
     assert coded.size % 16 == 0
 
 
@@ -271,11 +272,11 @@ def test_weights_are_taken_over_with_their_tile(tmp_path):
     columns, lengths = np.array([0, 1], np.uint32), np.array([2, 0, 0])
     kept, told = tmp_path / "kept", []
     kept.mkdir()
-    with GraphWriter(tmp_path / "a.zarr", kept=kept, on_written=told.append) as writer:
+    with GraphWriter(tmp_path / "a.zarr", resumable=kept, on_written=told.append) as writer:
         writer.add_tile(columns, lengths, np.array([0.5, 3]))
     (event,) = told
-    with GraphWriter(tmp_path / "a.zarr", kept=kept) as writer:
+    with GraphWriter(tmp_path / "a.zarr", resumable=kept) as writer:
         found = writer.take_tile(event["bytes"], event["crc"], tuple(event["data"]))
         assert [part.tolist() for part in found] == [[0, 1], [2, 0, 0], [0.5, 3]]
-    with GraphWriter(tmp_path / "a.zarr", kept=kept) as writer:
+    with GraphWriter(tmp_path / "a.zarr", resumable=kept) as writer:
         assert writer.take_tile(event["bytes"], event["crc"], (event["data"][0], 7)) is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numba
 import numpy as np
 
-from oocpr.store.labels import spans_of_bytes, text_pieces
+from oocpr.store.node_data import spans_of_bytes, text_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

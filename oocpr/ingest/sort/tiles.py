@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from oocpr.ingest.sort.sorter import SortEncodeService
-    from oocpr.store.graph import GraphWriter
+    from oocpr.store.writer import GraphWriter
 
 
 @entry()

@@ -1,7 +1,4 @@
-"""One packed stream: values in, words, widths, exceptions and directory out.
-
-The layout is specified in :mod:`oocpr.store.format`.
-"""
+"""One packed stream: values in, words, widths, exceptions and directory out, and back."""
 
 # numba compiles by the types of the arguments, not by annotations.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
@@ -120,7 +117,7 @@ class WidthChoice(NamedTuple):
         return int(self.widths.sum(dtype=np.int64))
 
     def counts(self, values: int) -> Counts:
-        """Sizes of the stream of so many values, those that fill up the last group apart."""
+        """Sizes of the stream of so many values."""
         return Counts(values, word_rows(self.bits), self.wide, self.narrow)
 
     @property
@@ -135,10 +132,7 @@ def fixed_bytes(groups: int) -> int:
 
 
 def choose_widths(values: NDArray[np.uint32], space: BufferPool, name: str) -> WidthChoice:
-    """Choose the widths of least bytes; they stay valid until the next choice of that name.
-
-    `values`: uint32, padded with zeros to a multiple of 32. `space`, `name`: where the widths go.
-    """
+    """Choose the widths of fewest bytes for padded values; valid until the next choice of that name."""
     widths = space.array(f"{name} widths", values.size // GROUP, np.uint8)
     return WidthChoice(widths, *_choose_widths(values, widths))
 
@@ -152,16 +146,14 @@ def pack_into(values: NDArray[np.uint32], choice: WidthChoice, stream: Stream) -
 
 
 def padded(space: BufferPool, name: str, count: int) -> NDArray[np.uint32]:
-    """Give a stream memory for `count` values; those behind them, to a multiple of 32, are 0."""
+    """Memory for `count` values of a stream; those behind them, to a multiple of 32, are 0."""
     values = space.array(name, -(-count // GROUP) * GROUP, np.uint32)
     values[count:] = 0
     return values
 
 
 def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
-    """Pack a stream of unsigned 32-bit values; the carries of its directory are left 0.
-
-    `values`: uint32, padded with zeros to a multiple of 32.
+    """Pack padded values; the carries of the directory are left 0.
 
     >>> packed = pack_stream(np.arange(32, dtype=np.uint32), 32)
     >>> packed.widths.tolist(), packed.words.size
@@ -224,7 +216,7 @@ class BufferPool:
         self._held: dict[str, NDArray[Any]] = {}
 
     def array(self, name: str, count: int, dtype: DTypeLike) -> NDArray[Any]:
-        """Give the array of that name with `count` entries, whatever is in it; the one before is void."""
+        """Array of that name with `count` entries, whatever is in it; the one before is void."""
         held = self._held.get(name)
         if held is None:
             held = self._held[name] = np.empty(count, dtype)
@@ -236,10 +228,7 @@ class BufferPool:
 
 
 def encode_offsets(offsets: NDArray[np.int64]) -> bytes | None:
-    """Encode non-decreasing offsets.
-
-    `offsets`: int64, shape (k,), k >= 1. Returns bytes or None: None if a step is negative or 2^32 or
-    more.
+    """Encode at least one offset; None if a step is negative, or 2^32 or more.
 
     >>> coded = encode_offsets(np.array([5, 5, 9]))
     >>> decode_offsets(np.frombuffer(coded, np.uint8)).tolist()
@@ -254,11 +243,7 @@ def encode_offsets(offsets: NDArray[np.int64]) -> bytes | None:
 
 
 def decode_offsets(buf: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Decode what encode_offsets returned.
-
-    `buf`: uint8, shape (bytes,). Returns int64, shape (k,). Raises DamagedError if the bytes are not those of
-    a chunk of offsets.
-    """
+    """Decode a chunk of offsets, int64; DamagedError if the bytes are not those of one."""
     base, steps = parse_offsets(buf)
     out = np.empty(steps.size, np.int64)
     _add_up(steps, base, out)

@@ -1,8 +1,4 @@
-"""Where the parts of a coded chunk lie in its bytes: finding them again, checked.
-
-The layout itself is specified in :mod:`oocpr.store.format`; :mod:`oocpr.store.codec.layout` writes
-it down.
-"""
+"""Where the parts of a coded chunk are in its bytes (docs/reference/format.md): laid out, found, checked."""
 
 # numba compiles by the types of the arguments, not by annotations.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
@@ -23,12 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-GROUP = 32
-"""Values that share a width."""
-
-BLOCK = 1024
-"""Values that share an entry of the directory."""
-
+GROUP = 32  # values that share a width
+BLOCK = 1024  # values that share an entry of the directory
 MAGIC = b"oci1"
 KIND_RAW, KIND_OFFSETS, KIND_TILE = 0, 1, 2
 FLAG_RUNS, FLAG_VERBATIM = 1 << 8, 1 << 9
@@ -37,11 +29,10 @@ OFFSETS_HEADER = 8
 
 
 class Stream(NamedTuple):
-    """One packed stream; read from a chunk, its arrays are read-only views into the chunk's bytes.
+    """One packed stream of `size` values; read from a chunk, its arrays are read-only views.
 
-    `words`: uint32, shape (32 * rows,): word k of lane l is ``words[32 * k + l]``. `directory`: uint32, shape
-    (blocks + 1, 4): bit position, first narrow and first wide exception, carry. `wide`, `narrow`: uint32 and
-    uint16: exceptions. `widths`: uint8, one a group of 32 values.
+    `words`: word k of lane l is ``words[32 * k + l]``. `directory`: shape (blocks + 1, 4): bit position,
+    first narrow and first wide exception, carry. `widths`: one per group of 32 values.
     """
 
     size: int
@@ -55,8 +46,8 @@ class Stream(NamedTuple):
 class PackedTile(NamedTuple):
     """A tile whose bytes have been checked: whatever they say, decoding stays inside its buffers.
 
-    `runs`: the segments are ascending runs, not rows of a matrix. `ranks`: uint32, shape (blocks of lengths +
-    1,): non-empty segments before each block of lengths.
+    `runs`: the segments are ascending runs, not rows of a matrix. `ranks`: non-empty segments before each
+    block of lengths, and all.
     """
 
     edges: int
@@ -77,7 +68,7 @@ class PackedTile(NamedTuple):
 
 
 def word_rows(bits: int) -> int:
-    """Rows of 32 words of a stream of `bits` bits a lane: the row that holds bit number `bits` exists.
+    """Rows of 32 words of a stream of `bits` bits per lane: the row that holds bit number `bits` exists.
 
     >>> word_rows(0), word_rows(31), word_rows(32)
     (1, 1, 2)
@@ -127,11 +118,7 @@ def sections(
 def parts_of(
     buf: NDArray[np.uint8], at: int, streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
-    """Find the parts of a chunk by their sizes, unchecked otherwise.
-
-    `buf`, `at`: the bytes of the chunk, and where the header ends. `streams`, `extras`: sizes of streams, and
-    names and sizes of what belongs to none. Raises DamagedError if these are not the sizes of so many bytes.
-    """
+    """Find streams and extras behind `at` bytes of header by their sizes; DamagedError if they are wrong."""
     found: list[dict[str, Any]] = [{} for _ in range(len(streams) + 1)]
     for k, part, dtype, items in sections(streams, extras):
         size = items * np.dtype(dtype).itemsize
@@ -146,7 +133,7 @@ def parts_of(
     return [Stream(of.values, **parts) for of, parts in zip(streams, found, strict=False)], found[-1]
 
 
-def _part(
+def _checked_parts_of(
     buf: NDArray[np.uint8], at: int, counts: Sequence[Counts], extras: Sequence[tuple[str, int]]
 ) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
     streams, others = parts_of(buf, at, counts, extras)
@@ -158,22 +145,14 @@ def _part(
 
 
 def kind_of(buf: NDArray[np.uint8]) -> int:
-    """Kind and flags of a coded chunk.
-
-    `buf`: uint8, shape (bytes,). Returns KIND_RAW, KIND_OFFSETS or KIND_TILE, the last with FLAG_RUNS and
-    FLAG_VERBATIM where they are set. Raises DamagedError if the bytes do not begin as a chunk does.
-    """
+    """KIND of a coded chunk, and its FLAGs; DamagedError if the bytes do not begin as a chunk does."""
     if buf.size < 8 or buf[:4].tobytes() != MAGIC:
         raise DamagedError(f"{buf.size} bytes that do not begin as a packed chunk does.")
     return int.from_bytes(buf[4:8].tobytes(), "little")
 
 
 def sizes_of(buf: NDArray[np.uint8]) -> tuple[int, int]:
-    """Edges and segments that a tile's header promises.
-
-    `buf`: uint8, shape (bytes,), as `kind_of` takes it. Raises DamagedError if the bytes end inside the
-    header.
-    """
+    """Edges and segments that a tile's header promises; DamagedError if the bytes end inside it."""
     if buf.size < 4 * TILE_HEADER:
         raise DamagedError(f"A chunk of {buf.size} bytes ends inside its header.")
     edges, segments = np.frombuffer(buf[8:16].tobytes(), "<u4").tolist()
@@ -201,11 +180,8 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     """Find the parts of a tile in its bytes and check that decoding them cannot leave them.
 
     Sizes, widths, directory and exceptions are checked here; the sum of the lengths and the number of starts
-    are checked by :func:`oocpr.store.codec.tile_decoder.expand_segments`, which decodes them.
-
-    `buf`: uint8, shape (bytes,): what :func:`oocpr.store.codec.tile_encoder.encode_tile` returned. Returns
-    PackedTile: views into `buf` (into a copy of it where it does not begin at a multiple of four). Raises
-    DamagedError if the bytes are not those of a tile.
+    by `expand_segments`, which decodes them. Returns views into `buf`, or into a copy if it does not begin at
+    a multiple of four. Raises DamagedError if the bytes are not those of a tile.
 
     >>> from oocpr.store.codec.tile_encoder import encode_tile
     >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
@@ -224,7 +200,7 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
         raise DamagedError("A tile's header has numbers where zeros belong.")
     sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
     counts = [Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
-    streams, found = _part(buf, 4 * TILE_HEADER, counts, [("ranks", blocks_of(segments) + 1)])
+    streams, found = _checked_parts_of(buf, 4 * TILE_HEADER, counts, [("ranks", blocks_of(segments) + 1)])
     if verbatim:
         nothing = buf[:0].view("<u4")
         streams.insert(1, Stream(0, nothing, nothing.reshape(-1, 4), nothing, buf[:0].view("<u2"), buf[:0]))
@@ -234,23 +210,16 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
 
 
 def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
-    """Find the parts of a chunk of offsets in its bytes and check that decoding stays inside them.
-
-    `buf`: uint8, shape (bytes,). Returns base and steps, as write_offsets took them. Raises DamagedError if
-    the bytes are not those of a chunk of offsets.
-    """
+    """First offset and steps of a chunk of offsets, checked as by `parse_tile`."""
     buf = _aligned(buf, OFFSETS_HEADER)
     header = buf[: 4 * OFFSETS_HEADER].view("<u4")
     count, rows, wide, narrow = (int(x) for x in header[2:6])
-    (steps,), _ = _part(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], [])
+    (steps,), _ = _checked_parts_of(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], [])
     return int.from_bytes(header[6:8].tobytes(), "little", signed=True), steps
 
 
 class AllocatedTile(NamedTuple):
-    """Bytes of a tile, and its parts in them, which are yet to be filled.
-
-    `coded`: uint8, shape (bytes,). `ranks`: uint32, non-empty segments before each block of lengths.
-    """
+    """Bytes of a tile, and its parts in them, which are yet to be filled."""
 
     coded: NDArray[np.uint8]
     streams: list[Stream]
@@ -262,8 +231,7 @@ def allocate_tile(
 ) -> AllocatedTile:
     """Lay out a tile whose sizes are known, so that its streams are packed where they belong.
 
-    `space`: gives memory for so many bytes, at an address that is a multiple of four. `runs`: the segments
-    are ascending runs, not rows.
+    `space`: gives memory for so many bytes, at an address that is a multiple of four.
     """
     columns, lengths = counts[0], counts[-1]
     flags = (FLAG_RUNS if runs else 0) | (FLAG_VERBATIM if len(counts) == 2 else 0)
@@ -276,7 +244,7 @@ def allocate_tile(
 
 
 def write_offsets(base: int, steps: Stream) -> bytes:
-    """Join the first offset and the packed differences of neighbours, 0 first, to a chunk."""
+    """Make a chunk of the first offset and the packed differences of neighbours, 0 first."""
     counts = Counts(steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size)
     header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
     header[2:6] = counts
@@ -302,6 +270,7 @@ def _lay(
     return (out, *parts_of(out, header.nbytes, counts, extras))
 
 
+# What the numbers that validate_stream returns mean.
 FAULTS = {
     1: "a group is wider than 32 bits",
     2: "the directory contradicts the widths",
@@ -310,7 +279,6 @@ FAULTS = {
     5: "an exception lies behind the last value",
     6: "an exception has more than 32 bits",
 }
-"""What the numbers that validate_stream returns mean."""
 
 
 @inner()
@@ -325,11 +293,7 @@ def _fault(entry, values, widths, first):
 
 @entry()
 def validate_stream(size, words, directory, wide, narrow, widths):
-    """Return 0, or a key of FAULTS.
-
-    `size`, `words`, `directory`, `wide`, `narrow`, `widths`: the fields of a Stream; their shapes agree with
-    each other.
-    """
+    """Return 0, or a key of FAULTS; the shapes agree with each other."""
     position = uint64(0)
     blocks = uint64(directory.shape[0] - 1)
     if directory[0, 1] != 0 or directory[0, 2] != 0:

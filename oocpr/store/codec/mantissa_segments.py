@@ -1,8 +1,7 @@
 """Weights as mantissa segments: all heads of a tile first, then all second parts, and so on.
 
-The layout is specified in :mod:`oocpr.store.format`; the idea is from Grützmacher, Anzt, Scheidegger and
-Quintana-Ortí, "High-performance GPU implementation of PageRank with reduced precision based on mantissa
-segmentation", IA3 (2018).
+The idea is from Grützmacher, Anzt, Scheidegger and Quintana-Ortí, "High-performance GPU implementation of
+PageRank with reduced precision based on mantissa segmentation", IA3 (2018).
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -21,26 +20,21 @@ from oocpr.jit import entry
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SEGMENTS = 4
-"""Segments of a value: 16 bits each, the head with the sign, the exponent and four bits of the mantissa."""
-
+SEGMENTS = 4  # of 16 bits each, the head with the sign, the exponent and four bits of the mantissa
 SEGMENTS_MAGIC = b"ocs1"
 HEADER_BYTES = 16
 _ALIGNMENT = 16
 
 
 class Segments(NamedTuple):
-    """Segments of the values of a chunk; views into its bytes.
-
-    `parts`: uint16, shape (size,) each, the heads first; one of shape (0,) stands for zeros.
-    """
+    """Views into a chunk: the segments of its `size` values, heads first; one of shape (0,) is all zeros."""
 
     size: int
     parts: tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]
 
 
 def segment_bytes(count: int) -> int:
-    """Bytes that one segment of `count` values takes in a chunk.
+    """Bytes of one segment of `count` values in a chunk.
 
     >>> segment_bytes(8), segment_bytes(9)
     (16, 32)
@@ -48,8 +42,8 @@ def segment_bytes(count: int) -> int:
     return -(-2 * count // _ALIGNMENT) * _ALIGNMENT
 
 
-def most_bytes(count: int) -> int:
-    """Bytes that a chunk of `count` values takes at most."""
+def max_weight_bytes(count: int) -> int:
+    """Max of bytes of a chunk of `count` values."""
     return HEADER_BYTES + SEGMENTS * segment_bytes(count)
 
 
@@ -88,7 +82,7 @@ def _join(head, second, third, fourth, out):
 
 @entry()
 def are_weights(heads):
-    """Whether heads are those of weights: finite and not below 0.
+    """Whether the numbers with these heads are weights: finite and not below 0.
 
     >>> heads = lambda *values: np.array(values, np.float64).view(np.uint16)[3::4].copy()
     >>> are_weights(heads(0, 1, 1e308)), are_weights(heads(-1)), are_weights(heads(np.nan))
@@ -101,10 +95,10 @@ def are_weights(heads):
 
 
 def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-    """Split values into segments; those that are all zero are left out.
+    """Split values, float64, into segments; those that are all zero are left out.
 
-    `values`: float64, shape (k,), contiguous, any bits. `out`: uint8, shape (>= most_bytes(k),), receives the
-    bytes; fresh memory by default. Returns the bytes of the chunk, uint8: the front of `out`.
+    Returns the bytes of the chunk: the front of `out`, uint8, shape (>= max_weight_bytes(k),), or fresh
+    memory.
 
     >>> coded = encode_segments(np.array([1.0, 2.0, 0.1]))
     >>> join_segments(coded).tolist(), join_segments(coded, segments=1).tolist()
@@ -132,10 +126,7 @@ def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None =
 
 
 def parse_segments(coded: NDArray[np.uint8], segments: int = SEGMENTS) -> Segments:
-    """Find the segments of a chunk.
-
-    `coded`: uint8, shape (bytes,): what `encode_segments` returned, or as much of it as the wanted segments
-    need. Raises DamagedError if the bytes are not those of a chunk.
+    """Find the first segments of a chunk, which may end behind them; DamagedError if it is not one.
 
     >>> found = parse_segments(encode_segments(np.array([1.0, 0.5])))
     >>> found.size, [part.tolist() for part in found.parts]
@@ -163,11 +154,9 @@ def parse_segments(coded: NDArray[np.uint8], segments: int = SEGMENTS) -> Segmen
 def join_segments(
     coded: NDArray[np.uint8], out: NDArray[np.float64] | None = None, segments: int = SEGMENTS
 ) -> NDArray[np.float64]:
-    """Put values together again from their first segments.
+    """Put values together from their first segments, into `out` if given; those that the chunk lacks are 0.
 
-    `coded`: uint8, shape (bytes,), as for `parse_segments`. `out`: float64, shape (k,): receives the values;
-    those that the chunk does not have are 0. A fresh array of as many as the chunk has by default. Returns
-    `out`. Raises DamagedError if the bytes are not those of a chunk, or it has more values than `out`.
+    Raises DamagedError if the bytes are not those of a chunk, or it has more values than `out`.
     """
     found = parse_segments(coded, segments)
     values = np.empty(found.size) if out is None else out

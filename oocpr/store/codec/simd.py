@@ -1,7 +1,6 @@
-"""Instructions that numba does not find by itself, written as LLVM intermediate code.
+"""Instructions that numba does not find by itself, as LLVM intermediate code; no bound is checked.
 
-Those on vectors work on sixteen 32-bit lanes; LLVM splits or joins them for the processor at hand. Indices
-are the caller's business: nothing here checks a bound.
+Those on vectors have sixteen 32-bit lanes; LLVM splits or joins them for the processor at hand.
 """
 
 # numba compiles by the types of the arguments, not by annotations.

@@ -1,8 +1,7 @@
-"""The decoder of a tile: whole, or block by block inside somebody else's loop.
+"""The decoder of a tile that `parse_tile` has checked: whole, or block by block in a caller's loop.
 
-The layout is specified in :mod:`oocpr.store.format`. The kernels here take a tile that
-:func:`oocpr.store.codec.layout.parse_tile` has checked, release the GIL, and check nothing again. Indices are
-unsigned 64-bit integers throughout: signed ones would be tested for being negative at every access.
+Indices are unsigned 64-bit integers throughout: signed ones would be tested for being negative at every
+access.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -24,13 +23,12 @@ from oocpr.store.codec.simd import running_sums
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SCRATCH = BLOCK
-"""Elements that the buffers of decode_block must have."""
+SCRATCH = BLOCK  # entries of the buffers of decode_block
 
 
 @entry()
 def _expand(tile, positions, starts, segments):
-    """Decode lengths and starts; returns 0, or 1 where they contradict the header, 2 the directory."""
+    """Decode lengths and starts; returns 0, 1 if they contradict the header, or 2 if the directory."""
     buf = np.empty(1024, np.uint32)
     position = uint64(0)
     k = uint64(0)
@@ -106,21 +104,20 @@ def _decode_block(tile, b, positions, starts, k, column, out, at, scratch):
 
 @entry(**BORROWING)
 def decode_block(tile, b, positions, starts, k, column, out, scratch):
-    """Decode the columns of block `b`, blocks in order; for use inside a kernel's own loop.
+    """Decode the columns of block `b`, edges 1024 * b to 1024 * b + 1023; for a kernel's own loop.
 
-    `b`: uint64, number of the block: edges 1024 * b to 1024 * b + 1023. `positions`, `starts`: uint32, as
-    expand_segments filled them. `k`: uint64, first non-empty segment that starts at or behind the first edge
-    of the block; 0 for b = 0. `column`: uint32, column of the edge before the block; 0 for b = 0. The
-    directory of the gaps has it too. `out`, `scratch`: uint32, shape (SCRATCH,): `out` receives the columns;
-    what is behind the last edge is undefined. Returns k, column, top: the first two for the next block, and a
-    number no less than any column written.
+    `positions`, `starts`: as expand_segments filled them. `k`: uint64, first non-empty segment that starts at
+    or behind the first edge of the block. `column`: uint32, column of the edge before the block, 0 for b = 0,
+    as the directory of the gaps has it. `out`, `scratch`: uint32, shape (SCRATCH,): `out` receives the
+    columns; what is behind the last edge is undefined. Returns k and column for the next block, and a number
+    no less than any column written.
     """
     return _decode_block(tile, b, positions, starts, k, column, out, uint64(0), scratch)
 
 
 @entry()
 def _decode(tile, positions, starts, columns):
-    """Decode all columns; returns 0, or 2 where the directory contradicts them."""
+    """Decode all columns; returns 0, or 2 if the directory contradicts them."""
     out = np.empty(1024, np.uint32)
     scratch = np.empty(1024, np.uint32)
     edges = uint64(tile.edges)
@@ -151,12 +148,11 @@ def expand_segments(
     starts: NDArray[np.uint32],
     segments: NDArray[np.uint32],
 ) -> None:
-    """Decode where the non-empty segments of a tile lie.
+    """Decode where the non-empty segments of a tile are; DamagedError if header or directory contradict it.
 
-    `positions`: uint32, shape (>= nonempty + 1,): receives the first edge of each, and the number of edges at
-    the end. `starts`: uint32, shape (>= nonempty,): receives the first column of each; not where verbatim,
-    nobody needs it. `segments`: uint32, shape (>= nonempty + 1,): receives the number of each among all
-    segments. Raises DamagedError if the lengths contradict the header or the directory.
+    `positions`, shape (>= nonempty + 1,): receives the first edge of each, and the number of edges behind the
+    last. `starts`, shape (>= nonempty,): the first column of each, unless verbatim. `segments`, shape
+    (>= nonempty + 1,): the number of each among all segments.
     """
     if min(positions.size, segments.size) <= tile.nonempty or starts.size < tile.nonempty:
         raise ValueError(f"buffers too short for {tile.nonempty} segments")
@@ -170,10 +166,7 @@ def decode_columns(
     starts: NDArray[np.uint32],
     columns: NDArray[np.uint32],
 ) -> None:
-    """Decode all columns of a tile whose segments are expanded.
-
-    `columns`: uint32, shape (>= edges,). Raises DamagedError if the columns contradict the directory.
-    """
+    """Decode the columns of a tile with expanded segments; DamagedError if the directory contradicts them."""
     if columns.size < tile.edges:
         raise ValueError(f"buffer too short for {tile.edges} columns")
     if _decode(tile, positions, starts, columns):
@@ -192,20 +185,14 @@ def add_lengths(
     segments: NDArray[np.uint32],
     lengths: NDArray[np.uint32],
 ) -> None:
-    """Add the lengths of a tile's segments to what is there.
-
-    `lengths`: uint32, shape (>= segments,).
-    """
+    """Add the lengths of a tile's segments to `lengths`, shape (>= segments,)."""
     if lengths.size < tile.segments:
         raise ValueError(f"buffer too short for {tile.segments} lengths")
     _add_lengths(positions, segments[: tile.nonempty + 1], lengths)
 
 
 def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Decode a tile.
-
-    `buf`: uint8, shape (bytes,): what :func:`oocpr.store.codec.tile_encoder.encode_tile` returned. Returns
-    columns, lengths: uint32, shapes (m,) and (s,). Raises DamagedError if the bytes are not those of a tile.
+    """Columns and lengths of an encoded tile; DamagedError if the bytes are not those of one.
 
     >>> from oocpr.store.codec.tile_encoder import encode_tile
     >>> coded = encode_tile(np.array([7, 9], np.uint32), np.array([0, 2]))
@@ -214,18 +201,13 @@ def decode_tile(buf: NDArray[np.uint8]) -> tuple[NDArray[np.uint32], NDArray[np.
     ([7, 9], [0, 2])
     """
     tile = parse_tile(buf)
-    lengths, positions, starts = _lengths(tile)
-    columns = np.empty(tile.edges, np.uint32)
-    decode_columns(tile, positions, starts, columns)
-    return columns, lengths
-
-
-def _lengths(tile: PackedTile) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Lengths, first edges and first columns of the segments."""
     positions = np.empty(tile.nonempty + 1, np.uint32)
     segments = np.empty(tile.nonempty + 1, np.uint32)
     starts = np.empty(tile.nonempty, np.uint32)
     expand_segments(tile, positions, starts, segments)
     lengths = np.zeros(tile.segments, np.uint32)
     add_lengths(tile, positions, segments, lengths)
-    return lengths, positions, starts
+    del segments
+    columns = np.empty(tile.edges, np.uint32)
+    decode_columns(tile, positions, starts, columns)
+    return columns, lengths

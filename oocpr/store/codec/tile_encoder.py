@@ -1,7 +1,4 @@
-"""The coder of a tile: columns and segment lengths in, bytes out.
-
-The layout is specified in :mod:`oocpr.store.format`; :mod:`oocpr.store.codec.tile_decoder` reads it back.
-"""
+"""The encoder of a tile: columns and lengths of segments in, bytes out."""
 
 # numba compiles by the types of the arguments, not by annotations.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
@@ -38,10 +35,9 @@ __all__ = ["TileEncoder", "decode_tile", "encode_runs", "encode_tile", "pack_str
 
 @entry()
 def _split(columns, lengths, gaps, starts, carries):
-    """Split columns into gaps and starts; returns the segment that is not ascending, or -1.
+    """Split columns into gaps and starts by padded lengths; returns the segment that is not ascending, or -1.
 
-    `lengths` are padded. `starts` receives the zigzag differences, one a non-empty segment, `carries` the
-    last start of each block.
+    `starts` receives zigzag differences, one per non-empty segment, `carries` the last start of each block.
     """
     descents = uint64(0)
     for i in range(uint64(1), uint64(columns.size)):
@@ -96,7 +92,7 @@ def _first_bad(columns, lengths):
 
 @entry()
 def _bits(values):
-    """Sum of the lengths of the values in bits: no packing of them takes fewer, as a patch takes 10 more."""
+    """Sum of the bits of all values: no packing takes fewer, as an exception takes 10 more."""
     total = uint64(0)
     for i in range(uint64(values.size)):
         total += uint64(bit_length(values[i]))
@@ -148,7 +144,7 @@ def _runs(columns, lengths):
 
 
 class TileEncoder:
-    """Encodes tiles one after the other, in memory that it keeps.
+    """Encodes tiles one after the other, in memory that it uses again.
 
     >>> coder = TileEncoder()
     >>> coded = coder.encode(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
@@ -160,11 +156,11 @@ class TileEncoder:
         self._space = BufferPool()
 
     def columns(self, edges: int) -> NDArray[np.uint32]:
-        """Give memory for columns, shape (edges,), from which `encode` takes them without a copy."""
+        """Memory for columns, shape (edges,), from which `encode` takes them without a copy."""
         return padded(self._space, "columns", edges)[:edges]
 
     def lengths(self, segments: int) -> NDArray[np.uint32]:
-        """Give memory for lengths, shape (segments,), from which `encode` takes them without a copy."""
+        """Memory for lengths, shape (segments,), from which `encode` takes them without a copy."""
         return padded(self._space, "lengths", segments)[:segments]
 
     def encode(
@@ -175,12 +171,9 @@ class TileEncoder:
         runs: bool = False,
         out: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8]:
-        """Encode a tile as `encode_tile` does.
+        """Encode a tile as `encode_tile` does, into `out`, or memory that the next one overwrites.
 
-        `out`: uint8, contiguous, at an address that is a multiple of four: receives the bytes; by default
-        memory that the next tile overwrites. Returns uint8, shape (bytes,): the front of `out`. Raises
-        UsageError as `encode_tile` does; ValueError if `out` is too short, or lies elsewhere; nothing is
-        written then.
+        Raises ValueError, and writes nothing, if `out` is too short or not aligned to four bytes.
         """
         space = self._space
         columns = np.ascontiguousarray(columns, np.uint32)
@@ -220,7 +213,7 @@ class TileEncoder:
         return laid.coded
 
     def _verbatim(self, columns: NDArray[np.uint32], split_bytes: int) -> _Part | None:
-        """Take the columns themselves where that takes fewer bytes than gaps and starts."""
+        """Take the columns themselves if they take fewer bytes than gaps and starts."""
         groups = -(-columns.size // GROUP)
         if fixed_bytes(groups) + int(_bits(columns)) / 8 >= split_bytes:
             return None
@@ -267,12 +260,11 @@ def _checked(edges: int, lengths: NDArray[np.integer], values: NDArray[np.uint32
 
 
 def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer], *, runs: bool = False) -> bytes:
-    """Encode the columns of consecutive segments of rows.
+    """Encode the columns of consecutive segments of rows, strictly ascending in each.
 
-    `columns`: uint32, shape (m,): strictly ascending inside a segment; m < 2^32. `lengths`: entries of each
-    segment, 0 allowed; shape (s,), their sum is m. `runs`: the segments are ascending runs found in the
-    columns, not rows of a matrix. Returns as :mod:`oocpr.store.format` specifies it. Raises UsageError if the
-    lengths do not add up to m or a segment is not strictly ascending.
+    `lengths`: entries of each segment, 0 allowed; they add up to the number of columns, below 2^32. `runs`:
+    the segments are ascending runs found in the columns, not rows of a matrix. Raises UsageError if the
+    lengths do not add up or a segment is not strictly ascending.
 
     >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
     >>> columns, lengths = decode_tile(np.frombuffer(coded, np.uint8))
@@ -284,8 +276,6 @@ def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer], *, ru
 
 def encode_runs(columns: NDArray[np.uint32]) -> bytes:
     """Encode columns whose rows are not known: each maximal strictly ascending run is a segment.
-
-    `columns`: uint32, shape (m,).
 
     >>> columns, lengths = decode_tile(np.frombuffer(encode_runs(np.array([3, 7, 7], np.uint32)), np.uint8))
     >>> columns.tolist(), lengths.tolist()

@@ -1,7 +1,7 @@
-"""The Zarr faces of packing and of segments: codecs ``oocpr.packed_ints`` and ``oocpr.segments``.
+"""The Zarr codecs ``oocpr.packed_ints`` and ``oocpr.segments``, which see the values of a chunk only.
 
-They see the values of a chunk and nothing else. Chunks of 32-bit columns that oocpr writes itself carry the
-rows of the matrix; written through Zarr, ascending runs stand in for rows. Both are read.
+Chunks of 32-bit columns that oocpr writes itself have the rows of the matrix; if Zarr writes them, ascending
+runs stand in for rows. Both are read.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ class _ChunkCodec(ArrayBytesCodec):
     name: ClassVar[str]
 
     @abstractmethod
-    def _values(self, coded: NDArray[np.uint8]) -> NDArray[Any]:
-        """Decode the bytes of a chunk to its values."""
+    def _values(self, coded: NDArray[np.uint8]) -> NDArray[Any]: ...
 
     @abstractmethod
-    def _bytes(self, values: NDArray[Any]) -> bytes:
-        """Encode the values of a chunk."""
+    def _bytes(self, values: NDArray[Any]) -> bytes: ...
 
     @classmethod
     def from_dict(cls, data: dict[str, JSON]) -> Self:
@@ -77,8 +75,8 @@ class _ChunkCodec(ArrayBytesCodec):
     async def _encode_single(self, chunk_data: NDBuffer, chunk_spec: ArraySpec) -> Buffer | None:
         values = np.ascontiguousarray(chunk_data.as_numpy_array()).ravel()
         # Zarr fills the last chunk up; behind offsets the fill values would be a step down.
-        kept = np.flatnonzero(values != chunk_spec.fill_value)
-        values = values[: kept[-1] + 1 if kept.size else 0]
+        own = np.flatnonzero(values != chunk_spec.fill_value)
+        values = values[: own[-1] + 1 if own.size else 0]
         coded = await asyncio.to_thread(self._bytes, values)
         return chunk_spec.prototype.buffer.from_bytes(coded)
 
@@ -127,15 +125,13 @@ class MantissaSegments(_ChunkCodec):
 
 
 def register_codecs() -> None:
-    """Let Zarr know the codecs where the package is on the path but its entry points are not installed."""
+    """Let Zarr know the codecs if the package is on the path but its entry points are not installed."""
     for codec in (PackedInts, MantissaSegments):
         register_codec(codec.name, codec)
 
 
 def encode_chunk(values: NDArray[Any]) -> bytes:
-    """Encode a chunk by its values alone.
-
-    `values`: shape (k,), integers or floats of 1 to 8 bytes.
+    """Encode a chunk of integers or floats of 1 to 8 bytes by its values alone.
 
     >>> decode_chunk(np.frombuffer(encode_chunk(np.array([3, 1])), np.uint8)).tolist()
     [3, 1]
@@ -155,11 +151,7 @@ def encode_chunk(values: NDArray[Any]) -> bytes:
 
 
 def decode_chunk(buf: NDArray[np.uint8]) -> NDArray[Any]:
-    """Decode a chunk of any kind to its values.
-
-    `buf`: uint8, shape (bytes,). Returns ndarray, shape (k,). Raises DamagedError if the bytes are not those
-    of a chunk.
-    """
+    """Decode a chunk of any kind to its values; DamagedError if the bytes are not those of a chunk."""
     kind = kind_of(buf)
     if kind == KIND_RAW:
         return _decode_raw(buf)
