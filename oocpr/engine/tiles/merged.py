@@ -12,8 +12,7 @@ from oocpr.errors import DamagedError
 from oocpr.plan.tile_merge import max_merged_bytes
 from oocpr.store.codec.bitpacking import BufferPool
 from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
-from oocpr.store.codec.mantissa_segments import max_weight_bytes
+from oocpr.store.codec.mantissa_segments import encode_segments, join_segments, max_weight_bytes
 from oocpr.store.codec.tile_decoder import add_lengths, decode_columns, expand_segments
 from oocpr.store.codec.tile_encoder import TileEncoder
 from oocpr.store.direct_io import aligned
