@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from oocpr.errors import UsageError
-from oocpr.sources.base import SourceOptions, check_names
+from oocpr.sources.base import SourceOptions, Undirected, check_names
 from oocpr.sources.block import no_weights
 from oocpr.sources.registry import FORMATS, open_files
 
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "SourceOptions", "open_source"]
 
 
-def open_source(
-    spec: Any,
-    **options: Unpack[SourceOptions],
-) -> Source:
+def open_source(spec: Any, **options: Unpack[SourceOptions]) -> Source:
     """Open a graph wherever it is.
 
     Parameters
@@ -52,8 +49,9 @@ def open_source(
     [([0, 1], [1, 2]), ([1, 2], [0, 1])]
     """
     check_names(options, SourceOptions)
-    paths = _paths(spec)
-    if paths:
+    paths = [spec] if isinstance(spec, str | os.PathLike) else spec
+    named = isinstance(paths, list | tuple) and all(isinstance(path, str | os.PathLike) for path in paths)
+    if named and paths:
         source = open_files(paths, options)
     elif options.get("format") is not None:
         raise UsageError(
@@ -64,20 +62,7 @@ def open_source(
         raise UsageError("A header line is spoken of for something that is no file.", "Leave the header out.")
     else:
         source = _in_memory(spec, options)
-    if options.get("undirected"):
-        from oocpr.sources.base import Undirected
-
-        return Undirected(source)
-    return source
-
-
-def _paths(spec: Any) -> list[str | os.PathLike[str]]:
-    """Give the paths that a spec names; none if it is something else."""
-    if isinstance(spec, str | os.PathLike):
-        return [spec]
-    if isinstance(spec, list | tuple) and all(isinstance(one, str | os.PathLike) for one in spec):
-        return list(spec)
-    return []
+    return Undirected(source) if options.get("undirected") else source
 
 
 def _in_memory(spec: Any, options: SourceOptions) -> Source:
@@ -106,20 +91,15 @@ def _in_memory(spec: Any, options: SourceOptions) -> Source:
         from oocpr.sources.formats.sparse_matrix import SparseMatrix
 
         return SparseMatrix(spec, **options)
-    if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
-        from oocpr.sources.formats.numpy_networkx import NetworkGraph
+    from oocpr.sources.formats.numpy_networkx import EdgeArrays, NetworkGraph
 
+    if hasattr(spec, "is_directed") and hasattr(spec, "edges"):
         return NetworkGraph(spec, **options)
     if weighted and hasattr(spec, "__len__"):
-        raise no_weights("Arrays of the ends of links")
-    if isinstance(spec, tuple | list) and len(spec) == 2:
-        from oocpr.sources.formats.numpy_networkx import EdgeArrays
-
-        return EdgeArrays(spec[0], spec[1], **options)
-    if hasattr(spec, "shape") and hasattr(spec, "dtype"):
-        from oocpr.sources.formats.numpy_networkx import EdgeArray
-
-        return EdgeArray(spec, **options)
+        raise no_weights("Arrays of the ends of edges")
+    pair = isinstance(spec, tuple | list) and len(spec) == 2
+    if pair or (hasattr(spec, "shape") and hasattr(spec, "dtype")):
+        return EdgeArrays(spec, **options)
     raise UsageError(
         f"A {type(spec).__name__} is no graph.",
         "Give a path, a SciPy sparse matrix, a pair (src, dst) of arrays, a table, or a graph of NetworkX.",

@@ -1,27 +1,27 @@
-"""What all sources have in common."""
+"""Options of sources, the classes that they extend, and edges in both directions."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, ResumableSource, Strings
+from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, ResumableSource
 from oocpr.sources.files import ByteStream, input_file, stamp, uncompressed_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Unpack
 
     from numpy.typing import NDArray
 
     from oocpr.sources.block import Block, Labels, Source
-    from oocpr.sources.files import AnyPath, InputFile
+    from oocpr.sources.files import InputFile
 
-    AnyBlock = TypeVar("AnyBlock", EdgeBlock, NameBlock, Block)
     Reserve = Callable[[int, str], None]
 
 
@@ -43,7 +43,7 @@ class SourceOptions(TypedDict, total=False):
         edges (NetworkX), the number of a column counted from 1 (text), or ``"values"`` (matrices); None for
         none.
     header
-        Whether the first line of a text, names or CSV file names its columns; None to tell by the lines.
+        Whether the first line of a text, names or CSV file names its columns; None to decide by the lines.
     """
 
     format: str | None
@@ -71,32 +71,24 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     >>> given({"weight": 3, "labels": None, "undirected": False, "header": False})
     {'weight': 3, 'header': False}
     """
-    return {
-        name: value for name, value in options.items() if value is not None and (name, value) != _DIRECTED
-    }
+    default = ("undirected", False)
+    return {name: value for name, value in options.items() if value is not None and (name, value) != default}
 
 
-_DIRECTED = ("undirected", False)
-
-
-_LABELS = 1 << 14
-"""Labels between two looks at the memory that is left."""
-
-
-class BaseSource:
-    """A graph from somewhere, which messages call `title`; each format gives its own ``_read``.
+class BaseSource(ABC):
+    """A graph from somewhere, which messages call `title`; each format has its own ``_read``.
 
     Attributes
     ----------
-    name, size, position, nodes, labels, notices, closed, weighted
-        See `oocpr.sources.block.Source`.
     unused_columns
-        Names of columns of numbers, or of attributes of edges, that are not read and may be weights; settled
+        Names of columns of numbers, or of attributes of edges, that are not read and may be weights; complete
         once ``blocks`` is exhausted.
     reserve
         Called before more memory is taken than the blocks account for, with the bytes and what needs them,
         the subject of a sentence; raises DoesNotFitError if there are not so many. Whoever reads the
         blocks and has a budget sets it; without one nothing is refused.
+
+    The others are those of `oocpr.sources.block.Source`.
     """
 
     def __init__(self, name: str, title: str, **options: Unpack[SourceOptions]) -> None:
@@ -110,12 +102,12 @@ class BaseSource:
         self.closed: str | None = None
         self.weighted = options.get("weight") is not None
         self.unused_columns: list[str] = []
-        self.reserve: Reserve = _unlimited
+        self.reserve: Reserve = lambda needed, what: None  # noqa: ARG005
         self._options = options
         self._labels_path = options.get("labels")
 
     def identity(self) -> dict[str, Any] | None:
-        """Tell what the blocks depend on; None if nobody can tell."""
+        """See `oocpr.sources.block.ResumableSource`."""
         return None
 
     def locate(self, edge: int) -> str:
@@ -123,11 +115,7 @@ class BaseSource:
         return f"{self.title}, edge {edge:,}"
 
     def blocks(self, max_edges: int) -> Iterator[Block]:
-        """Yield the edges in blocks of at most `max_edges`.
-
-        Raises InputError if the source cannot be read, or holds no graph; it names the file and the line or
-        entry.
-        """
+        """Yield the edges in blocks of at most `max_edges`; InputError if there are none."""
         empty = True
         for block in self._read(max_edges):
             empty = False
@@ -136,8 +124,9 @@ class BaseSource:
             raise InputError(f"{self.title} holds no edges.", "Check that it is what you mean.")
         self.position = self.size or self.position
 
+    @abstractmethod
     def _read(self, max_edges: int) -> Iterator[Block]:
-        raise NotImplementedError
+        """Yield blocks; an InputError names the file and the line or entry."""
 
     def _read_labels(self) -> None:
         """Take the labels from their file, and the number of nodes with them."""
@@ -154,28 +143,32 @@ class BaseSource:
         self.nodes = len(self.labels)
         self.notices.append(f"Labels of {self.nodes:,} nodes come from {input_file(self._labels_path)}.")
 
+    def _listed_nodes(self, max_edges: int) -> Iterator[NodeBlock]:
+        """Yield the nodes of a labels file, if there is one: no edge may name another."""
+        if self._labels_path is not None:
+            from oocpr.sources.names import listed_names
 
-def _unlimited(needed: int, what: str) -> None:
-    """Refuse nothing."""
+            self.closed = str(self._labels_path)
+            yield from map(NodeBlock, listed_names(self._labels_path, 2 * max_edges))
 
 
 _HOW = ("source_column", "target_column", "weight", "header")
 """Options that say how the files of a format are read."""
 
+_LABELS = 1 << 14
+"""Labels between two looks at the memory that is left."""
+
 
 class FileSource(BaseSource):
-    """A graph in one file, or in several that are read as one: paths, URLs, or ``-`` for standard input."""
+    """A graph in one file, or in several that are read as one."""
 
-    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
-        several = isinstance(path, list | tuple)
-        files = [input_file(one) for one in cast("Sequence[AnyPath]", path if several else [path])]
+    def __init__(self, files: Sequence[InputFile], **options: Unpack[SourceOptions]) -> None:
         more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
         super().__init__(f"{Path(uncompressed_name(files[0])).stem}{more}", f"{files[0]}{more}", **options)
         self._set_files(files)
         self._before = 0
 
     def _set_files(self, files: Sequence[InputFile]) -> None:
-        """Take where the files are."""
         self.files = files
         sizes = [file.size for file in files]
         self.size = None if None in sizes else sum(size for size in sizes if size is not None)
@@ -183,15 +176,11 @@ class FileSource(BaseSource):
     def identity(self) -> dict[str, Any] | None:
         """Tell the files, when they were changed, and how they are read; None for standard input."""
         labels = [] if self._labels_path is None else [input_file(self._labels_path)]
-        files, named = ([stamp(file) for file in files] for files in (self._all_files(), labels))
+        files, named = ([stamp(file) for file in files] for files in (self.files, labels))
         if None in files or None in named:
             return None
         how = {name: str(value) for name, value in given(self._options).items() if name in _HOW}
         return {"reader": type(self).__name__, "name": self.name, "files": files, "labels": named, "how": how}
-
-    def _all_files(self) -> Sequence[InputFile]:
-        """All files that decide what the blocks are, labels aside."""
-        return self.files
 
     def _streams(self) -> Iterator[ByteStream]:
         """Open the files one after the other."""
@@ -201,30 +190,26 @@ class FileSource(BaseSource):
                 yield stream
                 self._before += stream.position
 
+    def _advance(self, stream: ByteStream) -> None:
+        self.position = self._before + stream.position
+
     def _reserve_labels(self, count: int) -> None:
         """Refuse labels that are kept in memory once they do not fit; called with each."""
         if count % _LABELS == 0:
             self.reserve(0, f"{self.title} with more than {count:,} labels")
 
-    def _advance(self, stream: ByteStream) -> None:
-        """Take over how far the stream is."""
-        self.position = self._before + stream.position
 
-
-def both_ways(blocks: Iterable[AnyBlock]) -> Iterator[AnyBlock]:
-    """Follow each block by its edges reversed; self-loops, which are their own reverse, are not repeated."""
-    for block in blocks:
-        yield block
-        if isinstance(block, NodeBlock):
-            continue
-        reverse = np.flatnonzero(_differ(block))
-        if not reverse.size:
-            continue
-        weight = None if block.weight is None else block.weight[reverse]
-        if isinstance(block, NameBlock):
-            yield NameBlock(_selected(block.dst, reverse), _selected(block.src, reverse), weight)
-        else:
-            yield EdgeBlock(block.dst[reverse], block.src[reverse], weight)
+def both_ways(block: Block) -> list[Block]:
+    """Give a block and its edges reversed; self-loops, which are their own reverse, are not repeated."""
+    if isinstance(block, NodeBlock):
+        return [block]
+    reverse = np.flatnonzero(_differ(block))
+    if not reverse.size:
+        return [block]
+    weight = None if block.weight is None else block.weight[reverse]
+    if isinstance(block, NameBlock):
+        return [block, NameBlock(block.dst.take(reverse), block.src.take(reverse), weight)]
+    return [block, EdgeBlock(block.dst[reverse], block.src[reverse], weight)]
 
 
 def _differ(block: EdgeBlock | NameBlock) -> NDArray[np.bool_]:
@@ -234,13 +219,9 @@ def _differ(block: EdgeBlock | NameBlock) -> NDArray[np.bool_]:
     from oocpr.sources.names import compare_names
 
     one, two = block.src, block.dst
-    differ = np.empty(one.starts.size, np.bool_)
+    differ = np.empty(one.size, np.bool_)
     compare_names(one.text, one.starts, one.ends, two.text, two.starts, two.ends, differ)
     return differ
-
-
-def _selected(names: Strings, which: NDArray[np.intp]) -> Strings:
-    return Strings(names.text, names.starts[which], names.ends[which])
 
 
 class Undirected(BaseSource):
@@ -258,7 +239,7 @@ class Undirected(BaseSource):
         self.unused_columns = getattr(self._source, "unused_columns", [])
 
     def identity(self) -> dict[str, Any] | None:
-        """Tell what the source depends on; None if nobody can tell."""
+        """See `oocpr.sources.block.ResumableSource`."""
         known = self._source.identity() if isinstance(self._source, ResumableSource) else None
         return None if known is None else {"undirected": known}
 
@@ -276,14 +257,10 @@ class Undirected(BaseSource):
         if isinstance(self._source, BaseSource):
             self._source.reserve = self.reserve
         for block in self._source.blocks(max_edges):
-            both = list(both_ways([block]))
+            both = both_ways(block)
             self._follow()
-            if not isinstance(block, NodeBlock):
-                forward, *backward = map(_edges, both)
-                self._counts.append((forward, sum(backward)))
+            edges = [one.src.size for one in both if not isinstance(one, NodeBlock)]
+            if edges:
+                self._counts.append((edges[0], sum(edges[1:])))
             yield from both
         self._follow()
-
-
-def _edges(block: Block) -> int:
-    return block.src.starts.size if isinstance(block, NameBlock) else len(getattr(block, "src", ()))

@@ -1,4 +1,4 @@
-"""What every foreign format becomes: bounded blocks of edges, made of arrays or of columns of Arrow."""
+"""Bounded blocks of edges, which every format becomes, made of arrays or columns of Arrow; their weights."""
 
 from __future__ import annotations
 
@@ -37,6 +37,15 @@ class Strings:
         ends = lengths.cumsum(dtype="int64")
         return cls(text, ends - lengths, ends)
 
+    @property
+    def size(self) -> int:
+        """Number of names."""
+        return self.starts.size
+
+    def take(self, which: NDArray[np.intp] | slice) -> Strings:
+        """Select names, without a copy of their text."""
+        return Strings(self.text, self.starts[which], self.ends[which])
+
 
 @dataclass(frozen=True)
 class EdgeBlock:
@@ -71,7 +80,7 @@ Block = EdgeBlock | NameBlock | NodeBlock
 
 
 class Labels(Protocol):
-    """Labels of all nodes in order, to be gone through more than once."""
+    """Labels of all nodes in order, which can be iterated over more than once."""
 
     def __len__(self) -> int: ...
 
@@ -91,9 +100,9 @@ class Source(Protocol):
         Bytes read so far, for progress.
     nodes
         Number of nodes if the ids are 0 .. nodes - 1 already; None if the ids or names that occur are the
-        nodes. Settled when the first block comes.
+        nodes. Known when the first block comes.
     labels
-        Label of each node 0 .. nodes - 1, or None; settled with `nodes`. Named nodes need none.
+        Label of each node 0 .. nodes - 1, or None; known with `nodes`. Named nodes need none.
     notices
         Sentences a person should read after the import, such as what was ignored.
     closed
@@ -130,25 +139,7 @@ class ResumableSource(Source, Protocol):
         ...
 
 
-_LARGEST = 2**63 - 1
-_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
-
-
-def two_ends(shape: tuple[int, ...], title: str) -> bool:
-    """Tell whether an array of edges has its ends as rows, shape (2, m), rather than as columns, (m, 2).
-
-    Raises InputError for another shape, or (2, 2), which could be either.
-    """
-    if len(shape) != 2 or 2 not in shape:
-        raise InputError(
-            f"{title} has the shape {shape}.", "Give an array of shape (2, links) or (links, 2)."
-        )
-    if shape == (2, 2):
-        raise InputError(
-            f"{title} has the shape (2, 2), which could be read in two ways.",
-            "Give two arrays of one dimension: from and to.",
-        )
-    return shape[0] == 2
+_MAX_ID = 2**63 - 1
 
 
 def id_block(
@@ -164,7 +155,7 @@ def id_block(
     Ids go from 0 to `nodes` - 1; they may be any of 64 bits with a sign if `nodes` is None. Else raises
     InputError, which says where in `title` the id is; the first edge has the number `first` there.
     """
-    low, high = (0, nodes - 1) if nodes is not None else (-_LARGEST - 1, _LARGEST)
+    low, high = (0, nodes - 1) if nodes is not None else (-_MAX_ID - 1, _MAX_ID)
     least = min(0 if ids.dtype.kind == "u" else int(ids.min(initial=0)) for ids in (src, dst))
     most = max(int(src.max(initial=0)), int(dst.max(initial=0)))
     if least < low or most > high:
@@ -179,18 +170,22 @@ def id_block(
     return EdgeBlock(src.astype(kind, copy=False), dst.astype(kind, copy=False), weight)
 
 
+# Arrow's own ways from and to NumPy load pandas.
+
+
 def arrow_array(numbers: NDArray[Any]) -> pa.Array:
     """Make a column of Arrow of numbers, without a copy."""
     import pyarrow as pa
 
-    # Arrow's own way from NumPy loads pandas.
     data = pa.py_buffer(np.ascontiguousarray(numbers))
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, data])
 
 
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
+
 def arrow_numbers(column: Any) -> np.ndarray[Any, Any]:
-    """Take a column of numbers without gaps as an array, without a copy."""
-    # Arrow's own way to NumPy loads pandas.
+    """Take a column of numbers without nulls as an array, without a copy."""
     width = np.dtype(_FLOATS.get(str(column.type), str(column.type)))
     if not len(column):
         return np.empty(0, width)
@@ -198,7 +193,7 @@ def arrow_numbers(column: Any) -> np.ndarray[Any, Any]:
 
 
 def arrow_strings(column: Any) -> Strings:
-    """Take a column of large strings without gaps as names, without a copy."""
+    """Take a column of large strings without nulls as names, without a copy."""
     if not len(column):
         return Strings.of(np.empty(0, np.uint8), np.empty(0, np.uint32))
     _, offsets, text = column.buffers()
@@ -207,20 +202,7 @@ def arrow_strings(column: Any) -> Strings:
     return Strings(data, bounds[:-1], bounds[1:])
 
 
-VALUES = "values"
-"""What the weights of a matrix are called."""
-
-UNREAD = (
-    "The values of the matrix were not used: it is ranked as an unweighted graph; "
-    f'weight="{VALUES}" takes them as weights.'
-)
-
-USUAL = ("weight", "weights", "w", "value", "values", "amount", "count", "n", "strength", "probability")
-"""What columns of weights are often called."""
-
-_MOST_NAMED = 5
-
-WEIGHT_REMEDY = "Give each link a finite weight of 0 or more."
+WEIGHT_REMEDY = "Give each edge a finite weight of 0 or more."
 
 
 def first_wrong(weights: NDArray[np.float64]) -> tuple[int, str] | None:
@@ -252,23 +234,18 @@ def weights_of(values: NDArray[Any], title: str, unit: str, first: int) -> NDArr
     return weights
 
 
-def column_number(weight: str | int) -> int:
-    """Take what a caller calls the column of weights of a text as its number, from 1; or UsageError."""
-    text = str(weight)
-    if not text.isdecimal() or int(text) < 3:
-        raise UsageError(
-            f"{text!r} is no column of weights in lines of text, whose first two have the ends.",
-            "Give the number of the column, counted from 1: 3 as a rule.",
-        )
-    return int(text)
+def no_weights(title: str) -> UsageError:
+    """Build the error for weights that are asked for if there are none."""
+    return UsageError(
+        f"{title} have no weights.",
+        "Leave the weight out, or give a source with a value beside each edge: text, a table or a matrix.",
+    )
 
 
-def check_values(weight: str | int | None, title: str) -> None:
-    """Raise UsageError if the weights of a matrix are called anything but `VALUES`."""
-    if weight is not None and weight != VALUES:
-        raise UsageError(
-            f"{title} has values and no column {str(weight)!r}.", f'Call them {VALUES}: weight="{VALUES}".'
-        )
+_WEIGHT_NAMES = (
+    "weight", "weights", "w", "value", "values", "amount", "count", "n", "strength", "probability",
+)  # fmt: skip
+_MAX_NAMED = 5
 
 
 def unused_columns(columns: Iterable[str]) -> list[str]:
@@ -282,16 +259,8 @@ def unused_columns(columns: Iterable[str]) -> list[str]:
     names = list(columns)
     if not names:
         return []
-    best = next((name for name in names if name.lower() in USUAL), names[0])
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    shown = ", ".join(f'"{name}"' for name in names[:_MOST_NAMED]) + more
+    best = next((name for name in names if name.lower() in _WEIGHT_NAMES), names[0])
+    more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+    shown = ", ".join(f'"{name}"' for name in names[:_MAX_NAMED]) + more
     were, it = ("were", f'"{best}"') if len(names) > 1 else ("was", "it")
     return [f'{shown} {were} not used: all edges count the same; weight="{best}" takes {it} as weights.']
-
-
-def no_weights(title: str) -> UsageError:
-    """Build the error for weights that are asked for if there are none."""
-    return UsageError(
-        f"{title} have no weights.",
-        "Leave the weight out, or give a source with a value beside each link: text, a table or a matrix.",
-    )

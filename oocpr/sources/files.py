@@ -1,4 +1,4 @@
-"""Where bytes come from: a file of this machine, a URL, or standard input."""
+"""Bytes of files of this machine, of URLs and of standard input, decompressed while they are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import zlib
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from oocpr.errors import InputError, OocprError, SetupError, UsageError, install_remedy, masked
 from oocpr.system import remote_error, server_options
@@ -25,40 +25,10 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-_SKIP_BYTES = 1 << 16
-
-
-class InputFile(Protocol):
-    """Something with bytes in it; as text it is what messages call it.
-
-    `name` is its last part, with all suffixes; `again` says whether it can be opened more than once.
-    """
-
-    name: str
-    reopenable: bool
-
-    @property
-    def size(self) -> int | None:
-        """Bytes of it, or None if nobody knows."""
-        ...
-
-    def open(self) -> BinaryIO:
-        """Open it; raises InputError, LostError, or SetupError if a library or access is missing."""
-        ...
-
-    def sibling(self, name: str) -> InputFile | None:
-        """Give what lies beside it under another name, or None if there is nothing."""
-        ...
-
-
-AnyPath = str | os.PathLike[str] | InputFile
-"""What a source of one file is given: its path on this machine, or what can be opened."""
-
-
 class LocalFile:
-    """A file of this machine."""
+    """A file of this machine; as text, as of all kinds of `InputFile`, it is what messages call it."""
 
-    reopenable = True
+    reopenable = True  # it can be opened more than once
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,7 +39,7 @@ class LocalFile:
 
     @property
     def size(self) -> int | None:
-        """Bytes of the file, None if it is no file."""
+        """Bytes of the file, compressed if it is; None if nobody knows."""
         return self.path.stat().st_size if os.path.isfile(self.path) else None  # noqa: PTH113 - see `sibling`
 
     def open(self) -> BinaryIO:
@@ -98,14 +68,14 @@ class LocalFile:
         raise InputError(f"{self.path} {found}.", "Give the path of a graph's file.")
 
     def sibling(self, name: str) -> LocalFile | None:
-        """Give a file of the same folder."""
+        """Give the file of another name that lies beside it, if there is one."""
         path = self.path.parent / name
         # Path.is_file has errors for names that are too long, and folders that may not be looked into.
         return LocalFile(path) if os.path.isfile(path) else None  # noqa: PTH113
 
 
 class RemoteFile:
-    """A file behind a URL, such as ``s3://bucket/links.txt.gz``, through the file systems of fsspec."""
+    """A file behind a URL, such as ``s3://bucket/edges.txt.gz``, through the file systems of fsspec."""
 
     reopenable = True
 
@@ -114,32 +84,31 @@ class RemoteFile:
         self.name = masked(url).partition("?")[0].rpartition("/")[2]
 
     def __str__(self) -> str:
-        """What people, stores and journals call it: without what is secret in it."""
-        return masked(self._url)
+        return masked(self._url)  # without what is secret in it
 
     @cached_property
     def found(self) -> tuple[Any, str]:
-        """The file system, and the path there."""
+        """The file system of fsspec, and the path there."""
         return _file_system(self._url)
 
     @cached_property
     def size(self) -> int | None:
-        """Bytes of the file, as far as its server says."""
+        """Bytes of the file, if its server says them."""
         system, path = self.found
-        with _naming(self._url):
+        with _errors_naming(self._url):
             size = system.info(path).get("size")
         return None if size is None else int(size)
 
     def open(self) -> BinaryIO:
-        """Open the file; InputError if that cannot be."""
+        """Open the file; InputError, LostError or SetupError if that cannot be."""
         system, path = self.found
-        with _naming(self._url):
+        with _errors_naming(self._url):
             # Read from front to end, in few requests.
             opened = system.open(path, "rb", block_size=8 << 20, cache_type="readahead")
         return cast("BinaryIO", _RemoteStream(self._url, opened))
 
     def sibling(self, name: str) -> RemoteFile | None:
-        """Give a file of the same folder, if it is there and may be read."""
+        """Give the file of another name that lies beside it, if it is there and may be read."""
         url = self._url.partition("?")[0].rpartition("/")[0] + f"/{name}"
         system, path = _file_system(url)
         try:
@@ -163,11 +132,11 @@ class _RemoteStream(io.RawIOBase):
         return bool(self._stream.seekable())
 
     def read(self, size: int = -1, /) -> bytes:
-        with _naming(self._url):
+        with _errors_naming(self._url):
             return cast("bytes", self._stream.read(size))
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        with _naming(self._url):
+        with _errors_naming(self._url):
             return int(self._stream.readinto(buffer))
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -192,14 +161,14 @@ class StandardInput:
     def __init__(self) -> None:
         if sys.stdin is None:
             raise InputError("standard input is closed.", "Send a graph to it, or name a file.")
-        self._stream = Front(sys.stdin.buffer)
+        self._stream = PeekableStream(sys.stdin.buffer)
 
     def __str__(self) -> str:
         return "standard input"
 
-    def head(self, most: int) -> bytes:
-        """Look at its first bytes, which are still there afterwards."""
-        return self._stream.head(most)
+    def head(self, size: int) -> bytes:
+        """Look at its first bytes, which stay to be read."""
+        return self._stream.head(size)
 
     def open(self) -> BinaryIO:
         """Give the bytes that are left."""
@@ -209,23 +178,27 @@ class StandardInput:
         """Nothing lies beside it."""
 
 
-class Front(io.RawIOBase):
-    """A readable stream whose first bytes can be looked at, and that counts what was taken."""
+InputFile = LocalFile | RemoteFile | StandardInput
+AnyPath = str | os.PathLike[str] | InputFile
+
+
+class PeekableStream(io.RawIOBase):
+    """A readable stream whose first bytes can be looked at, and that counts what was read."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._held = b""
-        self._taken = 0
+        self._count = 0
 
     def readable(self) -> bool:
         """Say that it is for reading."""
         return True
 
-    def head(self, most: int) -> bytes:
+    def head(self, size: int) -> bytes:
         """Look at the first bytes that are left."""
-        while len(self._held) < most and (more := self._stream.read(most - len(self._held))):
+        while len(self._held) < size and (more := self._stream.read(size - len(self._held))):
             self._held += more
-        return self._held[:most]
+        return self._held[:size]
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Fill a buffer from its front."""
@@ -236,12 +209,12 @@ class Front(io.RawIOBase):
             self._held = self._held[count:]
         else:
             count = cast("io.BufferedIOBase", self._stream).readinto(view)
-        self._taken += count
+        self._count += count
         return count
 
     def tell(self) -> int:
-        """Bytes taken so far."""
-        return self._taken
+        """Bytes read so far."""
+        return self._count
 
     def close(self) -> None:
         """Close the stream too, unless it is standard input."""
@@ -251,19 +224,19 @@ class Front(io.RawIOBase):
 
 
 def stamp(file: InputFile) -> list[str | int] | None:
-    """Tell by what a file is known and whether it was changed, as JSON; None if nobody can tell."""
+    """Say which file it is and how old, as JSON; None if nobody can say."""
     if isinstance(file, LocalFile):
         status = file.path.stat()
         return [str(file.path.resolve()), status.st_size, status.st_mtime_ns]
     if isinstance(file, RemoteFile):
         system, path = file.found
-        with _naming(str(file)):
+        with _errors_naming(str(file)):
             return [str(file), file.size or 0, str(system.ukey(path))]
     return None
 
 
-def input_file(spec: str | os.PathLike[str] | InputFile) -> InputFile:
-    """Find out what a path, a URL or ``-`` means."""
+def input_file(spec: AnyPath) -> InputFile:
+    """Take a path, a URL or ``-``."""
     if not isinstance(spec, str | os.PathLike):
         return spec
     text = os.fspath(spec)
@@ -272,12 +245,11 @@ def input_file(spec: str | os.PathLike[str] | InputFile) -> InputFile:
     return RemoteFile(text) if "://" in text else LocalFile(Path(text))
 
 
-def input_files(specs: Sequence[str | os.PathLike[str] | InputFile]) -> list[InputFile]:
-    """Find the files that paths, URLs, ``-`` and patterns with ``*``, ``?`` or ``[...]`` mean.
+def input_files(specs: Sequence[AnyPath]) -> list[InputFile]:
+    """Find the files that paths, URLs, ``-`` and patterns mean; those of a pattern ordered by name.
 
-    The files of a pattern come in the order of their names; a file whose name has such characters is found by
-    its name. Raises InputError for a pattern that no file fits, and UsageError for standard input beside
-    others.
+    A file whose name has the characters of a pattern is found by its name. Raises InputError for a pattern
+    that no file fits, and UsageError for standard input beside others.
     """
     files: list[InputFile] = []
     for spec in specs:
@@ -291,7 +263,7 @@ def input_files(specs: Sequence[str | os.PathLike[str] | InputFile]) -> list[Inp
                 files.append(input_file(text))
                 continue
             system, path = _file_system(text)
-            with _naming(text):
+            with _errors_naming(text):
                 found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
         else:
             found = sorted(glob.glob(text, recursive=True))  # noqa: PTH207 - patterns may be absolute
@@ -306,8 +278,7 @@ def input_files(specs: Sequence[str | os.PathLike[str] | InputFile]) -> list[Inp
 def check_apart(outputs: Sequence[str | os.PathLike[str]], inputs: Iterable[object]) -> None:
     """Refuse outputs that would replace what is read, lie inside it, or replace each other.
 
-    Outputs are files and folders to be made; ``-`` is none. Inputs are files, folders and patterns; what is
-    no path is passed over. Links to the same file are the same file. Raises UsageError with both names.
+    Inputs that are no paths are passed over; symbolic links to one file are that file. Raises UsageError.
     """
     files = [
         found
@@ -333,7 +304,7 @@ def check_apart(outputs: Sequence[str | os.PathLike[str]], inputs: Iterable[obje
 
 
 def _is_file(path: str) -> bool:
-    """Whether what is written to a path replaces what is there: a device or a pipe takes any number."""
+    """Whether what is written to a path replaces what is there, unlike with a device or a pipe."""
     return not Path(path).exists() or Path(path).is_file() or Path(path).is_dir()
 
 
@@ -341,7 +312,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     try:
         import fsspec
 
-        with _naming(url):
+        with _errors_naming(url):
             system, path = fsspec.core.url_to_fs(url, **server_options(url))
     except ImportError as error:
         raise SetupError(f"{url} cannot be read: {error}.", install_remedy("cloud")) from error
@@ -349,14 +320,13 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _naming(url: str) -> Iterator[None]:
-    """Turn what a file system says into an error that names the file."""
+def _errors_naming(url: str) -> Iterator[None]:
+    """Turn errors of a file system, which are of its own library, into ours, which name the file."""
     try:
         yield
     except (ImportError, OocprError):
         raise
     except Exception as error:
-        # Each file system raises errors of its own library; all of them mean that the file cannot be had.
         lost = remote_error(url, error)
         if lost is not None:
             raise lost from error
@@ -368,12 +338,11 @@ def _naming(url: str) -> Iterator[None]:
 
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd", ".bz2": b"BZh"}
 _READ_BYTES = 1 << 16
-COMPRESSED = tuple(_MAGIC)
-"""Suffixes of compressed files that are read."""
+COMPRESSED = tuple(_MAGIC)  # suffixes of compressed files
 
 
-def uncompressed_name(path: str | os.PathLike[str] | InputFile) -> str:
-    """Name of a file without its folder and without the suffix of its compression.
+def uncompressed_name(path: AnyPath) -> str:
+    """Name of a file without its folder and the suffix of its compression.
 
     Examples
     --------
@@ -388,8 +357,8 @@ def uncompressed_name(path: str | os.PathLike[str] | InputFile) -> str:
 class _Decompressed(io.RawIOBase):
     """Streams of bz2 or xz, made by `make`, one after the other, as one.
 
-    Python's own readers take what is no stream behind the first one for rubbish and leave it out, and with it
-    all that follows a damaged block of an archive that was made by many threads.
+    Python's own readers leave out what is no stream behind the first one, and with it all that follows a
+    damaged block of an archive that was made by many threads.
     """
 
     def __init__(
@@ -401,11 +370,9 @@ class _Decompressed(io.RawIOBase):
         self._begun = False
 
     def readable(self) -> bool:
-        """Say that it is for reading."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill a buffer from its front."""
         view = memoryview(buffer).cast("B")
         while True:
             data = b""
@@ -431,18 +398,18 @@ class _Decompressed(io.RawIOBase):
 
 
 class ByteStream:
-    """Bytes of a file, a URL or ``-`` opened for reading from front to end, decompressed on the way.
+    """Bytes of a file, a URL or ``-``, read from front to end and decompressed on the way.
 
-    `title` is what messages call it, `size` its bytes as they lie there, None if nobody knows. The ``with``
-    statement closes it. Raises InputError if there is no such file or no permission, or, while reading, for
-    an archive that is damaged or ends in the middle.
+    The last suffix says how it is compressed, or else the first bytes do. `title` is what messages call it,
+    `size` its compressed bytes. Raises InputError if there is no such file or no permission, or, while
+    reading, for an archive that is damaged or ends in the middle.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | InputFile) -> None:
+    def __init__(self, path: AnyPath) -> None:
         file = input_file(path)
         self.title = str(file)
         self._suffix = Path(file.name).suffix.lower()
-        self._file = Front(file.open())
+        self._file = PeekableStream(file.open())
         try:
             self.size = file.size
             self._stream = self._decompressed()
@@ -452,13 +419,13 @@ class ByteStream:
 
     @property
     def position(self) -> int:
-        """Bytes taken from where they lie, compressed."""
+        """Compressed bytes read so far."""
         return self._file.tell()
 
     def readinto(self, view: memoryview) -> int:
         """Fill a writable view from its front; returns how many bytes were there, 0 at the end."""
         try:
-            return self._stream.readinto(view)  # type: ignore[attr-defined,no-any-return]
+            return int(self._stream.readinto(view))
         except EOFError as error:
             raise self._ends_early() from error
         except (OSError, ValueError, zlib.error, lzma.LZMAError) as error:
@@ -469,7 +436,7 @@ class ByteStream:
                 raise self._ends_early() from error
             raise InputError(
                 f"{self.title} is damaged near byte {self.position:,}: {error}.",
-                "Fetch or pack the file again.",
+                "Fetch or compress the file again.",
             ) from error
 
     def _ends_early(self) -> InputError:
@@ -478,7 +445,7 @@ class ByteStream:
             "Fetch the file again.",
         )
 
-    def _decompressed(self) -> BinaryIO:
+    def _decompressed(self) -> Any:
         head = self._file.head(8)
         suffix = self._suffix
         if suffix not in _MAGIC:
@@ -486,19 +453,19 @@ class ByteStream:
         elif head and not _MAGIC[suffix].startswith(head[: len(_MAGIC[suffix])]):
             raise InputError(
                 f"{self.title} does not begin as a {suffix} archive does.",
-                "Take the suffix off if the file is not packed, or fetch it again.",
+                "Take the suffix off if the file is not compressed, or fetch it again.",
             )
         buffered = io.BufferedReader(self._file, _READ_BYTES)
         if suffix == ".gz":
-            return cast("BinaryIO", gzip.GzipFile(fileobj=buffered))
+            return gzip.GzipFile(fileobj=buffered)
         if suffix == ".xz":
-            return cast("BinaryIO", _Decompressed(buffered, lzma.LZMADecompressor))
+            return _Decompressed(buffered, lzma.LZMADecompressor)
         if suffix == ".bz2":
-            return cast("BinaryIO", _Decompressed(buffered, bz2.BZ2Decompressor))
+            return _Decompressed(buffered, bz2.BZ2Decompressor)
         if suffix == ".zst":
             import pyarrow as pa  # tells a cut archive from a whole one, which zstandard's reader does not
 
-            return cast("BinaryIO", pa.CompressedInputStream(pa.PythonFile(buffered, "r"), "zstd"))
+            return pa.CompressedInputStream(pa.PythonFile(buffered, "r"), "zstd")
         return buffered
 
     def __enter__(self) -> Self:

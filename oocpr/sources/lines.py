@@ -1,9 +1,6 @@
-"""Whole lines out of a stream of bytes, in bounded memory, and edges out of lines.
+"""Whole lines out of a stream of bytes, in bounded memory, and numbered edges and weights out of lines.
 
-A line of an edge holds two whole numbers, separated by tabs or spaces, maybe behind a letter, maybe followed
-by a value, or by columns one of which is a weight. ``#`` and ``%`` open a comment that runs to the end of the
-line; lines without anything else are skipped. Measured: 0.8 to 1.0 GB of text per second of CPU time, 60 to
-78 million edges.
+Measured: 0.8 to 1.0 GB of text per second of CPU time, 60 to 78 million edges.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def whole_numbers(line: str, count: int) -> list[int]:
-    """Take a line as `count` numbers below 10^19; an empty list where it is anything else.
+    """Take a line as `count` numbers below 10^19; an empty list if it is anything else.
 
     Examples
     --------
@@ -48,28 +45,21 @@ def whole_numbers(line: str, count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class EdgeLines:
-    """How the lines of a format hold edges.
+    """How lines hold edges: two ids separated by tabs or spaces; ``#`` and ``%`` open comments."""
 
-    Ids go from `first`, 0 or 1, to ``first + nodes - 1``; if `signed`, they are any of 64 bits with a sign.
-    `lead` is the letter that opens each line, or nothing. If `valued`, a third column holds a value, and an
-    edge whose value is zero is left out. `weight` is the number of the column of weights, counted from 1, or
-    0 for none; all other columns are skipped then.
-    """
-
-    first: int = 0
-    nodes: int = MAX_NODES
-    lead: str = ""
-    valued: bool = False
-    signed: bool = False
-    weight: int = 0
+    first: int = 0  # ids go from here, 0 or 1,
+    nodes: int = MAX_NODES  # to first + nodes - 1,
+    signed: bool = False  # unless they are any of 64 bits with a sign
+    lead: str = ""  # the letter that opens each line
+    valued: bool = False  # a third column holds a value, and an edge whose value is zero is left out
+    weight: int = 0  # the column of weights, from 1; 0 for none. All other columns are skipped then.
 
 
 class LineReader:
-    """Lines of a stream: one by one, as blocks of edges, or as blocks of text.
+    """Lines of a stream: one by one, as blocks of edges, or as blocks of text, each going on after the other.
 
-    The three ways may follow each other, each going on where the one before stopped. A byte order mark at the
-    front is skipped. `line` is the number of the next line; `entries` and `zeros` are the edges read so far,
-    and how many of them were left out because their value is zero.
+    `line` is the number of the next line; `entries` and `zeros` are the edges read so far, and how many of
+    them were left out because their value is zero.
     """
 
     def __init__(self, stream: ByteStream, block_bytes: int = BLOCK_BYTES) -> None:
@@ -89,7 +79,7 @@ class LineReader:
             )
 
     def peek(self, errors: str = "strict") -> str | None:
-        """Look at the next line, without the characters that end it; None at the end of the stream."""
+        """Look at the next line, without its end; None at the end of the stream."""
         if self._start == self._whole and not self._fill():
             return None
         line = self._bytes[self._start : self._bytes.find(b"\n", self._start)]
@@ -104,7 +94,7 @@ class LineReader:
         self.line += 1
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the remaining lines in blocks of UTF-8; ``line`` is the number of the block's first line."""
+        """Yield the remaining lines in blocks of UTF-8, of whose first line ``line`` is the number."""
         while self._start < self._whole or self._fill():
             piece = bytes(memoryview(self._bytes)[self._start : self._whole])
             try:
@@ -119,8 +109,7 @@ class LineReader:
     def edges(self, max_edges: int, form: EdgeLines) -> Iterator[EdgeBlock]:
         """Yield the edges of the remaining lines in full blocks; InputError if a line has another shape.
 
-        The last block may have fewer edges. So may the one before the first id that is none of 32 bits, if
-        such ids are allowed; from there on blocks have ids of 64 bits.
+        If ids may be signed, blocks have ids of 64 bits from the first one on that 32 bits do not hold.
         """
         kind: type[np.uint32] | type[np.int64] = np.uint32
         src, dst, count = np.empty(max_edges, kind), np.empty(max_edges, kind), 0
@@ -164,12 +153,10 @@ class LineReader:
         start: int,
         line: int,
     ) -> NDArray[np.float64]:
-        """Read the weights that were found in a text, in which line number `line` begins at `start`."""
+        """Read weights of a text, in which line number `line` begins at `start`; see `parse_weights`."""
 
-        def refuse(k: int, why: str) -> InputError:
-            begin, end = int(begins[k]), int(ends[k])
-            shown = repr(text[begin : min(end, begin + 40)].decode(errors="replace"))
-            self.line = line + text.count(b"\n", start, begin)
+        def refuse(k: int, shown: str, why: str) -> InputError:
+            self.line = line + text.count(b"\n", start, int(begins[k]))
             return self.error(f"the weight {shown} in column {column} is {why}.", WEIGHT_REMEDY)
 
         return parse_weights(np.frombuffer(text, np.uint8), begins, ends, refuse)
@@ -179,7 +166,7 @@ class LineReader:
         return InputError(f"{self._name}, line {self.line}: {cause}", remedy)
 
     def _fill(self) -> bool:
-        """Bring at least one more whole line into the buffer; False when there is none."""
+        """Bring at least one more whole line into the buffer; False if there is none."""
         rest = self._bytes[self._start : self._end]
         self._start, self._whole, self._end = 0, 0, len(rest)
         self._bytes[: len(rest)] = rest
@@ -212,44 +199,33 @@ class LineReader:
         return self.error("the text is not UTF-8.", "Convert the file to UTF-8, for example with iconv.")
 
     def _unreadable(self, status: int, form: EdgeLines) -> InputError:
-        line = (
-            self._bytes[self._start : self._bytes.find(b"\n", self._start)].decode(errors="replace").strip()
-        )
+        line = (self.peek("replace") or "").strip()
         shown = repr(line if len(line) <= 60 else line[:57] + "...")
-        last = form.first + form.nodes - 1
         lead = f"the letter {form.lead!r} and " if form.lead else ""
-        more = ", and a value" if form.valued else ""
-        if form.weight:
-            more = f", and a weight in column {form.weight}"
-        shape = f"Each line needs {lead}two node ids, apart by tabs or spaces{more}."
-        if form.signed and status == BEYOND_LAST:
-            remedy = "Give ids from -2^63 to 2^63 - 1, or name the nodes: format='names'."
-        elif status == BEYOND_LAST and form.nodes < MAX_NODES:
-            remedy = f"{form.nodes:,} nodes are stated: correct that number, or the line."
-        elif status in (NEGATIVE, BELOW_FIRST, BEYOND_LAST):
-            remedy = f"Give each node an id from {form.first} to {last:,}."
-        elif status == EXTRA_COLUMN:
-            remedy = "Keep the first two columns only."
-            if not form.lead and form.first == 0:
-                remedy = "Keep the first two columns only, or name the one with weights: weight=3."
-        else:
-            remedy = shape
-            if form.signed and status == NOT_A_NUMBER:
-                remedy = f'{shape[:-1]}; if they are names, apart by tabs: format="names".'
-        cause = {
-            ONE_COLUMN: f"{shown} has one column.",
-            EXTRA_COLUMN: f"{shown} has more columns than expected.",
-            NOT_A_NUMBER: f"{shown} holds something that is not a whole number.",
-            NEGATIVE: f"{shown} holds a negative node id.",
-            BELOW_FIRST: f"{shown} holds a node id below {form.first}.",
-            BEYOND_LAST: f"{shown} holds a node id "
-            + ("of more than 64 bits." if form.signed else f"above {last}."),
-            WRONG_LEAD: f"{shown} does not begin with the letter {form.lead!r}.",
-            NO_VALUE: f"{shown} holds no weight in column {form.weight}."
-            if form.weight
-            else f"{shown} holds no number in its third column.",
+        value = f", and a weight in column {form.weight}" if form.weight else ", and a value" * form.valued
+        shape = f"Each line needs {lead}two node ids, separated by tabs or spaces{value}."
+        names = f'{shape[:-1]}; if they are tab-separated names: format="names".'
+        column = ", or name the one with weights: weight=3" * (not form.lead and form.first == 0)
+        last = form.first + form.nodes - 1
+        ids = f"Give each node an id from {form.first} to {last:,}."
+        missing = f"weight in column {form.weight}" if form.weight else "number in its third column"
+        beyond, beyond_remedy = f"above {last}", ids
+        if form.signed:
+            beyond = "of more than 64 bits"
+            beyond_remedy = "Give ids from -2^63 to 2^63 - 1, or name the nodes: format='names'."
+        elif form.nodes < MAX_NODES:
+            beyond_remedy = f"{form.nodes:,} nodes are stated: correct that number, or the line."
+        cause, remedy = {
+            ONE_COLUMN: ("has one column", shape),
+            EXTRA_COLUMN: ("has more columns than expected", f"Keep the first two columns only{column}."),
+            NOT_A_NUMBER: ("holds something that is not a whole number", names if form.signed else shape),
+            NEGATIVE: ("holds a negative node id", ids),
+            BELOW_FIRST: (f"holds a node id below {form.first}", ids),
+            BEYOND_LAST: (f"holds a node id {beyond}", beyond_remedy),
+            WRONG_LEAD: (f"does not begin with the letter {form.lead!r}", shape),
+            NO_VALUE: (f"holds no {missing}", shape),
         }[status]
-        return self.error(cause, remedy)
+        return self.error(f"{shown} {cause}.", remedy)
 
 
 (
@@ -280,7 +256,7 @@ def _line_end(text, pos):  # type: ignore[no-untyped-def]
 
 @inner()
 def _number(text, pos):  # type: ignore[no-untyped-def]
-    """Value of the digits at `pos`, something above 2^63 for all that are, and the position behind them."""
+    """Value of the digits at `pos`, something above 2^63 for any that is, and the position behind them."""
     start = pos
     value = np.uint64(0)
     digit = np.uint8(text[pos] - _ZERO)
@@ -350,26 +326,14 @@ def scan_edges(  # type: ignore[no-untyped-def]
 ):
     """Read edges from whole lines until the text ends or the arrays are full.
 
-    Unsigned positions keep the compiler from testing every index for a negative one.
+    `text`, uint8, is read from `pos` to `stop`, uint64, since unsigned positions keep the compiler from
+    testing every index for a negative one; a newline stands at ``stop - 1`` unless ``pos == stop``. The line
+    at `pos` is number `line`. `lead` is uint8, 0 for none; `first`, `nodes`, `valued`, `signed` and `weight`
+    are those of `EdgeLines`, uint64. `src` and `dst`, uint32, or int64 if `signed`, receive edges from place
+    `count` on; `begins` and `ends`, uint32, where in `text` their weights are, if there are some.
 
-    Parameters
-    ----------
-    text, pos, stop, line
-        uint8, and where to read from and where the whole lines end, uint64; a newline stands at ``stop - 1``
-        unless ``pos == stop``. `line` is the number of the line at `pos`.
-    lead
-        uint8; the letter that opens every line, 0 for none.
-    first, nodes, valued, signed, weight
-        As of `EdgeLines`; uint64, and `first` and `nodes` do not matter if `signed`.
-    src, dst
-        uint32, or int64 if `signed`; receive the edges from place `count` on.
-    begins, ends
-        uint32; receive where in `text` the weight of each edge begins and ends. Empty if there are none.
-
-    Returns
-    -------
-    status, pos, line, count, zeros
-        Where the next call goes on; `status` is not `OK` if the line at `pos` cannot be read.
+    Returns status, pos, line, count, zeros, where the next call goes on; `status` is not `OK` if the line at
+    `pos` cannot be read.
     """
     zeros = 0
     full = len(src)
@@ -485,14 +449,17 @@ def parse_weights(
     text: NDArray[np.uint8],
     begins: NDArray[np.uint32],
     ends: NDArray[np.uint32],
-    refuse: Callable[[int, str], InputError],
+    refuse: Callable[[int, str, str], InputError],
 ) -> NDArray[np.float64]:
-    """Read weights that are written as decimal numbers, each rounded to the nearest float64.
+    """Read decimal numbers ``text[begins[k]:ends[k]]`` as weights, each rounded to the nearest float64.
 
-    Weight k is ``text[begins[k]:ends[k]]`` of uint8, with begins and ends of uint32, shape (k,). `refuse`
-    makes the error for a weight, given its number and what is wrong with it.
+    `refuse` makes the error for a weight, given its number, its text and what is wrong with it.
     """
     import pyarrow as pa
+
+    def wrong(k: int, why: str) -> InputError:
+        word = text[begins[k] : min(ends[k], begins[k] + 40)].tobytes()
+        return refuse(k, repr(word.decode(errors="replace")), why)
 
     count = begins.size
     out = np.empty(int((ends - begins).sum(dtype=np.int64)), np.uint8)
@@ -504,10 +471,10 @@ def parse_weights(
         found = words.cast(pa.string()).cast(pa.float64())
         weights = np.frombuffer(found.buffers()[1], np.float64, count).copy()
     except pa.ArrowInvalid:
-        weights = _one_by_one(words.to_pylist(), refuse)
-    wrong = first_wrong(weights)
-    if wrong is not None:
-        raise refuse(*wrong)
+        weights = _one_by_one(words.to_pylist(), wrong)
+    found_wrong = first_wrong(weights)
+    if found_wrong is not None:
+        raise wrong(*found_wrong)
     weights += 0.0  # -0.0 + 0.0 is 0.0
     return weights
 

@@ -1,4 +1,4 @@
-"""Names and labels out of lines of text, without the blanks around them, in a compiled loop."""
+"""Names and labels out of lines of text, without the blanks around them."""
 
 from __future__ import annotations
 
@@ -37,22 +37,11 @@ def _inside(text, begin, end):  # type: ignore[no-untyped-def]
 def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type: ignore[no-untyped-def]
     """Find the names of whole lines until the text ends or the arrays are full.
 
-    Parameters
-    ----------
-    text, pos
-        uint8, whose last byte is a newline, and where a line begins.
-    pairs, skip, weight
-        As of `scan_names`.
-    starts, ends
-        int64, shape (names,), a number of names divisible by two; receive where names begin and end.
-    begins, stops
-        uint32, shape (names / 2,); receive where weights begin and end. Empty if there are none.
+    `text` is uint8 and ends with a newline; a line begins at `pos`; `pairs`, `skip` and `weight` are those of
+    `scan_names`. `starts` and `ends`, int64 of an even size, receive where names begin and end; `begins` and
+    `stops`, uint32 of half that size, where weights do, empty without weights.
 
-    Returns
-    -------
-    fine, pos, count
-        Where the next call goes on, and how many names were found; if the line at `pos` cannot be read,
-        `fine` is False.
+    Returns whether no line is wrong; where the next call goes on, or the wrong line; and the number of names.
     """
     count = 0
     while pos < text.size and count < starts.size:
@@ -110,32 +99,27 @@ def _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops):  # type:
     return True, pos, count
 
 
-def listed_names(path: AnyPath, most: int, *, skip: bool = True) -> Iterator[Strings]:
-    """Yield the names of a file that has one a line, at most `most`, an even number, at a time.
-
-    Comments are skipped, and blank lines if `skip`. Raises InputError if the file cannot be read or is not
-    UTF-8.
-    """
+def listed_names(path: AnyPath, max_names: int, *, skip: bool = True) -> Iterator[Strings]:
+    """Yield the names of a file that has one per line; see `scan_names`."""
     with ByteStream(path) as stream:
-        for names, _ in scan_names(LineReader(stream), most, pairs=False, skip=skip):
+        for names, _ in scan_names(LineReader(stream), max_names, pairs=False, skip=skip):
             yield names
 
 
 def scan_names(
-    lines: LineReader, most: int, *, pairs: bool, skip: bool, weight: int = 0
+    lines: LineReader, max_names: int, *, pairs: bool, skip: bool, weight: int = 0
 ) -> Iterator[tuple[Strings, NDArray[np.float64] | None]]:
-    """Yield the names of all remaining lines, at most `most`, an even number, at once, and their weights.
+    """Yield the names of all remaining lines, at most `max_names`, an even number, at once; and weights.
 
-    If `pairs`, lines have two names, tab-separated; otherwise the first column is a name. Blank lines are
-    skipped if `skip`; comments, ``#`` alone or followed by a space, always are. `weight` is the number of the
-    column of weights beside pairs, counted from 1, other columns being skipped; 0 for none. Raises InputError
-    for a line without its names, a weight that cannot be, or text that is not UTF-8.
+    If `pairs`, lines have two names, tab-separated; otherwise the first column is a name. Comments are
+    skipped, and blank lines if `skip`. `weight` is the number of the column of weights beside pairs, counted
+    from 1, other columns being skipped; 0 for none.
     """
     for piece in lines.pieces():
         text = np.frombuffer(piece, np.uint8)
         pos = 0
         while pos < text.size:
-            room = min(most, text.size + text.size % 2)
+            room = min(max_names, text.size + text.size % 2)
             starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
             begins, stops = (np.empty(room // 2 if weight else 0, np.uint32) for _ in range(2))
             fine, pos, count = _scan(text, pos, pairs, skip, weight, starts, ends, begins, stops)
@@ -149,11 +133,11 @@ def scan_names(
                 if weight:
                     raise lines.error(
                         f"{shown} is not two names and a weight.",
-                        f"Give two names a line, and a weight in column {weight}, apart by tabs.",
+                        f"Give two tab-separated names a line, and a weight in column {weight}.",
                     )
                 if pairs:
                     raise lines.error(
-                        f"{shown} is not two names.", "Give two names a line, apart by one tab."
+                        f"{shown} is not two names.", "Give two names a line, separated by one tab."
                     )
                 raise lines.error("no label.", "Give each node one line that begins with its label.")
             if count:
@@ -164,16 +148,14 @@ _CHUNK = 1 << 16
 
 
 class FileLabels:
-    """Labels of the nodes 0 .. n - 1 in a file, read from its front whenever they are asked for.
+    """Labels of nodes in a file, read from its front whenever they are asked for.
 
-    The first column of its n-th line, columns being separated by tabs, belongs to node n - 1; comments, which
-    are ``#`` alone or followed by a space, are not counted. Raises InputError for a file that cannot be read,
-    or a line without a label.
+    The first of the tab-separated columns of line n, comments not counted, is the label of node n - 1.
     """
 
     def __init__(self, path: AnyPath) -> None:
         self._path = path
-        self._count = sum(names.starts.size for names in self.strings())
+        self._count = sum(names.size for names in self._strings())
         if not self._count:
             raise InputError(f"{path} holds no labels.", "Check that it is the file you mean.")
 
@@ -181,13 +163,12 @@ class FileLabels:
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        for names in self.strings():
+        for names in self._strings():
             text = names.text.tobytes()
             for start, end in zip(names.starts.tolist(), names.ends.tolist(), strict=True):
                 yield text[start:end].decode()
 
-    def strings(self) -> Iterator[Strings]:
-        """Yield the labels, some at a time."""
+    def _strings(self) -> Iterator[Strings]:
         return listed_names(self._path, _CHUNK, skip=False)
 
 
@@ -204,7 +185,7 @@ def compare_names(one, starts, ends, two, other_starts, other_ends, differ):  # 
 
 
 def find_labels(path: AnyPath) -> InputFile | None:
-    """Labels file beside a graph, if any: of ``web.txt.gz`` ``web.labels.txt`` or ``.tsv.xz``."""
+    """Find the labels file beside a graph, if any: of ``web.txt.gz`` ``web.labels.txt`` or ``.tsv.xz``."""
     file = input_file(path)
     stem = Path(uncompressed_name(file)).stem
     names = (f"{stem}.labels.{kind}{suffix}" for kind in ("txt", "tsv") for suffix in ("", *COMPRESSED))

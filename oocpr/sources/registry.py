@@ -1,4 +1,4 @@
-"""Which formats there are, and how files of them are opened."""
+"""The formats of files, what a file's name and first bytes say of its format, and how files are opened."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from oocpr.sources.block import no_weights
 from oocpr.sources.files import (
     ByteStream,
     LocalFile,
+    PeekableStream,
     StandardInput,
     input_file,
     input_files,
@@ -34,32 +35,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """One format of files.
+    """A format of files, and what its files can have."""
 
-    Parameters
-    ----------
-    reader
-        ``module:class`` inside `oocpr.sources.formats`; loaded on first use.
-    own_labels, own_nodes
-        Whether the files hold their labels themselves, so that a labels file makes no sense; or nodes have
-        names, so that a labels file beside the graph is used only if it is asked for.
-    many, streamed, folders
-        Whether several files can be read as one graph; whether files are read from front to end, so that
-        standard input can be one; whether a folder can be a graph.
-    columns, weights, header
-        Whether columns have names; whether edges can have weights; whether the first line may name the
-        columns.
-    """
-
-    reader: str
-    own_labels: bool = False
-    own_nodes: bool = False
-    many: bool = False
-    streamed: bool = True
-    folders: bool = False
-    columns: bool = False
+    reader: str  # "module:class" inside `oocpr.sources.formats`, loaded on first use
+    own_labels: bool = False  # inside, so that a labels file makes no sense
+    own_nodes: bool = False  # names, so that a labels file beside the graph is used only if it is asked for
+    many: bool = False  # several files can be read as one graph
+    streamed: bool = True  # from front to end, so that standard input can be one
+    folders: bool = False  # a folder can be a graph
+    columns: bool = False  # with names
     weights: bool = False
-    header: bool = False
+    header: bool = False  # the first line may name the columns
 
 
 FORMATS = {
@@ -78,25 +64,25 @@ FORMATS = {
     "hollins": Format("edge_list:HollinsFile", own_labels=True),
     "names": Format("edge_list:NamesFile", own_nodes=True, many=True, weights=True, header=True),
 }
-"""Formats by name; each file is guessed to be one of them if the caller names none."""
 
 
 def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) -> Source:
-    """Source of one or more files, of the named format or of the one that the first shows.
-
-    Raises UsageError for no such format, or something that the format does not know: a labels file, columns,
-    several files, weights, a header; and InputError for a file that cannot be opened or decompressed.
-    """
+    """Open files of the format that is named, or of that of the first; UsageError for unfit options."""
     format, labels, weight = options.get("format"), options.get("labels"), options.get("weight")  # noqa: A001
     columns = options.get("source_column"), options.get("target_column")
     if format is not None and format not in FORMATS:
         raise UsageError(f"There is no format {format!r}.", f"Give one of: {', '.join(FORMATS)}.")
     files = input_files(paths)
     by_name = any(name is not None and not str(name).isdecimal() for name in (*columns, weight))
-    name = format or _guess(files[0], weighted=weight is not None, by_name=by_name)
+    name = format or guess_format(files[0], weighted=weight is not None, by_name=by_name)
     chosen = FORMATS[name]
     for file in files:
-        _check(file, name)
+        if not (file.reopenable or chosen.streamed):
+            raise UsageError(
+                f"The format {name} cannot be read from standard input.", "Write it to a file and name that."
+            )
+        if isinstance(file, LocalFile):
+            file.check(folder=chosen.folders)
     if len(files) > 1 and not chosen.many:
         raise UsageError(
             f"A graph of the format {name} is one file, {len(files)} are given.", "Name one of them."
@@ -119,30 +105,8 @@ def open_files(paths: Sequence[str | os.PathLike[str]], options: SourceOptions) 
     return cast("Source", opened(files, **{**options, "labels": found}))
 
 
-def _guess(file: InputFile, *, weighted: bool, by_name: bool) -> str:
-    if isinstance(file, LocalFile):
-        if os.path.isdir(file.path):  # noqa: PTH112 - Path.is_dir has errors for names that are too long
-            return "parquet"
-        _check(file, "text")
-    return guess_format(file, weighted=weighted, by_name=by_name)
-
-
-def _check(file: InputFile, name: str) -> None:
-    """Refuse what cannot be a file of a format."""
-    chosen = FORMATS[name]
-    if not file.reopenable and not chosen.streamed:
-        raise UsageError(
-            f"The format {name} cannot be read from standard input.", "Write it to a file and name that."
-        )
-    if isinstance(file, LocalFile):
-        file.check(folder=chosen.folders)
-
-
-BLANKS = " \t\r"
-"""What does not count around a name."""
-
-SEPARATORS = ("\t", ";", "|", ",")
-"""What may separate the columns of CSV, the least likely in names first."""
+BLANKS = " \t\r"  # what does not count around a name
+_SEPARATORS = ("\t", ";", "|", ",")  # of the columns of CSV, the least likely in names first
 
 _SHOWN_ROWS = 20
 _SUFFIX = r"[ _.-]?((node|vertex|page|user|article)s?)?[ _.-]?(id|name|title|url|label)?"
@@ -157,14 +121,14 @@ def is_comment(line: str) -> bool:
 
     Examples
     --------
-    >>> is_comment("# who links to whom"), is_comment("#"), is_comment("#cats")
+    >>> is_comment("# a comment"), is_comment("#"), is_comment("#cats")
     (True, True, False)
     """
     return line.startswith("# ") or line.rstrip(" \r\n") == "#"
 
 
 def names_ends(fields: Sequence[str]) -> bool:
-    """Tell whether the words of a line are what the ends of edges are usually called.
+    """Tell whether the words of a line are usual names of the ends of edges.
 
     Examples
     --------
@@ -181,10 +145,7 @@ def are_words(fields: Sequence[str]) -> bool:
 
 
 def is_header(rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the first of some rows names the columns.
-
-    It does if two of its words are usual names of ends, or if none of them is a number and some column of all
-    other rows is.
+    """Tell whether a first row names columns: by usual names, or without numbers above a column of them.
 
     Examples
     --------
@@ -201,20 +162,17 @@ def _number_in(fields: Sequence[str]) -> bool:
     return any(_NUMBER.fullmatch(field.strip()) for field in fields)
 
 
-def rows_of(text: str, separator: str, most: int = _SHOWN_ROWS) -> list[list[str]]:
+def rows_of(text: str, separator: str) -> list[list[str]]:
     """Split the first lines of a text into columns, without blank lines."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
     rows: list[list[str]] = []
     with contextlib.suppress(csv.Error):  # of longer fields than Python takes
-        rows.extend(islice((row for row in reader if row), most))
+        rows.extend(islice((row for row in reader if row), _SHOWN_ROWS))
     return rows
 
 
 def separator_of(text: str) -> str | None:
-    r"""Find what separates the columns of a text: what splits all of its first lines into as many columns.
-
-    If none of `SEPARATORS` splits all lines alike, it is the one that gives the first line most columns; None
-    if there is one column only.
+    r"""Find what splits all first lines of a text into as many columns, or the first line into most; or None.
 
     Examples
     --------
@@ -222,7 +180,7 @@ def separator_of(text: str) -> str | None:
     (';', ',', None)
     """
     widths: dict[str, int] = {}
-    for separator in SEPARATORS:
+    for separator in _SEPARATORS:
         rows = rows_of(text, separator)
         if rows and len(rows[0]) > 1:
             if all(len(row) == len(rows[0]) for row in rows):
@@ -270,8 +228,7 @@ def refuse_unsupported(title: str, first: bytes) -> None:
 
 
 _HEAD_BYTES = 1 << 16
-_COMPRESSED_HEAD_BYTES = 1 << 20
-"""Enough of any compressed file to give some lines: the blocks of .bz2 have up to 900 kB."""
+_COMPRESSED_HEAD_BYTES = 1 << 20  # gives some lines of any file: the blocks of .bz2 have up to 900 kB
 _MAGIC = {b"PK\x03\x04": "npz", b"PAR1": "parquet", b"\x93NUMPY": "npy"}
 _SUFFIXES = {
     ".npz": "npz",
@@ -293,14 +250,17 @@ _ENDS = re.compile(r"\s*-?\d+\s+-?\d+(\s|$)")
 def guess_format(
     path: str | os.PathLike[str] | InputFile, *, weighted: bool = False, by_name: bool = False
 ) -> str:
-    """Name of the format of a file, from its suffix and its first lines.
+    """Name of the format of a file, from its suffix and its first lines; InputError if no format reads it.
 
     Text that looks like nothing else counts as SNAP text, whose reader then names the line it cannot read. If
     `weighted`, lines may have more than two columns; if `by_name`, a column is called by its name, so that
-    there is a header. Raises InputError for a file that cannot be opened or decompressed, or that no format
-    reads.
+    there is a header.
     """
     file = input_file(path)
+    if isinstance(file, LocalFile):
+        if os.path.isdir(file.path):  # noqa: PTH112 - Path.is_dir has errors for names that are too long
+            return "parquet"
+        file.check(folder=False)
     first = _head(file)
     suffix = Path(uncompressed_name(file)).suffix.lower()
     known = _SUFFIXES.get(suffix)
@@ -317,7 +277,6 @@ def guess_format(
 
 
 def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str:
-    """Name of the format of a text, from its first lines."""
     # A line beginning with % may be a name, and so may one beginning with #, if all do.
     said = [line for line in text.splitlines() if line.strip() and not is_comment(line)]
     lines = [line for line in said if line[0] != "#"] or said
@@ -343,7 +302,6 @@ def _guess_text(text: str, suffix: str, *, weighted: bool, by_name: bool) -> str
 
 
 def _guess_tabs(lines: list[str], *, weighted: bool, by_name: bool) -> str:
-    """Name of the format of a text whose columns are separated by tabs."""
     rows = [line.split("\t") for line in lines[:20]]
     if by_name or (len(rows[0]) > 2 and not weighted and is_header(rows)):
         return "csv"
@@ -362,25 +320,14 @@ def _head(file: InputFile) -> bytes:
             return bytes(view[: stream.readinto(view)])
     with ByteStream(_Copy(file.head(_COMPRESSED_HEAD_BYTES))) as stream:
         read = 0
-        try:
+        with contextlib.suppress(InputError):  # the copy of an archive ends in its middle
             while read < len(view) and (more := stream.readinto(view[read : read + 1024])):
                 read += more
-        except InputError:
-            pass  # the copy of an archive ends in its middle
         return bytes(view[:read])
 
 
-class _Copy:
-    """Bytes in memory as a file."""
-
-    name = ""
-    reopenable = True
+class _Copy(StandardInput):
+    """The first bytes of standard input as a file of their own."""
 
     def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def open(self) -> io.BytesIO:
-        return io.BytesIO(self._data)
-
-    def sibling(self, name: str) -> None: ...
+        self._stream = PeekableStream(io.BytesIO(data))

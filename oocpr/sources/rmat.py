@@ -1,10 +1,8 @@
 """Seeded R-MAT graphs of any size, made while they are read.
 
 Chakrabarti, Zhan, Faloutsos: "R-MAT: A Recursive Model for Graph Mining", SDM 2004, with the probabilities
-of the Graph500 benchmark. Each edge falls into one quadrant of the adjacency matrix, then into a quadrant
-of that one, and so on down to a single entry. The draws come from a counter (SplitMix64 of Steele, Lea and
-Flood, OOPSLA 2014), so edge e is a function of the seed and of e alone: 30 to 38 million permuted edges a
-second of CPU time.
+of the Graph500 benchmark. Draws come from a counter (SplitMix64 of Steele, Lea and Flood, OOPSLA 2014), so
+edge e is a function of the seed and of e alone: 30 to 38 million permuted edges per second of CPU time.
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -55,10 +51,7 @@ def _relabel(node, keys, half, mask):  # type: ignore[no-untyped-def]
 
 @entry()
 def fill_edges(first, key, scale, keys, src, dst):  # type: ignore[no-untyped-def]
-    """Write the edges `first`, `first` + 1, ... into `src` and `dst`, uint32 of shape (k,).
-
-    `keys` of shape (0, 2) leaves the nodes where the quadrants put them.
-    """
+    """Write the edges from number `first` on to `src` and `dst`, uint32; without `keys`, nodes stay."""
     words = np.uint64((scale + 3) // 4)
     mask = (_ONE << np.uint64(scale)) - _ONE
     half = np.uint64((scale + 1) // 2)
@@ -86,11 +79,9 @@ def fill_edges(first, key, scale, keys, src, dst):  # type: ignore[no-untyped-de
 
 
 class Rmat(BaseSource):
-    """A source that makes an R-MAT graph; the same edges in the same order for every block size.
+    """An R-MAT graph of 2^scale nodes and `edge_factor` edges per node, self-loops and duplicates among them.
 
-    The graph has 2^scale nodes, scale 1 to 31, and `edge_factor` edges per node, self-loops and duplicate
-    edges among them. If `permute`, nodes are renumbered by a pseudo-random bijection; otherwise small ids
-    have most edges. A parameter out of its range is a UsageError.
+    If `permute`, nodes are renumbered by a pseudo-random bijection; otherwise small ids have most edges.
     """
 
     def __init__(self, scale: int, edge_factor: int = 16, seed: int = 1, permute: bool = True) -> None:
@@ -118,7 +109,7 @@ class Rmat(BaseSource):
         )
 
     def identity(self) -> dict[str, Any]:
-        """Tell the parameters."""
+        """See `oocpr.sources.block.ResumableSource`."""
         return {"reader": "Rmat", **self._parameters}
 
     def blocks(self, max_edges: int) -> Iterator[EdgeBlock]:
@@ -131,13 +122,15 @@ class Rmat(BaseSource):
                 pieces = max(1, min(cores, count >> 16))
                 cuts = [count * piece // pieces for piece in range(pieces + 1)]
                 made = [
-                    pool.submit(self._fill, first + low, src[low:high], dst[low:high])
+                    pool.submit(
+                        fill_edges, np.uint64(first + low), self._key, self._scale, self._keys,
+                        src[low:high], dst[low:high],
+                    )
                     for low, high in pairwise(cuts)
-                ]
+                ]  # fmt: skip
                 for piece in made:
                     piece.result()
                 self.position = 8 * (first + count)
                 yield EdgeBlock(src, dst)
 
-    def _fill(self, first: int, src: NDArray[np.uint32], dst: NDArray[np.uint32]) -> None:
-        fill_edges(np.uint64(first), self._key, self._scale, self._keys, src, dst)
+    _read = blocks

@@ -22,7 +22,7 @@ from oocpr.errors import OocprError
 from oocpr.ingest import journal
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
-from oocpr.sources.files import Front
+from oocpr.sources.files import PeekableStream
 from oocpr.sources.rmat import Rmat
 
 CALLS = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate"}
@@ -79,19 +79,19 @@ def run(job: dict[str, Any], answer: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (job["largest_file"],) * 2)
     told: list[str] = []
     added = read = 0
-    add, readinto = journal.Journal.add, Front.readinto
+    add, readinto = journal.Journal.add, PeekableStream.readinto
 
     def counted(*arguments: Any, **more: Any) -> None:
         nonlocal added
         added += 1
         add(*arguments, **more)
 
-    def measured(self: Front, buffer: Any, /) -> int:
+    def measured(self: PeekableStream, buffer: Any, /) -> int:
         nonlocal read
         read += (got := readinto(self, buffer))
         return got
 
-    journal.Journal.add, Front.readinto = counted, measured  # type: ignore[method-assign]
+    journal.Journal.add, PeekableStream.readinto = counted, measured  # type: ignore[method-assign]
     error = None
     calls = count_calls(job.get("call"), str(Path(job["path"]).parent))
     try:

@@ -60,7 +60,7 @@ def refused(path, match, kind=InputError, **options):
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Files of several pieces, in a few lines."""
-    for name, size in (("SHOWN_BYTES", 24), ("_LEAST_BYTES", 16), ("_MOST_BYTES", 16)):
+    for name, size in (("SHOWN_BYTES", 24), ("_MIN_BYTES", 16), ("_MAX_BYTES", 16)):
         monkeypatch.setattr(csv_json, name, size)
 
 
@@ -85,8 +85,8 @@ def test_csv_has_the_names_that_python_reads(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_json, "separator_of", lambda _: separator)
         for pieces in (16, 1 << 17):
-            patch.setattr(csv_json, "_LEAST_BYTES", pieces)
-            patch.setattr(csv_json, "_MOST_BYTES", pieces)
+            patch.setattr(csv_json, "_MIN_BYTES", pieces)
+            patch.setattr(csv_json, "_MAX_BYTES", pieces)
             source = open_source(path, format="csv_names", header=header, **columns)
             assert read(source, max_edges).edges == expected
     assert source.unused_columns == ["note" if header else "1"] * all(is_number(note) for note, _, _ in rows)
@@ -152,7 +152,7 @@ def test_columns_by_name_and_by_number(tmp_path):
     refused(path, "no column '9'", UsageError, source_column="9")
 
 
-def test_columns_without_names_are_the_first_two_and_that_is_told(tmp_path):
+def test_columns_without_names_are_the_first_two_and_that_is_said(tmp_path):
     source = open_source(written(tmp_path, "g.csv", "1,2,3\n2,3,4\n"))
     assert read(source).edges == [(1, 2), (2, 3)]
     assert source.unused_columns == ["3"]
@@ -309,6 +309,6 @@ def test_pieces_do_not_matter(tmp_path, monkeypatch):
     csv.writer(text).writerows([("source", "target"), *pairs])
     path = written(tmp_path, "g.csv", text.getvalue())
     for shown, most in ((1, 1), (30, 64), (1 << 18, 1 << 17)):
-        for name, size in (("SHOWN_BYTES", shown), ("_LEAST_BYTES", most), ("_MOST_BYTES", most)):
+        for name, size in (("SHOWN_BYTES", shown), ("_MIN_BYTES", most), ("_MAX_BYTES", most)):
             monkeypatch.setattr(csv_json, name, size)
         assert read(open_source(path, header=True), 7).edges == pairs

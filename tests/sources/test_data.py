@@ -59,10 +59,10 @@ def test_every_format_holds_the_same_graph(data, name, suffix):
 
 
 @pytest.mark.parametrize("packing", [".gz", ".xz", ".zst", ".bz2"])
-def test_packed_files_hold_the_same_graph(data, packing):
+def test_compressed_files_hold_the_same_graph(data, packing):
     plain, _ = edges_of(data / "tiny" / "site.txt")
-    packed, source = edges_of(data / "tiny" / f"site.txt{packing}")
-    np.testing.assert_array_equal(packed, plain)
+    compressed, source = edges_of(data / "tiny" / f"site.txt{packing}")
+    np.testing.assert_array_equal(compressed, plain)
     assert list(source.labels) == ["home", "about", "news", "archive", "contact"]
 
 

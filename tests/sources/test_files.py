@@ -21,7 +21,7 @@ import oocpr
 from oocpr import system
 from oocpr.errors import InputError, LostError, SetupError, UsageError, masked
 from oocpr.sources import open_source
-from oocpr.sources.files import ByteStream, Front, RemoteFile, stamp
+from oocpr.sources.files import ByteStream, PeekableStream, RemoteFile, stamp
 
 from .reading import read
 
@@ -124,8 +124,8 @@ def test_what_cannot_come_from_standard_input_is_refused(monkeypatch, tmp_path, 
         read(open_source("-"))
 
 
-def test_a_front_gives_every_byte_once():
-    front = Front(io.BytesIO(bytes(range(10))))
+def test_a_peekable_stream_gives_every_byte_once():
+    front = PeekableStream(io.BytesIO(bytes(range(10))))
     assert front.head(3) == bytes(range(3))
     assert front.read(2) == bytes(range(2))
     assert front.head(30) == bytes(range(2, 10))

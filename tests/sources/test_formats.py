@@ -477,7 +477,7 @@ def test_opening_the_room_loads_nothing_heavy():
         ("a.tsv", "source\ttarget\na\tb\n", [("a", "b")]),
     ],
 )
-def test_a_header_is_found_and_told(tmp_path, name, text, edges):
+def test_a_header_is_found_and_named(tmp_path, name, text, edges):
     source = open_source(written(tmp_path, name, text))
     assert read(source).edges == edges
     assert [f"in {tmp_path / name} is taken as a header" in notice for notice in source.notices] == [True]

@@ -33,11 +33,11 @@ def tried(tmp_path, name, first, count, **environment):
     )
     number = (tmp_path / "files" / "number").read_text() if run.returncode else "none"
     assert run.returncode == 0, f"{name}, mutation {number}: {run.stderr[-3000:]}"
-    told = json.loads(run.stdout.splitlines()[-1])
-    assert told["wrong"] == 0, run.stderr[-3000:]
-    assert told["peak"] <= MEMORY
-    assert sum(told["outcomes"].values()) == count
-    return told["outcomes"]
+    answer = json.loads(run.stdout.splitlines()[-1])
+    assert answer["wrong"] == 0, run.stderr[-3000:]
+    assert answer["peak"] <= MEMORY
+    assert sum(answer["outcomes"].values()) == count
+    return answer["outcomes"]
 
 
 def test_every_format_of_files_is_damaged():

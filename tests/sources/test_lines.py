@@ -176,7 +176,7 @@ def test_a_value_that_is_no_number_is_refused(value):
         read(f"0 1{value}\n".encode(), form=EdgeLines(valued=True))
 
 
-def test_zero_is_told_whatever_its_exponent():
+def test_zero_is_zero_whatever_its_exponent():
     assert read(b"0 1 -0.00e7\n0 2 0.10e0\n", form=EdgeLines(valued=True))[0] == [(0, 2)]
 
 

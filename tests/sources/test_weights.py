@@ -37,8 +37,8 @@ def _ends(names):
     return [text[start:end].decode() for start, end in zip(names.starts, names.ends, strict=True)]
 
 
-def table(*links, kind=None):
-    src, dst, weight = zip(*links, strict=True)
+def table(*edges, kind=None):
+    src, dst, weight = zip(*edges, strict=True)
     return pa.table(dict(zip(NAMES, (src, dst, pa.array(weight, kind)), strict=True)))
 
 
@@ -57,13 +57,13 @@ decimals = st.one_of(
     st.sampled_from(["", " ", " more", " # comment", "# comment", "\r"]),
     st.integers(1, 40),
 )
-def test_text_has_the_nearest_float64_of_each_number(tmp_path_factory, links, gap, column, tail, max_edges):
+def test_text_has_the_nearest_float64_of_each_number(tmp_path_factory, edges, gap, column, tail, max_edges):
     path = tmp_path_factory.getbasetemp() / "weights.txt"
     between = ["skip"] * (column - 3)
-    lines = [gap.join([str(u), str(v), *between, w]) + tail for u, v, w in links]
+    lines = [gap.join([str(u), str(v), *between, w]) + tail for u, v, w in edges]
     path.write_text("# head\n\n" + "\n".join(lines))
     found = read(open_source(path, weight=column), max_edges)
-    assert found == [(u, v, float(w)) for u, v, w in links]
+    assert found == [(u, v, float(w)) for u, v, w in edges]
     assert not any(np.signbit(weight) for _, _, weight in found)
 
 
@@ -100,7 +100,7 @@ def test_a_line_with_a_wrong_weight_is_named(tmp_path, wrong, place):
         read(open_source(path, weight="3"))
     assert f"weights.txt, line {place + 2}: the weight '{wrong[:40]}' in column 3 is" in caught.value.cause
     assert caught.value.cause.endswith(f"{WRONG[wrong]}.")
-    assert caught.value.remedy == "Give each link a finite weight of 0 or more."
+    assert caught.value.remedy == "Give each edge a finite weight of 0 or more."
 
 
 def test_the_line_is_named_behind_many(tmp_path):
@@ -141,15 +141,15 @@ def test_ids_of_64_bits_in_text_have_weights(tmp_path):
     ids=str,
 )
 def test_tables_have_weights_of_any_kind(tmp_path, kind):
-    links = [(5, 7, 3), (7, 5, 0), (5, 5, 12)]
+    edges = [(5, 7, 3), (7, 5, 0), (5, 5, 12)]
     if pa.types.is_decimal(kind):
-        links = [(u, v, Decimal(w)) for u, v, w in links]
-    made = table(*links, kind=kind)
-    pq.write_table(made, tmp_path / "links.parquet")
-    expected = [(u, v, float(w)) for u, v, w in links]
+        edges = [(u, v, Decimal(w)) for u, v, w in edges]
+    made = table(*edges, kind=kind)
+    pq.write_table(made, tmp_path / "edges.parquet")
+    expected = [(u, v, float(w)) for u, v, w in edges]
     for max_edges in (2, 100):
         assert read(open_source(made, weight="kg"), max_edges) == expected
-        assert read(open_source(tmp_path / "links.parquet", weight="kg"), max_edges) == expected
+        assert read(open_source(tmp_path / "edges.parquet", weight="kg"), max_edges) == expected
 
 
 def test_integers_beyond_float64_are_rounded_to_the_nearest():
@@ -180,8 +180,8 @@ def test_names_in_tables_have_weights():
 )
 def test_the_row_of_a_wrong_weight_is_named(tmp_path, wrong, message):
     made = table(*[(0, 1, 1.0)] * 3, (0, 1, wrong), kind=pa.float64())
-    pq.write_table(made, tmp_path / "links.parquet")
-    for source in (open_source(made, weight="kg"), open_source(tmp_path / "links.parquet", weight="kg")):
+    pq.write_table(made, tmp_path / "edges.parquet")
+    for source in (open_source(made, weight="kg"), open_source(tmp_path / "edges.parquet", weight="kg")):
         with pytest.raises(InputError, match=message):
             read(source, 2)
 
@@ -296,13 +296,13 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="\t\n\r#%"), min
     st.sampled_from(["", "\tmore", " ", "\r", " \tmore\tthan"]),
     st.integers(1, 20),
 )
-def test_pairs_of_names_have_weights(tmp_path_factory, links, column, tail, max_edges):
+def test_pairs_of_names_have_weights(tmp_path_factory, edges, column, tail, max_edges):
     path = tmp_path_factory.getbasetemp() / "weighted-names.tsv"
     between = ["skip"] * (column - 3)
-    lines = ["\t".join([u, v, *between, w]) + tail for u, v, w in links]
+    lines = ["\t".join([u, v, *between, w]) + tail for u, v, w in edges]
     path.write_bytes(("# head\n\n" + "\n".join(lines)).encode())
     found = read(open_source(path, format="names", weight=column), max_edges)
-    assert found == [(u, v, float(w)) for u, v, w in links]
+    assert found == [(u, v, float(w)) for u, v, w in edges]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,15 @@
-"""Tables: blocks out of Arrow record batches, whoever made them."""
+"""Tables: Arrow record batches as blocks, from data frames in memory and from Parquet files.
+
+The metadata of Parquet files and the headers of their pages are read before Arrow decompresses what they
+announce: a page is decompressed as a whole, and only its own header says how much that gives, and Arrow's own
+objects for the metadata of columns end the process if these contradict themselves. All are structs of Thrift
+in its compact protocol, see ``parquet.thrift`` of parquet-format.
+"""
 
 from __future__ import annotations
 
 import errno
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -12,7 +19,6 @@ from oocpr.sources.base import BaseSource, FileSource
 from oocpr.sources.block import (
     WEIGHT_REMEDY,
     NameBlock,
-    NodeBlock,
     Strings,
     arrow_numbers,
     arrow_strings,
@@ -20,10 +26,9 @@ from oocpr.sources.block import (
     weights_of,
 )
 from oocpr.sources.files import LocalFile, RemoteFile
-from oocpr.sources.names import listed_names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Unpack
 
     import pyarrow as pa
@@ -31,13 +36,12 @@ if TYPE_CHECKING:
 
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block
-    from oocpr.sources.files import AnyPath, InputFile
+    from oocpr.sources.files import InputFile
 
 
-SOURCES = ("src", "source", "from", "tail", "u")
-TARGETS = ("dst", "target", "to", "head", "v")
-TEXT_BYTES_PER_EDGE = 16
-"""Most bytes of the names of a block, for each edge that it may have."""
+_SOURCES = ("src", "source", "from", "tail", "u")
+_TARGETS = ("dst", "target", "to", "head", "v")
+_TEXT_BYTES_PER_EDGE = 16  # of the names of a block at most, for each edge that it may have
 
 
 def chosen_columns(
@@ -45,9 +49,9 @@ def chosen_columns(
 ) -> list[str]:
     """Find the columns of both ends of the edges, and of weights if there are some.
 
-    `source` and `target` are what the caller calls them; None for a usual name (`SOURCES`, `TARGETS`, small
-    or capital letters), or the first and second of two columns, among which the one of weights does not
-    count. Raises UsageError for no such column, or none that is the obvious one.
+    `source` and `target` are what the caller calls them; None for a usual name, in small or capital letters,
+    or for the first and second of two columns beside that of weights. Raises UsageError for columns that are
+    not there, or not obvious.
 
     Examples
     --------
@@ -63,11 +67,8 @@ def chosen_columns(
             f"{title} has no column {weight!r}; its columns are {', '.join(map(repr, names)) or 'none'}.",
             "Name the column of weights with weight, or leave it out.",
         )
-    for given, usual, place, option in (
-        (source, SOURCES, 0, "source"),
-        (target, TARGETS, 1, "target"),
-    ):
-        known = [name for name in names if name.lower() in usual]
+    for given, common, place, option in ((source, _SOURCES, 0, "source"), (target, _TARGETS, 1, "target")):
+        known = [name for name in names if name.lower() in common]
         if given is not None:
             known = [given] if given in names else []
         elif len(known) != 1 and len(names) == 2 and None is source is target:
@@ -80,17 +81,12 @@ def chosen_columns(
             )
         found += known
     if found[0] == found[1]:
-        raise UsageError(f"{found[0]!r} is given for both ends of the links.", "Name two columns.")
+        raise UsageError(f"{found[0]!r} is given for both ends of the edges.", "Name two columns.")
     return found if weight is None else [*found, weight]
 
 
 class TableSource(BaseSource):
-    """Edges in two columns of a table: whole numbers, or names.
-
-    Labels are those of numbered nodes or, if nodes have names, all names. Raises UsageError for columns that
-    there are not and, while blocks are read, InputError for a missing end, or one that is neither a whole
-    number nor text.
-    """
+    """Edges in two columns of a table: whole numbers, or names."""
 
     def __init__(self, name: str, title: str, **options: Unpack[SourceOptions]) -> None:
         super().__init__(name, title, **options)
@@ -98,8 +94,12 @@ class TableSource(BaseSource):
         weight = options.get("weight")
         self._weight = None if weight is None else str(weight)
 
+    @abstractmethod
+    def _batches(self, max_edges: int) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the columns that are read."""
+
     def _chosen(self, kinds: Mapping[str, bool], title: str) -> list[str]:
-        """Find the columns to be read, among those that hold numbers or do not; and which are not used."""
+        """Find the columns to be read, among columns that hold numbers or do not; note which are not used."""
         chosen = chosen_columns(list(kinds), *self._columns, title, self._weight)
         self._pass_over(kinds, chosen)
         return chosen
@@ -109,11 +109,10 @@ class TableSource(BaseSource):
         numeric = (name for name, number in kinds.items() if number and name not in chosen)
         self.unused_columns += [name for name in numeric if name not in self.unused_columns]
 
-    def _blocks(self, batches: Iterable[pa.RecordBatch], max_edges: int) -> Iterator[Block]:
-        """Make blocks of batches of the columns."""
+    def _read(self, max_edges: int) -> Iterator[Block]:
         named: bool | None = None
         first = 0
-        for batch in batches:
+        for batch in self._batches(max_edges):
             self._validate(batch, first)
             for start, count in _cuts(batch, max_edges):
                 columns = [column.slice(start, count) for column in batch.columns]
@@ -123,9 +122,8 @@ class TableSource(BaseSource):
                     named = isinstance(ends[0], Strings)
                     if not named:
                         self._read_labels()
-                    elif self._labels_path is not None:
-                        self.closed = str(self._labels_path)
-                        yield from map(NodeBlock, listed_names(self._labels_path, 2 * max_edges))
+                    else:
+                        yield from self._listed_nodes(max_edges)
                 for end in ends:
                     if isinstance(end, Strings) != named:
                         raise InputError(
@@ -188,17 +186,8 @@ class TableSource(BaseSource):
                 "Write the table again, its text in UTF-8.",
             ) from error
 
-    def _check_columns(self, schema: pa.Schema, columns: Sequence[str], title: str) -> None:
-        """Refuse columns that cannot be read, before anything of them is."""
-        for name in columns:
-            if schema.names.count(name) > 1:
-                raise InputError(f"{title} has two columns {name!r}.", "Rename one of them.")
-        for name in columns[:2]:
-            _check_kind(schema.field(name).type, title)
 
-
-def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a column of this type has strings."""
+def _is_text(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
@@ -209,28 +198,25 @@ def _check_kind(kind: pa.DataType, title: str) -> None:
     import pyarrow as pa
 
     of = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if not (is_text(of) or pa.types.is_integer(of)):
+    if not (_is_text(of) or pa.types.is_integer(of)):
         raise InputError(
             f"{title}: a column of {of} holds no nodes.", "Give the nodes as whole numbers or as text."
         )
 
 
 def _cuts(batch: pa.RecordBatch, max_edges: int) -> Iterator[tuple[int, int]]:
-    """Cut a batch into pieces of bounded rows and bytes of names; yields their first rows and row counts.
-
-    A piece of one row may have any number of bytes.
-    """
-    most = TEXT_BYTES_PER_EDGE * max_edges
+    """Cut a batch into pieces of bounded rows and, unless of one row, bytes of names: first row, rows."""
+    max_bytes = _TEXT_BYTES_PER_EDGE * max_edges
     for start in range(0, batch.num_rows, max_edges):
         count = min(max_edges, batch.num_rows - start)
         ends = np.cumsum(sum(_text_bytes(column.slice(start, count)) for column in batch.columns[:2]))
-        if ends.size < 2 or ends[-1] <= most:
+        if ends.size < 2 or ends[-1] <= max_bytes:
             yield start, count
             continue
         first = 0
         while first < count:
             before = int(ends[first - 1]) if first else 0
-            stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+            stop = max(first + 1, int(np.searchsorted(ends, before + max_bytes, side="right")))
             yield start + first, stop - first
             first = stop
 
@@ -242,7 +228,7 @@ def _text_bytes(column: Any) -> NDArray[np.int64] | int:
 
     kind = column.type
     names = column.dictionary if pa.types.is_dictionary(kind) else column
-    if not is_text(names.type):
+    if not _is_text(names.type):
         return 0
     if pa.types.is_string_view(names.type):
         views = np.frombuffer(names.buffers()[1], np.int32).reshape(-1, 4)
@@ -260,8 +246,8 @@ def _zero_filled(numbers: Any) -> Any:
     return numbers.fill_null(0) if numbers.null_count else numbers
 
 
-def kinds_of(schema: pa.Schema) -> dict[str, bool]:
-    """Tell of each column whether it holds numbers."""
+def _kinds_of(schema: pa.Schema) -> dict[str, bool]:
+    """Say of each column whether it holds numbers."""
     from pyarrow import types
 
     numbers = (types.is_integer, types.is_floating, types.is_decimal)
@@ -269,33 +255,37 @@ def kinds_of(schema: pa.Schema) -> dict[str, bool]:
 
 
 def _first_null(column: Any, first: int) -> int:
-    """Give the number of the first row that has nothing; that of the first row is `first`."""
+    """Give the number of the first row without a value; that of the first row is `first`."""
     return first + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
 
 
 class TableFiles(FileSource, TableSource):
-    """Edges in two columns of tables in files."""
+    """Tables in files."""
+
+    def _read(self, max_edges: int) -> Iterator[Block]:
+        import pyarrow as pa
+
+        yield from super()._read(max_edges)
+        # Arrow keeps freed memory for columns to come, of which there are none.
+        pa.default_memory_pool().release_unused()
 
 
 class ArrowTable(TableSource):
-    """A table in memory: of Arrow, pandas, Polars, DuckDB or anything that gives an Arrow stream.
-
-    It has ``__arrow_c_stream__``, or ``to_arrow`` as cuDF's data frames do.
-    """
+    """A table in memory that has ``__arrow_c_stream__``, or ``to_arrow`` as cuDF's data frames do."""
 
     def __init__(self, table: Any, **options: Unpack[SourceOptions]) -> None:
         super().__init__("table", "the table", **options)
         self._table = table
 
-    def _read(self, max_edges: int) -> Iterator[Block]:
+    def _batches(self, max_edges: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         import pyarrow as pa
 
         table = self._table
         if not hasattr(table, "__arrow_c_stream__"):
             table = table.to_arrow()
         reader = pa.RecordBatchReader.from_stream(table)
-        columns = self._chosen(kinds_of(reader.schema), self.title)
-        yield from self._blocks((batch.select(columns) for batch in reader), max_edges)
+        columns = self._chosen(_kinds_of(reader.schema), self.title)
+        yield from (batch.select(columns) for batch in reader)
 
 
 class DaskTable(TableSource):
@@ -305,15 +295,12 @@ class DaskTable(TableSource):
         super().__init__("table", "the data frame", **options)
         self._frame = frame
 
-    def _read(self, max_edges: int) -> Iterator[Block]:
+    def _batches(self, max_edges: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        import pyarrow as pa
+
         kinds = [getattr(kind, "kind", "O") for kind in self._frame.dtypes]
         numbers = {name: kind in "iuf" for name, kind in zip(self._frame.columns, kinds, strict=True)}
         columns = self._chosen(numbers, self.title)
-        yield from self._blocks(self._batches(columns), max_edges)
-
-    def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
         for k in range(self._frame.npartitions):
             part = self._frame[columns].partitions[k].compute()
             yield pa.RecordBatch.from_pandas(part, preserve_index=False)
@@ -323,21 +310,11 @@ _BUFFER_BYTES = 1 << 20
 
 
 class ParquetFiles(TableFiles):
-    """Edges in two columns of Parquet files.
+    """Parquet files, read row group by row group; a folder stands for those below it, ordered by path."""
 
-    A folder stands for all files below it that end in .parquet or .pq, ordered by path.
-    """
-
-    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
-        super().__init__(path, **options)
+    def __init__(self, files: Sequence[InputFile], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(files, **options)
         self._set_files([found for file in self.files for found in _files(file)])
-
-    def _read(self, max_edges: int) -> Iterator[Block]:
-        import pyarrow as pa
-
-        yield from self._blocks(self._batches(max_edges), max_edges)
-        # Arrow keeps freed memory for columns to come, of which there are none.
-        pa.default_memory_pool().release_unused()
 
     def _batches(self, max_edges: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -350,8 +327,8 @@ class ParquetFiles(TableFiles):
                     # Arrow reads its own files fastest.
                     source: Any = str(input_file) if isinstance(input_file, LocalFile) else opened
                     file = pq.ParquetFile(source, **options)
-                    columns = self._chosen(kinds_of(file.schema_arrow), str(input_file))
-                    self._check_columns(file.schema_arrow, columns, str(input_file))
+                    columns = self._chosen(_kinds_of(file.schema_arrow), str(input_file))
+                    _check_columns(file.schema_arrow, columns, str(input_file))
                     chunks = row_groups(opened, self.reserve, str(input_file))
                     if len(chunks) != file.metadata.num_row_groups:
                         raise ValueError("its metadata contradict themselves")
@@ -363,7 +340,7 @@ class ParquetFiles(TableFiles):
                         about = _RowGroup(chunks[group], rows[group], columns)
                         if isinstance(input_file, LocalFile):
                             about.look_at_pages(opened, self.reserve, str(input_file))
-                        if about.dictionary_bytes > TEXT_BYTES_PER_EDGE:
+                        if about.dictionary_bytes > _TEXT_BYTES_PER_EDGE:
                             named = pq.ParquetFile(
                                 source, read_dictionary=columns, metadata=file.metadata, **options
                             )
@@ -393,6 +370,15 @@ class ParquetFiles(TableFiles):
             self._before += input_file.size or 0
 
 
+def _check_columns(schema: pa.Schema, columns: Sequence[str], title: str) -> None:
+    """Refuse columns that cannot be read, before anything of them is."""
+    for name in columns:
+        if schema.names.count(name) > 1:
+            raise InputError(f"{title} has two columns {name!r}.", "Rename one of them.")
+    for name in columns[:2]:
+        _check_kind(schema.field(name).type, title)
+
+
 class _RowGroup:
     """How much of a row group is to be read at once, by the columns that are read."""
 
@@ -410,22 +396,22 @@ class _RowGroup:
         needed = 0
         self.dictionary_bytes = self._row_bytes = 0
         for chunk in self._chunks:
-            dictionary = widest = most = 0
+            dictionary = widest = largest = 0
             for page in pages(file, chunk.start, chunk.values):
                 if page.kind == DICTIONARY:
                     # Decoded, and once more where its strings are looked at.
                     dictionary = max(dictionary, 3 * page.memory)
                 else:
                     widest = max(widest, page.bytes // max(1, page.values))
-                most = max(most, page.memory)
-                reserve(needed + dictionary + most, f"A page of {page.bytes:,} bytes in {title}")
-            needed += dictionary + most
+                largest = max(largest, page.memory)
+                reserve(needed + dictionary + largest, f"A page of {page.bytes:,} bytes in {title}")
+            needed += dictionary + largest
             if chunk.text:
                 self._row_bytes += widest
                 self.dictionary_bytes += dictionary
 
     def look_at_names(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Find out how long the strings of dictionaries are, for which rows have only numbers."""
+        """Find out how long the strings of dictionaries are, of which rows have only the indices."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -436,7 +422,7 @@ class _RowGroup:
     def rows_at_once(self, max_edges: int) -> int:
         """Rows of a batch whose strings are within bounds, however they are spread."""
         longest: int = self._row_bytes + self._longest
-        return max(1, min(max_edges, TEXT_BYTES_PER_EDGE * max_edges // max(1, longest)))
+        return max(1, min(max_edges, _TEXT_BYTES_PER_EDGE * max_edges // max(1, longest)))
 
 
 def _files(input_file: InputFile) -> list[InputFile]:
@@ -457,14 +443,12 @@ def _files(input_file: InputFile) -> list[InputFile]:
 
 
 DATA, INDEX, DICTIONARY, DATA_V2 = range(4)
+# The field of a page's header that is about its kind; the number of values and their encoding come first.
 _HEADERS = {DATA: 5, INDEX: 6, DICTIONARY: 7, DATA_V2: 8}
-"""Field of a page's header that is about its kind; the number of values and their encoding come first."""
-
+# Strings whose lengths are all decoded first: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY.
 _LENGTHS_FIRST = (6, 7)
-"""Encodings of strings whose lengths are all decoded first: DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY."""
-
-_BYTE_ARRAY = 6
-"""The type of columns of strings."""
+_BYTE_ARRAY = 6  # the type of columns of strings
+_FOOTER_MEMORY = 32  # bytes of memory for a byte of metadata
 
 _HEADER_BYTES = 1 << 12
 _MAX_HEADER_BYTES = 1 << 24
@@ -472,37 +456,24 @@ _MAX_DEPTH = 16
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 
 
-_FOOTER_MEMORY = 32
-"""Bytes of memory for a byte of metadata."""
-
-
 class ColumnChunk(NamedTuple):
-    """A column of a row group.
+    """A column of a row group, as the metadata say."""
 
-    `name` is None for a column inside another; `text` says whether it has strings, as far as these are stored
-    with their lengths; `values` is how many its pages have, `bytes` what they decompress to, as the metadata
-    say; `start` is where its first page begins; `has_dictionary` whether the metadata tell of one.
-    """
-
-    name: str | None
-    text: bool
+    name: str | None  # None for a column inside another
+    text: bool  # it has strings, as far as these are stored with their lengths
     values: int
-    bytes: int
-    start: int
+    bytes: int  # decompressed
+    start: int  # of its first page in the file
     has_dictionary: bool
 
 
 class Page(NamedTuple):
-    """What the header of a page says.
+    """What the header of a page says."""
 
-    `kind` is `DATA`, `INDEX`, `DICTIONARY` or `DATA_V2`; `bytes` what it decompresses to; `values` how many
-    it has; `memory` the bytes that it takes while it is decoded.
-    """
-
-    kind: int
-    bytes: int
+    kind: int  # `DATA`, `INDEX`, `DICTIONARY` or `DATA_V2`
+    bytes: int  # decompressed
     values: int
-    memory: int
+    memory: int  # bytes that it takes while it is decoded
 
 
 def row_groups(file: BinaryIO, reserve: Callable[[int, str], None], title: str) -> list[list[ColumnChunk]]:
@@ -515,14 +486,14 @@ def row_groups(file: BinaryIO, reserve: Callable[[int, str], None], title: str) 
     reserve(_FOOTER_MEMORY * size, f"The metadata of {title}")
     file.seek(end - size)
     try:
-        facts, _ = _struct(file.read(size), 0, 0)
-        return [[_chunk(column[3]) for column in group[1]] for group in facts[4]]
+        groups = _Thrift(file.read(size)).struct()[4]
+        return [[_chunk(column[3]) for column in group[1]] for group in groups]
     except (IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise ValueError("its metadata are not whole") from error
 
 
 def _chunk(facts: dict[int, Any]) -> ColumnChunk:
-    """Take what is said of a column; fields are type, path, values, bytes and places of pages."""
+    """Take the fields 1 (type), 3 (path), 5 (values), 6 (bytes), 9 and 11 (first pages) of a column."""
     dictionary = facts.get(11) or 0
     starts = [start for start in (dictionary, facts[9]) if start > 0]
     if not starts:
@@ -532,10 +503,7 @@ def _chunk(facts: dict[int, Any]) -> ColumnChunk:
 
 
 def pages(file: BinaryIO, start: int, values: int) -> Iterator[Page]:
-    """Yield the pages of a column of a row group, the first at byte `start`, until all have so many `values`.
-
-    Raises ValueError if there are no such pages.
-    """
+    """Yield pages from byte `start` on until they have so many `values`; ValueError if there are none."""
     while values > 0:
         header, size = _header(file, start)
         try:
@@ -564,78 +532,73 @@ def _header(file: BinaryIO, start: int) -> tuple[dict[int, Any], int]:
     size = _HEADER_BYTES
     while True:
         file.seek(start)
-        data = file.read(size)
+        reader = _Thrift(file.read(size))
         try:
-            return _struct(data, 0, 0)
+            return reader.struct(), reader.at
         except IndexError:
-            if len(data) < size or size > _MAX_HEADER_BYTES:
+            if len(reader.data) < size or size > _MAX_HEADER_BYTES:
                 raise ValueError(f"there is no page at byte {start:,}") from None
         size *= 16
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Read a struct: its fields by number, and where it ends. IndexError where the bytes end before."""
-    fields: dict[int, Any] = {}
-    number = 0
-    while (first := data[at]) != _STOP:
-        at += 1
-        if first >> 4:
-            number += first >> 4
-        else:
-            number, at = _integer(data, at)
-        fields[number], at = _value(data, at, first & 15, depth)
-    return fields, at + 1
+class _Thrift:
+    """Structs in Thrift's compact protocol; IndexError if the bytes end before."""
 
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    if depth > _MAX_DEPTH:
-        raise ValueError("it is nested too deeply")
-    if kind in (_TRUE, _FALSE):
-        return kind == _TRUE, at
-    if kind == _BYTE:
-        return data[at], at + 1
-    if kind in (_I16, _I32, _I64):
-        return _integer(data, at)
-    if kind == _DOUBLE:
-        return None, _behind(data, at, 8)
-    if kind == _BINARY:
-        size, at = _natural(data, at)
-        end = _behind(data, at, size)
-        return data[at:end], end
-    if kind == _STRUCT:
-        return _struct(data, at, depth + 1)
-    if kind != _LIST:  # there are no sets and maps
-        raise ValueError("it has an unknown field")
-    size, of = data[at] >> 4, data[at] & 15
-    size, at = _natural(data, at + 1) if size == 15 else (size, at + 1)
-    found = []
-    for _ in range(size):
+    def struct(self, depth: int = 0) -> dict[int, Any]:
+        """Read a struct as its fields by number."""
+        fields: dict[int, Any] = {}
+        number = 0
+        while (first := self._byte()) != _STOP:
+            number = number + (first >> 4) if first >> 4 else self._integer()
+            fields[number] = self._value(first & 15, depth)
+        return fields
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if depth > _MAX_DEPTH:
+            raise ValueError("it is nested too deeply")
+        if kind in (_TRUE, _FALSE):
+            return kind == _TRUE
+        if kind == _BYTE:
+            return self._byte()
+        if kind in (_I16, _I32, _I64):
+            return self._integer()
+        if kind in (_DOUBLE, _BINARY):
+            return self._bytes(8 if kind == _DOUBLE else self._natural())
+        if kind == _STRUCT:
+            return self.struct(depth + 1)
+        if kind != _LIST:  # there are no sets and maps
+            raise ValueError("it has an unknown field")
+        first = self._byte()
+        size, of = first >> 4, first & 15
+        if size == 15:
+            size = self._natural()
         # A truth value takes a byte here, unlike one that is a field.
-        one, at = _value(data, at, _BYTE if of in (_TRUE, _FALSE) else of, depth + 1)
-        found.append(one)
-    return found, at
+        return [self._value(_BYTE if of in (_TRUE, _FALSE) else of, depth) for _ in range(size)]
 
+    def _byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1]
 
-def _behind(data: bytes, at: int, size: int) -> int:
-    if at + size > len(data):
-        raise IndexError
-    return at + size
+    def _bytes(self, size: int) -> bytes:
+        self.at += size
+        if self.at > len(self.data):
+            raise IndexError
+        return self.data[self.at - size : self.at]
 
+    def _natural(self) -> int:
+        """Read a number in groups of seven bits, the lowest first."""
+        value = shift = 0
+        while (byte := self._byte()) & 128:
+            value |= (byte & 127) << shift
+            shift += 7
+            if shift > 63:
+                raise ValueError("it has a number of more than 64 bits")
+        return value | byte << shift
 
-def _natural(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number in groups of seven bits, the lowest first."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
-        if shift > 63:
-            raise ValueError("it has a number of more than 64 bits")
-
-
-def _integer(data: bytes, at: int) -> tuple[int, int]:
-    value, at = _natural(data, at)
-    return value >> 1 ^ -(value & 1), at
+    def _integer(self) -> int:
+        value = self._natural()
+        return value >> 1 ^ -(value & 1)

@@ -1,11 +1,10 @@
 """BVGraph, the format of the WebGraph framework: a stream of bits and a file of properties beside it.
 
-Boldi and Vigna, "The WebGraph framework I: compression techniques", WWW 2004. A list of successors is written
-as its length; how far back the list is that it copies from; blocks of that list which it takes and leaves in
-turn; runs of neighbouring numbers; and the rest as gaps. All are in instantaneous codes, the highest bit of
-each byte first: unary (n zeros and a one), gamma and delta (Elias, "Universal codeword sets and
-representations of the integers", IEEE Trans. Inf. Theory 21, 1975), zeta (Boldi and Vigna, "Codes for the
-World Wide Web", Internet Math. 2, 2005) and nibbles of three bits.
+Boldi and Vigna, "The WebGraph framework I: compression techniques", WWW 2004. A list of successors is its
+length; how far back the list is that it copies from; blocks of that list, copied and skipped in turn; runs of
+neighbouring numbers; and the rest as gaps. All are in instantaneous codes, the highest bit of each byte
+first: unary (n zeros and a one), gamma and delta (Elias, IEEE Trans. Inf. Theory 21, 1975), zeta (Boldi and
+Vigna, "Codes for the World Wide Web", Internet Math. 2, 2005) and nibbles of three bits.
 """
 
 from __future__ import annotations
@@ -27,12 +26,10 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from oocpr.sources.base import SourceOptions
-    from oocpr.sources.files import AnyPath, InputFile
-    from oocpr.sources.files import ByteStream as Stream
+    from oocpr.sources.files import InputFile
 
 _CHUNK_BYTES = 1 << 20
-_ROOM = 1 << 10
-"""Successors of a list for which there is room at first."""
+_ROOM = 1 << 10  # successors of a list, at first
 
 _KEYS = (
     "graphclass", "endianness", "version", "nodes", "arcs", "windowsize", "minintervallength", "zetak",
@@ -40,32 +37,28 @@ _KEYS = (
 )  # fmt: skip
 _CODES = ("UNARY", "GAMMA", "DELTA", "ZETA", "NIBBLE")
 _FLAGS = ("OUTDEGREES", "REFERENCES", "BLOCK_COUNT", "BLOCKS", "RESIDUALS")
-_USUAL = ("GAMMA", "UNARY", "GAMMA", "GAMMA", "ZETA")
+_DEFAULTS = ("GAMMA", "UNARY", "GAMMA", "GAMMA", "ZETA")
 
 
 class BVGraphFile(FileSource):
     """``NAME.graph`` with ``NAME.properties`` beside it: node x has row x."""
 
-    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
-        super().__init__(path, **options)
+    def __init__(self, files: Sequence[InputFile], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(files, **options)
         [file] = self.files
         stem = Path(file.name).stem
-        self._parts = {
-            kind: file if file.name.endswith(kind) else _sibling(file, stem + kind)
+        self.files = [
+            file if file.name.endswith(kind) else _sibling(file, stem + kind)
             for kind in (".graph", ".properties")
-        }
-        self.files = [self._parts[".graph"]]
+        ]
         self.size = self.files[0].size
 
-    def _all_files(self) -> Sequence[InputFile]:
-        return list(self._parts.values())
-
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-        properties = _Properties(self._parts[".properties"])
+        properties = _Properties(self.files[1])
         self.nodes = properties.number("nodes", MAX_NODES)
         arcs, window = properties.number("arcs"), properties.number("windowsize", 1 << 16)
         least_run = properties.number("minintervallength", MAX_NODES)
-        zeta = properties.number("zetak", 60, least=1, missing=3)
+        zeta = properties.number("zetak", 60, minimum=1, missing=3)
         codes = properties.codes()
         self._read_labels()
         room = _ROOM
@@ -112,18 +105,18 @@ class BVGraphFile(FileSource):
                         )
         if total != arcs:
             raise InputError(
-                f"{self._parts['.properties']} states {arcs:,} arcs, {self.title} holds {total:,}.",
+                f"{self.files[1]} states {arcs:,} arcs, {self.title} holds {total:,}.",
                 "Fetch the file again, with the properties that belong to it.",
             )
 
 
 def _list_bytes(room: int, window: int) -> int:
-    """Bytes of lists with so many successors each: those of a window, and two for what one is made of."""
+    """Bytes of lists of `room` successors: those of a window, and two for what one is made of."""
     return 4 * room * (window + 3)
 
 
-def _more(stream: Stream, data: bytearray) -> int:
-    """Append some bytes; at least as many as are there, so that a long list is not read over and over."""
+def _more(stream: ByteStream, data: bytearray) -> int:
+    """Append as many bytes as are there or more, so that a long list is not read over and over."""
     more = bytearray(max(_CHUNK_BYTES, len(data)))
     with memoryview(more) as view:
         count = stream.readinto(view)
@@ -141,7 +134,7 @@ def _sibling(file: InputFile, name: str) -> InputFile:
 
 
 class _Properties:
-    """What a file of properties says."""
+    """The file of properties."""
 
     def __init__(self, file: InputFile) -> None:
         self._title = str(file)
@@ -164,21 +157,20 @@ class _Properties:
                 f"{self._title} describes another version of BVGraph.", "Convert it to version 0, big-endian."
             )
 
-    def number(self, key: str, most: int = 2**62, least: int = 0, missing: int | None = None) -> int:
-        """Give a whole number from `least` to `most`."""
+    def number(self, key: str, maximum: int = 2**62, minimum: int = 0, missing: int | None = None) -> int:
         value = self._values.get(key, "" if missing is None else str(missing))
         [number] = whole_numbers(value, 1) or [-1]
-        if not least <= number <= most:
+        if not minimum <= number <= maximum:
             raise InputError(
                 f"{self._title}: {key} is {value[:40] or 'missing'!r}, "
-                f"not a number from {least} to {most:,}.",
+                f"not a number from {minimum} to {maximum:,}.",
                 "Fetch the file again.",
             )
         return number
 
     def codes(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Give the codes of a list's parts, in the order of `_FLAGS`."""
-        codes = [_CODES.index(name) for name in _USUAL]
+        """Give the codes of the parts of a list, in the order of `_FLAGS`."""
+        codes = [_CODES.index(name) for name in _DEFAULTS]
         for flag in self._values.get("compressionflags", "").split("|"):
             part, _, code = flag.strip().rpartition("_")
             if not flag.strip():
@@ -192,9 +184,8 @@ class _Properties:
         return np.array(codes, np.int64)
 
 
+# A list was read, goes on behind the bits, has more entries than there is room for, or cannot be.
 READ, CUT_SHORT, NO_ROOM, WRONG = range(4)
-"""What became of a list: it was read; it goes on behind the bits; it has more entries than there is room for;
-it cannot be."""
 
 
 @inner()
@@ -204,24 +195,12 @@ def _signed(number):  # type: ignore[no-untyped-def]
 
 @inner()
 def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, lengths, scratch):  # type: ignore[no-untyped-def]
-    """Read the list of one node into its place in the window; returns `READ`, or why it cannot.
+    """Read the list of one of the nodes into its place in the window; returns `READ`, or why it cannot.
 
-    Parameters
-    ----------
-    data, at, stop
-        See `read_code`; `at` is left behind the list if it could be read, else anywhere.
-    node, nodes
-        The node, and how many there are.
-    codes, k
-        int64, shape (5,): codes of out-degrees, references, numbers of blocks, blocks and gaps; parameter of
-        zeta.
-    window, least_run
-        How far back a reference may go, and the shortest run; 0 for no references, and no runs.
-    lists, lengths
-        uint32, shape (window + 1, room): the lists of the last nodes, node x in row x mod (window + 1); and
-        their lengths, int64, shape (window + 1,).
-    scratch
-        uint32, shape (2, room): receives copied entries and those of runs.
+    `data`, `at`, `stop` and `k` are those of `read_code`, `codes`, int64, of `_FLAGS`. References go back
+    `window` lists, runs have `least_run` entries or more; 0 for none. `lists`, uint32, shape (window + 1,
+    room), has the list of node x in row x mod (window + 1), with its length in `lengths`, int64; `scratch`,
+    uint32, shape (2, room), receives copied entries and those of runs.
     """
     row = node % (window + 1)
     lengths[row] = 0
@@ -328,12 +307,11 @@ def read_lists(data, at, stop, node, nodes, codes, k, window, least_run, lists, 
 
 @entry()
 def fill_block(data, at, stop, state, nodes, codes, k, window, least_run, lists, lengths, scratch, src, dst):  # type: ignore[no-untyped-def]
-    """Write edges to two arrays until these are full, the bits end, or all nodes have been read.
+    """Write edges to `src` and `dst`, uint32, until these are full, the bits end, or all nodes are read.
 
     `state`, int64, shape (2,), has the node whose list comes next or is being written, and how many of its
-    edges have been written, -1 if it has not been read; `src` and `dst` are uint32, shape (edges,); others as
-    for `read_lists`. Returns `READ` if the arrays are full or all is read, else why it stopped; and how many
-    edges were written.
+    edges have been written, -1 if it has not been read; others as for `read_lists`. Returns `READ`, or why it
+    stopped early; and how many edges were written.
     """
     count = 0
     while state[0] < nodes:
@@ -363,15 +341,12 @@ def fill_block(data, at, stop, state, nodes, codes, k, window, least_run, lists,
 
 UNARY, GAMMA, DELTA, ZETA, NIBBLE = range(5)
 
-CUT = -1
-"""What is read if the bits end in the middle of a code, or a number has more than 62 bits."""
-
-_LONGEST = 62
+_LONGEST = 62  # bits of a number
+CUT = -1  # what is read if the bits end in the middle of a code, or a number is longer
 
 
 @inner()
 def _bits(data, at, stop, count):  # type: ignore[no-untyped-def]
-    """Read `count` bits as a number, `CUT` if they are not there."""
     if at[0] + count > stop or count > _LONGEST:
         return CUT
     value = 0
@@ -419,10 +394,9 @@ def _gamma(data, at, stop):  # type: ignore[no-untyped-def]
 
 @inner()
 def read_code(code, k, data, at, stop):  # type: ignore[no-untyped-def]
-    """Read a number in a code, `k` being the parameter of zeta; `CUT` if it is not whole.
+    """Read a number in a code, from bit ``at[0]`` of the `stop` bits of `data`, uint8; or `CUT`.
 
-    `data` is uint8; `at`, int64, shape (1,), is the bit to begin at, left behind the number, or anywhere if
-    it is cut; `stop` is the number of bits.
+    `k` is the parameter of zeta; `at` is left behind the number, or anywhere if it is cut.
     """
     if code == GAMMA:
         return _gamma(data, at, stop)

@@ -1,7 +1,4 @@
-"""Tables that are written as text, a row an edge: CSV and JSON lines, parsed by Arrow piece by piece.
-
-Pieces are whole rows, so that a row that cannot be read has a line.
-"""
+"""CSV and JSON lines, parsed by Arrow in pieces of whole rows, so that an unreadable row has a line."""
 
 from __future__ import annotations
 
@@ -9,6 +6,8 @@ import contextlib
 import csv
 import io
 import json
+from abc import abstractmethod
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,20 +22,17 @@ from oocpr.sources.registry import BLANKS, is_comment, is_header, rows_of, separ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Unpack
 
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from oocpr.sources.base import SourceOptions
-    from oocpr.sources.block import Block
-    from oocpr.sources.files import AnyPath
+    from oocpr.sources.block import Strings
 
-SHOWN_BYTES = 1 << 18
-"""What a file's first rows are: they say what separates columns and, of the first file, what nodes are."""
+
+SHOWN_BYTES = 1 << 18  # of the first rows, which say what separates columns and what nodes are
 
 _BYTES_PER_EDGE = 16
-_LEAST_BYTES, _MOST_BYTES = 1 << 17, 1 << 21
+_MIN_BYTES, _MAX_BYTES = 1 << 17, 1 << 21
 _QUOTE, _NEWLINE, _SPACE, _MINUS, _ZERO = (np.uint8(ord(char)) for char in '"\n -0')
 _FIELD, _PLAIN, _QUOTED, _BEHIND = range(4)
 _LARGEST = np.uint64(2**63 - 1)
@@ -44,9 +40,9 @@ _LARGEST = np.uint64(2**63 - 1)
 
 @entry()
 def _rows_end(text, separator, out):  # type: ignore[no-untyped-def]
-    """Find where the last whole row ends, and copy the text up to there without spaces before quoted fields.
+    """Copy whole rows without spaces before quoted fields; returns their bytes in `text` and in `out`.
 
-    `text` and `out` are uint8, of one size. Returns the bytes of the whole rows in `text`, and in `out`.
+    `text` and `out` are uint8, of one size.
     """
     state, end, copied, at, spaces = _FIELD, 0, 0, 0, 0
     for i in range(text.size):
@@ -94,41 +90,22 @@ def _whole_numbers(text, starts, ends, out):  # type: ignore[no-untyped-def]
     return True
 
 
-def _is_whole_number(field: str) -> bool:
-    digits = field.removeprefix("-")
-    return (
-        digits.isdecimal()
-        and field == str(number := int(digits[:20]) * (-1) ** (digits != field))
-        and _fits(number)
-    )
-
-
-def _fits(value: object) -> bool:
-    """Tell whether a number fits into 64 bits."""
-    return not isinstance(value, int) or -(2**63) <= value < 2**63
+def _numbers(names: Strings) -> NDArray[np.int64] | None:
+    """Take names as whole numbers of 64 bits; None if one is none."""
+    out = np.empty(names.size, np.int64)
+    return out if _whole_numbers(names.text, names.starts, names.ends, out) else None
 
 
 class TextTable(TableFiles):
-    """Edges in two columns of a table that is written as text."""
+    """Tables that are written as text."""
 
     _named: bool | None = None  # whether nodes have names; None until the first rows say it
+    _file = ""  # what the file that is read is called
+    _names: Sequence[str] = ()  # its columns
+    _read_columns: Sequence[str] = ()  # those of both ends, and of weights
 
-    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
-        super().__init__(path, **options)
-        self._file = ""  # what the file that is read is called
-        self._names: list[str] = []  # its columns
-        self._read_columns: list[str] = []  # those of both ends, and of weights
-
-    def _read(self, max_edges: int) -> Iterator[Block]:
-        import pyarrow as pa
-
-        size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
-        yield from self._blocks(self._batches(size), max_edges)
-        # Arrow keeps freed memory for columns to come, of which there are none.
-        pa.default_memory_pool().release_unused()
-
-    def _batches(self, size: int) -> Iterator[pa.RecordBatch]:
-        """Parse all files."""
+    def _batches(self, max_edges: int) -> Iterator[pa.RecordBatch]:
+        size = min(max(_BYTES_PER_EDGE * max_edges, _MIN_BYTES), _MAX_BYTES)
         for stream in self._streams():
             self._file = stream.title
             for line, piece in self._pieces(LineReader(stream, size)):
@@ -138,23 +115,23 @@ class TextTable(TableFiles):
                     yield batch
 
     def _pieces(self, lines: LineReader) -> Iterator[tuple[int, bytes]]:
-        """Yield whole rows of a file, with their first line, after a look at the first ones."""
+        """Yield whole rows of a file, and the number of their first line."""
         rest, held, line = lines.pieces(), b"", lines.line
         while len(held) < SHOWN_BYTES and (piece := next(rest, b"")):
             held += piece
         shown = held.rfind(b"\n", 0, SHOWN_BYTES) + 1 or len(held)
         head = self._take_head(held[:shown].decode(), line)
         line, held = line + held.count(b"\n", 0, head), held[head:]
-        most: int | None = shown - head
+        limit: int | None = shown - head
         for piece in chain([b""], rest, [b""]):
             held += piece
-            end, rows = self._whole(held[:most])
+            end, rows = self._whole(held[:limit])
             if end:
                 yield line, rows
                 line, held = line + held.count(b"\n", 0, end), held[end:]
             elif len(held) > LONGEST_LINE:
                 break
-            most = None
+            limit = None
         if held:
             raise self._error(
                 line, "a quote is opened and not closed.", "Close it, or double it if it is a part of a name."
@@ -170,7 +147,6 @@ class TextTable(TableFiles):
         return self._error(line, f"the weight {shown} in column {self._weight!r} is {why}.", remedy)
 
     def _batch(self, ends: Sequence[Any], weights: NDArray[np.float64] | None) -> pa.RecordBatch:
-        """Join columns of Arrow, or int64 of NumPy, and weights."""
         import pyarrow as pa
 
         columns = [arrow_array(end) if isinstance(end, np.ndarray) else end for end in ends]
@@ -178,21 +154,21 @@ class TextTable(TableFiles):
             columns.append(arrow_array(weights))
         return pa.RecordBatch.from_arrays(columns, self._read_columns)
 
+    @abstractmethod
     def _take_head(self, text: str, line: int) -> int:
         """Take what the first rows of a file say; returns the bytes before the first edge."""
-        raise NotImplementedError
 
     def _whole(self, text: bytes) -> tuple[int, bytes]:
         """Count the bytes of whole rows in whole lines; with these rows, as they are parsed."""
         return len(text), text
 
+    @abstractmethod
     def _parsed(self, piece: bytes, line: int) -> pa.RecordBatch:
         """Parse rows, the first of which is in a line."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rows(self, piece: bytes) -> Iterator[tuple[int, Any]]:
         """Yield rows as Python has them, each with the number of lines before it."""
-        raise NotImplementedError
 
 
 def _is_number(field: str) -> bool:
@@ -204,14 +180,7 @@ def _is_number(field: str) -> bool:
 
 
 class CsvFiles(TextTable):
-    """Edges in two columns of CSV.
-
-    Columns are separated by commas, semicolons, tabs or bars, and may be quoted. Blanks around a field do not
-    count. Nodes have numbers if all ends in the first rows (`SHOWN_BYTES`) are whole numbers as they would be
-    written, 7 and not 007; else they have names. Columns are called by their names or their numbers, counted
-    from 1; without a header and without these, the first two that are not the weights' have the ends. A file
-    without header has the columns of the first file.
-    """
+    """Edges in two columns of CSV; docs/reference/sources.md has the rules."""
 
     _separator = ","
 
@@ -251,7 +220,6 @@ class CsvFiles(TextTable):
         return is_header(rows) or not all(name.isdecimal() for name in called)
 
     def _take_columns_of(self, first: list[str], header: bool, separator: str, line: int) -> None:
-        """Choose the columns of a file whose first row is given."""
         begins = not self._names
         found = f"{self._file} has no header"
         if header:
@@ -259,7 +227,7 @@ class CsvFiles(TextTable):
             found = f"Line {line} of {self._file} is its header"
         elif len(self._names) != len(first):
             self._names = [str(number) for number in range(1, len(first) + 1)]
-        chosen = self._named_columns(self._names, self._file)
+        chosen = self._named_columns(self._names)
         for name in chosen:
             if self._names.count(name) > 1:
                 raise UsageError(
@@ -274,7 +242,9 @@ class CsvFiles(TextTable):
                 f"{found}; edges run from column {chosen[0]!r} to column {chosen[1]!r}{weights}."
             )
 
-    def _named_columns(self, names: Sequence[str], title: str) -> list[str]:
+    def _named_columns(self, names: Sequence[str]) -> list[str]:
+        """Choose among columns, which the caller may call by their numbers too."""
+
         def known(name: str | None) -> str | None:
             number = int(name) if name is not None and name.isdecimal() and name not in names else 0
             return names[number - 1] if 0 < number <= len(names) else name
@@ -283,7 +253,7 @@ class CsvFiles(TextTable):
         others = [name for name in names if name != weight]
         if all(map(str.isdecimal, names)) and None is source is target and len(others) > 1:
             source, target = others[:2]
-        return chosen_columns(names, source, target, title, weight)
+        return chosen_columns(names, source, target, self._file, weight)
 
     def _whole(self, text: bytes) -> tuple[int, bytes]:
         if b'"' not in text:
@@ -319,26 +289,16 @@ class CsvFiles(TextTable):
         if any((end.starts == end.ends).any() for end in found[:2]):
             self._refuse(piece, line, "an end is missing")
         if not self._named:
-            ids = [np.empty(end.starts.size, np.int64) for end in found[:2]]
-            whole = all(
-                _whole_numbers(end.text, end.starts, end.ends, out)
-                for end, out in zip(found[:2], ids, strict=True)
-            )
-            if not whole and self._named is False:
+            ids = [_numbers(end) for end in found[:2]]
+            named = any(column is None for column in ids)
+            if named and self._named is False:
                 self._refuse(piece, line, "an end is no whole number")
-            self._named = not whole
-            ends = ids if whole else ends
+            self._named = named
+            ends = ends if named else ids
         weights = None
         if self.weighted:
-            text, begins, stops = found[2].text, found[2].starts, found[2].ends
-
-            def refuse(row: int, why: str) -> InputError:
-                shown = repr(
-                    text[begins[row] : min(stops[row], begins[row] + 40)].tobytes().decode(errors="replace")
-                )
-                return self._wrong_weight(piece, line, row, shown, why)
-
-            weights = parse_weights(text, begins.astype(np.uint32), stops.astype(np.uint32), refuse)
+            begins, stops = (bounds.astype(np.uint32) for bounds in (found[2].starts, found[2].ends))
+            weights = parse_weights(found[2].text, begins, stops, partial(self._wrong_weight, piece, line))
         return self._batch(ends, weights)
 
     def _rows(self, piece: bytes) -> Iterator[tuple[int, Any]]:
@@ -352,6 +312,8 @@ class CsvFiles(TextTable):
 
     def _refuse(self, piece: bytes, line: int, why: str) -> NoReturn:
         """Raise the error for the first row that cannot be read."""
+        import pyarrow as pa
+
         places = [self._names.index(name) for name in self._read_columns[:2]]
         for before, row in self._rows(piece):
             at = line + before
@@ -365,7 +327,8 @@ class CsvFiles(TextTable):
                 field = row[place].strip(BLANKS)
                 if not field:
                     raise self._error(at, f"no node in column {name!r}.", "Drop rows without both ends.")
-                if self._named is False and not _is_whole_number(field):
+                one = pa.array([field], pa.large_string())
+                if self._named is False and _numbers(arrow_strings(one)) is None:
                     raise self._error(
                         at,
                         f"{field[:60]!r} in column {name!r} is no whole number of 64 bits, as others are.",
@@ -375,23 +338,18 @@ class CsvFiles(TextTable):
 
 
 class CsvNames(CsvFiles):
-    """CSV whose nodes have names, whatever these look like; see `CsvFiles`."""
+    """CSV whose nodes have names, whatever these look like."""
 
     _named: bool | None = True
 
 
 class JsonLines(TextTable):
-    """Edges as JSON objects, one a line, with a member for each end: whole numbers, or text.
-
-    The members of the first object are the columns.
-    """
+    """Edges as JSON objects, one per line; the members of the first are the columns."""
 
     def _take_head(self, text: str, line: int) -> int:
-        first = next((one for one in self._rows(text.encode())), None)
-        if first is not None:
-            value = first[1]
+        for before, value in islice(self._rows(text.encode()), 1):
             if not isinstance(value, dict):
-                raise self._no_object(line + first[0])
+                raise self._no_object(line + before)
             self._names = list(value)
             kinds = {name: type(member) in (int, float) for name, member in value.items()}
             self._read_columns = self._chosen(kinds, self._file)
@@ -453,7 +411,11 @@ class JsonLines(TextTable):
                 if name == self._weight:
                     if isinstance(found, bool) or not isinstance(found, int | float):
                         raise self._error(at, f"the weight {shown} in {name!r} is no number.", WEIGHT_REMEDY)
-                elif isinstance(found, bool) or not isinstance(found, wanted[0]) or not _fits(found):
+                elif (
+                    isinstance(found, bool)
+                    or not isinstance(found, wanted[0])
+                    or (isinstance(found, int) and not -(2**63) <= found < 2**63)
+                ):
                     raise self._error(
                         at,
                         f"{shown} in {name!r} is not {wanted[1]}, as others are.",

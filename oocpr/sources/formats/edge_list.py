@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oocpr.errors import InputError
+from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import FileSource
-from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings, column_number
+from oocpr.sources.block import MAX_NODES, NameBlock
 from oocpr.sources.files import ByteStream
 from oocpr.sources.lines import BLOCK_BYTES, EdgeLines, LineReader, whole_numbers
-from oocpr.sources.names import listed_names, scan_names
+from oocpr.sources.names import scan_names
 from oocpr.sources.registry import are_words, is_comment, names_ends
 
 if TYPE_CHECKING:
@@ -18,64 +18,62 @@ if TYPE_CHECKING:
 
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block, EdgeBlock
-    from oocpr.sources.files import AnyPath
+    from oocpr.sources.files import InputFile
 
 
-class ColumnsFile(FileSource):
-    """Lines of columns, one of which may have the weights, below a header or not."""
+def _column_number(weight: str | int) -> int:
+    """Take what a caller calls the column of weights as its number, from 1."""
+    text = str(weight)
+    if not text.isdecimal() or int(text) < 3:
+        raise UsageError(
+            f"{text!r} is no column of weights in lines of text, whose first two have the ends.",
+            "Give the number of the column, counted from 1: 3 as a rule.",
+        )
+    return int(text)
 
-    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
-        super().__init__(path, **options)
+
+class TextFile(FileSource):
+    """SNAP text: lines ``from to`` of ids, any of 64 bits unless a labels file counts the nodes."""
+
+    def __init__(self, files: Sequence[InputFile], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(files, **options)
         weight = options.get("weight")
-        self._weight = 0 if weight is None else column_number(weight)
-        self._header = options.get("header")
-        self._told = False  # whether a notice says that there is a header
+        self._weight = 0 if weight is None else _column_number(weight)
 
     def _edge_lines(self, block_bytes: int = BLOCK_BYTES) -> Iterator[tuple[ByteStream, LineReader]]:
-        """Open the files one after the other, behind their headers."""
+        """Open the files one after the other, behind their headers, of which a notice names the first."""
+        noticed = False
         for stream in self._streams():
             lines = LineReader(stream, block_bytes)
             header = self._pass_header(lines)
-            if header is not None and not self._told:
-                self._told = True
+            if header is not None and not noticed:
+                noticed = True
                 self.notices.append(
                     f"{header!r} in {stream.title} is taken as a header; with header=False it is an edge."
                 )
             yield stream, lines
 
-    def _pass_header(self, lines: LineReader) -> str | None:
-        """Pass over the line that names the columns, if there is one, and over comments before it."""
-        if self._header is False:
-            return None
+    def _next_line(self, lines: LineReader) -> str | None:
+        """Look at the next line that is neither blank nor a comment."""
         while (line := lines.peek("replace")) is not None:
             if line.strip(" \t\r") and not self._is_comment(line):
                 break
             lines.drop()
-        if line is None or not (self._header or self._is_header(line)):
+        return line
+
+    def _pass_header(self, lines: LineReader) -> str | None:
+        """Pass over the line that names the columns, if there is one."""
+        asked = self._options.get("header")
+        line = None if asked is False else self._next_line(lines)
+        if line is None or not (asked or self._is_header(line)):
             return None
         lines.drop()
         return line.strip()
 
-    def _is_comment(self, line: str) -> bool:
-        raise NotImplementedError
-
-    def _is_header(self, line: str) -> bool:
-        raise NotImplementedError
-
-
-class TextFile(ColumnsFile):
-    """SNAP text: edges as lines ``from to``; ``#`` and ``%`` open comments, ids have 64 bits and a sign.
-
-    Without labels the ids that occur are the nodes. With labels, label i belongs to node i, and a node that
-    no line names is a node still. Two words in the first line are a header, unless `header` says otherwise.
-    """
-
-    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+    def _read(self, max_edges: int) -> Iterator[Block]:
         self._read_labels()
-        nodes, weight = self.nodes, self._weight
-        form = (
-            EdgeLines(signed=True, weight=weight) if nodes is None else EdgeLines(nodes=nodes, weight=weight)
-        )
+        signed = self.nodes is None
+        form = EdgeLines(nodes=self.nodes or MAX_NODES, signed=signed, weight=self._weight)
         for stream, lines in self._edge_lines():
             for block in lines.edges(max_edges, form):
                 self._advance(stream)
@@ -90,42 +88,33 @@ class TextFile(ColumnsFile):
 
 
 _BYTES_PER_EDGE = 32
-_LEAST_BYTES, _MOST_BYTES = 1 << 20, 1 << 25
+_MIN_BYTES, _MAX_BYTES = 1 << 20, 1 << 25
 
 
-class NamesFile(ColumnsFile):
-    """Edges as two names a line, tab-separated; blank lines and comments, ``# ...``, are skipped.
-
-    Blanks around a name do not count, and quotes are part of it. The labels file, if there is one, gives the
-    nodes in their order, and every name must be in it; without one nodes are numbered as their names first
-    occur. Words such as `source` and `target` in the first line are a header, unless `header` says otherwise.
-    """
+class NamesFile(TextFile):
+    """Two tab-separated names per line; a labels file, if there is one, has all names."""
 
     def _read(self, max_edges: int) -> Iterator[Block]:
-        if self._labels_path is not None:
-            self.closed = str(self._labels_path)
-            yield from map(NodeBlock, listed_names(self._labels_path, 2 * max_edges))
-        size = min(max(_BYTES_PER_EDGE * max_edges, _LEAST_BYTES), _MOST_BYTES)
+        yield from self._listed_nodes(max_edges)
+        size = min(max(_BYTES_PER_EDGE * max_edges, _MIN_BYTES), _MAX_BYTES)
         for stream, lines in self._edge_lines(size):
             for names, weights in scan_names(
                 lines, 2 * max_edges, pairs=True, skip=True, weight=self._weight
             ):
                 self._advance(stream)
-                src, dst = (Strings(names.text, names.starts[k::2], names.ends[k::2]) for k in (0, 1))
-                yield NameBlock(src, dst, weights)
+                yield NameBlock(names.take(slice(0, None, 2)), names.take(slice(1, None, 2)), weights)
 
     def locate(self, edge: int) -> str:
-        """Say on which line the edge stands that came as number `edge`, counted from 0."""
+        """See `BaseSource`; it reads the files again."""
         if not all(file.reopenable for file in self.files):
-            return f"{self.title}, link {edge + 1:,}"
+            return f"{self.title}, edge {edge + 1:,}"
         for stream in self._streams():
             lines = LineReader(stream)
             self._pass_header(lines)
-            while (line := lines.peek()) is not None:
-                if line.strip(" \t\r") and not is_comment(line):
-                    if edge == 0:
-                        return f"{stream.title}, line {lines.line}"
-                    edge -= 1
+            while self._next_line(lines) is not None:
+                if edge == 0:
+                    return f"{stream.title}, line {lines.line}"
+                edge -= 1
                 lines.drop()
         return self.title
 

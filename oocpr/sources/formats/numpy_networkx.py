@@ -1,4 +1,4 @@
-"""Arrays of node ids, in memory or in files of NumPy."""
+"""Edges in NumPy's and similar arrays, in memory or in .npy files, and graphs of NetworkX."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from numpy.lib import format as npy
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource, FileSource
-from oocpr.sources.block import WEIGHT_REMEDY, NameBlock, NodeBlock, Strings, id_block, two_ends, weights_of
+from oocpr.sources.block import WEIGHT_REMEDY, NameBlock, NodeBlock, Strings, id_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Unpack
 
     from numpy.typing import NDArray
@@ -29,73 +29,68 @@ if TYPE_CHECKING:
 
 
 class EdgeArrays(BaseSource):
-    """Two arrays of node ids: edge k runs from ``src[k]`` to ``dst[k]``.
+    """Node ids in two arrays of shape (m,), from and to, or in one of shape (2, m) or (m, 2).
 
     Without labels the ids that occur are the nodes, and may be any of 64 bits with a sign. Arrays of Dask,
-    Zarr and the like are asked for slices. Raises InputError for no integers, two shapes, or, while blocks
-    are read, an id that cannot be.
+    Zarr and the like are asked for slices.
     """
 
-    def __init__(self, src: Any, dst: Any, **options: Unpack[SourceOptions]) -> None:
-        super().__init__("arrays", "the pair of arrays", **options)
-        self._src, self._dst = _sliceable(src), _sliceable(dst)
-        if len(self._src.shape) != 1 or self._src.shape != self._dst.shape:
-            raise InputError(
-                f"The arrays have the shapes {self._src.shape} and {self._dst.shape}.",
-                "Give two arrays of one dimension and the same length.",
-            )
-        _whole_numbers(self._src, self._dst)
-
-    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
-        self._read_labels()
-        for start in range(0, self._src.shape[0], max_edges):
-            piece = slice(start, start + max_edges)
-            src, dst = np.asarray(self._src[piece]), np.asarray(self._dst[piece])
-            yield id_block(src, dst, self.nodes, self.title, start)
-
-
-class EdgeArray(BaseSource):
-    """One array of node ids with both ends of each edge, as rows or as columns; otherwise as `EdgeArrays`."""
-
     def __init__(self, ends: Any, **options: Unpack[SourceOptions]) -> None:
-        super().__init__("array", "the array", **options)
-        self._by_rows = two_ends(tuple(ends.shape), self.title)
-        self._ends = ends
-        _whole_numbers(ends)
+        if isinstance(ends, tuple | list):
+            super().__init__("arrays", "the pair of arrays", **options)
+            src, dst = arrays = [
+                ids if hasattr(ids, "shape") and hasattr(ids, "dtype") else np.asarray(ids) for ids in ends
+            ]
+            if len(src.shape) != 1 or src.shape != dst.shape:
+                raise InputError(
+                    f"The arrays have the shapes {src.shape} and {dst.shape}.",
+                    "Give two arrays of one dimension and the same length.",
+                )
+            self._edges: int = src.shape[0]
+            self._slice: Callable[[slice], Any] = lambda edges: (src[edges], dst[edges])
+        else:
+            super().__init__("array", "the array", **options)
+            arrays = [ends]
+            by_rows = _by_rows(tuple(ends.shape), self.title)
+            self._edges = ends.shape[by_rows]
+            self._slice = lambda edges: np.asarray(ends[:, edges] if by_rows else ends[edges].T)
+        for ids in arrays:
+            _check_integers(np.dtype(ids.dtype), "The arrays hold")
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         self._read_labels()
-        for start in range(0, max(self._ends.shape), max_edges):
-            piece = slice(start, start + max_edges)
-            src, dst = np.asarray(self._ends[:, piece] if self._by_rows else self._ends[piece].T)
+        for start in range(0, self._edges, max_edges):
+            src, dst = map(np.asarray, self._slice(slice(start, start + max_edges)))
             yield id_block(src, dst, self.nodes, self.title, start)
 
 
-def _sliceable(ids: Any) -> Any:
-    return ids if hasattr(ids, "shape") and hasattr(ids, "dtype") else np.asarray(ids)
+def _by_rows(shape: tuple[int, ...], title: str) -> bool:
+    """Tell whether an array of edges has its ends as rows, shape (2, m), rather than as columns, (m, 2)."""
+    if len(shape) != 2 or 2 not in shape:
+        raise InputError(
+            f"{title} has the shape {shape}.", "Give an array of shape (2, edges) or (edges, 2)."
+        )
+    if shape == (2, 2):
+        raise InputError(
+            f"{title} has the shape (2, 2), which could be read in two ways.",
+            "Give two arrays of one dimension: from and to.",
+        )
+    return shape[0] == 2
 
 
-def _whole_numbers(*arrays: Any) -> None:
-    for ids in arrays:
-        if np.dtype(ids.dtype).kind not in "iu":
-            raise InputError(
-                f"The arrays hold {ids.dtype}, no integers.", "Give the ids of nodes as integers."
-            )
+def _check_integers(dtype: np.dtype[Any], what: str) -> None:
+    if dtype.kind not in "iu":
+        raise InputError(f"{what} {dtype}, no integers.", "Give the ids of nodes as integers.")
 
 
-_MAX_HEADER_BYTES = 10_000
-"""What NumPy itself reads at most, since it has Python's parser read it."""
+_MAX_HEADER_BYTES = 10_000  # what NumPy itself reads at most, since it has Python's parser read it
 
 
 class ArrayHeader(NamedTuple):
-    """What stands before the entries of an array in a file.
-
-    `columnar` says whether the first index runs fastest (Fortran's order); `bytes` is how many the header
-    takes.
-    """
+    """What stands before the entries of an array in a file, in `bytes` bytes."""
 
     shape: tuple[int, ...]
-    columnar: bool
+    columnar: bool  # the first index runs fastest (Fortran's order)
     dtype: np.dtype[Any]
     bytes: int
 
@@ -106,10 +101,7 @@ class ArrayHeader(NamedTuple):
 
 
 def read_header(file: IO[bytes]) -> ArrayHeader:
-    """Read the header of an array that ``numpy.save`` wrote; the file is left at the first entry.
-
-    Raises ValueError if what comes is no header of an array.
-    """
+    """Read what ``numpy.save`` wrote before the first entry; ValueError if it is no header of an array."""
     head = file.read(npy.MAGIC_LEN)
     wide = npy.read_magic(io.BytesIO(head)) != (1, 0)
     length = file.read(4 if wide else 2)
@@ -126,6 +118,22 @@ def read_header(file: IO[bytes]) -> ArrayHeader:
     if any(isinstance(count, bool) or count < 0 for count in shape):
         raise ValueError(f"it has the shape {shape}")
     return ArrayHeader(shape, columnar, dtype, len(head) + len(length) + size)
+
+
+_PIECE_BYTES = 1 << 20  # read at once: archives make a copy
+
+
+def read_entries(file: IO[bytes], count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Read the next entries of an array; EOFError if the file ends before."""
+    values = np.empty(count, dtype)
+    view = values.view(np.uint8).data
+    done = 0
+    while done < len(view):
+        got = file.readinto(view[done : done + _PIECE_BYTES])  # type: ignore[attr-defined]
+        if not got:
+            raise EOFError
+        done += got
+    return values
 
 
 class _ArrayFile:
@@ -145,10 +153,7 @@ class _ArrayFile:
                 "Write it again with numpy.save, and leave it uncompressed.",
             ) from error
         self.shape, self._columnar, self._dtype, self._start = header
-        if self._dtype.kind not in "iu":
-            raise InputError(
-                f"{self.title} holds {self._dtype}, no integers.", "Give the ids of nodes as integers."
-            )
+        _check_integers(self._dtype, f"{self.title} holds")
         self._file = file
         if input_file.size is not None and header.end > input_file.size:
             raise self._cut(header.end)
@@ -160,21 +165,16 @@ class _ArrayFile:
 
     def flat(self, start: int, stop: int) -> NDArray[Any]:
         """Entries `start` to `stop` - 1 as they lie in the file."""
-        values = np.empty(stop - start, self._dtype)
         self._file.seek(self._start + start * self._dtype.itemsize)
-        view = values.view(np.uint8).data
-        done = 0
-        while done < len(view):
-            got = self._file.readinto(view[done:])  # type: ignore[attr-defined]
-            if not got:
-                raise self._cut(self._start + stop * self._dtype.itemsize)
-            done += got
-        return values
+        try:
+            return read_entries(self._file, stop - start, self._dtype)
+        except EOFError as error:
+            raise self._cut(self._start + stop * self._dtype.itemsize) from error
 
     def ends(self, start: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Both ends of the edges `start` to `stop` - 1 of an array of two dimensions."""
-        by_rows = two_ends(self.shape, self.title)
-        edges = self.shape[1] if by_rows else self.shape[0]
+        by_rows = _by_rows(self.shape, self.title)
+        edges = self.shape[by_rows]
         if by_rows != self._columnar:
             return self.flat(start, stop), self.flat(edges + start, edges + stop)
         both = self.flat(2 * start, 2 * stop)
@@ -199,7 +199,12 @@ class NpyFiles(FileSource):
                         f"{file} has the shape {array.shape}.",
                         "Give two arrays of one dimension, or arrays of two dimensions only.",
                     )
-                edges = self._length(array, sources)
+                if sources is not None and sources.shape != array.shape:
+                    raise InputError(
+                        f"{sources.title} and {file} have the shapes {sources.shape} and {array.shape}.",
+                        "Give two arrays of the same length.",
+                    )
+                edges = array.shape[sources is None and _by_rows(array.shape, array.title)]
                 for start in range(0, edges, max_edges):
                     stop = min(edges, start + max_edges)
                     if sources is None:
@@ -216,17 +221,6 @@ class NpyFiles(FileSource):
                 f"{sources.title} is one array of one dimension.", "Give the array of the other ends as well."
             )
 
-    @staticmethod
-    def _length(array: _ArrayFile, sources: _ArrayFile | None) -> int:
-        """Edges of one array, or of two."""
-        if sources is not None and sources.shape != array.shape:
-            raise InputError(
-                f"{sources.title} and {array.title} have the shapes {sources.shape} and {array.shape}.",
-                "Give two arrays of the same length.",
-            )
-        by_rows = sources is None and two_ends(array.shape, array.title)
-        return int(array.shape[1] if by_rows else array.shape[0])
-
 
 _LARGEST = 2**63
 _LACKING = object()
@@ -234,10 +228,9 @@ _LOOKED_AT = 1000  # edges whose attributes are named if none has the one asked 
 
 
 class NetworkGraph(BaseSource):
-    """A graph of NetworkX; of one without direction each edge counts both ways, as in NetworkX's own ranks.
+    """A graph of NetworkX, or of anything like it, whose nodes are whole numbers or all of them text.
 
-    Nodes are whole numbers, or all of them text; nodes without edges are nodes still. `weight` is the name of
-    an attribute of edges, 1 for those without it, as in NetworkX.
+    As in NetworkX's own ranks, an undirected edge counts both ways, and an edge without `weight` weighs 1.
     """
 
     def __init__(self, graph: Any, **options: Unpack[SourceOptions]) -> None:
@@ -250,7 +243,7 @@ class NetworkGraph(BaseSource):
             self._check_weight()
 
     def _check_weight(self) -> None:
-        """Refuse a weight that no edge has: all of them would count 1 without a word."""
+        """Refuse a weight that no edge has: all of them would silently count 1."""
         found = (weight for *_, weight in self._graph.edges(data=self._weight, default=_LACKING))
         first = next(found, None)
         if first is not _LACKING or any(weight is not _LACKING for weight in found):
@@ -283,7 +276,7 @@ class NetworkGraph(BaseSource):
             if not self._graph.is_directed():
                 edges += [(v, u, weight) for u, v, weight in edges if u != v]
             sources, destinations = [edge[0] for edge in edges], [edge[1] for edge in edges]
-            weight = self._weights(edges, first) if self.weighted else None
+            weight = self._weights(edges) if self.weighted else None
             if named:
                 yield NameBlock(_strings(sources), _strings(destinations), weight)
             else:
@@ -305,8 +298,8 @@ class NetworkGraph(BaseSource):
                 if str(name) not in self.unused_columns:
                     self.unused_columns.append(str(name))
 
-    def _weights(self, edges: list[Any], first: int) -> NDArray[np.float64]:
-        """Take the third of each edge as weights; `first` is the number of the first edge."""
+    def _weights(self, edges: list[Any]) -> NDArray[np.float64]:
+        """Take the third of each edge as weights."""
         found = np.empty(len(edges))
         for k, (source, target, weight) in enumerate(edges):
             if weight is _LACKING:
@@ -321,7 +314,7 @@ class NetworkGraph(BaseSource):
                     f"{self.title}: the edge from {source!r} to {target!r} has the weight {weight!r}.",
                     WEIGHT_REMEDY,
                 )
-        return weights_of(found, self.title, "edge", first)
+        return found + 0.0  # -0.0 + 0.0 is 0.0
 
 
 def _numbers(nodes: list[Any]) -> None:
@@ -338,6 +331,5 @@ def _numbers(nodes: list[Any]) -> None:
 
 def _strings(nodes: list[str]) -> Strings:
     coded = [node.encode() for node in nodes]
-    ends = np.cumsum([len(name) for name in coded], dtype=np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-    return Strings(np.frombuffer(b"".join(coded), np.uint8), starts, ends)
+    lengths = np.array([len(name) for name in coded], np.int64)
+    return Strings.of(np.frombuffer(b"".join(coded), np.uint8), lengths)

@@ -1,7 +1,6 @@
-"""Sparse matrices: SciPy's, in memory or saved by ``save_npz``, and Matrix Market files.
+"""Sparse matrices of SciPy, in memory or saved by ``save_npz``, and of Matrix Market files.
 
-An entry (i, j) is the edge i -> j. Values are weights if that is asked for; else an entry that is stored as
-zero is no edge.
+Entry (i, j) is the edge i -> j. Values are weights on request; else an entry stored as zero is no edge.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource, FileSource, both_ways
-from oocpr.sources.block import MAX_NODES, UNREAD, EdgeBlock, check_values, weights_of
+from oocpr.sources.block import MAX_NODES, EdgeBlock, weights_of
 from oocpr.sources.files import ByteStream
-from oocpr.sources.formats.numpy_networkx import read_header
+from oocpr.sources.formats.numpy_networkx import read_entries, read_header
 from oocpr.sources.lines import EdgeLines, LineReader, whole_numbers
 
 if TYPE_CHECKING:
@@ -31,11 +30,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.sources.base import SourceOptions
-    from oocpr.sources.files import AnyPath
+    from oocpr.sources.block import Block
+    from oocpr.sources.files import InputFile
 
 
-_MAX_STARTS = 1 << 16
-"""Row starts that are in memory at once."""
+_MAX_STARTS = 1 << 16  # row starts that are in memory at once
+_VALUES = "values"  # what the weights of a matrix are called
+_UNREAD = (
+    "The values of the matrix were not used: it is ranked as an unweighted graph; "
+    f'weight="{_VALUES}" takes them as weights.'
+)
+
+
+def _check_weight(weight: str | int | None, title: str) -> None:
+    if weight is not None and weight != _VALUES:
+        raise UsageError(
+            f"{title} has values and no column {str(weight)!r}.", f'Call them {_VALUES}: weight="{_VALUES}".'
+        )
 
 
 @dataclass(frozen=True)
@@ -87,18 +98,16 @@ def square(shape: tuple[int, ...], title: str) -> int:
 def matrix_blocks(
     parts: MatrixParts, max_edges: int, title: str, notices: list[str], *, weighted: bool = False
 ) -> Iterator[EdgeBlock]:
-    """Yield the entries as edges row -> column, in blocks of at most `max_edges`.
+    """Yield the entries as edges; `notices` receives what a person should know.
 
-    `notices` receives what a person should know. If `weighted`, values are weights; else entries that are
-    stored but zero are no edges. Raises InputError for arrays of other lengths or types, row starts that
-    fall, a row or column that is not in the matrix, or a value that is no weight.
+    Raises InputError for arrays that contradict each other, or a value that is no weight.
     """
     parts.check(title)
-    owners = None if parts.layout == "coo" else _Owners(parts, title)
+    rows = None if parts.layout == "coo" else _EntryRows(parts, title)
     zeros, unread = 0, False
     for start in range(0, parts.entries, max_edges):
         stop = min(parts.entries, start + max_edges)
-        major = parts.major[start:stop] if owners is None else owners.of(start, stop)
+        major = parts.major[start:stop] if rows is None else rows.of(start, stop)
         minor, values = parts.minor[start:stop], parts.values[start:stop]
         for ids in (major, minor):
             wrong = np.flatnonzero((ids < 0) | (ids >= parts.nodes))
@@ -117,15 +126,15 @@ def matrix_blocks(
             major, minor = minor, major
         if len(keep):
             yield EdgeBlock(major.astype(np.uint32), minor.astype(np.uint32), weights)
-    if owners is not None:
-        owners.finish()
+    if rows is not None:
+        rows.finish()
     if unread:
-        notices.append(UNREAD)
+        notices.append(_UNREAD)
     if zeros:
         notices.append(f"{zeros:,} entries are stored as zero and were left out.")
 
 
-class _Owners:
+class _EntryRows:
     """Rows of the entries of a compressed layout, out of its row starts, which are read once."""
 
     def __init__(self, parts: MatrixParts, title: str) -> None:
@@ -137,7 +146,7 @@ class _Owners:
             raise self._wrong()
 
     def of(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """Give the row of each of the entries `start` .. `stop` - 1; entries are asked for in order."""
+        """Give the rows of the entries `start` .. `stop` - 1; entries are asked for in order."""
         pieces = []
         while True:
             first = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
@@ -175,19 +184,18 @@ class _Owners:
 _LAYOUTS = {"csr": ("indptr", "indices"), "csc": ("indptr", "indices"), "coo": ("row", "col")}
 
 
-_PIECE_BYTES = 1 << 20
-_MAX_FACT_BYTES = 1 << 10
-"""Most that the layout and the shape of a matrix may take."""
+_MAX_DIRECTORY_BYTES = 1 << 20
+_MAX_FACT_BYTES = 1 << 10  # of the layout and the shape of a matrix
 
 
 class _Archive:
-    """An open file of which one piece is read at a time, so that no archive's directory takes all memory."""
+    """An open file of which little is read at once, so that no archive's directory takes all memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
-        if size > _PIECE_BYTES:
+        if size > _MAX_DIRECTORY_BYTES:
             raise zipfile.BadZipFile(f"its directory has {size:,} bytes")
         return self._file.read(size)
 
@@ -213,41 +221,28 @@ class _ArrayStream:
             raise ValueError(f"{about.filename} has {about.file_size:,} bytes for an array of {header.end:,}")
 
     def __getitem__(self, place: slice) -> NDArray[Any]:
-        values = np.empty(max(0, min(self._count, place.stop) - place.start), self.dtype)
-        view = values.view(np.uint8).data
-        done = 0
-        while done < len(view):
-            got = self._member.readinto(view[done : done + _PIECE_BYTES])  # type: ignore[attr-defined]
-            if not got:
-                raise EOFError
-            done += got
-        return values
+        count = max(0, min(self._count, place.stop) - place.start)
+        return read_entries(self._member, count, self.dtype)
 
     def facts(self) -> NDArray[Any]:
-        """Give the whole array, which has to be a small one of at most one dimension."""
+        """Read the whole array, which has to be small."""
         if len(self.shape) > 1 or self._count * self.dtype.itemsize > _MAX_FACT_BYTES:
             raise ValueError(f"an array of the shape {self.shape} cannot tell what the matrix is")
         return self[0 : self._count]
 
 
 class SparseMatrix(BaseSource):
-    """A SciPy sparse matrix or array in memory.
-
-    CSR, CSC and COO are read in place, others are converted. Raises InputError if it is not square, has more
-    than 2^32 - 1 rows, or arrays that contradict each other; while blocks are read, if rows or columns are
-    not in the matrix, or a value is no weight.
-    """
+    """A SciPy sparse matrix or array in memory: CSR, CSC and COO are read in place, others are converted."""
 
     def __init__(self, matrix: Any, **options: Unpack[SourceOptions]) -> None:
         super().__init__("matrix", "the matrix", **options)
-        check_values(options.get("weight"), self.title)
+        _check_weight(options.get("weight"), self.title)
         self.nodes = square(matrix.shape, self.title)
         self._matrix = matrix if matrix.format in ("csr", "csc", "coo") else self._converted(matrix)
 
     def _converted(self, matrix: Any) -> Any:
-        """Take a matrix of another format as COO, by compiled code of SciPy."""
         try:
-            if hasattr(matrix, "check_format"):
+            if hasattr(matrix, "check_format"):  # SciPy's compiled code does not look
                 matrix.check_format(full_check=True)
             return matrix.tocoo()
         except (ValueError, IndexError, TypeError) as error:
@@ -270,15 +265,15 @@ class SparseMatrix(BaseSource):
 
 
 class MatrixFile(FileSource):
-    """A matrix in a file, whose values are weights if weight is ``"values"``."""
+    """A matrix in a file."""
 
-    def __init__(self, path: AnyPath | Sequence[AnyPath], **options: Unpack[SourceOptions]) -> None:
-        super().__init__(path, **options)
-        check_values(options.get("weight"), self.title)
+    def __init__(self, files: Sequence[InputFile], **options: Unpack[SourceOptions]) -> None:
+        super().__init__(files, **options)
+        _check_weight(options.get("weight"), self.title)
 
 
 class NpzFile(MatrixFile):
-    """A SciPy sparse matrix of ``save_npz``, read piece by piece: no array is in memory as a whole."""
+    """A matrix of ``scipy.sparse.save_npz``, of which no array is in memory as a whole."""
 
     def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
         with ExitStack() as opened:
@@ -336,7 +331,7 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 class MatrixMarketFile(MatrixFile):
     """A square matrix of Matrix Market coordinates, ids from 1; of a symmetric one both halves are edges."""
 
-    def _read(self, max_edges: int) -> Iterator[EdgeBlock]:
+    def _read(self, max_edges: int) -> Iterator[Block]:
         with ByteStream(self.files[0]) as stream:
             lines = LineReader(stream)
             field, symmetry = self._kind(lines)
@@ -350,14 +345,14 @@ class MatrixMarketFile(MatrixFile):
             )
             for block in lines.edges(max_edges, form):
                 self.position = stream.position
-                yield from [block] if symmetry == "general" else both_ways([block])
+                yield from [block] if symmetry == "general" else both_ways(block)
         if lines.entries != stated:
             raise InputError(
                 f"{self.title} states {stated:,} entries and holds {lines.entries:,}.",
                 "Fetch the file again, or correct the numbers behind its comments.",
             )
         if form.valued:
-            self.notices.append(UNREAD)
+            self.notices.append(_UNREAD)
         if lines.zeros:
             self.notices.append(f"{lines.zeros:,} entries are stored as zero and were left out.")
 
@@ -388,7 +383,6 @@ class MatrixMarketFile(MatrixFile):
 
     @staticmethod
     def _sizes(lines: LineReader) -> tuple[int, int]:
-        """Rows and entries."""
         while (line := lines.peek()) is not None and (not line.strip() or line.lstrip().startswith("%")):
             lines.drop()
         sizes = whole_numbers(line or "", 3)

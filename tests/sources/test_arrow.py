@@ -269,7 +269,7 @@ def test_graphs_of_networkx_that_cannot_be_are_refused(tmp_path):
         open_source(nx.DiGraph([(0, 1)]), labels=tmp_path / "labels.txt")
 
 
-def test_weights_of_networkx_are_not_read_and_that_is_told():
+def test_weights_of_networkx_are_not_read_and_that_is_said():
     source = open_source(nx.DiGraph([(0, 1, {"weight": 2.0})]))
     read(source)
     assert source.unused_columns == ["weight"]
