@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from oocpr.engine.scc.run import SccGraph
-    from oocpr.ingest.sort.sorter import SortEncodeService
+    from oocpr.ingest.tiles import SortEncodeService
     from oocpr.progress import Listener
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Source

@@ -6,9 +6,10 @@ or numbers for them. The modules and folders, in the order in which data passes 
 
     read      blocks -> one file of keys, in buckets of rows; or, for ids of 64 bits and names, in words
     nodes     ids of 64 bits and names -> the numbers of their nodes
-    order     nodes -> rows of the store: as they are, by out-degree, host or a search, or the cheapest
+    orders    nodes -> rows of the store: by out-degree, host or a search, or the cheapest (`order_choice`)
     spill     temporary files, keys in them, their partitioning into buckets of rows
-    sort      buckets -> sorted rows without duplicates -> tiles of equal edges -> the encoded tiles
+    rows      buckets -> sorted rows without duplicates
+    tiles     rows -> tiles of equal edges -> the encoded tiles
     resume    where an import keeps its files, and what another process finds of it (`journal`)
 
 `build` drives these stages for a source, `append` for a source that is added to a stored graph, both under

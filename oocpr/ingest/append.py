@@ -21,15 +21,15 @@ from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import require
 from oocpr.ingest.build import Pipeline, Resources
-from oocpr.ingest.order.orders import make_order
+from oocpr.ingest.orders import make_order
 from oocpr.ingest.resume import OneShotImport
-from oocpr.ingest.sort.rows import Rows, check_finite, duplicate_policy
-from oocpr.ingest.sort.sorter import LocalSortEncode
+from oocpr.ingest.rows import EdgeCounter, Rows, check_finite, duplicate_policy
 from oocpr.ingest.spill.partition import NO_WEIGHTS
+from oocpr.ingest.tiles import LocalSortEncode, SortEncodeService
 from oocpr.jit import entry, inner
-from oocpr.progress import silent
+from oocpr.progress import Progress, silent
 from oocpr.sources.base import BaseSource
-from oocpr.sources.block import NameBlock, NodeBlock, Strings
+from oocpr.sources.block import Block, NameBlock, NodeBlock, Source, Strings
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
 from oocpr.store.integrity import check_degree_sum
@@ -41,40 +41,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.read import SpilledEdges
-    from oocpr.ingest.sort.rows import EdgeCounter, OutWeights
-    from oocpr.ingest.sort.sorter import SortEncodeService
-    from oocpr.progress import Progress
-    from oocpr.sources.block import Block, Source
     from oocpr.store.format import Attributes
     from oocpr.store.graph import GraphStore
     from oocpr.store.writer import GraphWriter
 
-
-@entry()
-def _into_keys(columns, rows, starts, keys):
-    for row in range(uint64(rows.size)):
-        high = uint64(rows[row]) << uint64(32)
-        for i in range(uint64(starts[row]), uint64(starts[row + uint64(1)])):
-            keys[i] = high | uint64(columns[i])
-
-
-@entry()
-def _into_rows(keys, columns, rows, starts):
-    """Take ascending keys apart; returns the number of rows."""
-    found = uint64(0)
-    last = ~uint64(0)
-    for i in range(uint64(keys.size)):
-        row = keys[i] >> uint64(32)
-        columns[i] = uint32(keys[i] & uint64(0xFFFFFFFF))
-        if row != last:
-            rows[found] = uint32(row)
-            starts[found] = uint32(i)
-            found += uint64(1)
-            last = row
-    starts[found] = uint32(keys.size)
-    return found
+_CHUNK = 1 << 18
 
 
 @inner()
@@ -146,29 +118,23 @@ def _merge(old, new, old_weights, new_weights, greatest, columns, weights, rows,
 
 def keys_of_rows(edges: Rows) -> NDArray[np.uint64]:
     """Give the keys of edges, uint64."""
-    keys = np.empty(edges.columns.size, np.uint64)
-    _into_keys(edges.columns, edges.rows, edges.starts, keys)
+    keys = np.repeat(edges.rows.astype(np.uint64) << np.uint64(32), np.diff(edges.starts))
+    keys |= edges.columns
     return keys
 
 
 def rows_of_keys(keys: NDArray[np.uint64]) -> Rows:
     """Take ascending unique keys apart."""
-    columns, rows = np.empty(keys.size, np.uint32), np.empty(keys.size, np.uint32)
-    starts = np.empty(keys.size + 1, np.uint32)
-    found = int(_into_rows(keys, columns, rows, starts))
-    return Rows(columns, rows[:found], starts[: found + 1], keys.size)
+    rows = (keys >> np.uint64(32)).astype(np.uint32)
+    firsts = np.flatnonzero(np.diff(rows, prepend=~rows[:1]))
+    starts = np.append(firsts, rows.size).astype(np.uint32)
+    return Rows(keys.astype(np.uint32), rows[firsts], starts, keys.size)
 
 
 def merge(old: Rows, new: Rows, how: str | None = None) -> tuple[Rows, NDArray[np.uint64]]:
     """Merge edges, unique on each side; returns all, and the ascending keys of those on both sides, uint64.
 
     `how` says what the weight of an edge on both sides becomes, see `duplicate_policy`; None without weights.
-
-    Examples
-    --------
-    >>> edges, both = merge(*(rows_of_keys(np.array(keys, np.uint64)) for keys in ([1, 4], [2, 4, 1 << 32])))
-    >>> edges.columns.tolist(), edges.rows.tolist(), edges.starts.tolist(), both.tolist()
-    ([1, 2, 4, 0], [0, 1], [0, 3, 4], [4])
     """
     columns = np.empty(old.columns.size + new.columns.size, np.uint32)
     rows = np.empty(old.rows.size + new.rows.size, np.uint32)
@@ -262,10 +228,10 @@ class StoredTiles:
         self._buffer = np.empty(store.encoded.max_bytes, np.uint8)
         self._segments = np.empty(0 if store.weights is None else store.weights.max_bytes, np.uint8)
 
-    def copy(self, writer: GraphWriter, new: NewEdges, *, grown: bool, sums: OutWeights | None) -> int:
+    def copy(self, writer: GraphWriter, new: NewEdges, counter: EdgeCounter, *, grown: bool) -> int:
         """Copy tiles up to the first that changes; returns how many.
 
-        New edges that are in these tiles are dropped, unless edges have weights, which `sums` adds up.
+        New edges that are in these tiles are dropped, unless edges have weights, which `counter` adds up.
         `grown` says whether there are new rows.
         """
         store = self._store
@@ -276,7 +242,7 @@ class StoredTiles:
             nearest = new.next
             if nearest is not None and (last or nearest >> 32 <= next_row):
                 edges = self._decoded(tile, size, first_row)
-                if sums is None:
+                if store.weights is None:
                     new.drop_stored(edges)
                 nearest = new.next
                 if nearest is not None and edges.columns.size and nearest <= edges.last_key:
@@ -285,9 +251,9 @@ class StoredTiles:
                 return tile
             ends = store.indptr(first_row + 1, next_row + 1)
             data = None
-            if sums is not None and store.weights is not None:
+            if store.weights is not None:
                 edges = self._decoded(tile, size, first_row)
-                sums.add(edges.columns, edges.weights)
+                counter.add_weights(edges.columns, edges.weights)
                 data = self._segments[: store.weights.read_into(tile, self._segments)]
             writer.copy_tile(self._buffer[:size], self._count(tile), ends, data)
         return store.tiles
@@ -316,7 +282,7 @@ class StoredTiles:
         return min(tile_edges, self._store.edges - tile * tile_edges)
 
     def _decoded(self, number: int, size: int, first_row: int) -> Rows:
-        """Decode the tile that lies in the buffer, and its weights."""
+        """Decode and check the tile that lies in the buffer, and its weights."""
         store = self._store
         weights = None if store.weights is None else store.weights.read(number)
         tile = parse_tile(self._buffer[:size])
@@ -330,38 +296,17 @@ class StoredTiles:
         starts, columns = np.empty(tile.nonempty, np.uint32), np.empty(tile.edges, np.uint32)
         expand_segments(tile, positions, starts, segments)
         decode_columns(tile, positions, starts, columns)
-        edges = Rows(columns, segments[:-1] + np.uint32(first_row), positions, tile.edges, weights)
-        self._check_order(number, edges)
-        return edges
-
-    def _check_order(self, number: int, edges: Rows) -> None:
-        """Refuse edges of nodes that are not there, and columns that do not ascend."""
-        columns, rows = edges.columns, edges.rows
+        rows = segments[:-1] + np.uint32(first_row)
         if max(columns.max(initial=0), rows.max(initial=0)) >= self._store.nodes:
             raise self._damaged(number, f"has an edge of no node of the {self._store.nodes}")
         ascends = columns[1:] > columns[:-1]
-        ascends[edges.starts[1:-1].astype(np.int64) - 1] = True
+        ascends[positions[1:-1].astype(np.int64) - 1] = True
         if not ascends.all():
             raise self._damaged(number, "has columns that do not ascend")
+        return Rows(columns, rows, positions, tile.edges, weights)
 
     def _damaged(self, number: int, what: str) -> DamagedError:
         return DamagedError(f"{self._store.path}: tile {number} {what}.")
-
-
-def new_rows(store: GraphStore, dictionary: Dictionary) -> NDArray[np.uint32]:
-    """Find the row of each node of a store among the nodes of a dictionary of ids: uint32, shape (nodes,)."""
-    rows = np.empty(store.nodes, np.uint32)
-    held, first, after = np.empty(0, np.int64), 0, 0
-    for lo in range(0, store.nodes, _CHUNK):
-        ids = store.ids(lo, min(lo + _CHUNK, store.nodes))
-        while not held.size or held[-1] < ids[-1]:
-            more = dictionary.ids(after, min(_CHUNK, dictionary.nodes - after))
-            held, after = np.concatenate([held, more]), after + more.size
-        found = np.searchsorted(held, ids)
-        rows[lo : lo + ids.size] = first + found
-        done = int(found[-1])
-        held, first = held[done:], first + done
-    return rows
 
 
 def merged_name(old: str, new: str) -> str:
@@ -406,13 +351,21 @@ class StoredPlusNew(BaseSource):
         if isinstance(self._source, BaseSource):
             self._source.reserve = self.reserve
         for first in range(0, self._store.nodes, 2 * max_edges):
-            for nodes in self._nodes(first, min(first + 2 * max_edges, self._store.nodes)):
-                yield NodeBlock(nodes)
+            for some in self._nodes(first, min(first + 2 * max_edges, self._store.nodes)):
+                yield NodeBlock(some)
         stated = False
         for block in self._source.blocks(max_edges):
             self.position = self._source.position
-            if self._source.labels is not None or _named(block) != self._store.has_labels:
-                raise self._mixed()
+            nodes = block.nodes if isinstance(block, NodeBlock) else None
+            named = isinstance(block, NameBlock) or isinstance(nodes, Strings)
+            if self._source.labels is not None or named != self._store.has_labels:
+                ours, theirs = ("name", "number") if self._store.has_labels else ("number", "name")
+                if self._store.has_labels and self._source.labels is not None:
+                    theirs = "number and name"
+                raise InputError(
+                    f"{self._store.path} knows its nodes by {ours}, {self._source.name} by {theirs}.",
+                    "Import all sources together.",
+                )
             if self._source.nodes is not None and not stated:
                 stated = True
                 for first in range(0, self._source.nodes, 2 * max_edges):
@@ -431,22 +384,6 @@ class StoredPlusNew(BaseSource):
             return
         for text, lengths in self._store.label_pieces(first, stop):
             yield Strings.of(text, lengths)
-
-    def _mixed(self) -> InputError:
-        ours, theirs = ("name", "number") if self._store.has_labels else ("number", "name")
-        if self._store.has_labels and self._source.labels is not None:
-            theirs = "number and name"
-        return InputError(
-            f"{self._store.path} knows its nodes by {ours}, {self._source.name} by {theirs}.",
-            "Import all sources together.",
-        )
-
-
-def _named(block: Block) -> bool:
-    return isinstance(block, NameBlock) or (isinstance(block, NodeBlock) and isinstance(block.nodes, Strings))
-
-
-_CHUNK = 1 << 18
 
 
 def append_store(
@@ -472,21 +409,6 @@ def append_store(
 
     Parameters are as for `build_store`; `duplicates` is None for what the store was made with. DamagedError
     if the bytes of `store` are not what was written, ReplacedError if it was replaced meanwhile.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from oocpr.ingest.build import build_store
-    >>> from oocpr.sources import open_source
-    >>> from oocpr.store.graph import open_store
-    >>> old = open_source((np.array([0, 1]), np.array([1, 0])))
-    >>> new = open_source((np.array([1]), np.array([2])))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = build_store(old, f"{folder}/old.zarr", memory=2**33)
-    ...     store = open_store(f"{folder}/old.zarr")
-    ...     facts, copied = append_store(store, new, f"{folder}/all.zarr", memory=2**33)
-    >>> facts.nodes, facts.edges
-    (3, 3)
     """
     facts = store.attributes
     duplicates = _as_before(store, duplicates, weighted=source.weighted)
@@ -504,7 +426,9 @@ def append_store(
             f"{store.path} has its nodes in the order {facts.order!r}, in which new ones have no place.",
             "Import all sources together, or the first ones with order keep.",
         )
-    _check_degrees(store)
+    # Degrees that do not add up are refused before all nodes are gone through for hours.
+    degrees = sum(int(store.out_degree(lo, hi).sum(dtype=np.uint64)) for lo, hi in _spans(store.nodes))
+    check_degree_sum(store.path, degrees, store.edges)
     with ExitStack() as stack:
         resources = Resources(memory, progress, service or LocalSortEncode(), block_edges, bucket_edges)
         job = OneShotImport(Path(path), tmp, overwrite=overwrite)
@@ -514,20 +438,24 @@ def append_store(
         rows = _rows(store, edges, memory)
 
         given = facts.edges + facts.duplicates
-        tile_edges = _tile_edges(facts, given, edges.edges)
+        tile_edges = facts.tile_edges
+        if tile_edges == budget.tile_edges_for(given):  # as an import of all would choose, so do that
+            tile_edges = budget.tile_edges_for(given + edges.edges)
         max_rows = int(np.diff(store.tile_rows).max())
         reserved = budget.stored_tile_bytes(facts.tile_edges, max_rows, weighted=facts.weighted)
         pipeline.plan_tiles(edges, order, tile_edges, stored_edges=facts.edges, reserved=reserved)
-        counter, sums = pipeline.counter, pipeline.out_weights
+        counter = pipeline.counter
         new = NewEdges(pipeline.sorter.pieces(edges.runs), counter, how)
         old = StoredTiles(store, rows)
         copied, local_edges, total = 0, 0, given + edges.edges
         if rows is None and tile_edges == facts.tile_edges:
-            copied = old.copy(pipeline.writer, new, grown=edges.nodes > store.nodes, sums=sums)
+            copied = old.copy(pipeline.writer, new, counter, grown=edges.nodes > store.nodes)
         if copied < store.tiles:
             pieces = new.merged(old.edges(copied))
             local_edges = pipeline.write_tiles(pieces, copied, int(store.tile_rows[copied]), total)
-        degree = _out_degree(store, counter, rows)
+        degree = counter.out_degree()
+        for lo, hi in _spans(store.nodes):
+            degree[slice(lo, hi) if rows is None else rows[lo:hi]] += store.out_degree(lo, hi)
         if Path(path).resolve() == Path(store.path).resolve():
             # What somebody else has made of the graph meanwhile is not to be lost.
             store.check_current()
@@ -536,13 +464,6 @@ def append_store(
             local_edges += facts.local_edges - old.local_edges
         self_loops = facts.self_loops + counter.self_loops
         return pipeline.finish(total, self_loops, local_edges, degree), copied
-
-
-def _check_degrees(store: GraphStore) -> None:
-    """Refuse degrees that are not there or do not add up, before all nodes are gone through for hours."""
-    spans = ((lo, min(lo + _CHUNK, store.nodes)) for lo in range(0, store.nodes, _CHUNK))
-    degrees = sum(int(store.out_degree(lo, hi).sum(dtype=np.uint64)) for lo, hi in spans)
-    check_degree_sum(store.path, degrees, store.edges)
 
 
 def _as_before(store: GraphStore, duplicates: str | None, *, weighted: bool) -> str | None:
@@ -563,13 +484,6 @@ def _as_before(store: GraphStore, duplicates: str | None, *, weighted: bool) -> 
     return before if weighted or before == "count" else duplicates
 
 
-def _tile_edges(facts: Attributes, given: int, more: int) -> int:
-    """Edges of a tile as an import of all would choose them, unless the store was made with others."""
-    if facts.tile_edges != budget.tile_edges_for(given):
-        return facts.tile_edges
-    return budget.tile_edges_for(given + more)
-
-
 def _rows(store: GraphStore, edges: SpilledEdges, memory: int) -> NDArray[np.uint32] | None:
     """New row of each stored one; None if they are the same."""
     dictionary = edges.dictionary
@@ -586,16 +500,19 @@ def _rows(store: GraphStore, edges: SpilledEdges, memory: int) -> NDArray[np.uin
     if dictionary.ids(last, 1)[0] == store.ids(last, last + 1)[0]:
         return None
     require(resident_after_trim() + 4 * store.nodes + budget.SLACK_BYTES, memory, "Giving old nodes new rows")
-    return new_rows(store, dictionary)
+    rows = np.empty(store.nodes, np.uint32)
+    held, first, after = np.empty(0, np.int64), 0, 0
+    for lo, hi in _spans(store.nodes):
+        ids = store.ids(lo, hi)
+        while not held.size or held[-1] < ids[-1]:
+            more = dictionary.ids(after, min(_CHUNK, dictionary.nodes - after))
+            held, after = np.concatenate([held, more]), after + more.size
+        found = np.searchsorted(held, ids)
+        rows[lo:hi] = first + found
+        done = int(found[-1])
+        held, first = held[done:], first + done
+    return rows
 
 
-def _out_degree(
-    store: GraphStore, counter: EdgeCounter, rows: NDArray[np.uint32] | None
-) -> NDArray[np.uint32]:
-    """Out-degrees of all rows: uint32, shape (nodes,)."""
-    degree = counter.out_degree()
-    for lo in range(0, store.nodes, _CHUNK):
-        hi = min(lo + _CHUNK, store.nodes)
-        here = slice(lo, hi) if rows is None else rows[lo:hi]
-        degree[here] += store.out_degree(lo, hi)
-    return degree
+def _spans(nodes: int) -> Iterator[tuple[int, int]]:
+    return ((lo, min(lo + _CHUNK, nodes)) for lo in range(0, nodes, _CHUNK))

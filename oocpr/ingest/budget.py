@@ -125,9 +125,9 @@ def stored_tile_bytes(tile_edges: int, rows: int, *, weighted: bool = False) -> 
 
     Its encoded bytes (5 an edge and a row), what it is decoded to (8 an edge, 16 a row), its keys or what it
     is merged to (8 an edge, 8 a row), and what is there of new edges (16 an edge). Weights are there encoded,
-    decoded, merged and new, and so are keys of both (48 an edge).
+    decoded and new, and merged with room for both (40 an edge).
     """
-    return (37 + 48 * weighted) * tile_edges + 29 * rows + 4000
+    return (37 + 40 * weighted) * tile_edges + 29 * rows + 4000
 
 
 class SortBudget:

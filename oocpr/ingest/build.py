@@ -15,21 +15,19 @@ from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.journal import interrupted_import
 from oocpr.ingest.nodes.strings import permute_strings, write_strings
-from oocpr.ingest.order.find import ORDERS, Ordering
-from oocpr.ingest.order.orders import EdgeScan, count_degrees, make_order, order_by_degree
-from oocpr.ingest.read import spill
+from oocpr.ingest.order_choice import ORDERS, Ordering
+from oocpr.ingest.orders import EdgeScan, Order, count_degrees, make_order, order_by_degree
+from oocpr.ingest.read import SpilledEdges, spill
 from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, rows_after
-from oocpr.ingest.sort.rows import (
+from oocpr.ingest.rows import (
     NO_RANKS,
     EdgeCounter,
-    OutWeights,
+    Rows,
     duplicate_policy,
     sort_pairs,
     unique_sorted,
     weighted_pieces,
 )
-from oocpr.ingest.sort.sorter import LocalSortEncode, Sorter
-from oocpr.ingest.sort.tiles import Tile, TileWriter
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import (
     BoundedExecutor,
@@ -39,8 +37,9 @@ from oocpr.ingest.spill.partition import (
     partition_run,
     repartition,
 )
-from oocpr.progress import silent
-from oocpr.sources.block import MAX_NODES
+from oocpr.ingest.tiles import LocalSortEncode, SortEncodeService, Sorter, Tile, TileWriter
+from oocpr.progress import Progress, silent
+from oocpr.sources.block import MAX_NODES, Source
 from oocpr.store.atomic import clear_abandoned
 from oocpr.store.codec.mantissa_segments import encode_segments
 from oocpr.store.codec.tile_encoder import TileEncoder
@@ -58,18 +57,16 @@ if TYPE_CHECKING:
 
     from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.nodes.strings import Piece
-    from oocpr.ingest.order.orders import Order
-    from oocpr.ingest.read import SpilledEdges
-    from oocpr.ingest.sort.rows import Rows
-    from oocpr.ingest.sort.sorter import SortEncodeService
     from oocpr.ingest.spill.files import SpillDir
-    from oocpr.progress import Progress
-    from oocpr.sources.block import Source
     from oocpr.store.format import Attributes
 
 
-def warm_up(spill_dir: SpillDir) -> None:
-    """Import a graph of one edge from node 1 to node 0, but for reading and writing it."""
+def warm_up(spill_dir: SpillDir, how: str | None = None) -> None:
+    """Call each compiled function of an import once.
+
+    They are compiled, or loaded, when they are first called, and that takes memory, which has to be taken
+    before the rest is divided.
+    """
     edge = Edges.of(np.ones(1), np.zeros(1))
     ids = IdBitmap()
     ids.reach(1)
@@ -97,10 +94,9 @@ def warm_up(spill_dir: SpillDir) -> None:
     TileEncoder().encode(tile.columns, tile.lengths())
     tile.local_edges()
     encode_chunk(np.zeros(1, np.int64))
-
-
-def warm_up_weights(spill_dir: SpillDir, how: str) -> None:
-    """Weigh an edge that comes four times, with memory for all of them and without."""
+    if how is None:
+        return
+    # An edge that comes four times, with memory for all of them and without.
     weighted = how != "count"
     if weighted:
         sort_pairs(*np.zeros((2, 1 << 17), np.uint64))
@@ -109,10 +105,10 @@ def warm_up_weights(spill_dir: SpillDir, how: str) -> None:
     partitioner.plan(edge.dst)
     partitioner.add(edge)
     [run] = partitioner.runs()
-    sums = OutWeights(2)
+    counter = EdgeCounter(2, weighted=True)
     for space in (3, 4):
         for _, weights, _ in weighted_pieces(run, np.empty(space, np.uint64), np.empty(space), how):
-            sums.add(np.ones(1, np.uint32), weights)
+            counter.add_weights(np.ones(1, np.uint32), weights)
             encode_segments(weights)
 
 
@@ -176,45 +172,34 @@ class Resources:
     bucket_edges: int | None
 
 
+@dataclass
 class Pipeline:
     """The stages of an import, under one memory budget: `read`, `plan_tiles`, `write_tiles`, `finish`.
 
     `job` says where its files go, and what an earlier process has finished of it; `stack` closes all that is
     opened; `what` is done, the subject of a sentence. Duplicate edges become `how`, see `duplicate_policy`,
     None for a store without weights. `tile_edges` is None if it is not known yet. From `plan_tiles` on,
-    `sorter` gives the edges of runs, while `counter` counts them; `out_weights` adds up their weights, None
-    if there are none.
+    `sorter` gives the edges of runs, and `counter` counts them and adds up their weights.
     """
 
-    sorter: Sorter
-    counter: EdgeCounter
-    out_weights: OutWeights | None
+    source: Source
+    job: OneShotImport
+    stack: ExitStack
+    what: str
+    how: str | None
+    tile_edges: int | None
+    resources: Resources
 
-    def __init__(
-        self,
-        source: Source,
-        job: OneShotImport,
-        stack: ExitStack,
-        what: str,
-        how: str | None,
-        tile_edges: int | None,
-        resources: Resources,
-    ) -> None:
-        self._source = source
-        self._job = job
-        self._stack = stack
-        self._how = how
-        self._resources = resources
+    def __post_init__(self) -> None:
+        resources, weighted = self.resources, self.how is not None
         self._memory, self._progress = resources.memory, resources.progress
-        self.writer = stack.enter_context(job.writer())
-        self.spill_dir = stack.enter_context(job.spill_dir())
-        warm_up(self.spill_dir)
-        if how is not None:
-            warm_up_weights(self.spill_dir, how)
-        needed = budget.min_bytes(tile_edges, resources.service.needs, weighted=how is not None)
-        require(resident() + needed, self._memory, what)
-        spare = self._memory - resident() - budget.SLACK_BYTES
-        self._block_edges = resources.block_edges or budget.block_edges(spare, weighted=source.weighted)
+        self.writer = self.stack.enter_context(self.job.writer())
+        self.spill_dir = self.stack.enter_context(self.job.spill_dir())
+        warm_up(self.spill_dir, self.how)
+        needed = budget.min_bytes(self.tile_edges, resources.service.needs, weighted=weighted)
+        require(resident() + needed, self._memory, self.what)
+        spare = self._memory - resident() - SLACK_BYTES
+        self._block_edges = resources.block_edges or budget.block_edges(spare, weighted=self.source.weighted)
 
     def read(
         self,
@@ -229,18 +214,18 @@ class Pipeline:
         """
         with _worker_threads(usable_cores()) as pool:
             executor = BoundedExecutor(pool, usable_cores())
-            edges = self._job.resumed_edges(self._source, self._memory)
+            edges = self.job.resumed_edges(self.source, self._memory)
             if edges is None:
                 limits = (self._block_edges, self._memory, self._progress, passes)
-                edges = spill(self._source, self.spill_dir, *limits, executor, on_message)
-                self._job.finish_reading(self._source, edges)
-            order = self._job.resumed_order()
+                edges = spill(self.source, self.spill_dir, *limits, executor, on_message)
+                self.job.finish_reading(self.source, edges)
+            order = self.job.resumed_order()
             if order is None:
                 order = find_order(edges)
                 # Ids in their order are in buckets of their rows already.
                 if order.relabel is not None or edges.dictionary is not None:
                     edges = self._partition(edges, order, executor)
-                    self._job.finish_partitioning(edges, order)
+                    self.job.finish_partitioning(edges, order)
         return edges, order
 
     def _partition(self, edges: SpilledEdges, order: Order, executor: BoundedExecutor) -> SpilledEdges:
@@ -263,36 +248,30 @@ class Pipeline:
     def plan_tiles(
         self, edges: SpilledEdges, order: Order, tile_edges: int, *, stored_edges: int = 0, reserved: int = 0
     ) -> None:
-        """Share the memory out among threads that sort edges and encode tiles.
+        """Divide the memory among threads that sort edges and encode tiles.
 
         Other `stored_edges`, sorted already, are merged with these, which takes `reserved` bytes.
         """
         self._edges, self._order, self._tile_edges = edges, order, tile_edges
-        nodes, total, service = edges.nodes, edges.edges + stored_edges, self._resources.service
-        weighted = self._how is not None
+        nodes, total, service = edges.nodes, edges.edges + stored_edges, self.resources.service
+        weighted = self.how is not None
         share = budget.SortBudget(nodes, total, tile_edges, service.needs, weighted=weighted)
-        workers, space = self._threads_and_space(share, self._memory - reserved)
-        self._workers = workers
-        self._callers = self._stack.enter_context(_worker_threads(workers)) if workers else None
-        self._planned_rows = budget.planned_rows(nodes, total, tile_edges)
-        self.counter = EdgeCounter(nodes)
-        self.out_weights = OutWeights(nodes) if weighted else None
-        ranks = NO_RANKS if order.relabel is not None or edges.ids is None else edges.ids.ranks
-        space = self._resources.bucket_edges or space
-        self.sorter = Sorter(service, self._callers, workers, space, ranks, self.counter, self._how)
-
-    def _threads_and_space(self, share: budget.SortBudget, memory: int) -> tuple[int, int]:
-        """Choose how many threads work, and how many edges they sort at once; make room for that."""
-        edges, cores = self._edges, self._resources.service.workers
-        largest = max((run.count for run in edges.runs), default=0)
-        lacking = resident_after_trim() + budget.SLACK_BYTES + share.wanted(cores, largest) - memory
+        # Make room for what the threads want, and choose how many they are and how many edges they sort.
+        memory, largest = self._memory - reserved, max((run.count for run in edges.runs), default=0)
+        lacking = resident_after_trim() + SLACK_BYTES + share.wanted(service.workers, largest) - memory
         if lacking > 0:
             edges.file.shed(lacking)
-        held = resident_after_trim() + budget.SLACK_BYTES
-        size = f"{format_count(edges.nodes)} nodes and {format_count(edges.edges)} edges"
+        held = resident_after_trim() + SLACK_BYTES
+        size = f"{format_count(nodes)} nodes and {format_count(edges.edges)} edges"
         require(held + share.min_bytes(), memory, f"Sorting {size}")
-        workers = share.workers(memory - held, cores)
-        return workers, share.bucket_edges(memory - held, workers, largest)
+        self._workers = workers = share.workers(memory - held, service.workers)
+        space = self.resources.bucket_edges or share.bucket_edges(memory - held, workers, largest)
+        self._callers = self.stack.enter_context(_worker_threads(workers)) if workers else None
+        self._planned_rows = budget.planned_rows(nodes, total, tile_edges)
+        self.counter = EdgeCounter(nodes, weighted=weighted)
+        ranks = NO_RANKS if order.relabel is not None or edges.ids is None else edges.ids.ranks
+        space = self.resources.bucket_edges or space
+        self.sorter = Sorter(service, self._callers, workers, space, ranks, self.counter, self.how)
 
     def write_tiles(self, pieces: Iterable[Rows], first_tile: int, first_row: int, total: int) -> int:
         """Write sorted edges as tiles from number `first_tile` on, which begins with `first_row`.
@@ -301,7 +280,7 @@ class Pipeline:
         Returns how many edges have their column among the owned rows of their tile.
         """
         writer = TileWriter(
-            self._resources.service,
+            self.resources.service,
             self.writer,
             self._callers,
             self._workers,
@@ -311,12 +290,11 @@ class Pipeline:
             self._memory,
             first_tile,
             first_row,
-            weighted=self._how is not None,
+            weighted=self.how is not None,
         )
         done = self.writer.edges
         for edges in pieces:
-            if self.out_weights is not None:
-                self.out_weights.add(edges.columns, edges.weights)
+            self.counter.add_weights(edges.columns, edges.weights)
             writer.add(edges)
             done += edges.given
             self._progress("writing", min(done, total), total, "edges")
@@ -326,23 +304,20 @@ class Pipeline:
     def finish(
         self, total: int, self_loops: int, local_edges: int, out_degree: NDArray[np.uint32]
     ) -> Attributes:
-        """Write what belongs to the rows, out-degrees (uint32) among it, and give the store its name.
-
-        `total` edges were given, duplicates included.
-        """
-        found, order = self._edges.dictionary, self._order
+        """Write what belongs to the rows, and name the store; `total` edges were given with duplicates."""
+        found, order, out_weight = self._edges.dictionary, self._order, self.counter.out_weight()
         return self.writer.finish(
-            source=self._source.name,
+            source=self.source.name,
             order=order.name,
             tile_edges=self._tile_edges,
             duplicates=total - self.writer.edges,
-            duplicate_weights=self._how,
+            duplicate_weights=self.how,
             self_loops=self_loops,
             local_edges=local_edges,
             out_degree=[out_degree],
-            out_weight=None if self.out_weights is None else [self.out_weights.to_numpy()],
+            out_weight=None if out_weight is None else [out_weight],
             node_ids=ids_of_rows(found, order, self._memory),
-            labels=names_of_rows(self._source, found, order, self.spill_dir, self._memory),
+            labels=names_of_rows(self.source, found, order, self.spill_dir, self._memory),
         )
 
 
@@ -378,36 +353,11 @@ def build_store(
 
     Its bytes depend on the source, `order`, `tile_edges` and `duplicates` only. Besides it, temporary files
     take 4 to 8 bytes per edge that does not fit in memory, 8 for its weight; as many again for orders other
-    than "keep", and 8 more for nodes with names or ids of 64 bits. Parameters not listed are those of
-    `oocpr.import_graph`.
+    than "keep", and 8 more for nodes with names or ids of 64 bits.
 
-    Parameters
-    ----------
-    tile_edges
-        Edges of a tile; None chooses a power of two from 2^10 to 2^20 that gives 4 tiles or more.
-    progress
-        Told the stages "reading", "looking up", "numbering", "ordering", "partitioning" and "writing", those
-        that there are.
-    on_message
-        Told what a person should know: what was left by imports that were interrupted, how much disk the
-        temporary files will take if that is much.
-    on_reason
-        Called with the reason, one line, if order "auto" has chosen an order.
-    service
-        Sorts the edges and encodes the tiles; None for threads of this process.
-    block_edges, bucket_edges
-        Most edges that are read and that are sorted at once; None takes what `memory` allows.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from oocpr.sources import open_source
-    >>> source = open_source((np.array([0, 1, 1, 5]), np.array([1, 5, 5, 5])))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     facts = build_store(source, f"{folder}/g.zarr", memory=2**33)
-    >>> facts.nodes, facts.edges, facts.duplicates, facts.self_loops
-    (3, 3, 1, 1)
+    Parameters are those of `oocpr.import_graph`, and these: `on_reason` gets one line if order "auto" has
+    chosen an order; `service` sorts the edges and encodes the tiles, None for threads of this process;
+    `block_edges` and `bucket_edges` are read and sorted at once at most, None for what `memory` allows.
     """
     if order not in ORDERS:
         raise UsageError(f"{order!r} is no order of nodes.", f"Choose one of {', '.join(ORDERS)}.")
@@ -443,7 +393,7 @@ def build_store(
             on_reason(ordered.reason)
         pipeline.plan_tiles(edges, ordered, tile_edges or budget.tile_edges_for(edges.edges))
         counter, local_edges = pipeline.counter, 0
-        done = job.resumed_tiles(pipeline.writer, counter, pipeline.out_weights)
+        done = job.resumed_tiles(pipeline.writer, counter)
         if done.row < edges.nodes:
             by_id = ordered.relabel is None and edges.ids is not None
             key = in_ids(done.key, ordered.node_ids) if by_id else done.key

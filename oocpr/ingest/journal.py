@@ -21,7 +21,7 @@ import shutil
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import UsageError
 from oocpr.ingest.spill.files import SpillDir, SpillFile, disk_errors, making_files
@@ -114,19 +114,12 @@ def folder_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:
     --------
     >>> folder_of(Path("graphs/web.zarr"), None).as_posix(), folder_of(Path("web.zarr"), "/tmp").as_posix()
     ('graphs/web.zarr.unfinished', '/tmp/web.zarr.unfinished')
-
     """
     return (path.parent if tmp is None else Path(tmp)) / f"{path.name}.unfinished"
 
 
 def partial_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:
-    """Folder of its store until that is whole, on the disk where it is going to be.
-
-    Examples
-    --------
-    >>> partial_of(Path("web.zarr"), None).as_posix(), partial_of(Path("web.zarr"), "/tmp").as_posix()
-    ('web.zarr.unfinished/store.zarr', 'web.zarr.partial.zarr')
-    """
+    """Folder of its store until that is whole, on the disk where it is going to be."""
     return folder_of(path, None) / STORE if tmp is None else path.with_name(f"{path.name}.partial.zarr")
 
 
@@ -144,8 +137,13 @@ def disk_bytes(path: Path) -> int:
 def interrupted_import(path: Path, tmp: str | os.PathLike[str] | None) -> str | None:
     """Say what an import to the store `path` has left that is not under way any more; None for nothing."""
     folder, partial = folder_of(path, tmp), partial_of(path, tmp)
-    if not (folder / JOURNAL).is_file() or _in_use(folder / JOURNAL):
+    if not (folder / JOURNAL).is_file():
         return None
+    with (folder / JOURNAL).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return None
     paths = (folder,) if partial.is_relative_to(folder) or not partial.exists() else (folder, partial)
     size = format_bytes(sum(map(disk_bytes, paths)))
     return (
@@ -154,23 +152,8 @@ def interrupted_import(path: Path, tmp: str | os.PathLike[str] | None) -> str | 
     )
 
 
-def _in_use(journal: Path) -> bool:
-    with journal.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
 def line_of(event: Event) -> bytes:
-    r"""Write an event as a line.
-
-    Examples
-    --------
-    >>> line_of({"tile": 0})
-    b'8bc121fd {"tile":0}\n'
-    """
+    r"""Write an event as a line."""
     text = json.dumps(event, separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
@@ -229,12 +212,6 @@ class Journal:
         """Let others have it."""
         os.close(self._file)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 @dataclass
 class ImportState:
@@ -285,15 +262,6 @@ def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
     """Say why what one import has finished is of no use to another; None if it is.
 
     Identities have "version", "source", and options by their names.
-
-    Examples
-    --------
-    >>> then = {"version": 1, "order": "keep", "source": {"files": [["/a.txt", 10, 1]]}}
-    >>> difference(then, then | {"order": "degree"})
-    'order was keep and is degree'
-    >>> difference(then, then | {"source": {"files": [["/a.txt", 12, 3]]}})
-    '/a.txt was changed'
-
     """
     if then == now:
         return None

@@ -10,19 +10,27 @@ from __future__ import annotations
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require, spill_memory
-from oocpr.ingest.nodes.dictionary import BlockDictionary, Segment, pack_keys, resolve_edges
-from oocpr.ingest.spill.files import free_bytes, require_disk
+from oocpr.ingest.nodes.dictionary import BlockDictionary, Dictionary, Segment, pack_keys, resolve_edges
+from oocpr.ingest.spill.files import SpillDir, SpillFile, free_bytes, require_disk
 from oocpr.ingest.spill.id_bitmap import IdBitmap
-from oocpr.ingest.spill.partition import NO_WEIGHTS, Edges, KeyRun, Partitioner, record_bytes, to_words
+from oocpr.ingest.spill.partition import (
+    NO_WEIGHTS,
+    BoundedExecutor,
+    Edges,
+    KeyRun,
+    Partitioner,
+    record_bytes,
+    to_words,
+)
 from oocpr.sources.base import BaseSource
-from oocpr.sources.block import MAX_NODES, NameBlock, NodeBlock, Strings
+from oocpr.sources.block import MAX_NODES, Block, NameBlock, NodeBlock, Source, Strings
 from oocpr.system import resident
 from oocpr.units import format_bytes
 
@@ -31,11 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.dictionary import Dictionary
-    from oocpr.ingest.spill.files import SpillDir, SpillFile
-    from oocpr.ingest.spill.partition import BoundedExecutor
     from oocpr.progress import Progress
-    from oocpr.sources.block import Block, Source
 
     T = TypeVar("T")
 
@@ -183,6 +187,7 @@ def _check_ids(source: Source, spiller: EdgeSpiller) -> SpilledEdges:
     return SpilledEdges(spiller.file, spiller.edges, nodes, ids, None, runs, spiller.partitioner)
 
 
+@dataclass
 class EdgeSpiller:
     """Writes blocks as keys to `file`.
 
@@ -191,36 +196,30 @@ class EdgeSpiller:
     is the largest id if the source has said how many nodes there are.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        spill_dir: SpillDir,
-        block_edges: int,
-        memory: int,
-        executor: BoundedExecutor,
-        in_memory: int,
-    ) -> None:
+    source: Source
+    spill_dir: SpillDir
+    block_edges: int
+    memory: int
+    executor: BoundedExecutor
+    in_memory: InitVar[int]
+
+    def __post_init__(self, in_memory: int) -> None:
         self.edges = 0
-        self.file = spill_dir.file(in_memory, EDGES)
+        self.file = self.spill_dir.file(in_memory, EDGES)
         self.partitioner: Partitioner | None = None
         self.largest = -1
         self.ids: IdBitmap | None = IdBitmap()
         self.records: BlockDictionary | None = None
         self.listed = 0
         self.segments: list[Segment] = []
-        self._source = source
-        self._weighted = source.weighted
-        self._record_bytes = record_bytes(weighted=source.weighted)
-        self._workspace = spill_dir
-        self._memory = memory
-        self._block_edges = block_edges
-        self._executor = executor
+        self._weighted = self.source.weighted
+        self._record_bytes = record_bytes(weighted=self._weighted)
 
     def add(self, block: Block) -> None:
         """Write a block of any kind."""
-        if resident() + SLACK_BYTES // 2 > self._memory:
-            self._shed(resident() + SLACK_BYTES - self._memory)
-            require(resident() + SLACK_BYTES // 2, self._memory, f"Reading {self._source.name}")
+        if resident() + SLACK_BYTES // 2 > self.memory:
+            self._shed(resident() + SLACK_BYTES - self.memory)
+            require(resident() + SLACK_BYTES // 2, self.memory, f"Reading {self.source.name}")
         if isinstance(block, NodeBlock):
             nodes = block.nodes
             records = self._recording(named=isinstance(nodes, Strings))
@@ -231,7 +230,7 @@ class EdgeSpiller:
             return
         if (block.weight is not None) != self._weighted:
             raise UsageError(
-                f"{self._source.name} has weights where it says that it has none, or none where it has.",
+                f"{self.source.name} has weights where it says that it has none, or none where it has.",
                 "Give every edge a weight, or none.",
             )
         weight = NO_WEIGHTS if block.weight is None else block.weight
@@ -241,8 +240,8 @@ class EdgeSpiller:
             self._write_numbers(records.number_names(block.src, block.dst), first, weight)
         else:
             # A source may not know how to cut what it holds.
-            for start in range(0, len(block.src), self._block_edges):
-                piece = slice(start, start + self._block_edges)
+            for start in range(0, len(block.src), self.block_edges):
+                piece = slice(start, start + self.block_edges)
                 self._spill_edges(block.src[piece], block.dst[piece], weight[piece])
 
     def _spill_edges(self, src: NDArray[Any], dst: NDArray[Any], weight: NDArray[np.float64]) -> None:
@@ -250,11 +249,11 @@ class EdgeSpiller:
         if not small:
             lowest, highest = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
             small = lowest >= 0 and highest < MAX_NODES
-            if not small and self._source.nodes is not None:
-                raise out_of_range(self._source, highest if highest >= MAX_NODES else lowest)
+            if not small and self.source.nodes is not None:
+                raise out_of_range(self.source, highest if highest >= MAX_NODES else lowest)
         edges = Edges.of(src, dst, weight) if small else None
         largest = max(edges.largest_src, edges.largest_dst) if edges else 0
-        if edges and self._source.nodes is not None:
+        if edges and self.source.nodes is not None:
             self.largest = max(self.largest, largest)
             self._partition(edges, None)
         elif edges and self.ids is not None and self._fits(self.ids, largest):
@@ -269,26 +268,26 @@ class EdgeSpiller:
 
     def _fits(self, ids: IdBitmap, largest: int) -> bool:
         needed = ids.growth(largest) + SLACK_BYTES
-        if resident() + needed > self._memory:
-            self._shed(resident() + needed - self._memory)
-        return resident() + needed <= self._memory
+        if resident() + needed > self.memory:
+            self._shed(resident() + needed - self.memory)
+        return resident() + needed <= self.memory
 
     def _shed(self, min_bytes: int) -> None:
         """Give memory back that the file takes."""
-        self._executor.finish()
+        self.executor.finish()
         self.file.shed(min_bytes)
 
     def _recording(self, *, named: bool) -> BlockDictionary:
         """Records of one kind, all of them; begins them if edges had ids so far."""
-        if self.records is None and not (named and self.edges) and self._source.nodes is None:
-            self.records = BlockDictionary(self._workspace, named=named)
+        if self.records is None and not (named and self.edges) and self.source.nodes is None:
+            self.records = BlockDictionary(self.spill_dir, named=named)
             self.ids = None
             if self.partitioner is not None:
                 self._write_words(self.partitioner)
                 self.segments.append(Segment(0, self.edges, 0, 0))
         if self.records is None or self.records.named != named:
             raise InputError(
-                f"{self._source.name} has nodes with numbers and nodes with names.",
+                f"{self.source.name} has nodes with numbers and nodes with names.",
                 "Write all of them in the same way.",
             )
         return self.records
@@ -297,23 +296,23 @@ class EdgeSpiller:
         """Write keys of ids, and add them to `ids`."""
         if self.partitioner is None:
             self.partitioner = Partitioner(
-                self.file, self._block_edges, self._source.nodes, weighted=self._weighted
+                self.file, self.block_edges, self.source.nodes, weighted=self._weighted
             )
             self.partitioner.plan(edges.dst)
-        self._executor.submit(_partition, self.partitioner, edges, ids)
+        self.executor.submit(self.partitioner.add, edges, ids)
         self.edges += edges.src.size
 
     def _write_words(self, partitioner: Partitioner) -> None:
         """Write the keys that were partitioned so far to a file of their own, each in a whole word."""
-        self._executor.finish()
+        self.executor.finish()
         self.file.shed()
-        words, buffer, done = self._workspace.file(name=KEYS), np.empty(_BLOCK_KEYS, np.uint64), 0
+        words, buffer, done = self.spill_dir.file(name=KEYS), np.empty(_BLOCK_KEYS, np.uint64), 0
         weight_buffer = np.empty(_BLOCK_KEYS) if self._weighted else NO_WEIGHTS
         for run in partitioner.runs():
             for keys, weights in run.records(buffer, weight_buffer):
                 words.write(done * self._record_bytes, to_words(keys, weights))
                 done += keys.size
-        self._workspace.drop(self.file)
+        self.spill_dir.drop(self.file)
         self.file, self.partitioner = words, None
 
     def _write_numbers(self, numbers: NDArray[np.uint32], first: int, weight: NDArray[np.float64]) -> None:
@@ -324,12 +323,6 @@ class EdgeSpiller:
         self.file.write(edge * self._record_bytes, to_words(keys, weight))
         self.edges += keys.size
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
-
-
-def _partition(partitioner: Partitioner, edges: Edges, ids: IdBitmap | None) -> None:
-    if ids is not None:
-        ids.add(edges.src, edges.dst)
-    partitioner.add(edges)
 
 
 def out_of_range(source: Source, node: int) -> InputError:

@@ -35,13 +35,13 @@ from oocpr.ingest.journal import (
 )
 from oocpr.ingest.nodes.dictionary import Dictionary
 from oocpr.ingest.nodes.strings import StringFile
-from oocpr.ingest.order.orders import Order
+from oocpr.ingest.orders import Order
 from oocpr.ingest.read import SpilledEdges, split_runs
-from oocpr.ingest.sort.rows import NO_RANKS
+from oocpr.ingest.rows import NO_RANKS, EdgeCounter, Rows
 from oocpr.ingest.spill.files import SpillDir, making_files
 from oocpr.ingest.spill.id_bitmap import IdBitmap
 from oocpr.ingest.spill.partition import Partitioner
-from oocpr.sources.block import ResumableSource
+from oocpr.sources.block import Block, ResumableSource, Source
 from oocpr.store.atomic import refuse_existing, remove, replaced_name, root_checksum
 from oocpr.store.format import ATTRIBUTES_KEY
 from oocpr.store.writer import GraphWriter
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
-
-    from oocpr.ingest.sort.rows import EdgeCounter, OutWeights, Rows
-    from oocpr.sources.block import Block, Source
 
 
 @dataclass(frozen=True)
@@ -69,13 +66,7 @@ class ResumedTiles:
 
 
 def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
-    """Turn a key of rows into one of their ids, which are the rows themselves if `node_ids` is None.
-
-    Examples
-    --------
-    >>> in_ids(1 << 32 | 0, np.array([5, 9], np.uint32)) == 9 << 32 | 5
-    True
-    """
+    """Turn a key of rows into one of their ids, which are the rows themselves if `node_ids` is None."""
     if key is None or node_ids is None:
         return key
     return int(node_ids[key >> 32]) << 32 | int(node_ids[key & 0xFFFFFFFF])
@@ -125,12 +116,7 @@ class OneShotImport:
         """Give the order of the rows by which `resumed_edges` are partitioned; None if they are not."""
         return None
 
-    def resumed_tiles(
-        self,
-        writer: GraphWriter,  # noqa: ARG002
-        counter: EdgeCounter,  # noqa: ARG002
-        out_weights: OutWeights | None,  # noqa: ARG002
-    ) -> ResumedTiles:
+    def resumed_tiles(self, writer: GraphWriter, counter: EdgeCounter) -> ResumedTiles:  # noqa: ARG002
         """Continue after the tiles that an earlier process has written."""
         return ResumedTiles()
 
@@ -199,7 +185,11 @@ class ResumableImport(OneShotImport):
         if not all(path.is_file() and path.stat().st_size >= size for path, size in paths.items()):
             self._journal.cut(0)
         self._state = ImportState.of(events)
-        self.whole = self._published()
+        # Whether the store had got its name when the process ended.
+        whole = self._state.whole
+        self.whole = whole is not None and not self._partial.exists() and root_checksum(self._path) == whole
+        if self.whole:
+            remove(replaced_name(self._path, resumable=True))
         if self._state.read is not None:
             on_message(f"Going on with an import that was interrupted: {self._state}.")
         elif found:
@@ -210,14 +200,6 @@ class ResumableImport(OneShotImport):
             shutil.rmtree(self._partial, ignore_errors=True)
             self._journal.add({"import": wanted})
         clear_folder(self._folder, {*self._state.files, JOURNAL, STORE})
-
-    def _published(self) -> bool:
-        """Find out whether the store had got its name when the process ended."""
-        whole = self._state.whole
-        if whole is None or self._partial.exists() or root_checksum(self._path) != whole:
-            return False
-        remove(replaced_name(self._path, resumable=True))
-        return True
 
     def writer(self) -> GraphWriter:
         """Begin the store, or continue it."""
@@ -296,21 +278,17 @@ class ResumableImport(OneShotImport):
             words = self._files.file(name="ids")
             dictionary = Dictionary(nodes, self._files.file(), words, None, nodes, None)
         if partitioned is None and read["largest_id"] is not None:
-            ids = self._resumed_ids(read["largest_id"], source, memory)
+            ids, largest = IdBitmap(), read["largest_id"]
+            require(resident() + ids.growth(largest) + SLACK_BYTES, memory, f"Going on with {source.name}")
+            ids.reach(largest)
+            self._files.file(name="bitmap").read(0, ids.ranks.words)
+            ids.reach(largest)
         partitioner, runs = None, split_runs(file, event["edges"], nodes, weighted=self._weighted)
         if event["buckets"] is not None:
             partitioner = Partitioner(file, 1, nodes, weighted=self._weighted)
             partitioner.restore(event["buckets"])
             runs = list(partitioner.runs())
         return SpilledEdges(file, event["edges"], nodes, ids, dictionary, runs, partitioner)
-
-    def _resumed_ids(self, largest: int, source: Source, memory: int) -> IdBitmap:
-        ids = IdBitmap()
-        require(resident() + ids.growth(largest) + SLACK_BYTES, memory, f"Going on with {source.name}")
-        ids.reach(largest)
-        self._files.file(name="bitmap").read(0, ids.ranks.words)
-        ids.reach(largest)
-        return ids
 
     def resumed_order(self) -> Order | None:
         """Give the order of the rows by which `resumed_edges` are partitioned; None if they are not."""
@@ -322,9 +300,7 @@ class ResumableImport(OneShotImport):
             self._files.file(name="rows").read(0, rows)
         return Order(ordered["name"], None, rows if rows.size else None, ordered["reason"])
 
-    def resumed_tiles(
-        self, writer: GraphWriter, counter: EdgeCounter, out_weights: OutWeights | None
-    ) -> ResumedTiles:
+    def resumed_tiles(self, writer: GraphWriter, counter: EdgeCounter) -> ResumedTiles:
         """Count the tiles that an earlier process has written, up to the first that is not what it wrote."""
         done = ResumedTiles()
         for size, checksum, data in self._state.tiles:
@@ -332,8 +308,7 @@ class ResumableImport(OneShotImport):
             if found is None:
                 break
             columns, lengths, weights = found
-            if out_weights is not None:
-                out_weights.add(columns, weights)
+            counter.add_weights(columns, weights)
             rows = np.arange(done.row, done.row + lengths.size, dtype=np.uint64)
             keys = np.repeat(rows << np.uint64(32), lengths)
             np.bitwise_or(keys, columns, out=keys)

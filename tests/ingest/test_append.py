@@ -15,7 +15,7 @@ from oocpr.errors import DamagedError, DoesNotFitError, InputError, UsageError
 from oocpr.ingest import append
 from oocpr.ingest.append import NewEdges, append_store, merged_name, rows_of_keys
 from oocpr.ingest.build import build_store
-from oocpr.ingest.sort.rows import NO_RANKS, EdgeCounter
+from oocpr.ingest.rows import NO_RANKS, EdgeCounter
 from oocpr.sources import open_source
 from oocpr.store.graph import open_store
 from oocpr.system import resident

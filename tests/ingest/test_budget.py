@@ -99,8 +99,8 @@ TILE = """
 
     from oocpr.ingest.budget import WRITER_BYTES_PER_EDGE, WRITER_BYTES_PER_ROW
     from oocpr.system import resident_after_trim
-    from oocpr.ingest.sort.rows import Rows
-    from oocpr.ingest.sort.tiles import Tile
+    from oocpr.ingest.rows import Rows
+    from oocpr.ingest.tiles import Tile
     from oocpr.store.codec.tile_encoder import TileEncoder
 
     def take(tile, coder, edges, rows):

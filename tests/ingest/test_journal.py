@@ -1,11 +1,37 @@
 """The journal of an import: lines that survive any end of writing, and what another import uses of them."""
 
+from contextlib import closing
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.errors import UsageError
-from oocpr.ingest.journal import ImportState, Journal, difference, line_of, whole_lines
+from oocpr.ingest.journal import DurableSpillDir, ImportState, Journal, difference, line_of, whole_lines
+
+
+def test_another_process_finds_what_was_synced(tmp_path):
+    with DurableSpillDir(tmp_path, {}) as space:
+        keys, other = space.file(name="keys"), space.file(1 << 20, name="other")
+        for file in (keys, other):
+            file.write(0, np.arange(4))
+        assert (keys.in_memory, other.in_memory) == (0, 0)  # nothing in memory
+        left = space.synced(["keys"])
+        assert left == {"keys": 32}
+        keys.write(32, np.arange(9))  # no part of what is left
+        space.drop(other)
+        space.file().write(0, np.arange(4))
+        assert [path.name for path in tmp_path.iterdir()] == ["keys"]
+    with DurableSpillDir(tmp_path, left) as space:
+        file, out = space.file(name="keys"), np.empty(4, np.int64)
+        file.read(0, out)
+        assert (file.size, out.tolist()) == (32, [0, 1, 2, 3])
+        assert file.reserve(8) == (32, None)
+    with DurableSpillDir(tmp_path, {}) as space:
+        assert space.file(name="keys").size == 0
+    assert (tmp_path / "keys").stat().st_size == 0
+
 
 events = st.lists(
     st.dictionaries(st.text(max_size=3), st.integers() | st.text() | st.lists(st.integers())), max_size=5
@@ -36,7 +62,7 @@ def test_a_byte_that_changed_ends_the_journal_before_its_line(written, data):
 def test_writing_goes_on_behind_the_last_whole_line(tmp_path, torn):
     path = tmp_path / "journal"
     path.write_bytes(line_of({"a": 1}) + line_of({"b": 2}) + torn)
-    with Journal(path) as journal:
+    with closing(Journal(path)) as journal:
         assert journal.events == [{"a": 1}, {"b": 2}]
         journal.add({"d": 4}, durable=True)
     assert path.read_bytes() == line_of({"a": 1}) + line_of({"b": 2}) + line_of({"d": 4})
@@ -44,17 +70,17 @@ def test_writing_goes_on_behind_the_last_whole_line(tmp_path, torn):
 
 def test_what_is_cut_is_gone(tmp_path):
     path = tmp_path / "journal"
-    with Journal(path) as journal:
+    with closing(Journal(path)) as journal:
         for k in range(4):
             journal.add({"tile": k})
         journal.cut(2)
         journal.add({"tile": 9})
-    with Journal(path) as journal:
+    with closing(Journal(path)) as journal:
         assert journal.events == [{"tile": 0}, {"tile": 1}, {"tile": 9}]
 
 
 def test_one_process_at_a_time_has_it(tmp_path):
-    with Journal(tmp_path / "journal"), pytest.raises(UsageError, match="in use"):
+    with closing(Journal(tmp_path / "journal")), pytest.raises(UsageError, match="in use"):
         Journal(tmp_path / "journal")
     Journal(tmp_path / "journal").close()
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import shutil
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -204,7 +205,7 @@ class TestRefusals:
         self.refused(left, contents, "tile_edges was 128 and is 1024", edges, tile_edges=1024)
 
     def test_one_import_at_a_time(self, left, contents, edges):
-        with Journal(left / "journal"):
+        with closing(Journal(left / "journal")):
             self.refused(left, contents, "in use: another process", edges)
 
     def test_a_store_of_the_same_name_elsewhere(self, tmp_path, edges):
@@ -256,7 +257,7 @@ class TestLeftOvers:
     def test_of_an_import_under_way_are_none(self, tmp_path, edges):
         with pytest.raises(KeyboardInterrupt):
             build(edges, tmp_path / "g.zarr", stop="writing")
-        with Journal(tmp_path / "g.zarr.unfinished" / "journal"):
+        with closing(Journal(tmp_path / "g.zarr.unfinished" / "journal")):
             assert build(edges, tmp_path / "g.zarr", resume=False) == []
 
     def test_lie_where_temporary_files_are_wanted(self, tmp_path, edges, contents):

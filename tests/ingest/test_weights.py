@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array
 
 from oocpr.errors import InputError, UsageError
+from oocpr.ingest import rows as pair_sort
 from oocpr.ingest.build import build_store
-from oocpr.ingest.sort import rows as pair_sort
-from oocpr.ingest.sort.rows import sort_pairs
+from oocpr.ingest.rows import sort_pairs
 from oocpr.sources import open_source
 from oocpr.store.graph import open_store
 from oocpr.system import resident

@@ -151,7 +151,7 @@ LOADED = """
 
     from oocpr.ingest.build import build_store
     from oocpr.ingest.spill.files import SpillDir
-    from oocpr.ingest.build import warm_up, warm_up_weights
+    from oocpr.ingest.build import warm_up
     from oocpr.sources.block import EdgeBlock
     from oocpr.sources.rmat import Rmat
 
@@ -169,8 +169,7 @@ LOADED = """
     duplicates = sys.argv[2]
     source = Rmat if duplicates == "count" else Weighted
     with SpillDir(Path(sys.argv[1])) as workspace:
-        warm_up(workspace)
-        warm_up_weights(workspace, duplicates)
+        warm_up(workspace, duplicates)
 
     def loaded():
         rooms = [vars(room) for name, room in sys.modules.items() if name.startswith("oocpr.")]

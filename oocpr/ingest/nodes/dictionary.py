@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
@@ -23,20 +23,18 @@ from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.hashing import NOT_FOUND, Fingerprints, HashIndex, factorize, slots_for
 from oocpr.ingest.nodes.strings import INT64S, TEXT, StringFile
-from oocpr.ingest.sort.rows import sorted_pieces, unique_sorted
-from oocpr.ingest.spill.files import require_disk
+from oocpr.ingest.rows import sorted_pieces, unique_sorted
+from oocpr.ingest.spill.files import SpillDir, SpillFile, require_disk
 from oocpr.ingest.spill.partition import KEY_BYTES, KeyRun, record_bytes, relabel_keys
-from oocpr.sources.block import MAX_NODES
-from oocpr.system import resident, resident_after_trim
+from oocpr.sources.block import MAX_NODES, Source, Strings
+from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.files import SpillDir, SpillFile
     from oocpr.progress import Progress
-    from oocpr.sources.block import Source, Strings
 
 WORD_BYTES = 8
 
@@ -117,8 +115,8 @@ class BlockDictionary:
 
 
 _CHUNK = 1 << 16
-_NAME_BYTES = 12
-"""Beside its place, a name in memory has a second word and the number that it gets."""
+_NAME_BYTES = 9
+"""Beside its place, a name in memory has a second word, and whether it was seen."""
 
 
 class _Parts:
@@ -149,138 +147,95 @@ class _Parts:
         return first // self.largest * self._records + done, len(self.starts) * self._records
 
 
-def _chunks(file: SpillFile, count: int, dtype: type[np.generic]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield the entries of a file, some at a time, with the number of the first of them."""
-    for first in range(0, count, _CHUNK):
-        yield first, file.read_array(dtype, first, min(_CHUNK, count - first))
+def _chunks(records: BlockDictionary) -> Iterator[tuple[int, NDArray[np.uint64]]]:
+    """Yield the words of records, some at a time, with the number of the first of them."""
+    for first in range(0, records.count, _CHUNK):
+        yield first, records.words.read_array(np.uint64, first, min(_CHUNK, records.count - first))
 
 
-def _write_found(numbers: SpillFile, start: int, first: int, found: NDArray[np.uint32]) -> None:
-    """Write numbers `first` and on for records `start` and on, those excepted that were not found."""
-    here = found != NOT_FOUND
-    found += np.uint32(first)
-    if not here.all():
-        old = np.empty(found.size, np.uint32)
-        if first:
-            numbers.read(4 * start, old)
-        found[~here] = old[~here]
-    numbers.write(4 * start, found)
-
-
-def _number_by_first_seen(
-    records: BlockDictionary,
-    parts: _Parts,
-    numbers: SpillFile,
-    firsts: SpillFile,
-    on_progress: Callable[[int, int], None],
+def _find_places(
+    records: BlockDictionary, parts: _Parts, numbers: SpillFile, on_progress: Callable[[int, int], None]
 ) -> bool:
-    """Number names as they first occur, part by part; False if two names have the same word.
-
-    The record that number k first occurs in is written to `firsts`, as number k.
-    """
-    assert records.checks is not None
-    checks_of, numbers_of_places = np.empty(parts.largest, np.uint64), np.empty(parts.largest, np.uint32)
+    """Write the place of each record's word in the list; False if two names have the same word."""
+    checks_of = np.empty(parts.largest if records.named else 0, np.uint64)
+    seen = np.empty(checks_of.size, np.bool_)
     for first, places in parts:
-        numbers_of_places[:] = NOT_FOUND
-        met = 0
-        for start, words in _chunks(records.words, records.count, np.uint64):
-            checks = records.checks.read_array(np.uint64, start, words.size)
-            found, fresh = places.of(words), np.empty(words.size, np.uint64)
-            count = _first_seen(found, checks, start, checks_of, numbers_of_places, met, fresh)
-            if count < 0:
-                return False
-            firsts.write(WORD_BYTES * (first + met), fresh[:count])
-            met += count
-            _write_found(numbers, start, first, found)
+        seen[:] = False
+        for start, words in _chunks(records):
+            found = places.of(words)
+            if records.checks is not None:
+                checks = records.checks.read_array(np.uint64, start, words.size)
+                if not _agree(found, checks, seen, checks_of):
+                    return False
+            elsewhere = found == NOT_FOUND
+            found += np.uint32(first)
+            if first and elsewhere.any():
+                found[elsewhere] = numbers.read_array(np.uint32, start, words.size)[elsewhere]
+            numbers.write(4 * start, found)
             on_progress(*parts.progress(first, start + words.size))
     return True
 
 
-@numba.njit(
-    "int64(uint32[::1], uint64[::1], int64, uint64[::1], uint32[::1], int64, uint64[::1])",
-    cache=True,
-    nogil=True,
-)
-def _first_seen(found, checks, start, checks_of, numbers_of_places, met, fresh):  # type: ignore[no-untyped-def]
-    """Replace places by numbers in the order of their first record; returns how many are new, or -1."""
-    count = 0
+@numba.njit("boolean(uint32[::1], uint64[::1], boolean[::1], uint64[::1])", cache=True, nogil=True)
+def _agree(found, checks, seen, checks_of):  # type: ignore[no-untyped-def]
+    """Whether names at the same place have the same second word."""
     for i in range(found.size):
         place = found[i]
         if place == NOT_FOUND:
             continue
-        if numbers_of_places[place] == NOT_FOUND:
-            numbers_of_places[place] = met + count
+        if not seen[place]:
+            seen[place] = True
             checks_of[place] = checks[i]
-            fresh[count] = start + i
-            count += 1
         elif checks_of[place] != checks[i]:
-            return -1
-        found[i] = numbers_of_places[place]
-    return count
+            return False
+    return True
 
 
 def _redraw_words(records: BlockDictionary) -> None:
     """Make new words out of both words of each name."""
     assert records.checks is not None
     one, two = (np.uint64(secrets.randbits(64) | 1) for _ in range(2))
-    for first, words in _chunks(records.words, records.count, np.uint64):
+    for first, words in _chunks(records):
         checks = records.checks.read_array(np.uint64, first, words.size)
         mixed = words * one ^ checks * two
         records.words.write(WORD_BYTES * first, mixed ^ (mixed >> np.uint64(32)))
 
 
-class _Firsts:
-    """Ascending record numbers of one part, consumed from the front."""
-
-    def __init__(self, file: SpillFile, start: int, stop: int) -> None:
-        self._file = file
-        self._next = start
-        self._stop = stop
-        self._held = np.empty(0, np.uint64)
-        self._first = start
-
-    def below(self, record: int) -> tuple[int, NDArray[np.int64]]:
-        """Consume the records below `record`; gives the place in the file of the first of them, too."""
-        while self._next < self._stop and (not self._held.size or self._held[-1] < record):
-            more = self._file.read_array(np.uint64, self._next, min(_CHUNK, self._stop - self._next))
-            self._held = np.concatenate([self._held, more])
-            self._next += more.size
-        taken = self._held[: np.searchsorted(self._held, np.uint64(record))]
-        first = self._first
-        self._first += taken.size
-        self._held = self._held[taken.size :]
-        return first, taken.astype(np.int64)
-
-
 def _names_in_source_order(
-    all_names: StringFile, firsts: SpillFile, starts: range, nodes: int, given: int, spill_dir: SpillDir
-) -> tuple[StringFile, NDArray[np.uint32] | None, tuple[int, int] | None]:
-    """Write the first occurrence of each name, in the order of the source.
+    records: BlockDictionary, numbers: SpillFile, nodes: int, given: int, spill_dir: SpillDir
+) -> tuple[StringFile, tuple[int, int] | None]:
+    """Write each name where it first occurs, and replace places in `numbers` by numbers in that order.
 
-    Gives one name per node; the number of each node by its number in the parts, None if there is one part;
-    number and record of the first node whose name was not `given`.
+    Gives one name per node, and number and record of the first node whose name was not `given`.
     """
+    assert records.names is not None
     names = StringFile(spill_dir, "nodes")
-    parts = [_Firsts(firsts, start, min(nodes, start + starts.step)) for start in starts]
-    rows = np.empty(nodes, np.uint32) if len(parts) > 1 else None
+    number_of = np.full(nodes, NOT_FOUND)
     stranger = None
     record = 0
-    for text, lengths in all_names.pieces():
-        stop = record + lengths.size
-        taken = [part.below(stop) for part in parts]
-        fresh = np.zeros(lengths.size, np.bool_)
-        for _, met in taken:
-            fresh[met - record] = True
-        if rows is not None:
-            row = (names.count + np.cumsum(fresh) - 1).astype(np.uint32)
-            for first, met in taken:
-                rows[first : first + met.size] = row[met - record]
-        if stranger is None and stop > given and fresh[max(0, given - record) :].any():
-            place = int(np.flatnonzero(fresh[max(0, given - record) :])[0]) + max(0, given - record)
+    for text, lengths in records.names.pieces():
+        found, fresh = numbers.read_array(np.uint32, record, lengths.size), np.zeros(lengths.size, np.bool_)
+        _number_by_first_seen(found, number_of, names.count, fresh)
+        numbers.write(4 * record, found)
+        skipped = max(0, given - record)
+        if stranger is None and fresh[skipped:].any():
+            place = skipped + int(fresh[skipped:].argmax())
             stranger = names.count + int(fresh[:place].sum()), record + place
         names.append(text[np.repeat(fresh, lengths)], lengths[fresh])
-        record = stop
-    return names, rows, stranger
+        record += lengths.size
+    return names, stranger
+
+
+@numba.njit("void(uint32[::1], uint32[::1], int64, boolean[::1])", cache=True, nogil=True)
+def _number_by_first_seen(found, number_of, count, fresh):  # type: ignore[no-untyped-def]
+    """Replace places by numbers, `count` and on for those that are new, which are marked as `fresh`."""
+    for i in range(found.size):
+        place = found[i]
+        if number_of[place] == NOT_FOUND:
+            number_of[place] = count
+            count += 1
+            fresh[i] = True
+        found[i] = number_of[place]
 
 
 _MIN_SPACE = 1 << 20
@@ -334,7 +289,7 @@ def build_dictionary(
     """
     what = f"Looking up the nodes of {title}"
     numbers = spill_dir.file()
-    require_disk(spill_dir.folder, (4 + 2 * WORD_BYTES) * records.count)
+    require_disk(spill_dir.folder, (4 + WORD_BYTES) * records.count)
     while True:
         known, nodes = _different(records, spill_dir, _space(memory, what))
         if nodes > MAX_NODES:
@@ -342,32 +297,18 @@ def build_dictionary(
                 f"{title} has {nodes:,} nodes, more than {MAX_NODES:,}.",
                 "Split the graph, or drop nodes without edges.",
             )
-        parts = _Parts(known, nodes, records, _space(memory, what))
-        if records.names is None:
-            for first, places in parts:
-                for start, words in _chunks(records.words, records.count, np.uint64):
-                    _write_found(numbers, start, first, places.of(words))
-                    on_progress(*parts.progress(first, start + words.size))
-            records.close()
-            return Dictionary(nodes, numbers, known, None, nodes, None)
-        firsts = spill_dir.file()
-        if _number_by_first_seen(records, parts, numbers, firsts, on_progress):
+        if _find_places(records, _Parts(known, nodes, records, _space(memory, what)), numbers, on_progress):
             break
         _redraw_words(records)
         known.close()
-        firsts.close()
+    if records.names is None:
+        records.close()
+        return Dictionary(nodes, numbers, known, None, nodes, None)
     known.close()
-    require(resident() + 4 * nodes + SLACK_BYTES, memory, what)
-    names, rows, stranger = _names_in_source_order(
-        records.names, firsts, parts.starts, nodes, given, spill_dir
-    )
-    if rows is not None:
-        for first, old in _chunks(numbers, records.count, np.uint32):
-            numbers.write(4 * first, rows[old])
-    firsts.close()
+    require(resident_after_trim() + 4 * nodes + SLACK_BYTES, memory, what)
+    names, stranger = _names_in_source_order(records, numbers, nodes, given, spill_dir)
     records.close()
-    known_given = nodes if stranger is None else int(stranger[0])
-    return Dictionary(nodes, numbers, None, names, known_given, None if stranger is None else stranger[1])
+    return Dictionary(nodes, numbers, None, names, *((nodes, None) if stranger is None else stranger))
 
 
 def _space(memory: int, what: str) -> int:

@@ -29,7 +29,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types, uint32, uint64
 
-from oocpr.ingest.spill.files import require_disk
+from oocpr.ingest.spill.files import SpillFile, require_disk
 from oocpr.jit import entry
 from oocpr.store.codec.bitpacking import BufferPool
 from oocpr.store.codec.simd import intrinsic
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.spill.files import SpillFile
+    from oocpr.ingest.spill.id_bitmap import IdBitmap
 
 
 KEY_BYTES = 8
@@ -295,14 +295,7 @@ def _partition(rows, columns, weights, numbers, first_rows, column_bits, width, 
 
 
 def bin_shift(span: int) -> int:
-    """Bits to drop of a key's distance from the lowest, so that at most 2^16 bins cover `span` keys.
-
-    Examples
-    --------
-    >>> bin_shift(2**32 * 1000), bin_shift(2**16), bin_shift(1)
-    (26, 0, 0)
-
-    """
+    """Bits to drop of a key's distance from the lowest, so that at most 2^16 bins cover `span` keys."""
     return max(0, (span - 1).bit_length() - BIN_BITS)
 
 
@@ -315,7 +308,6 @@ def plan_buckets(counts: Sequence[int], capacity: int) -> list[int]:
     --------
     >>> plan_buckets([3, 1, 0, 4, 9, 1], capacity=4)
     [0, 3, 4, 5]
-
     """
     starts, held = [0], 0
     for bin_, count in enumerate(counts):
@@ -339,19 +331,26 @@ class PartitionedFile:
     """Blocks of keys in a spill file, each grouped by bucket.
 
     Bucket b has the keys from ``lows[b]`` to below ``lows[b + 1]``, its rows counted from ``first_rows[b]``,
-    uint64.
+    uint64; all keys are below `high`.
     """
 
     def __init__(
-        self, file: SpillFile, lows: Sequence[int], first_rows: NDArray[np.uint64], *, weighted: bool
+        self,
+        file: SpillFile,
+        lows: Sequence[int],
+        first_rows: NDArray[np.uint64],
+        high: int = 0,
+        *,
+        weighted: bool,
     ) -> None:
         self.file = file
+        self.high = high
         self.blocks: list[_Block] = []
         self.weight_bytes = WEIGHT_BYTES * weighted
         self.first_rows = first_rows
         self._lows = lows
 
-    def add(
+    def write_block(
         self,
         rows: NDArray[np.uint32],
         columns: NDArray[np.uint32],
@@ -378,8 +377,8 @@ class PartitionedFile:
             self.file.write(at, out)
         self.blocks.append(_Block(at, width, column_bits, counts))
 
-    def runs(self, high: int) -> Iterator[KeyRun]:
-        """Yield the buckets that have keys, in ascending order; all keys are below `high`."""
+    def runs(self) -> Iterator[KeyRun]:
+        """Yield the buckets that have keys, in ascending order."""
         if not self.blocks:
             return
         at, widths, column_bits = (np.array([block[k] for block in self.blocks]) for k in range(3))
@@ -390,7 +389,7 @@ class PartitionedFile:
             if counts.any():
                 first, weighted = int(self.first_rows[bucket]), self.weight_bytes > 0
                 extents = KeyExtents(at, counts, widths, column_bits, first, weighted).chosen(counts > 0)
-                below = min([high, *self._lows[bucket + 1 : bucket + 2]])
+                below = min([self.high, *self._lows[bucket + 1 : bucket + 2]])
                 yield KeyRun(self.file, int(counts.sum()), low, below, extents)
             at = at + counts * (widths + np.int64(self.weight_bytes)) + (KEY_BYTES - widths)
 
@@ -436,40 +435,23 @@ class BoundedExecutor:
             self._pending.popleft().result()
 
 
-class Partitioner:
+class Partitioner(PartitionedFile):
     """Writes blocks of edges, as they come, to a file that nobody else writes to, each grouped by bucket.
 
     `block_edges` is the most edges of a block, `rows` how many rows there are, None if that is not known. The
     buckets follow from a sample, which `plan` gets before the first edges are added.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from oocpr.ingest.spill.files import SpillFile
-    >>> with SpillFile(Path(".")) as file:
-    ...     partitioner = Partitioner(file, 4096, None)
-    ...     partitioner.plan(np.array([9, 3], np.uint32))
-    ...     partitioner.add(Edges.of(np.array([1, 2]), np.array([9, 3])))
-    ...     partitioner.add(Edges.of(np.array([7]), np.array([12])))
-    ...     for run in partitioner.runs():
-    ...         [keys] = run.blocks(np.empty(9, np.uint64))
-    ...         print([(int(key) & 0xFFFFFFFF, int(key) >> 32) for key in keys])
-    [(2, 3)]
-    [(1, 9), (7, 12)]
-
     """
 
     def __init__(
         self, file: SpillFile, block_edges: int, rows: int | None, *, weighted: bool = False
     ) -> None:
+        super().__init__(file, [], np.empty(0, np.uint64), weighted=weighted)
         self.count = 0
         self._buckets = max(2, min(MAX_BUCKETS, block_edges // _KEYS_PER_PIECE))
         self._rows = rows
-        self._largest = 0
         self._shift = np.uint64(0)
         self._bucket_of = np.empty(0, np.uint16)
         self._last_rows = np.empty(0, np.uint64)
-        self._out = PartitionedFile(file, [], np.empty(0, np.uint64), weighted=weighted)
         self._lock = threading.Lock()
         self._buffers: deque[BufferPool] = deque()
 
@@ -487,43 +469,43 @@ class Partitioner:
         first_rows = np.searchsorted(bucket_of, np.arange(self._buckets)).astype(np.uint64) << shift
         first_rows[int(bucket_of[-1]) + 1 :] = 2**32
         self._last_rows = np.append(first_rows[1:], np.uint64(2**32)) - np.uint64(1)
-        lows = [int(row) << 32 for row in first_rows]
-        self._out = PartitionedFile(self._out.file, lows, first_rows, weighted=self._out.weight_bytes > 0)
+        self.first_rows, self._lows = first_rows, [int(row) << 32 for row in first_rows]
 
-    def add(self, edges: Edges) -> None:
-        """Write some edges; several threads may do so at once."""
+    def add(self, edges: Edges, ids: IdBitmap | None = None) -> None:
+        """Write some edges, and add their ends to `ids`; several threads may do so at once."""
         src, dst, largest_src, largest_dst, weight = edges
+        if ids is not None:
+            ids.add(src, dst)
         if not src.size:
             return
-        buffers = self._buffers.pop() if self._buffers else BufferPool()
+        try:
+            buffers = self._buffers.pop()
+        except IndexError:
+            buffers = BufferPool()
         counts = np.empty(self._buckets, np.uint32)
         numbers = buffers.array("buckets", src.size, np.uint16)
         _find_buckets(dst, np.uint64(0), self._shift, self._bucket_of, numbers, counts)
 
         column_bits = largest_src.bit_length()
         tops = np.minimum(self._last_rows, np.uint64(largest_dst))[counts > 0]
-        row_bits = int((tops - self._out.first_rows[counts > 0]).max()).bit_length()
+        row_bits = int((tops - self.first_rows[counts > 0]).max()).bit_length()
         layout = (column_bits, max(1, -(-(row_bits + column_bits) // 8)))
-        self._out.add(
+        self.write_block(
             dst, src, weight, numbers, counts, *layout, lambda size: buffers.array("out", size, np.uint8)
         )
         with self._lock:
             self.count += src.size
-            self._largest = max(self._largest, largest_dst)
+            self.high = max(self.high, largest_dst + 1 << 32)
         self._buffers.append(buffers)
-
-    def runs(self) -> Iterator[KeyRun]:
-        """Yield the buckets that have edges, in ascending order."""
-        return self._out.runs((self._largest + 1) << 32)
 
     def state(self) -> dict[str, Any]:
         """Describe the buckets and blocks as JSON; nobody is adding any."""
         return {
             "shift": int(self._shift),
             "bins": self._bucket_of.size,
-            "starts": (self._out.first_rows >> self._shift).tolist(),
-            "largest": self._largest,
-            "blocks": [[*block[:3], *block.counts.tolist()] for block in self._out.blocks],
+            "starts": (self.first_rows >> self._shift).tolist(),
+            "largest": (self.high >> 32) - 1,
+            "blocks": [[*block[:3], *block.counts.tolist()] for block in self.blocks],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -533,9 +515,9 @@ class Partitioner:
         bucket_of = np.searchsorted(starts, np.arange(state["bins"]), side="right") - 1
         self._divide(np.uint64(state["shift"]), bucket_of.astype(np.uint16))
         for at, width, column_bits, *counts in state["blocks"]:
-            self._out.blocks.append(_Block(at, width, column_bits, np.array(counts, np.uint32)))
+            self.blocks.append(_Block(at, width, column_bits, np.array(counts, np.uint32)))
             self.count += sum(counts)
-        self._largest = state["largest"]
+        self.high = state["largest"] + 1 << 32
 
 
 def repartition(
@@ -596,7 +578,8 @@ def partition_run(
     starts = plan_buckets(bins.tolist(), space.size)
     bucket_of = np.repeat(np.arange(len(starts), dtype=np.uint16), np.diff(np.append(starts, bins.size)))
     lows = [run.low + (start << shift) for start in starts]
-    file = PartitionedFile(out, lows, np.zeros(len(starts), np.uint64), weighted=weights.size > 0)
+    first_rows = np.zeros(len(starts), np.uint64)
+    file = PartitionedFile(out, lows, first_rows, run.high, weighted=weights.size > 0)
 
     block = min(_MAX_BLOCK, space.size // (1 + size // KEY_BYTES))
     numbers = np.empty(block, np.uint16)
@@ -604,5 +587,7 @@ def partition_run(
     for keys, some in run.records(space[:block], weights):
         halves, counts = keys.view(np.uint32), np.empty(len(starts), np.uint32)
         _find_buckets(keys, low, np.uint64(shift), bucket_of, numbers, counts)
-        file.add(halves[1::2], halves[::2], some, numbers, counts, 32, KEY_BYTES, lambda size: buffer[:size])
-    return list(file.runs(run.high))
+        file.write_block(
+            halves[1::2], halves[::2], some, numbers, counts, 32, KEY_BYTES, lambda size: buffer[:size]
+        )
+    return list(file.runs())

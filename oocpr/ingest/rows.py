@@ -60,15 +60,7 @@ def sorted_pieces(
 
 @entry()
 def unique_sorted(keys):
-    """Move the different ones of ascending keys to the front; returns how many there are.
-
-    Examples
-    --------
-    >>> keys = np.array([1, 1, 5], np.uint64)
-    >>> int(unique_sorted(keys)), keys[:2].tolist()
-    (2, [1, 5])
-
-    """
+    """Move the different ones of ascending keys to the front; returns how many there are."""
     if keys.size == 0:
         return 0
     found = 1
@@ -187,16 +179,13 @@ NO_RANKS = IdRanks(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
 
 class EdgeCounter:
-    """Counts out-degrees, `self_loops` and dropped `duplicates` while it splits sorted keys into rows.
+    """Counts out-degrees and `self_loops` while it splits sorted keys into rows; for any threads."""
 
-    Any number of threads may use it.
-    """
-
-    def __init__(self, nodes: int) -> None:
-        self.duplicates = 0
+    def __init__(self, nodes: int, *, weighted: bool = False) -> None:
         self.self_loops = 0
         self._nodes = nodes
         self._high = np.zeros(nodes, np.uint32)
+        self._sums = np.zeros(nodes if weighted else 0)
         self._lows: deque[NDArray[np.uint8]] = deque()
         self._lock = threading.Lock()
 
@@ -220,7 +209,6 @@ class EdgeCounter:
         edges, found, loops = _into_rows(keys, ranks, low, self._high, keys.view(np.uint32), rows, starts)
         self._lows.append(low)
         with self._lock:
-            self.duplicates += count - edges
             self.self_loops += int(loops)
         return Rows(keys.view(np.uint32)[:edges], rows[:found], starts[: found + 1], count)
 
@@ -236,6 +224,20 @@ class EdgeCounter:
             self._high += self._lows.pop()
         return self._high
 
+    def add_weights(self, columns: NDArray[np.uint32], weights: NDArray[np.float64] | None) -> None:
+        """Add up the weights of edges that come after all before, if they have any, by their columns."""
+        if weights is not None:
+            _add_out(columns, weights, self._sums)
+
+    def out_weight(self) -> NDArray[np.float64] | None:
+        """Weights that leave each node, None without weights; InputError if float64 does not hold a sum."""
+        if not np.isfinite(self._sums).all():
+            raise InputError(
+                "The weights of the edges that leave a node add up to more than float64 holds.",
+                "Give smaller weights.",
+            )
+        return self._sums if self._sums.size else None
+
 
 DUPLICATES = ("merge", "sum", "count")
 """What becomes of a duplicate edge: it gets its greatest weight, the sum of them, or how often it comes."""
@@ -249,12 +251,6 @@ def duplicate_policy(duplicates: str | None, *, weighted: bool) -> str | None:
 
     `duplicates` is what was asked for; None adds weights, as pandas, SciPy and NetworkX do. Raises UsageError
     if it is none of these, or does not go with the source.
-
-    Examples
-    --------
-    >>> duplicate_policy(None, weighted=True), duplicate_policy("count", weighted=False)
-    ('sum', 'count')
-
     """
     if duplicates is None:
         duplicates = "sum" if weighted else "merge"
@@ -364,27 +360,6 @@ def check_finite(weights: NDArray[np.float64]) -> NDArray[np.float64]:
             "Give smaller weights, or choose merge for duplicates.",
         )
     return weights
-
-
-class OutWeights:
-    """Adds up the weights that leave each node, in the order of the edges."""
-
-    def __init__(self, nodes: int) -> None:
-        self._sums = np.zeros(nodes)
-
-    def add(self, columns: NDArray[np.uint32], weights: NDArray[np.float64] | None) -> None:
-        """Add edges that come after all before: their sources and weights, shape (k,) each."""
-        if weights is not None:
-            _add_out(columns, weights, self._sums)
-
-    def to_numpy(self) -> NDArray[np.float64]:
-        """Give the sums: float64, shape (nodes,); InputError for one that float64 does not hold."""
-        if not np.isfinite(self._sums).all():
-            raise InputError(
-                "The weights of the edges that leave a node add up to more than float64 holds.",
-                "Give smaller weights.",
-            )
-        return self._sums
 
 
 _FEW = 24

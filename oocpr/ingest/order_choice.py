@@ -14,20 +14,42 @@ about what a core has for itself. A node takes four bytes in it, its push and it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oocpr.ingest.sort.rows import unique_sorted
+from oocpr.errors import UsageError
+from oocpr.ingest.budget import SLACK_BYTES, require
+from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile, write_strings
+from oocpr.ingest.orders import (
+    EdgeScan,
+    Order,
+    Permutation,
+    count_degrees,
+    invert,
+    looks_like_urls,
+    make_order,
+    order_by_bfs,
+    order_by_degree,
+    order_by_host,
+)
+from oocpr.ingest.rows import unique_sorted
 from oocpr.jit import entry
 from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.system import resident_after_trim
+from oocpr.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.order.orders import EdgeScan, Permutation
+    from oocpr.ingest.read import SpilledEdges
+    from oocpr.ingest.spill.files import SpillDir
+    from oocpr.ingest.spill.id_bitmap import IdBitmap
+    from oocpr.progress import Progress
+    from oocpr.sources.block import Source
 
 
 WINDOWS = 16
@@ -203,16 +225,7 @@ def search_pays(costs: Mapping[str, OrderCost], edges: int) -> bool:
 
 
 def explain(chosen: str, costs: Mapping[str, OrderCost]) -> str:
-    """Say why an order was chosen, in one line.
-
-    Examples
-    --------
-    >>> keep, degree = OrderCost(1000, 1990, 620), OrderCost(1000, 1490, 290)
-    >>> explain("degree", {"keep": keep, "degree": degree})
-    'order: by out-degree, 1.49 instead of 1.99 B/edge and 71 instead of 38 % of gathers in cache'
-    >>> explain("keep", {"keep": degree, "degree": keep})
-    'order: as in the source, 1.49 B/edge and 71 % of gathers in cache; by out-degree 1.99 and 38 %'
-    """
+    """Say why an order was chosen, in one line."""
     cost, keep = costs[chosen], costs["keep"]
     said = f"order: {_ORDER_NAMES[chosen]}, {cost}"
     if chosen != "keep":
@@ -262,3 +275,117 @@ def count_missed(keys, cache):
             lines[k] = lines[k - 1]
         lines[0] = line
     return missed
+
+
+ORDERS = ("keep", "degree", "host", "bfs", "auto")
+
+_BYTES_PER_NODE = {"degree": 12, "host": 8, "bfs": 16, "auto": 16}
+"""Most bytes per node that each way holds at once.
+
+Ordering by degree: row of a node, node of a row, id of a node; by host no ids. A search: in-degree, row,
+parent and a place for each parent. Choosing: the same, more than in-degree, row and node of a finished order.
+"""
+
+_DOING = {
+    "degree": "Ordering {} nodes by out-degree",
+    "host": "Ordering {} nodes by host",
+    "bfs": "Ordering {} nodes by breadth-first search",
+    "auto": "Choosing an order of {} nodes",
+}
+
+_PIECES_BYTES, _MIN_SPACE = 3 << 20, 1 << 20
+"""Pieces of names on their way, and the least memory for those that are sorted."""
+
+_SAMPLE_BYTES = 8 * WINDOWS * WINDOW_EDGES + 48 * (WINDOW_EDGES + WINDOW_ROWS) + (2 << 20)
+"""A sample, a window of it that is encoded, and small arrays."""
+
+_BYTES_BESIDE = {"host": _PIECES_BYTES + _MIN_SPACE, "auto": _SAMPLE_BYTES}
+
+
+@dataclass
+class Ordering:
+    """Finds the row of each node, under the stage "ordering" of `progress`."""
+
+    edges: SpilledEdges
+    source: Source
+    spill_dir: SpillDir
+    memory: int
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        self._nodes = self.edges.nodes
+        self._total: int | None = None
+        self._scan = EdgeScan(
+            self.edges.runs,
+            self.edges.ids,
+            lambda done: self.progress("ordering", done, self._total, "edges"),
+        )
+
+    def find(self, order: str) -> Order:
+        """Find the rows of an order, one of `ORDERS`; UsageError for hosts of nodes without names."""
+        ids = self.edges.ids
+        if order == "keep":
+            return make_order("keep", None, ids)
+        needed = self._nodes * _BYTES_PER_NODE[order] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
+        lacking = resident_after_trim() + needed - self.memory
+        if lacking > 0:
+            self.edges.file.shed(lacking)
+        require(resident_after_trim() + needed, self.memory, _DOING[order].format(format_count(self._nodes)))
+        if order == "host":
+            return make_order(order, self._by_host(), ids)
+        if order == "degree":
+            self._total = self._scan.count
+            out_degree, _ = count_degrees(self._scan, self._nodes, sources=True)
+            return make_order(order, order_by_degree(out_degree), ids)
+        if order == "auto":
+            return make_order(*self._cheapest())
+        out_degree, in_degree, connected = self._degrees()
+        del out_degree
+        return make_order(order, order_by_bfs(self._scan, in_degree, connected), ids)
+
+    def _degrees(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
+        """Count the edges that leave and reach each node, and the nodes with edges."""
+        degrees = count_degrees(self._scan, self._nodes, sources=True, destinations=True)
+        return *degrees, int(np.count_nonzero(degrees[0] | degrees[1]))
+
+    def _names(self, count: int | None = None) -> StringFile | None:
+        """Names of the nodes, at least of the first `count`; None if there are none."""
+        dictionary, labels = self.edges.dictionary, self.source.labels
+        if dictionary is not None and dictionary.names is not None:
+            return dictionary.names
+        return None if labels is None else write_strings(islice(labels, count), self.spill_dir)
+
+    def _by_host(self) -> Permutation | None:
+        names = self._names()
+        if names is None:
+            raise UsageError(
+                f"{self.source.name} has nodes without names, which have no hosts.",
+                "Choose another order, or give the names with labels.",
+            )
+        space = self.memory - resident_after_trim() - SLACK_BYTES - 8 * self._nodes - _PIECES_BYTES
+        return order_by_host(names, self.spill_dir, max(space, _MIN_SPACE))
+
+    def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
+        """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""
+        out_degree, in_degree, connected = self._degrees()
+        costs = {"keep": measure(take_sample(self._scan, in_degree, None))}
+
+        def add(name: str, permutation: Permutation | None) -> None:
+            if permutation is None:
+                return
+            costs[name] = measure(take_sample(self._scan, in_degree, permutation))
+            if choose(costs) == name:
+                file.write(0, permutation.rows)
+
+        with self.spill_dir.file() as file:
+            add("degree", order_by_degree(out_degree))
+            del out_degree
+            some = self._names(MAX_PIECE_NAMES)
+            if some is not None and looks_like_urls(some.pieces()):
+                add("host", self._by_host())
+            if search_pays(costs, self._scan.count):
+                add("bfs", order_by_bfs(self._scan, in_degree, connected))
+            name = choose(costs)
+            rows = None if name == "keep" else file.read_array(np.uint32, 0, self._nodes)
+        permutation = None if rows is None else Permutation(rows, invert(rows))
+        return name, permutation, self.edges.ids, explain(name, costs)

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.ingest.nodes.hashing import NOT_FOUND
-from oocpr.ingest.nodes.strings import NumberedStrings, external_argsort, split_strings
-from oocpr.ingest.spill.partition import relabel_keys
+from oocpr.ingest.nodes.strings import NumberedStrings, StringFile, external_argsort, split_strings
+from oocpr.ingest.spill.partition import KeyRun, relabel_keys
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.ingest.nodes.strings import Piece, StringFile
+    from oocpr.ingest.nodes.strings import Piece
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.ingest.spill.id_bitmap import IdBitmap
-    from oocpr.ingest.spill.partition import KeyRun
 
 
 _BLOCK_EDGES = 1 << 17
@@ -106,20 +105,6 @@ class Permutation:
     rows: NDArray[np.uint32]
     nodes: NDArray[np.uint32]
 
-    @classmethod
-    def of_rows(cls, rows: NDArray[np.uint32]) -> Permutation:
-        """Make one from the rows alone."""
-        nodes = np.empty_like(rows)
-        _invert(rows, nodes)
-        return cls(rows, nodes)
-
-    @classmethod
-    def of_nodes(cls, nodes: NDArray[np.uint32]) -> Permutation:
-        """Make one from the nodes alone."""
-        rows = np.empty_like(nodes)
-        _invert(nodes, rows)
-        return cls(rows, nodes)
-
     def relabel(self, keys: NDArray[np.uint64]) -> None:
         """Turn keys of nodes into keys of rows, in place."""
         relabel_keys(keys, self.rows)
@@ -171,7 +156,7 @@ def order_by_degree(out_degree: NDArray[np.uint32]) -> Permutation | None:
     large = large[np.argsort(-out_degree[large].astype(np.int64), kind="stable")]
     _rank(out_degree, np.zeros(_COUNTED, np.int64), large.size)
     out_degree[large] = np.arange(large.size)
-    return Permutation.of_rows(out_degree)
+    return Permutation(out_degree, invert(out_degree))
 
 
 @entry()
@@ -193,9 +178,12 @@ def _rank(degrees, places, before):
 
 
 @entry()
-def _invert(rows, nodes):
+def invert(rows):
+    """Give the node of each row, or the reverse."""
+    nodes = np.empty_like(rows)
     for node in range(rows.size):
         nodes[rows[node]] = node
+    return nodes
 
 
 @entry()
@@ -235,7 +223,7 @@ def order_by_bfs(scan: EdgeScan, in_degree: NDArray[np.uint32], connected: int) 
     del parents
     if _place_rest(rows, placed):
         return None
-    return Permutation.of_rows(rows)
+    return Permutation(rows, invert(rows))
 
 
 @entry()
@@ -326,7 +314,7 @@ def order_by_host(names: StringFile, spill_dir: SpillDir, space: int) -> Permuta
         filled += numbers.size
     if bool((nodes[1:] > nodes[:-1]).all()):
         return None
-    return Permutation.of_nodes(nodes)
+    return Permutation(invert(nodes), nodes)
 
 
 def looks_like_urls(names: Iterator[Piece]) -> bool:

@@ -1,1 +1,0 @@
-"""The row of the store that each node becomes."""

@@ -1,1 +1,0 @@
-"""Buckets sorted into rows, cut into tiles and encoded."""
