@@ -42,13 +42,7 @@ is 18 ps at its own copy rate, and delivers an edge in 6 ps."""
 
 
 def resident_weights(tile_rows: NDArray[np.int64], tile_edges: int) -> NDArray[np.int64]:
-    """Time that each resident tile takes, in edges; `tile_rows` has the first row of each, and the last.
-
-    Examples
-    --------
-    >>> resident_weights(np.array([0, 10, 1000]), 2000)
-    array([2030, 4970])
-    """
+    """Time that each resident tile takes, in edges; `tile_rows` has the first row of each, and the last."""
     return tile_edges + ROW_EDGES * np.diff(tile_rows)
 
 
@@ -243,13 +237,6 @@ def _typical_host_bytes(*, ranks: int, divisors: int, state: int, tiles: int) ->
     In the beginning there are out-degrees or the weights that leave, until devices have them; then tiles, on
     their way in a ring and those that stay pinned, and what merging takes; in the end ranks, and no tiles any
     more. `state` is what is kept of rows in memory of the host, their ranks included; else 0.
-
-    Examples
-    --------
-    >>> _typical_host_bytes(ranks=800, divisors=400, state=0, tiles=1060)
-    1060
-    >>> _typical_host_bytes(ranks=8000, divisors=4000, state=0, tiles=1060)
-    8000
     """
     return state + max(divisors, tiles, 0 if state else ranks)
 

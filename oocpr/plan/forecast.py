@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from oocpr.plan.plan import Plan
+
 MIXED_PASSES = (0.08, 0.23, 0.6)
 """Passes of ``mixed`` per sqrt(1 / (1 - damping)) and per e that the error falls: fewest, as a rule, most.
 
@@ -97,42 +99,31 @@ class Forecast:
         return self.loading + self.ends + self.first + (passes - 1) * self.each
 
 
-def forecast(
-    rates: Rates,
-    *,
-    edges: int,
-    rows: int,
-    stored_bytes: int,
-    streamed_bytes: int,
-    resident_share: float,
-    beside: bool = False,
-    rows_in_host: bool = False,
-) -> Forecast:
-    """Seconds of the passes over a graph.
+def forecast(rates: Rates, plan: Plan) -> Forecast:
+    """Seconds of the passes of a run.
 
     Tiles come to a device while its kernels run, and go on coming between two passes, in which nothing is
     read: a pass takes as long as the link, or as the kernels, or the host that launches them, and what is
     between, whichever takes longer. If kernels reach rows over the link as well, what comes and what they
     reach take turns, and between two passes nothing comes.
-
-    `resident_share` is that of tiles that stay where they are computed; `beside` says whether the others
-    arrive beside the computation, on a device; `rows_in_host`, whether its kernels use the link as well.
     """
-    moved = edges * (1 - resident_share)
-    resident = edges * resident_share / rates.resident
+    edges, rows, tiles = plan.stats.edges, plan.stats.nodes, plan.stats.tiles
+    share = (sum(tiers.on_device for tiers in plan.devices) if plan.devices else plan.cached_tiles) / tiles
+    moved = edges * (1 - share)
+    resident = edges * share / rates.resident
     swept = resident + moved / rates.streamed
     sent = moved / rates.uploaded
     between = rows / rates.rows
-    working = max(swept, streamed_bytes / rates.store_bytes, edges / rates.launched)
-    if not beside:
+    working = max(swept, plan.streamed_bytes / rates.store_bytes, edges / rates.launched)
+    if not plan.devices:
         each = working + between
-    elif rows_in_host:
+    elif plan.rows_in_host:
         each = max(sent + moved / rates.alternating + resident, working) + between
     else:
         each = max(sent, working + between)
     return Forecast(
-        first=max(edges / rates.first, stored_bytes / rates.store_bytes) + between,
-        each=each,
+        first=max(edges / rates.first, plan.first_bytes / rates.store_bytes) + between,
+        each=each * (1 + COMPONENT_SWEEPS) if plan.method == "components" else each,
         ends=rows / rates.ends,
         loading=rates.loading,
     )
@@ -205,15 +196,6 @@ def sweeps_for(local_share: float, stripes: int = 1, *, on_device: bool = False,
     saved, and two if few edges stay inside. A graph so small that the host is slower than the device is
     swept many times between two questions of the host: cnr-2000, in one tile, took 9 passes and 6 ms with
     eight sweeps, 36 and 13 ms with two. `small`: one tile of at most SMALL_EDGES edges.
-
-    Examples
-    --------
-    >>> sweeps_for(0.9), sweeps_for(0.9, stripes=4), sweeps_for(0.2), sweeps_for(0.06), sweeps_for(0.001)
-    (6, 4, 4, 2, 1)
-    >>> sweeps_for(0.9, on_device=True), sweeps_for(0.2, on_device=True)
-    (2, 1)
-    >>> sweeps_for(0.2, on_device=True, small=True)
-    8
     """
     if on_device and small:
         return 8
@@ -231,13 +213,6 @@ def streamed_sweeps(bytes_per_edge: float, local_share: float) -> int:
     Those that end before it has arrived cost nothing, and are worth it if enough edges stay inside a tile.
     If most do, three pay even if they are not free: a crawl of 0.56 B/edge took 365 ms with one, the only
     one that is, 201 with two, 170 with three and 177 with four.
-
-    Examples
-    --------
-    >>> streamed_sweeps(2.0, 0.2), streamed_sweeps(4.0, 0.9)
-    (2, 5)
-    >>> streamed_sweeps(0.6, 0.9), streamed_sweeps(2.0, 0.01)
-    (3, 1)
     """
     products = bytes_per_edge / LINK_BYTES * DEVICE_EDGES
     # One product delivers; each further sweep is two, as rows of a tile are swept side by side.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.plan.partition import GraphStats
+    from oocpr.plan.plan import PlanRequest
 
 READ_BYTES = {"float64": 8, "float32": 4, "bits16": 2, "bits8": 1}
 """Bytes of one gathered number."""
@@ -78,39 +79,33 @@ class Need:
         return self.base + self.vectors + self.history + self.reads + self.scratch + self.ring + SHARED
 
 
-def run_need(
-    stats: GraphStats,
-    *,
-    base: int,
-    ring_slots: int,
-    reads: str,
-    proposals: bool,
-    mixing: int,
-    personalized: bool,
-    sweeps: int = 1,
-) -> Need:
-    """Bytes of a run in one process."""
+def run_need(stats: GraphStats, request: PlanRequest, *, mixing: int, sweeps: int, ring_slots: int) -> Need:
+    """Bytes of a run in one process; rows propose if tiles are swept more than once."""
     nodes, edges, rows = stats.nodes, min(stats.tile_edges, stats.edges), stats.max_tile_rows + 1
-    row = 16 + (8 if stats.weighted else 4) + (4 if proposals else 0) + (8 if personalized else 0)
-    scratch = edges * 4 + _row_scratch(rows, edges, proposals)
-    if sweeps > 1:
-        scratch += edges * 8 + rows * 40 + SLICE_PADDING
+    swept = sweeps > 1
+    row = 16 + (8 if stats.weighted else 4) + (4 if swept else 0) + (8 if request.personalized else 0)
+    scratch = edges * 4 + _row_scratch(rows, edges, swept)
+    if swept:
+        scratch += edges * 8 + SLICE_PADDING
     return Need(
-        base=base,
+        base=request.base,
         vectors=nodes * row,
         history=nodes * 8 * mixing,
-        reads=nodes * READ_BYTES[reads] * (3 if proposals else 2),
+        reads=nodes * READ_BYTES[request.reads] * (3 if swept else 2),
         scratch=scratch + (edges * WEIGHTED_EDGE_BYTES + 3 * SLICE_PADDING if stats.weighted else 0),
         ring=ring_slots * stats.max_tile_bytes,
     )
 
 
-def _row_scratch(rows: int, edges: int, proposals: bool) -> int:
-    """Bytes of a tile's rows: sums of pushes, their own and those of proposals, and where their edges are."""
-    return rows * (20 if proposals else 8) + min(rows, edges) * 12
+def _row_scratch(rows: int, edges: int, swept: bool) -> int:
+    """Bytes of a tile's rows: sums of pushes (8) and where their edges are (12).
+
+    In tiles that are swept, sums of their own and of proposals (12), and positions (40).
+    """
+    return rows * (60 if swept else 8) + min(rows, edges) * 12
 
 
-def scc_need(stats: GraphStats, *, base: int, personalized: bool) -> Need:
+def scc_need(stats: GraphStats, request: PlanRequest) -> Need:
     """Bytes of a run on a whole graph in memory.
 
     Of each edge the column is kept twice, as decoded and in the order in which rows are solved; at the peak,
@@ -119,8 +114,8 @@ def scc_need(stats: GraphStats, *, base: int, personalized: bool) -> Need:
     components, levels and groups (52), the lists that are being made (44), a table of rows to compare (48).
     """
     return Need(
-        base=base,
-        vectors=stats.nodes * (20 + (8 if personalized else 0)),
+        base=request.base,
+        vectors=stats.nodes * (20 + (8 if request.personalized else 0)),
         history=0,
         reads=stats.nodes * 4,
         scratch=stats.edges * 16 + stats.nodes * 152 + SLICE_PADDING,
@@ -148,19 +143,17 @@ def decoded_bytes(stats: GraphStats, swept: bool) -> int:
     return edges * (12 if swept else 4) + stats.nodes * 32 + padding + weights
 
 
-def typical_bytes(
-    need: Need, stats: GraphStats, *, cached_tiles: int, decoded: bool, proposals: bool, sweeps: int
-) -> int:
+def typical_bytes(need: Need, stats: GraphStats, cached_tiles: int, decoded: bool, sweeps: int) -> int:
     """Bytes that a run in one process comes to hold, of which `need` and the cache are the most.
 
     Tiles that stay are as large as they are rather than as the largest one, edges inside tiles are as many as
     the graph has, and little is left over.
     """
-    edges, rows = min(stats.tile_edges, stats.edges), stats.max_tile_rows + 1
+    edges = min(stats.tile_edges, stats.edges)
     inside = 8 * stats.local_share if sweeps > 1 else 0
-    scratch = _row_scratch(rows, edges, proposals) + (0 if decoded else edges * 4)
-    if sweeps > 1:
-        scratch += rows * 40 + (0 if decoded else int(edges * inside))
+    scratch = _row_scratch(stats.max_tile_rows + 1, edges, sweeps > 1)
+    if not decoded:
+        scratch += edges * 4 + int(edges * inside)
     # Two segments of a decoded weight have no more of the fraction than a float, as a rule.
     weight = 0 if not stats.weighted else 4 if stats.weight_bytes <= 4 * stats.edges else 8
     if decoded:
@@ -263,15 +256,7 @@ def guessed_sizes(stats: GraphStats, tile_rows: NDArray[np.int64]) -> EncodedSiz
 
 
 def tile_edges(stats: GraphStats, tile_rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Edges of each tile: all have as many but the last, or about as many if stored ones were merged.
-
-    Examples
-    --------
-    >>> from oocpr.plan.partition import GraphStats
-    >>> stats = GraphStats(300, 950, 10, 100, 2000, 90_000, 100, 0.5)
-    >>> tile_edges(stats, np.array([200, 250, 300]))
-    array([100,  50])
-    """
+    """Edges of each tile: all have as many but the last, or about as many if stored ones were merged."""
     tiles = len(tile_rows) - 1
     last = stats.edges - (stats.tiles - 1) * stats.tile_edges
     edges = np.full(tiles, min(stats.tile_edges, stats.edges))

@@ -60,13 +60,7 @@ class GraphStats:
 
 
 def default_stripes(edges: int, tiles: int) -> int:
-    """Stripes of a graph if nobody says; depends on the graph alone, so that results do too.
-
-    Examples
-    --------
-    >>> default_stripes(10**6, 16), default_stripes(10**9, 1000), default_stripes(10**11, 10**5)
-    (1, 29, 64)
-    """
+    """Stripes of a graph if nobody says; depends on the graph alone, so that results do too."""
     return max(1, min(edges // EDGES_PER_STRIPE, MAX_STRIPES, tiles // MIN_STRIPE_TILES))
 
 
@@ -90,13 +84,7 @@ def stripe_tiles(tiles: int, stripes: int) -> tuple[tuple[int, int], ...]:
 
 
 def weighted_stripes(weights: NDArray[np.int64], stripes: int) -> tuple[tuple[int, int], ...]:
-    """First tile of each stripe and the one past its last, of weights as even as can be.
-
-    Examples
-    --------
-    >>> weighted_stripes(np.array([1, 1, 1, 1, 2, 2]), 2), weighted_stripes(np.array([9, 1, 1]), 3)
-    (((0, 4), (4, 6)), ((0, 1), (1, 2), (2, 3)))
-    """
+    """First tile of each stripe and the one past its last, of weights as even as can be."""
     tiles = len(weights)
     stripe_tiles(tiles, stripes)
     before = np.concatenate([[0], np.cumsum(weights)])
@@ -128,13 +116,7 @@ def partition_bounds(nodes: int, partitions: int, number: int) -> tuple[int, int
 
 
 def partition_counts(nodes: int) -> Iterator[int]:
-    """Numbers of column partitions that are worth trying, fewest first; each makes partitions smaller.
-
-    Examples
-    --------
-    >>> list(partition_counts(500)), list(partition_counts(2**20))[:3], max(partition_counts(2**20))
-    ([1, 2, 4], [1, 2, 3], 64)
-    """
+    """Numbers of column partitions that are worth trying, fewest first; each makes partitions smaller."""
     before = nodes + 1
     for partitions in range(1, MAX_PARTITIONS + 1):
         each = partition_nodes(nodes, partitions)

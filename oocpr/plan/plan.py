@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, UsageError
 from oocpr.plan.forecast import (
-    COMPONENT_SWEEPS,
     MAX_SCC_EDGES,
     MAX_SCC_NUMBERED_EDGES,
     Forecast,
@@ -61,58 +60,25 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run needs, where everything stays, and how long it should take.
-
-    Parameters
-    ----------
-    stripes
-        First tile of each stripe and the one past its last.
-    mixing
-        Passes that mixing remembers; fewer than asked for if memory is short.
-    sweeps
-        Products inside a tile per pass.
-    need
-        Bytes at the peak without the cache of tiles.
-    memory
-        Bytes that were given.
-    cached_tiles
-        Tiles kept in memory after their first read.
-    decoded
-        Whether they are kept decoded, which saves a processor the decoding in every pass.
-    expected
-        How many passes it takes.
-    proposals
-        Whether rows propose pushes of their own when mixing, rather than push what mixing makes of residuals.
-    devices
-        What stays where on the CUDA device of each stripe; empty if processors compute.
-    direct
-        Whether tiles are read past the system's page cache.
-    forecast
-        Seconds of its passes; None if nothing was measured.
-    reproducible
-        Whether the graph and the settings alone decide all that the bits of the ranks depend on, whatever
-        the memory.
-    better
-        What more memory allows; None if it changes no bit of the ranks.
-    """
+    """What a run needs, where everything stays, and how long it should take."""
 
     stats: GraphStats
     method: str
     reads: str
-    stripes: tuple[tuple[int, int], ...]
-    mixing: int
-    sweeps: int
-    need: Need
-    memory: int
-    cached_tiles: int
-    decoded: bool
+    stripes: tuple[tuple[int, int], ...]  # first tile of each and the one past its last
+    mixing: int  # passes that mixing remembers; fewer than asked for if memory is short
+    sweeps: int  # products inside a tile per pass
+    need: Need  # bytes at the peak without the cache of tiles
+    memory: int  # bytes that were given
+    cached_tiles: int  # tiles that stay in memory after their first read
+    decoded: bool  # whether they stay decoded, which saves a processor the decoding in every pass
     expected: Passes
-    proposals: bool = True
-    devices: tuple[DeviceTiers, ...] = ()
-    direct: bool = False
-    forecast: Forecast | None = None
-    reproducible: bool = False
-    better: Alternative | None = None
+    proposals: bool = True  # whether rows propose pushes, rather than push what mixing makes of residuals
+    devices: tuple[DeviceTiers, ...] = ()  # of each stripe; empty if processors compute
+    direct: bool = False  # whether tiles are read past the system's page cache
+    forecast: Forecast | None = None  # None if nothing was measured
+    reproducible: bool = False  # whether the bits of the ranks depend on the graph and the settings alone
+    better: Alternative | None = None  # what more memory allows; None if it changes no bit of the ranks
 
     @property
     def device(self) -> DeviceTiers | None:
@@ -146,21 +112,7 @@ class Plan:
 
     def timed(self, rates: Rates) -> Plan:
         """Return the plan with the time that it takes by what was measured."""
-        stats = self.stats
-        resident = sum(tiers.on_device for tiers in self.devices) if self.devices else self.cached_tiles
-        timing = forecast(
-            rates,
-            edges=stats.edges,
-            rows=stats.nodes,
-            stored_bytes=self.first_bytes,
-            streamed_bytes=self.streamed_bytes,
-            resident_share=resident / stats.tiles,
-            beside=bool(self.devices),
-            rows_in_host=self.rows_in_host,
-        )
-        if self.method == "components":
-            timing = replace(timing, each=(1 + COMPONENT_SWEEPS) * timing.each)
-        return replace(self, forecast=timing)
+        return replace(self, forecast=forecast(rates, self))
 
     def loaded(self, seconds: float) -> Plan:
         """Return the plan with the seconds in which a new process loads what is compiled."""
@@ -228,14 +180,7 @@ class Plan:
             return typical_scc_bytes(self.need, self.stats)
         if self.devices:
             return self.need.base + sum(tiers.typical_host for tiers in self.devices)
-        return typical_bytes(
-            self.need,
-            self.stats,
-            cached_tiles=self.cached_tiles,
-            decoded=self.decoded,
-            proposals=self.proposals,
-            sweeps=self.sweeps,
-        )
+        return typical_bytes(self.need, self.stats, self.cached_tiles, self.decoded, self.sweeps)
 
     @property
     def passes(self) -> int:
@@ -321,7 +266,7 @@ class Plan:
 
     def __str__(self) -> str:
         """Return the plan as a person reads it."""
-        stats, need = self.stats, self.need
+        stats, need, passes = self.stats, self.need, self.expected
         tiles = f"{stats.tiles} of {format_count(stats.tile_edges)} edges in {len(self.stripes)} stripe(s)"
         method = f"{self.method}, reads {self.reads}"
         if self.method == "mixed":
@@ -344,7 +289,10 @@ class Plan:
             ("from the store", f"{format_bytes(self.streamed_bytes)} a pass{', directly' * self.direct}"),
             ("products a byte", f"{self.gathers * stats.edges / max(1, stats.typical_bytes):.2f} edges"),
             ("should hold", f"about {format_bytes(self.peak_memory)}"),
-            ("passes", _passes(self)),
+            (
+                "passes",
+                f"about {passes.typical}; {passes.fewest} to {passes.most}, by how slowly the graph mixes",
+            ),
             *_times(self),
             ("other memory", _other_memory(self)),
             ("fits", "yes" if self.fits else "no"),
@@ -369,16 +317,8 @@ def make_plan(stats: GraphStats, request: PlanRequest) -> Plan:
     proposals = sweeps > 1
 
     def need(remembered: int) -> Need:
-        return run_need(
-            stats,
-            base=request.base,
-            ring_slots=min(RING_SLOTS, stats.tiles),
-            reads=request.reads,
-            proposals=proposals,
-            mixing=remembered,
-            personalized=request.personalized,
-            sweeps=sweeps,
-        )
+        ring_slots = min(RING_SLOTS, stats.tiles)
+        return run_need(stats, request, mixing=remembered, sweeps=sweeps, ring_slots=ring_slots)
 
     wanted = request.mixing if mixed else 0
     remembered = wanted
@@ -423,9 +363,8 @@ def _scc_plan(stats: GraphStats, request: PlanRequest) -> Plan:
         )
     return Plan(
         stats, "components", "float32", ((0, stats.tiles),), 0, 1,
-        scc_need(stats, base=request.base, personalized=request.personalized), request.memory, stats.tiles,
-        True, predicted_passes(request.damping, request.tol, "components"),
-        reproducible=request.reproducible,
+        scc_need(stats, request), request.memory, stats.tiles, True,
+        predicted_passes(request.damping, request.tol, "components"), reproducible=request.reproducible,
     )  # fmt: skip
 
 
@@ -448,11 +387,6 @@ def _device_rows(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
-def _passes(plan: Plan) -> str:
-    least, most = plan.expected.fewest, plan.expected.most
-    return f"about {plan.passes}; {least} to {most}, by how slowly the graph mixes"
-
-
 def _other_memory(plan: Plan) -> str:
     """What becomes of the passes, and with them of the last bits of the ranks, if memory is another."""
     if plan.reproducible:
@@ -464,8 +398,8 @@ def _other_memory(plan: Plan) -> str:
         return f"from {-(-more.memory // 2**20)}MiB on {how}, about {more.passes} passes and other last bits"
     if plan.devices:
         return "passes and last bits depend on the memory of the devices, unless reproducible"
-    least = f"{-(-plan.need.total // 2**20)}MiB"
-    return f"same passes and bits from {least} on; with less, more passes, unless reproducible"
+    enough = f"{-(-plan.need.total // 2**20)}MiB"
+    return f"same passes and bits from {enough} on; with less, more passes, unless reproducible"
 
 
 def _times(plan: Plan) -> list[tuple[str, str]]:

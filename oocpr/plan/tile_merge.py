@@ -120,11 +120,6 @@ def even_merge_bounds(
 
     Returns the first stored tile of each merged one, with the number of tiles behind; and the stripes in
     merged tiles.
-
-    Examples
-    --------
-    >>> even_merge_bounds(((0, 5), (5, 11)), 2**24, 2**26)
-    ((0, 2, 5, 8, 11), ((0, 2), (2, 4)))
     """
     each = max(1, merged_edges // tile_edges)
     bounds, merged = [0], []

@@ -51,6 +51,7 @@ from oocpr.api.graphs import as_graph, open_graph
 from oocpr.api.ranking import pagerank
 from oocpr.engine.planning import stats_of
 from oocpr.plan.memory import scc_need
+from oocpr.plan.plan import PlanRequest
 
 def resident(name):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -63,7 +64,7 @@ graph = open_graph(sys.argv[1])
 Path("/proc/self/clear_refs").write_text("5")
 before = resident("VmRSS")
 pagerank(graph, method="components", max_passes=4)
-need = scc_need(stats_of(graph.store), base=0, personalized=False)
+need = scc_need(stats_of(graph.store), PlanRequest(method="components", reads="float32", memory=0))
 print(resident("VmHWM") - before, need.total)
 """
 

@@ -9,10 +9,11 @@ import pytest
 
 from oocpr.engine.probe import pass_times
 from oocpr.engine.probe.measure import measure_rates, measure_whole
-from oocpr.engine.probe.pass_times import SAMPLED, edges_of, spread
+from oocpr.engine.probe.pass_times import SAMPLED, spread
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
+from oocpr.plan.memory import tile_edges
 from oocpr.plan.residency import RING_SLOTS
 
 from .digraphs import random_digraph
@@ -98,7 +99,7 @@ def test_bytes_and_tiles_of_the_sample_are_those_of_the_store(stored):
     plan = plan_of(store, Settings())
     tiles = plan.stats.tiles
     assert spread(tiles, tiles) == list(range(tiles))
-    assert sum(edges_of(plan.stats, tile) for tile in range(tiles)) == plan.stats.edges
+    assert tile_edges(plan.stats, store.tile_rows).sum() == plan.stats.edges
     assert len(set(spread(1000, SAMPLED))) == SAMPLED
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine.settings import power_passes
 from oocpr.errors import DoesNotFitError, UsageError
+from oocpr.plan.device_memory import DeviceNeed, DeviceTiers
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import (
     DEVICE_MIXING,
@@ -25,6 +26,7 @@ from oocpr.plan.forecast import (
     forecast,
     passes_from,
     predicted_passes,
+    streamed_sweeps,
     sweeps_for,
 )
 from oocpr.plan.memory import SHARED, decoded_bytes
@@ -195,6 +197,11 @@ def test_the_default_stripes_depend_on_the_graph_alone_and_hold_tiles(edges, til
 
 
 def test_sweeps_are_chosen_by_the_share_inside_tiles_unless_asked_for():
+    assert [sweeps_for(share) for share in (0.9, 0.2, 0.06, 0.001)] == [6, 4, 2, 1]
+    assert [sweeps_for(share, on_device=True) for share in (0.9, 0.2)] == [2, 1]
+    assert sweeps_for(0.2, on_device=True, small=True) == 8
+    streamed = [streamed_sweeps(*of) for of in ((2.0, 0.2), (4.0, 0.9), (0.6, 0.9), (2.0, 0.01))]
+    assert streamed == [2, 5, 3, 1]
     assert plan(2**40).sweeps == sweeps_for(0.25) == 4
     assert plan(2**40, replace(FACTS, local_share=0.6), stripes=1).sweeps == 6
     assert plan(2**40, replace(FACTS, local_share=0.6), stripes=2).sweeps == 4
@@ -253,17 +260,20 @@ def test_a_slow_store_decides_how_long_passes_take_that_read_it():
 
 
 def test_what_takes_longest_decides_how_long_a_pass_takes():
+    stats = replace(FACTS, nodes=10**7, edges=10**9, tiles=4, column_bytes=2 * 10**9)
+    here = replace(plan(2**40, stats), method="mixed", cached_tiles=4)
     rates = Rates(store_bytes=1e9, resident=1e9, streamed=5e8, first=2e8, rows=1e8)
-    sizes = {"edges": 10**9, "rows": 10**7, "stored_bytes": 2 * 10**9}
-    assert forecast(rates, **sizes, streamed_bytes=0, resident_share=1.0) == Forecast(first=5.1, each=1.1)
-    assert forecast(rates, **sizes, streamed_bytes=10**9, resident_share=0.5).each == 1.6
+    assert forecast(rates, here) == Forecast(first=5.1, each=1.1)
+    assert forecast(rates, replace(here, cached_tiles=2)).each == 1.6
+
+    def on_device(rates: Rates, tiles: int, **how: bool) -> float:
+        tiers = DeviceTiers(0, DeviceNeed(0, 0, 0, 0, 0), tiles, 4 - tiles, 0, 0, 3, True, **how)
+        return forecast(rates, replace(here, devices=(tiers,))).each
+
     device = Rates(store_bytes=1e9, resident=5e9, streamed=4e9, first=2e8, rows=1e8, uploaded=1e9)
-    passing = sizes | {"streamed_bytes": 0, "beside": True}
-    assert [forecast(device, **passing, resident_share=share).each for share in (0, 0.75)] == [1.0, 0.3125]
-    reached = replace(device, alternating=1e10)
-    each = forecast(reached, **passing, resident_share=0, rows_in_host=True).each
-    assert each == pytest.approx(1.2)
-    assert forecast(replace(device, launched=5e8), **passing, resident_share=0.75).each == 2.1
+    assert [on_device(device, tiles) for tiles in (0, 3)] == [1.0, 0.3125]
+    assert on_device(replace(device, alternating=1e10), 0, rows_in_host=True) == pytest.approx(1.2)
+    assert on_device(replace(device, launched=5e8), 3) == 2.1
 
 
 def test_passes_are_those_of_graphs_that_were_measured():

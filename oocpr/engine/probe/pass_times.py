@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from heapq import heapreplace
 from statistics import median
 from types import MappingProxyType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from oocpr.engine.trace import COMPUTE, COPY
+from oocpr.plan.memory import tile_edges
 from oocpr.plan.residency import ring_slots
 
 if TYPE_CHECKING:
@@ -40,30 +42,9 @@ little work take as long as they are launched, and the first has what merging ta
 
 
 def spread(tiles: int, most: int) -> list[int]:
-    """Choose at most so many tiles, evenly.
-
-    Examples
-    --------
-    >>> spread(3, 8), spread(100, 4)
-    ([0, 1, 2], [12, 37, 62, 87])
-    """
+    """Choose at most so many tiles, evenly."""
     count = min(tiles, most)
     return [(2 * k + 1) * tiles // (2 * count) for k in range(count)]
-
-
-def edges_of(stats: GraphStats, tile: int) -> float:
-    """Edges of a tile: all have as many but the last, or about as many if stored ones were merged.
-
-    Examples
-    --------
-    >>> from oocpr.plan.partition import GraphStats
-    >>> stats = GraphStats(100, 2500, 3, 1000, 5000, 2000, 40, 0.5)
-    >>> [edges_of(stats, tile) for tile in range(3)]
-    [1000, 1000, 500]
-    """
-    if (stats.tiles - 1) * stats.tile_edges < stats.edges <= stats.tiles * stats.tile_edges:
-        return min(stats.tile_edges, stats.edges - tile * stats.tile_edges)
-    return stats.edges / stats.tiles
 
 
 @dataclass(frozen=True)
@@ -93,10 +74,15 @@ class DeviceWork:
     resident: int
     device: DeviceTiers | None = None
 
+    @cached_property
+    def tile_edges(self) -> NDArray[np.int64]:
+        """Edges of each of its tiles."""
+        return tile_edges(self.stats, self.tile_rows)[self.tiles.start : self.tiles.stop]
+
     @property
-    def edges(self) -> float:
+    def edges(self) -> int:
         """Edges of all its tiles."""
-        return sum(edges_of(self.stats, tile) for tile in self.tiles)
+        return int(self.tile_edges.sum())
 
     @property
     def streamed_edges(self) -> float:
@@ -247,7 +233,7 @@ def _first_pass(
     return completion_times(brought.tolist(), taken.tolist(), threads, buffers)[-1]
 
 
-ALONE = 0.25
+UNDELAYED_SHARE = 0.25
 """Share of the copies that have the link for themselves, at least."""
 
 
@@ -284,7 +270,7 @@ def tile_timings(
         median(np.reshape(took[each:], (-1, each)).sum(axis=1)) / partitions for took in computed.values()
     ]
     # Copies that kernels delay, which reach rows over the link as well, do not show how fast it is alone.
-    sent = [float(np.quantile(took[1:], ALONE)) for took in copied.values()]
+    sent = [float(np.quantile(took[1:], UNDELAYED_SHARE)) for took in copied.values()]
     edges, rows = np.array(list(tiles.values()), np.float64).T
     row = fitted(edges, rows, np.array(swept))[1]
     return TileTimings(dict(zip(tiles, sent, strict=True)), dict(zip(tiles, swept, strict=True)), row)
@@ -293,28 +279,20 @@ def tile_timings(
 def fitted(
     edges: NDArray[np.float64], rows: NDArray[np.float64], seconds: NDArray[np.float64]
 ) -> tuple[float, float]:
-    """Seconds per edge and a row, neither below zero, by least squares; all of edges if they cannot say.
-
-    Examples
-    --------
-    >>> edge, row = fitted(np.array([100.0, 100.0, 50.0]), np.array([10.0, 500.0, 20.0]),
-    ...                    np.array([1.1, 6.0, 0.7]))
-    >>> f"{edge:.3f} {row:.3f}"
-    '0.010 0.010'
-    """
+    """Seconds per edge and a row, neither below zero, by least squares; all of edges if they cannot say."""
     # Numbers of edges and of rows may be orders of magnitude apart.
     scale = edges.max(), max(1.0, rows.max())
     columns = np.stack([edges / scale[0], rows / scale[1]], axis=1)
     (edge, row), _, rank, _ = np.linalg.lstsq(columns, seconds)
     # The least squares of two numbers, one of which must not be negative and is, have it at zero.
     if rank < 2 or row < 0:
-        edge, row = _alone(columns[:, 0], seconds), 0.0
+        edge, row = _fit_one(columns[:, 0], seconds), 0.0
     elif edge < 0:
-        edge, row = 0.0, _alone(columns[:, 1], seconds)
+        edge, row = 0.0, _fit_one(columns[:, 1], seconds)
     return float(edge / scale[0]), float(row / scale[1])
 
 
-def _alone(column: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
+def _fit_one(column: NDArray[np.float64], seconds: NDArray[np.float64]) -> float:
     return float(column @ seconds / (column @ column))
 
 
@@ -325,13 +303,6 @@ def completion_times(
 
     `brought` has the seconds in which a thread brings each, the next one, `taken` those in which it is taken,
     once it is there and those before it are taken; so many `buffers` may be on their way or untaken.
-
-    Examples
-    --------
-    >>> completion_times([2, 2, 2, 2], [0, 0, 0, 0], threads=2, buffers=4)
-    [2, 2, 4, 4]
-    >>> completion_times([9, 1, 1, 1], [0, 0, 0, 0], threads=2, buffers=2)
-    [9, 9, 10, 10]
     """
     free: list[float] = [0] * threads
     done: list[float] = []
@@ -349,11 +320,6 @@ def extrapolate(
 
     What a row takes is estimated from tiles with many and with few. The rest is what edges take, which
     changes along the tiles as their columns do: between two that were measured it lies between these.
-
-    Examples
-    --------
-    >>> extrapolate({0: 1.0, 2: 3.0}, np.full(4, 10.0), np.full(4, 7.0)).tolist()
-    [1.0, 2.0, 3.0, 3.0]
     """
     if not some:
         return np.zeros(len(edges))
@@ -371,7 +337,7 @@ class Extrapolation:
 
     def __init__(self, work: DeviceWork) -> None:
         self._first = work.tiles.start
-        self.edges = np.array([edges_of(work.stats, tile) for tile in work.tiles], np.float64)
+        self.edges = work.tile_edges.astype(np.float64)
         self._rows = np.array([work.rows_of(tile) for tile in work.tiles], np.float64)
         self.resident = np.zeros(len(work.tiles), bool)
         self.resident[self.at(sorted(work.resident_tiles))] = True
@@ -448,14 +414,6 @@ def _in_order(
 
     `sent` are the seconds in which each tile comes, `swept` those of its kernels and, last, of what follows
     them; resident tiles do not come.
-
-    Examples
-    --------
-    >>> some = np.array([False, True, False])
-    >>> _in_order(np.array([2.0, 0.0, 2.0]), np.array([1.0, 1.0, 1.0, 0.0]), some, 2)
-    4.0
-    >>> _in_order(np.array([2.0, 0.0, 2.0]), np.array([3.0, 2.0, 1.0, 0.5]), some, 2)
-    6.5
     """
     comes = np.flatnonzero(~resident)
     # A resident tile takes its time before the next one that comes, in the next pass after the last.

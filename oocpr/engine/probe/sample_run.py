@@ -18,9 +18,10 @@ from oocpr.engine import method
 from oocpr.engine.backend import Streams
 from oocpr.engine.executors.local import LocalExecutor
 from oocpr.engine.number_formats import READS
-from oocpr.engine.probe.pass_times import SampleTimes, edges_of, tile_timings
+from oocpr.engine.probe.pass_times import SampleTimes, tile_timings
 from oocpr.engine.stripe import TilePlacement
 from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, Trace
+from oocpr.plan.memory import tile_edges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +66,7 @@ class SampleRun:
         self._trace = Trace()
         self._job = job = replace(job, plan=replace(job.plan, stripes=stripes), trace=self._trace)
         self._rows_of = np.diff(store.tile_rows)
+        self._edges_of = tile_edges(job.plan.stats, store.tile_rows)
         self._backends, self._samples = backends, samples
         self._executor = LocalExecutor(job, store, backends, [_placement(sample) for sample in samples])
         self.rows = max(1, sum(spec.rows for group in self._executor.groups for spec in group.specs))
@@ -102,7 +104,7 @@ class SampleRun:
         found = []
         for index, (read, host, computed) in enumerate(noted):
             sample, launching = self._samples[index], self._launching[index]
-            edges = sum(edges_of(self._job.plan.stats, tile) for tile in sample.tiles)
+            edges = int(self._edges_of[sample.tiles].sum())
             first, *later = [of_all[index] / edges if edges else 0.0 for of_all in took]
             times = SampleTimes(
                 first,
@@ -122,12 +124,11 @@ class SampleRun:
 
     def timings(self) -> list[TileTimings]:
         """How fast tiles are streamed through each device, by the rounds that were measured last."""
-        plan = self._job.plan
         return [
             tile_timings(
                 [span for span in self._trace.spans if span.name in _names(sample)],
-                {tile: (edges_of(plan.stats, tile), float(self._rows_of[tile])) for tile in sample.tiles},
-                plan.partitions,
+                {tile: (float(self._edges_of[tile]), float(self._rows_of[tile])) for tile in sample.tiles},
+                self._job.plan.partitions,
             )
             for sample in self._samples
         ]

@@ -25,7 +25,7 @@ from oocpr.plan.partition import (
 from oocpr.plan.tile_merge import NO_MERGE, MergeMemory
 from oocpr.units import parse_bytes
 
-from .test_on_device import GIB, LARGE, WEIGHTED, rows_of
+from .test_device_plan import GIB, LARGE, WEIGHTED, rows_of
 
 if TYPE_CHECKING:
     from oocpr.plan.partition import GraphStats
