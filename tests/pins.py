@@ -728,7 +728,7 @@ def with_shim() -> Iterator[None]:
 
     patches: dict[str, Any] = {
         "oocpr.engine.job.open_device": open_device,
-        "oocpr.engine.cuda.discovery.open_device": open_device,
+        "oocpr.engine.cuda.device.open_device": open_device,
         "oocpr.engine.job.all_devices": lambda: "cuda:0,cuda:1,cuda:2",
         # What this process holds depends on the cases before.
         "oocpr.engine.planning.resident_after_trim": lambda: 200 << 20,

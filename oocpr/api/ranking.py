@@ -80,7 +80,7 @@ def plan(
     >>> plan(as_graph((np.array([0, 1]), np.array([1, 0])))).fits
     True
     """
-    from oocpr.engine.cuda.papers.products import parse_kernel
+    from oocpr.engine.cuda.baselines import parse_kernel
     from oocpr.engine.job import chosen_device
     from oocpr.engine.planning import RunRequest, asked_settings, plan_loaded, timed
     from oocpr.result.names import names_of
@@ -237,7 +237,7 @@ def pagerank(
     >>> ranks.top(1)[0][0], ranks.converged, ranks.error_bound <= 1e-10
     (0, True, True)
     """
-    from oocpr.engine.cuda.papers.products import parse_kernel
+    from oocpr.engine.cuda.baselines import parse_kernel
     from oocpr.engine.executors.dask import assign_workers, names_workers_devices
     from oocpr.engine.job import chosen_device
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
@@ -440,7 +440,7 @@ def verify(
 
 def check_used(method: str, device: str, *, stripes: int | None, io: str, kernel: str | None) -> None:
     """Refuse parameters that the method and the device, which is not ``"auto"``, would ignore."""
-    from oocpr.engine.cuda.discovery import named_devices
+    from oocpr.engine.cuda.device import named_devices
 
     if method == "components" and stripes is not None:
         raise UsageError(

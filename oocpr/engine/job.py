@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from oocpr.engine.backend import StripeSpec
-from oocpr.engine.cuda.discovery import ALL, all_devices, is_cuda, named_devices, open_device
+from oocpr.engine.cuda.device import ALL, all_devices, is_cuda, named_devices, open_device
 from oocpr.errors import UsageError
 from oocpr.plan.forecast import SMALL_EDGES
 from oocpr.plan.residency import reading_threads
@@ -163,7 +163,7 @@ def make_backend(
 
 def check_weighted(method: str, kernel: str | None = None) -> None:
     """Raise UsageError for a method, or a kernel of a CUDA device, without a version for weighted graphs."""
-    from oocpr.engine.cuda.papers.products import parse_kernel
+    from oocpr.engine.cuda.baselines import parse_kernel
 
     if method == "components":
         raise UsageError(
@@ -204,7 +204,7 @@ def _on_device(name: str, kernel: str | None, tiers: DeviceTiers | None) -> Back
 
     product, thresholds = "balanced", None
     if kernel is not None:
-        from oocpr.engine.cuda.papers.products import parse_kernel
+        from oocpr.engine.cuda.baselines import parse_kernel
 
         product, thresholds = parse_kernel(kernel)
     # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.

@@ -125,7 +125,7 @@ def given_memory(memory: str | int | None) -> int:
 
 def process_bytes(device: str = "cpu") -> int:
     """Bytes of the process before a run, its kernels loaded."""
-    from oocpr.engine.cuda.discovery import free_memory, named_devices
+    from oocpr.engine.cuda.device import free_memory, named_devices
 
     for name in named_devices(device):
         # Who asks has the driver there, which takes memory of the process. A device that is not there is
@@ -184,7 +184,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     Raises UsageError for what the graph, the method, the device, its kernel and the file system do not go
     with.
     """
-    from oocpr.engine.cuda.discovery import named_devices
+    from oocpr.engine.cuda.device import named_devices
     from oocpr.engine.job import check_weighted
 
     devices = named_devices(request.device)
@@ -261,7 +261,7 @@ def _check_devices(devices: tuple[str, ...], request: RunRequest) -> None:
 
 def _device_memory(devices: tuple[str, ...], request: RunRequest) -> tuple[int, ...]:
     """Bytes that a run may use of each device: those given, or what is free, which workers have reported."""
-    from oocpr.engine.cuda.discovery import free_memory
+    from oocpr.engine.cuda.device import free_memory
 
     if request.device_memory is not None:
         return (parse_bytes(request.device_memory),) * len(request.free or devices)

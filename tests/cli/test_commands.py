@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, load_npz
 import oocpr
 from oocpr.cli import EXIT_CODES, main
 from oocpr.cli.commands import cli
-from oocpr.engine.cuda.papers.products import KERNELS
+from oocpr.engine.cuda.baselines import KERNELS
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import DANGLING, METHODS, STOPS
 from oocpr.ingest.build import ORDERS

@@ -195,14 +195,19 @@ def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
             p = pushed if job.settings.method == "power" else p + pushed
             report = PassReport.of([push.sums for push in pushes], executor.sweep(state, pushes))
             state = reduce_pass(job, state, report, store.nodes)
-            # Finishing ends a stripe's run, so it is done to a copy.
+            # Finishing ends a stripe's run, so it is done to a copy; what it runs on is the same.
             after = np.concatenate(
                 [
-                    group.backend.finish(deepcopy(rows), state.carries[index])
+                    group.backend.finish(deepcopy(rows, _shared(rows)), state.carries[index])
                     for index, rows in enumerate(group.states)
                 ]
             )
             yield Passed(pushed, p, after, state.residuals[-1])
+
+
+def _shared(rows: Any) -> dict[int, Any]:
+    """What `deepcopy` leaves as it is: a device and its kernels."""
+    return {id(each): each for name, each in vars(rows).items() if name in ("_device", "_kernel")}
 
 
 def stripes_held() -> int:

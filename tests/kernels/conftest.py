@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from oocpr.engine.cuda.device import CudaDevice
+from oocpr.engine.cuda.device import Device
 
 from .shim.host import SANITIZE, HostDevice
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from oocpr.engine.cuda.device import Device
 
 HOSTS = {
     "host": {"warp": 32},
@@ -38,7 +37,7 @@ RUNS = pytest.mark.parametrize(
 
 @cache
 def _device(name: str, folder: Path) -> Device:
-    return CudaDevice() if name == "cuda" else HostDevice(folder, **HOSTS[name])
+    return Device() if name == "cuda" else HostDevice(folder, **HOSTS[name])
 
 
 @pytest.fixture(scope="session")
@@ -80,4 +79,4 @@ def devices(request: pytest.FixtureRequest, shim_folder: Path) -> list[Device]:
     count = cupy.cuda.runtime.getDeviceCount()
     if count < 2:
         pytest.skip("the machine has one device")
-    return [CudaDevice(index) for index in range(min(3, count))]
+    return [Device(index) for index in range(min(3, count))]

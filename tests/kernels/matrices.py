@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse
 
-from oocpr.engine.cuda.papers.products import Matrix
-from oocpr.engine.cuda.spmv import PADDING
+from oocpr.engine.cuda.baselines import Matrix
+from oocpr.engine.cuda.spmv import GATHER_PADDING
 from oocpr.engine.number_formats import READS, narrow, widen
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ def matrix_on(device: Device, rows: scipy.sparse.csr_array, wide: bool = False) 
 
 
 def exact_numbers(reads: str, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Stored numbers, PADDING zeros behind them, and what they stand for: all sums of those are exact."""
+    """Stored numbers, zeros behind them, and what they stand for: all sums of those are exact."""
     rng = np.random.default_rng(8)
     if reads == "bits8":
         values = rng.choice([-1, 1], shape) * np.exp2(rng.integers(-8, 1, shape))
     else:
         values = rng.integers(-128, 129, shape).astype(np.float64)
-    stored = np.zeros((shape[0] + PADDING, *shape[1:]), READS[reads].dtype)
+    stored = np.zeros((shape[0] + GATHER_PADDING, *shape[1:]), READS[reads].dtype)
     stored[: shape[0]] = narrow(values, reads)
     assert np.array_equal(widen(stored[: shape[0]], reads), values)
     return stored, values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from oocpr.engine.cuda.discovery import named_devices, open_device
+from oocpr.engine.cuda.device import named_devices, open_device
 from oocpr.errors import DoesNotFitError
 
 from .shim.host import HostDevice

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from oocpr.engine.cuda.baselines import BASELINES, Binned, BinThresholds, Chunked, RowLanes, Sell
 from oocpr.engine.cuda.device import download
-from oocpr.engine.cuda.papers.products import BASELINES, Binned, BinThresholds, Chunked, RowLanes, Sell
 from oocpr.engine.cuda.spmv import EVERYTHING, Gather
 from oocpr.engine.number_formats import READS, narrow
 
 from .matrices import NAMES, exact_numbers, matrix_on, rows_of
 
 if TYPE_CHECKING:
+    from oocpr.engine.cuda.baselines import Product
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.papers.products import Product
     from oocpr.engine.cuda.spmv import Window
 
 NARROW = [name for name, baseline in BASELINES.items() if not baseline.divides]

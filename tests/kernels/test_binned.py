@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.engine.cuda.baselines import Binned, BinThresholds, Matrix
 from oocpr.engine.cuda.device import download
-from oocpr.engine.cuda.papers.products import Binned, BinThresholds, Matrix
-from oocpr.engine.cuda.spmv import PADDING, Gather
+from oocpr.engine.cuda.spmv import GATHER_PADDING, Gather
 from oocpr.engine.number_formats import READS, narrow, widen
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ NODES = 5000
 def stored_numbers(reads: str) -> np.ndarray:
     """Pairs of many magnitudes and both signs, zeros of both signs among them, so that every order shows."""
     rng = np.random.default_rng(7)
-    values = rng.normal(size=(NODES + PADDING, 2)) * 2.0 ** rng.uniform(-30, 0, (NODES + PADDING, 2))
-    values[rng.random(NODES + PADDING) < 0.1] *= 0
+    rows = NODES + GATHER_PADDING
+    values = rng.normal(size=(rows, 2)) * 2.0 ** rng.uniform(-30, 0, (rows, 2))
+    values[rng.random(rows) < 0.1] *= 0
     values[NODES:] = 0
     return narrow(values, reads, 4.0)
 

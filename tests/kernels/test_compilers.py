@@ -6,15 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import pytest
 
-from oocpr.engine.cuda.device import OPTIONS
-from oocpr.engine.cuda.source import kernel_names, source, sources
+from oocpr.engine.cuda.device import OPTIONS, inline
 
 from . import nvrtc
-from .shim.host import SANITIZE
+from .shim.host import SANITIZE, kernel_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,10 +24,24 @@ OF_CUPY = "-ftz=true"
 """What CuPy adds to the options."""
 
 
+KERNELS = files("oocpr.kernels")
+SOURCES = sorted(
+    f"{folder}{file.name}"
+    for folder in ("", "papers/")
+    for file in KERNELS.joinpath(folder).iterdir()
+    if file.name.endswith(".cu")
+)
+
+
+def source(file: str, parameters: dict[str, int | str] | None = None) -> str:
+    """One string with a file of ``kernels/`` and all that it includes."""
+    return inline(f'#include "{file}"', parameters)
+
+
 def variants() -> list[tuple[str, dict[str, int | str]]]:
     """Sources with each format of gathered numbers, where they gather, and each switch of 0 or 1 turned."""
     found: list[tuple[str, dict[str, int | str]]] = []
-    for file in sources():
+    for file in SOURCES:
         defaults = dict(re.findall(r"#ifndef (\w+)\n#define \1 (\w+)", source(file)))
         found += [(file, {"READS": reads}) for reads in READS if "READS" in defaults]
         found += [(file, {name: 1 - int(value)}) for name, value in defaults.items() if value in ("0", "1")]
@@ -45,7 +59,7 @@ def compiled(architecture: str, file: str, parameters: dict[str, int | str]) -> 
 @pytest.mark.parametrize(
     "architecture", ["sm_90", *(pytest.param(other, marks=pytest.mark.slow) for other in ("sm_75", "sm_100"))]
 )
-@pytest.mark.parametrize("file", sources())
+@pytest.mark.parametrize("file", SOURCES)
 def test_sources_compile_without_warnings(architecture: str, file: str) -> None:
     code, log = compiled(architecture, file, {})
     names = kernel_names(source(file))
@@ -71,7 +85,7 @@ def test_warnings_are_errors() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["gfx90a", pytest.param("gfx1030", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("file", sources())
+@pytest.mark.parametrize("file", SOURCES)
 def test_sources_compile_as_hip(architecture: str, file: str, tmp_path: Path) -> None:
     """gfx90a has wavefronts of 64 lanes, gfx1030 of 32."""
     if shutil.which("hipcc") is None:

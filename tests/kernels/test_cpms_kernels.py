@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from oocpr.engine.cuda.baselines import Matrix
 from oocpr.engine.cuda.device import download
-from oocpr.engine.cuda.papers.cpms import SegmentedVector, cpms_pagerank
-from oocpr.engine.cuda.papers.products import Matrix
 from oocpr.sources import open_source
+
+from .cpms import SegmentedVector, cpms_pagerank
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import zarr
 
 from oocpr.engine.backend import StripeSpec, SweepStep
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.papers.products import KERNELS
+from oocpr.engine.cuda.baselines import KERNELS
 from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import download
-from oocpr.engine.cuda.gather_vector import PartitionedGatherVector
-from oocpr.engine.cuda.spmv import SegmentSums, SpMV
+from oocpr.engine.cuda.spmv import Gather, SegmentSums, SpMV
+from oocpr.engine.cuda.vectors import PartitionedGatherVector
 from oocpr.engine.number_formats import READS
 from oocpr.engine.run import solve
 from oocpr.engine.settings import Settings
@@ -58,7 +58,7 @@ def brought(
     gathered = PartitionedGatherVector(device, NODES, reads, slices)
     assert gathered.array.size < stored.size
     assert gathered.take(device.xp.array(stored)[:NODES])
-    product = SpMV(device, reads, local=True, checked=checked)
+    product = SpMV(device, Gather(reads, local=True, checked=checked))
     total, found = np.zeros(there.nonempty), []
     for number in [*range(slices)] * passes:
         sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=False)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda import staging
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import CudaDevice, download
+from oocpr.engine.cuda.device import Device, download
 from oocpr.engine.cuda.staging import DecodeWorkspace
 from oocpr.engine.cuda.tile import map_tile
 from oocpr.engine.planning import plan_request, stats_of
@@ -35,7 +35,6 @@ from .several import least_memory
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
-    from oocpr.engine.cuda.device import Device
     from oocpr.engine.method import Solution
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
@@ -162,7 +161,7 @@ def test_what_is_remembered_of_tiles_in_slots_changes_no_bit(
 
 @pytest.mark.device
 def test_rows_are_not_put_into_pieces_of_what_was_there_before() -> None:
-    device = CudaDevice()
+    device = Device()
     # Rows take 23 MiB, the ranks 8 of them; in the 10 that were there before they would leave 1 unused.
     backend = CudaBackend(device, limit=67 * 2**19)
     spec = StripeSpec(0, 1, 0, 2**20, 2**20, 0, False, "bits16")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import download
-from oocpr.engine.cuda.spmv import EVERYTHING, SegmentSums, SpMV
+from oocpr.engine.cuda.spmv import EVERYTHING, Gather, SegmentSums, SpMV
 from oocpr.engine.cuda.tile import upload_weights
 from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
@@ -117,7 +117,7 @@ def test_sums_are_those_of_the_weighted_links(device: Device, data: st.DataObjec
     numbers = rng.integers(0, 2**10, NODES).astype(np.float64)
     sums = SegmentSums.allocate(device, max(1, tile.nonempty), tile.blocks, paired=False)
     reads = device.xp.asarray(np.append(numbers, np.zeros(64)))
-    SpMV(device, "float64", weighted=True)(tile, reads, NODES, EVERYTHING, sums, faults)
+    SpMV(device, Gather("float64", weighted=True))(tile, reads, NODES, EVERYTHING, sums, faults)
     found = download(sums.pushes)[: tile.nonempty]
     ends = np.cumsum(lengths)
     wanted = [

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from oocpr.engine import job
-from oocpr.engine.cuda import communication, gather_vector
+from oocpr.engine.cuda import communication, vectors
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.executors import dask, dask_worker
 from oocpr.engine.executors.dask import RESOURCE, DeviceAssignment
@@ -95,7 +95,7 @@ def test_workers_have_the_bits_of_one_process(
             target[-1] ^= 1
 
     monkeypatch.setattr(HostLink, "broadcast", counted)
-    for module in (gather_vector, communication):
+    for module in (vectors, communication):
         monkeypatch.setattr(module, "STAGED_NUMBERS", staged)
     # One round tries the ways, in pieces.
     monkeypatch.setattr(communication, "GROUP_TEST_NUMBERS", 32)

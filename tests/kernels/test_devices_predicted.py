@@ -57,7 +57,7 @@ def named(devices: list[Device], monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise UsageError(f"device {name} does not exist.", "Use another.")
         return by_name[name]
 
-    for place in ("oocpr.engine.job.open_device", "oocpr.engine.cuda.discovery.open_device"):
+    for place in ("oocpr.engine.job.open_device", "oocpr.engine.cuda.device.open_device"):
         monkeypatch.setattr(place, open_device)
     return list(by_name)
 

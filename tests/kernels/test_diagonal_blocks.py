@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 
 from oocpr.engine.backend import StripeSpec, SweepStep
-from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import THREADS, download, upload
-from oocpr.engine.cuda.diagonal_blocks import (
-    MAX_ROWS,
-    SLICE,
+from oocpr.engine.cuda.backend import (
+    DIAGONAL_ROWS,
+    SLICE_LANES,
     SLICES,
+    CudaBackend,
     find_diagonal_blocks,
     sweep_diagonal_blocks,
 )
+from oocpr.engine.cuda.device import THREADS, download, upload
 from oocpr.engine.cuda.vectors import TileRows
 from oocpr.engine.number_formats import narrow, widen
 
 from .tiles import placed
 
 if TYPE_CHECKING:
+    from oocpr.engine.cuda.backend import DiagonalBlocks
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.diagonal_blocks import DiagonalBlocks
 
 FIRST, BEHIND = 40, 300
 """Nodes before the tile's rows and behind them."""
@@ -50,7 +50,7 @@ def inside(tile: tuple[np.ndarray, np.ndarray], owned: int) -> np.ndarray:
     row = np.repeat(np.arange(lengths.size), lengths)
     column = columns.astype(np.int64) - FIRST
     kept = (row < owned) & (column >= 0) & (column < owned)
-    kept &= row // MAX_ROWS == column // MAX_ROWS
+    kept &= row // DIAGONAL_ROWS == column // DIAGONAL_ROWS
     links = np.zeros((owned, owned), bool)
     links[row[kept], column[kept]] = True
     return links
@@ -66,18 +66,18 @@ def listed(blocks: DiagonalBlocks, owned: int) -> np.ndarray:
         numbers = order[THREADS * island : THREADS * (island + 1)]
         assert np.array_equal(np.sort(numbers), np.arange(THREADS))
         for place, number in enumerate(numbers):
-            slice_ = SLICES * island + place // SLICE
-            row = MAX_ROWS * island + int(number)
-            own = bool(selves[slice_] >> (place % SLICE) & 1)
-            four = words[SLICE * before[slice_] : SLICE * before[slice_ + 1]].reshape(-1, SLICE)
-            linked = np.ascontiguousarray(four[:, place % SLICE]).view(np.uint8)
-            linked = linked[linked < MAX_ROWS]
-            if number == MAX_ROWS or row >= owned:
+            slice_ = SLICES * island + place // SLICE_LANES
+            row = DIAGONAL_ROWS * island + int(number)
+            own = bool(selves[slice_] >> (place % SLICE_LANES) & 1)
+            four = words.reshape(-1, SLICE_LANES)[before[slice_] : before[slice_ + 1]]
+            linked = np.ascontiguousarray(four[:, place % SLICE_LANES]).view(np.uint8)
+            linked = linked[linked < DIAGONAL_ROWS]
+            if number == DIAGONAL_ROWS or row >= owned:
                 assert not own
                 assert not linked.size
                 continue
             assert np.unique(linked).size == linked.size
-            links[row, MAX_ROWS * island + linked.astype(np.int64)] = True
+            links[row, DIAGONAL_ROWS * island + linked.astype(np.int64)] = True
             assert not links[row, row]
             links[row, row] = own
     return links
@@ -87,7 +87,7 @@ def listed(blocks: DiagonalBlocks, owned: int) -> np.ndarray:
 def test_all_links_inside_are_listed_once(device: Device, owned: int) -> None:
     tile = near_tile(owned)
     blocks = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, FIRST + owned + BEHIND)
-    assert blocks.count == -(-owned // MAX_ROWS)
+    assert blocks.count == -(-owned // DIAGONAL_ROWS)
     assert np.array_equal(listed(blocks, owned), inside(tile, owned))
 
 

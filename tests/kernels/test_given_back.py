@@ -15,7 +15,7 @@ import pytest
 import oocpr
 from oocpr.engine.cuda import backend
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.discovery import named_devices
+from oocpr.engine.cuda.device import named_devices
 from oocpr.engine.planning import asked_settings
 from oocpr.engine.probe import sample_run
 from oocpr.errors import DamagedError, DoesNotFitError, OocprError
@@ -52,7 +52,7 @@ def machine(
     asked = request.node.callspec.params.get("device", "cuda")
     if len(named_devices(asked)) > made.devices:
         pytest.skip(f"this machine does not have {asked}")
-    for place in ("oocpr.engine.job", "oocpr.engine.cuda.discovery"):
+    for place in ("oocpr.engine.job", "oocpr.engine.cuda.device"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     # Small change would hide all that a run on a small graph takes, and measuring longer shows no more.
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)

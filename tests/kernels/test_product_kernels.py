@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import (
     EVERYTHING,
-    FORMATS,
     MAX_IN_EDGE_ORDER,
+    READ_STRUCTS,
     SCRATCH_BYTES,
     WIDE_CONFIG,
+    Gather,
     LaunchConfig,
     SegmentSums,
     SpMV,
@@ -64,7 +65,7 @@ def run(
     faults = device.xp.zeros(1, np.uint32)
     for array in (sums.pushes, sums.heads):
         array[:] = np.nan
-    product = SpMV(device, reads, paired=stored.shape[1] > 1, config=config, **parameters)
+    product = SpMV(device, Gather(reads, paired=stored.shape[1] > 1, **parameters), config)
     product(there, device.xp.array(stored), NODES, window, sums, faults)
     device.synchronize()
     kept = slice(0, there.nonempty)
@@ -153,7 +154,7 @@ def test_no_schedule_changes_a_bit(device: Device) -> None:
     tile = random_tile(1000, 12, NODES)
     stored = gathered("bits16", 2, 2)
     shapes = [LaunchConfig(), LaunchConfig(each=1), WIDE_CONFIG, LaunchConfig(teams=2, resident=2, each=9)]
-    shapes += [LaunchConfig(hubs=64), launch_config("bits16", paired=True, shared_bytes=device.shared_bytes)]
+    shapes += [LaunchConfig(hubs=64), launch_config(Gather("bits16", paired=True), device.shared_bytes)]
     results = [run(device, tile, stored, "bits16", config=config)[:2] for config in shapes]
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
@@ -196,7 +197,7 @@ def test_launch_configs_of_one_kernel_leave_each_other_their_shared_memory(devic
     sums = SegmentSums.allocate(device, tile.nonempty, tile.blocks, paired=False)
     faults = device.xp.zeros(1, np.uint32)
     products = [
-        SpMV(device, "bits16", config=LaunchConfig(teams=3, resident=1, hubs=hubs)) for hubs in (1 << 15, 32)
+        SpMV(device, Gather("bits16"), LaunchConfig(teams=3, resident=1, hubs=hubs)) for hubs in (1 << 15, 32)
     ]
     found = []
     for product in products:
@@ -224,7 +225,7 @@ def test_columns_that_are_no_nodes_are_found_and_not_followed(device: Device) ->
 
 
 def test_all_formats_are_known() -> None:
-    assert list(FORMATS) == list(READS)
+    assert list(READ_STRUCTS) == list(READS)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -246,6 +247,6 @@ def test_no_byte_leads_astray(shim_folder: Path, seed: int) -> None:
     there = upload_tile(device, packed, faults)
     sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=False)
     reads = gathered("bits16", 1, 1)
-    SpMV(device, "bits16", checked=True)(there, reads, NODES, EVERYTHING, sums, faults)
+    SpMV(device, Gather("bits16", checked=True))(there, reads, NODES, EVERYTHING, sums, faults)
     check_columns(device, there, NODES, faults)
     assert faults[0] & ~np.uint32(15) == 0

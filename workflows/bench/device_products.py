@@ -20,12 +20,12 @@ import cupy as cp
 import device_graphs as graphs
 import numpy as np
 
-from oocpr.engine.cuda.device import CudaDevice
-from oocpr.engine.cuda.papers.products import BASELINES, Matrix
+from oocpr.engine.cuda.baselines import BASELINES, Matrix
+from oocpr.engine.cuda.device import Device
 from oocpr.engine.cuda.spmv import (
     EVERYTHING,
-    FORMATS,
-    PADDING,
+    GATHER_PADDING,
+    READ_STRUCTS,
     Gather,
     SegmentSums,
     SpMV,
@@ -50,7 +50,7 @@ class Bench:
     """One run: the device, how often things are repeated, and what has been found."""
 
     def __init__(self, out: Path, repeats: int) -> None:
-        self.device = CudaDevice(0)
+        self.device = Device(0)
         self.out = out
         self.repeats = repeats
         self.results: dict[str, Any] = {}
@@ -157,7 +157,7 @@ class Cell:
         reads, _, pairs = words.partition(" ")
         stored, _ = self.stored(words)
         kernels = self.bench.device.load(
-            "papers/gather_limit.cu", READS=FORMATS[reads], PAIRED=int(bool(pairs))
+            "papers/gather_limit.cu", READS=READ_STRUCTS[reads], PAIRED=int(bool(pairs))
         )
         kernel = kernels.get_function("gather_columns")
         blocks = self.graph.edges // 1024
@@ -206,8 +206,8 @@ class Products(Cell):
     def balanced(self, reads: str) -> None:
         """The default product."""
         stored, values = self.stored(reads)
-        config = launch_config(reads, paired=False, shared_bytes=self.bench.device.shared_bytes * self.hubs)
-        product = SpMV(self.bench.device, reads, config=config)
+        gather, device = Gather(reads), self.bench.device
+        product = SpMV(device, gather, launch_config(gather, device.shared_bytes * self.hubs))
         error = self.error(product, stored, self.expected(reads, values))
         if not error < CLOSE:
             raise AssertionError(f"balanced differs from cuSPARSE by {error}")
@@ -216,7 +216,7 @@ class Products(Cell):
     def baseline(self, name: str, reads: str) -> None:
         """One product of another system."""
         stored, values = self.stored(reads)
-        numbers = cp.zeros(self.graph.nodes + PADDING, stored.dtype)
+        numbers = cp.zeros(self.graph.nodes + GATHER_PADDING, stored.dtype)
         numbers[: self.graph.nodes] = stored[: self.graph.nodes]
         if BASELINES[name].divides:
             numbers[: self.graph.nodes] *= self.matrix.degrees

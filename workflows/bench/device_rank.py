@@ -27,7 +27,7 @@ from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda import backend as cuda
 from oocpr.engine.cuda.spmv import SpMV
-from oocpr.engine.cuda.vectors import Vectors
+from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
 from oocpr.engine.job import make_backend
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.stream import PassTraffic
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 
     from oocpr.engine.cuda.backend import CudaBackend
 
-VECTORS = ("publish", "load_pushes", "update", "settle", "propose")
+VECTORS = ("make_push", "load", "update", "end_local_sweep")
 PARTS: dict[str, Any] = {
-    **dict.fromkeys(VECTORS, Vectors), "load_pushes": cuda, "__call__": SpMV, "sweep_diagonal_blocks": cuda
+    **dict.fromkeys(VECTORS, RowState), "load": DeviceGatherVector, "__call__": SpMV,
+    "sweep_diagonal_blocks": cuda,
 }  # fmt: skip
 """What is timed apart: functions that launch kernels, and of which class or module."""
 
@@ -94,7 +95,7 @@ class Parts:
         def timed(owner: Any, *args: Any) -> Any:
             label = name
             if isinstance(owner, SpMV):
-                label = "local product" if owner.local else "product"
+                label = "local product" if owner.gather.local else "product"
             begin, end = cp.cuda.Event(), cp.cuda.Event()
             begin.record()
             result = launch(owner, *args)

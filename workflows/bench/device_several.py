@@ -27,7 +27,7 @@ from device_graphs import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 from device_rank import Bench
 from device_stream import Coded, InMemory
 
-from oocpr.engine.cuda.device import CudaDevice
+from oocpr.engine.cuda.device import Device
 from oocpr.engine.job import chosen_device
 from oocpr.engine.planning import plan_request
 from oocpr.engine.probe.measure import measure_rates
@@ -55,11 +55,11 @@ PIECE = 64 << 20
 """Bytes that the rate of a link is measured with at once: about those of a tile."""
 
 
-def link_rates(devices: list[CudaDevice], seconds: float = 0.5, tries: int = 3) -> list[float]:
+def link_rates(devices: list[Device], seconds: float = 0.5, tries: int = 3) -> list[float]:
     """Bytes a second from pinned memory to each device, all of them at the same time."""
     begin, best = Barrier(len(devices), timeout=60), [0.0] * len(devices)
 
-    def send(device: CudaDevice) -> float:
+    def send(device: Device) -> float:
         with device:
             pinned = [device.pinned(PIECE) for _ in range(4)]
             for values in pinned:
@@ -87,7 +87,7 @@ def link_rates(devices: list[CudaDevice], seconds: float = 0.5, tries: int = 3) 
     return best
 
 
-def peer_rate(source: CudaDevice, target: CudaDevice, nbytes: int = 256 << 20, turns: int = 8) -> float:
+def peer_rate(source: Device, target: Device, nbytes: int = 256 << 20, turns: int = 8) -> float:
     """Bytes a second from one device to another; checks what has arrived."""
     with source:
         there = cp.arange(nbytes // 4, dtype=np.uint32)
@@ -207,7 +207,7 @@ def busy(trace: Trace, seconds: float, devices: int) -> dict[str, float]:
     return shares
 
 
-def measure_links(bench: Bench, devices: list[CudaDevice], links: dict[str, float]) -> None:
+def measure_links(bench: Bench, devices: list[Device], links: dict[str, float]) -> None:
     """Rates of the links alone, together, and from device to device."""
     for number, device in enumerate(devices):
         rate = link_rates([device])[0]
@@ -219,7 +219,7 @@ def measure_links(bench: Bench, devices: list[CudaDevice], links: dict[str, floa
     bench.note("links", "all at once, GB/s", links["all"] / 1e9)
 
 
-def measure_peers(bench: Bench, devices: list[CudaDevice]) -> None:
+def measure_peers(bench: Bench, devices: list[Device]) -> None:
     """Rates between neighbours, both ways."""
     for source, target in pairwise(devices):
         for one, other in ((source, target), (target, source)):
@@ -289,7 +289,7 @@ def main(arguments: list[str] | None = None) -> None:
     bench = Bench(options.out, RUNS, options.threads, joined[False])
     bench.note("machine", "devices", names)
     links: dict[str, float] = {}
-    devices = [CudaDevice(int(name.partition(":")[2])) for name in names]
+    devices = [Device(int(name.partition(":")[2])) for name in names]
     bench.guard("links", "host to devices", partial(measure_links, bench, devices, links))
     bench.guard("links", "device to device", partial(measure_peers, bench, devices))
     name = f"rmat{options.scale} by degree"

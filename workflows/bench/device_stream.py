@@ -26,7 +26,7 @@ from plain_tiles import plain_tile
 from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import CudaDevice
+from oocpr.engine.cuda.device import Device
 from oocpr.engine.planning import plan_request
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.settings import Settings
@@ -115,7 +115,7 @@ class Streamed:
         pairs: bool,
         encode: Encode = encode_tile,
     ) -> None:
-        self.backend = CudaBackend(CudaDevice(0), pairs=pairs)
+        self.backend = CudaBackend(Device(0), pairs=pairs)
         self.nodes, self.edges = graph.nodes, graph.edges
         coded, self.tile_rows = encoded_tiles(graph, tile_edges, threads, encode)
         self.source = Coded(coded)
@@ -196,7 +196,7 @@ def predicted(there: Streamed, share: float, settings: Settings, found: list[flo
 
 def link_rate(nbytes: int, repeats: int = 5) -> float:
     """Bytes a second from pinned memory, in pieces of that size, nothing else going on."""
-    device = CudaDevice(0)
+    device = Device(0)
     pinned = [device.pinned(nbytes) for _ in range(4)]
     slots = [cp.empty(nbytes, np.uint8) for _ in range(4)]
     best = 0.0

@@ -4,7 +4,7 @@ For R-MAT by out-degree and as permuted, the web-like graph, and graphs of files
 one axis of constants after the other, the best so far is timed beside those that differ from it, until no
 axis has a faster one. Constants that change a bit of the sums are refused.
 
-What it finds belongs into `launch_config` of engine/cuda/spmv.py, or `BinThresholds` of papers/products.py.
+What it finds belongs into `launch_config` or `BinThresholds` of oocpr/engine/cuda.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import device_graphs as graphs
 import numpy as np
 from device_products import Bench, Cell
 
-from oocpr.engine.cuda.papers.products import Binned, BinThresholds, Matrix
+from oocpr.engine.cuda.baselines import Binned, BinThresholds, Matrix
 from oocpr.engine.cuda.spmv import (
     EVERYTHING,
-    PADDING,
+    GATHER_PADDING,
     Gather,
     LaunchConfig,
     SegmentSums,
@@ -84,10 +84,10 @@ class Search(Cell):
         """Search for the balanced product."""
         stored, _ = self.stored(reads)
         device = self.bench.device
-        default = launch_config(reads, paired=False, shared_bytes=device.shared_bytes if self.hubs else 0)
+        default = launch_config(Gather(reads), device.shared_bytes if self.hubs else 0)
 
         def make(config: LaunchConfig) -> Works:
-            product = SpMV(device, reads, config=config)
+            product = SpMV(device, Gather(reads), config)
 
             def bits() -> int:
                 found = 0
@@ -103,7 +103,7 @@ class Search(Cell):
     def binned(self, reads: str) -> None:
         """Search for the product in bins by size."""
         stored, _ = self.stored(reads)
-        numbers = cp.zeros(self.graph.nodes + PADDING, stored.dtype)
+        numbers = cp.zeros(self.graph.nodes + GATHER_PADDING, stored.dtype)
         numbers[: self.graph.nodes] = stored[: self.graph.nodes]
         matrix = Matrix(self.graph.offsets.astype(np.uint32), self.graph.columns, self.graph.nodes)
         sums = cp.full(self.graph.nodes, np.nan)

@@ -1,7 +1,7 @@
 """Pushes from device to device: of several processes with NCCL, of one process by copies between peers.
 
-All of a group have to take part in each round, in the same order, or the others wait for them; so a round
-begins only once all have published, and who ends a run aborts the group.
+All of a group take part in each round, in the same order, or the others wait for them; so a round begins only
+once all have pushed, and who ends a run aborts the group.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -49,9 +49,8 @@ class Communicator:
     def gather(self, own: Any, begins: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Give the pushes of all members in pieces, each with its first row; all have to take all of them.
 
-        `own`: this member's push, shape (rows,), of the device.
-        `begins`: first row of each member, and the number of nodes.
-        Yields first row and numbers; these are good until the next piece is asked for.
+        `own` is this member's push, shape (rows,), of the device, and `begins` are the first row of each
+        member and the number of nodes. A piece is good until the next one is asked for.
         """
         with self._device:
             room = self._device.xp.empty(min(STAGED_NUMBERS, begins[-1]), own.dtype)
@@ -66,7 +65,7 @@ class Communicator:
                 yield begin, piece
 
     def abort(self) -> None:
-        """See Transport."""
+        """Let nobody wait for the others any more; from any thread."""
         self._transport.abort()
 
 
@@ -84,12 +83,10 @@ class PeerPath(NamedTuple):
 
 
 class PeerCopies:
-    """Copies from other devices to one: straight over their link if that can be had, else through the host.
+    """Copies from other devices to that of `index`: over their link if it works, else through the host.
 
     A certificate is worth nothing if a push arrives changed, and there are machines whose devices say that
     they reach each other and do not. So each path is tried once. Over one that holds kernels may read, too.
-
-    `index` is that of the device that the copies go to.
     """
 
     def __init__(self, cupy: Any, index: int) -> None:
@@ -102,10 +99,9 @@ class PeerCopies:
         return self._path(int(values.device.id)).seen
 
     def copy(self, array: Any, values: Any) -> None:
-        """Copy an array of any device to one of this, which is current; behind what was launched here.
+        """Copy `values` of any device to an array of this, which is current, behind what was launched here.
 
-        `array`, `values`: contiguous, of one dtype and length; `values` are there, and stay as they are
-            meanwhile.
+        Both are contiguous, of one dtype and length; `values` are there, and stay as they are meanwhile.
         """
         if self._path(int(values.device.id)).straight:
             self._send(array, values)
@@ -137,10 +133,10 @@ class PeerCopies:
 
     def _path(self, source: int) -> PeerPath:
         if source not in self._paths:
-            self._paths[source] = PeerPath(True, True) if source == self._index else self._opened(source)
+            self._paths[source] = PeerPath(True, True) if source == self._index else self._open_path(source)
         return self._paths[source]
 
-    def _opened(self, source: int) -> PeerPath:
+    def _open_path(self, source: int) -> PeerPath:
         """Open the path from a device, and try whether what comes over it is what was sent."""
         runtime = self._cupy.cuda.runtime
         linked = bool(runtime.deviceCanAccessPeer(self._index, source))
@@ -163,19 +159,6 @@ class PeerCopies:
         return PeerPath(arrived, linked and arrived)
 
 
-class Transport(Protocol):
-    """What devices of a group are connected by."""
-
-    def broadcast(self, source: Any, target: Any, root: int) -> None:
-        """Bring `source` of the member `root` to every member's `target`, behind what was launched.
-
-        Both are contiguous and equally long; `source` counts at that member only.
-        """
-
-    def abort(self) -> None:
-        """Let nobody wait for the others any more; from any thread."""
-
-
 def new_unique_id() -> Any:
     """What a group is found by; None if this process has no NCCL."""
     nccl = _nccl()
@@ -183,26 +166,26 @@ def new_unique_id() -> Any:
 
 
 class NcclTransport:
-    """NCCL, as CuPy has it.
-
-    `unique_id`: what `new_unique_id` gave one of the members.
-    `rank`, `size`: number of this member, and how many there are; returns once all have come.
-    """
+    """Member `rank` of `size` that NCCL connects, found by what `new_unique_id` gave one of them."""
 
     def __init__(self, cupy: Any, unique_id: Any, rank: int, size: int) -> None:
+        """Return once all have come."""
         self._cupy = cupy
         self._nccl = _nccl()
         self._members = self._nccl.NcclCommunicator(size, unique_id, rank)
 
     def broadcast(self, source: Any, target: Any, root: int) -> None:
-        """See Transport."""
+        """Bring `source` of the member `root` to every member's `target`, behind what was launched.
+
+        Both are contiguous and equally long; `source` counts at that member only.
+        """
         stream = self._cupy.cuda.get_current_stream().ptr
         self._members.broadcast(
             source.data.ptr, target.data.ptr, target.nbytes, self._nccl.NCCL_UINT8, root, stream
         )
 
     def abort(self) -> None:
-        """See Transport."""
+        """Let nobody wait for the others any more; from any thread."""
         self._members.abort()
 
 

@@ -1,27 +1,52 @@
-"""What kernels run on, a CUDA device or in tests the host, and how arrays come from there and go there."""
+"""CUDA devices: which one a run asks for, how its kernels are compiled, how arrays get there and back."""
 
 from __future__ import annotations
 
-from functools import cached_property
+import re
+from functools import cache, cached_property
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 
 from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
-from oocpr.engine.cuda.source import inline
-from oocpr.errors import DoesNotFitError
+from oocpr.errors import DoesNotFitError, UsageError, install_remedy
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
     from numpy.typing import DTypeLike, NDArray
 
-    from oocpr.engine.cuda.communication import Transport
+ALL = "cuda:all"
+"""Name of all devices of the machine."""
+
+MIN_CAPABILITY = (7, 5)
+"""Oldest compute capability that the kernels are compiled for."""
+
+THREADS = 256
+"""Threads of a block, as most kernels take them."""
+
+OPTIONS = ("-std=c++17", "-lineinfo")
+"""For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
+
+_NAME = re.compile(r"cuda(?::(\d+))?")
+_INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+_ONCE = re.compile(r"\s*#\s*pragma\s+once\b")
+_PARAMETER = re.compile(r"[A-Z][A-Z0-9_]*")
+_VALUE = re.compile(r"[A-Za-z_]\w*(::\w+)*")
+
+_TAKEN: dict[int, int] = {}
+"""Most bytes that CuPy had taken of each device, by its number, when it gave some up."""
 
 
-class Kernels(Protocol):
-    """A compiled source."""
+class Kernels:
+    """Kernels of a compiled source, each found once: CuPy takes as long to find one as to launch it."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._found: dict[str, Any] = {}
 
     def get_function(self, name: str) -> Any:
         """Kernel of a name, called as ``kernel(grid, block, arguments, shared_mem=0)``.
@@ -29,6 +54,9 @@ class Kernels(Protocol):
         Grid and block are tuples. An argument is an array of `Device.xp`, a NumPy scalar of the very type
         that the kernel takes (a Python int passes 64 bits), or None for a null pointer.
         """
+        if name not in self._found:
+            self._found[name] = self._module.get_function(name)
+        return self._found[name]
 
 
 class Event(Protocol):
@@ -38,106 +66,185 @@ class Event(Protocol):
         """Wait until the device has passed it."""
 
 
-class Device(Protocol):
-    """Where kernels run: a CUDA device, or in tests the host."""
+class Device:
+    """The CUDA device of a number, as CUDA counts; within its ``with`` block it is current for the thread.
+
+    `xp` is the array module, `warp` the lanes of a warp, `shared_bytes` the most that a block can be given.
+    Tests have a device with these attributes and methods that runs kernels on the host, with NumPy.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        import cupy
+
+        self.xp: ModuleType = cupy
+        self.index = index
+        self._device = cupy.cuda.Device(index)
+        self._loaded: dict[tuple[Any, ...], Kernels] = {}
+        self._peers = PeerCopies(cupy, index)
+        properties: dict[str, Any] = cupy.cuda.runtime.getDeviceProperties(index)
+        self.name: str = properties["name"].decode()
+        self.warp = int(properties["warpSize"])
+        self.multiprocessors = int(properties["multiProcessorCount"])
+        self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
+
+    def __enter__(self) -> Device:
+        self._device.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        error = exception[1]
+        free, total = self.xp.cuda.runtime.memGetInfo() if error else (0, 0)
+        given = self.xp.get_default_memory_pool().get_limit() if error else 0
+        self._device.__exit__(*exception)
+        if error and isinstance(error, self.xp.cuda.memory.OutOfMemoryError):
+            cause = f"{self.name} has {format_bytes(free)} of {format_bytes(total)} free"
+            if 0 < given < total:
+                cause = f"{self.name} may give {format_bytes(given)}"
+            raise DoesNotFitError(
+                f"{cause}; the run needs more.",
+                "Use reads bits8, more device memory or a device with more of it, or device cpu.",
+            ) from error
 
     @property
-    def xp(self) -> ModuleType:
-        """Array module, CuPy or NumPy."""
-
-    @property
-    def name(self) -> str:
-        """What the device calls itself."""
-
-    @property
-    def warp(self) -> int:
-        """Lanes of a warp."""
-
-    @property
-    def multiprocessors(self) -> int:
-        """Number of multiprocessors."""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Most shared memory that a block can be given."""
+    def bus(self) -> str:
+        """Address on the host's bus."""
+        bus: str = self.xp.cuda.runtime.deviceGetPCIBusId(self.index)
+        return bus
 
     def load(self, file: str, **parameters: int | str) -> Kernels:
         """Compile a file of ``kernels/`` with parameters, once."""
+        return self.compile(f'#include "{file}"', **parameters)
 
     def compile(self, text: str, **parameters: int | str) -> Kernels:
         """Compile CUDA C++ that may include files of ``kernels/``, once."""
+        key = (text, *sorted(parameters.items()))
+        if key not in self._loaded:
+            self._loaded[key] = Kernels(self.xp.RawModule(code=inline(text, parameters), options=OPTIONS))
+        return self._loaded[key]
 
     def synchronize(self) -> None:
         """Wait until all that was launched has run."""
+        self._device.synchronize()
 
     @property
     def free_bytes(self) -> int:
         """Memory that nobody uses, or that only CuPy holds back."""
+        with self._device:
+            free: int = self.xp.cuda.runtime.memGetInfo()[0]
+            held: int = self.xp.get_default_memory_pool().free_bytes()
+        return free + held
 
     @property
     def taken_bytes(self) -> int:
         """Most memory that CuPy had taken at any time since `forget_taken` was called."""
+        with self._device:
+            taken: int = self.xp.get_default_memory_pool().total_bytes()
+        return max(taken, _TAKEN.get(self.index, 0))
 
     def forget_taken(self) -> None:
         """Count from now on."""
+        _TAKEN[self.index] = 0
 
     def limit(self, nbytes: int | None) -> int:
         """Let CuPy give up what it holds back and never take more than so many bytes, 0 for all there are.
 
-        None leaves that as it was; returns how it was.
+        None leaves the limit as it was; returns how it was.
         """
+        with self._device:
+            pool = self.xp.get_default_memory_pool()
+            # Between two times that it gives something up, it only takes.
+            _TAKEN[self.index] = max(pool.total_bytes(), _TAKEN.get(self.index, 0))
+            pool.free_all_blocks()
+            before: int = pool.get_limit()
+            if nbytes is not None:
+                pool.set_limit(size=nbytes)
+        return before
 
     def pinned(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory of the host that the device reads by itself."""
+        # Past CuPy's pool, which rounds up to powers of two.
+        cuda = self.xp.cuda
+        with self._device:
+            memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
+        return np.frombuffer(memory, np.uint8, nbytes)
 
     def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[Any, NDArray[Any]]:
         """Memory of the host that kernels read and write by the link, as they see it and as the host does."""
+        kind = np.dtype(dtype)
+        here = self.pinned(int(np.prod(shape)) * kind.itemsize).view(kind).reshape(shape)
+        # Pinned memory has one address for the host and for all devices.
+        memory = self.xp.cuda.UnownedMemory(here.ctypes.data, here.nbytes, here, self.index)
+        there = self.xp.ndarray(here.shape, kind, self.xp.cuda.MemoryPointer(memory, 0))
+        return there, here
 
     def record_event(self) -> Event:
         """Remember which kernels have been launched."""
+        return self._recorded(self.xp.cuda.get_current_stream())
 
     def upload_async(self, array: Any, values: NDArray[np.uint8]) -> Event:
-        """Send pinned bytes to an array of the device while kernels run.
+        """Send pinned bytes to an array of the device while kernels run; what is sent first arrives first.
 
-        What is sent first arrives first. The event that is returned is passed once the bytes are there; until
-        then they must not change.
+        The event is passed once the bytes are there; until then they must not change.
         """
+        runtime, stream = self.xp.cuda.runtime, self._copy_stream
+        runtime.memcpyAsync(
+            array.data.ptr, values.ctypes.data, values.nbytes, runtime.memcpyHostToDevice, stream.ptr
+        )
+        return self._recorded(stream)
 
     def copy_from(self, array: Any, values: Any) -> None:
         """Copy numbers of another device, or of the host, to an array of this one, behind what was launched.
 
         What computes them has run, and they do not change before what is launched here next has.
         """
+        if isinstance(values, self.xp.ndarray):
+            self._peers.copy(array, values)
+        else:
+            array.set(values)
 
     def can_read(self, values: Any) -> bool:
         """Whether kernels of the device, which is current, can read numbers where they are."""
+        return isinstance(values, self.xp.ndarray) and self._peers.can_read(values)
 
-    def connect(self, unique_id: Any, rank: int, size: int) -> Transport:
+    def connect(self, unique_id: Any, rank: int, size: int) -> NcclTransport:
         """Connect the device, which is current, with those of other processes; returns once all have come."""
+        return NcclTransport(self.xp, unique_id, rank, size)
 
     def wait_for(self, event: Event) -> None:
         """Let kernels that are launched from now on begin after an event."""
+        self.xp.cuda.get_current_stream().wait_event(event)
 
     def copy_stream_wait(self, event: Event) -> None:
         """Let what is sent from now on while kernels run begin after an event."""
+        self._copy_stream.wait_event(event)
 
     def timestamp(self, *, copy_stream: bool = False, again: Any = None) -> Any:
         """Note when the device gets here among its kernels or, with `copy_stream`, among its copies.
 
         A moment of before that nobody asks for any more may serve `again`.
         """
+        with self._device:
+            event = again or self.xp.cuda.Event()
+            event.record(self._copy_stream if copy_stream else self.xp.cuda.get_current_stream())
+        return event
 
     def has_passed(self, moment: Any) -> bool:
         """Whether the device has got to a moment."""
+        return bool(moment.done)
 
     def elapsed(self, earlier: Any, later: Any) -> float:
         """Seconds from one moment to another, both of which the device has passed."""
+        return float(self.xp.cuda.get_elapsed_time(earlier, later)) / 1e3
 
-    def __enter__(self) -> object:
-        """Make the device current for this thread."""
+    @cached_property
+    def _copy_stream(self) -> Any:
+        # Other streams would wait for all kernels, and they for it.
+        return self.xp.cuda.Stream(non_blocking=True)
 
-    def __exit__(self, *exception: object) -> None:
-        """Make the one before current again."""
+    def _recorded(self, stream: Any) -> Event:
+        event = self.xp.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return cast("Event", event)
 
 
 def download(array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -152,7 +259,7 @@ def download(array: Any, out: NDArray[Any] | None = None) -> NDArray[Any]:
 
 
 def to_device(device: Device, values: NDArray[Any]) -> Any:
-    """Bring numbers of the host to an array of a device.
+    """Bring numbers of the host to a new array of a device.
 
     CuPy's own way is by pinned memory, as much as there are numbers up to the next power of two, which it
     keeps.
@@ -171,227 +278,135 @@ def upload(array: Any, values: NDArray[Any]) -> None:
         array[...] = values
 
 
-THREADS = 256
-"""Threads of a block, as most kernels take them."""
-
-
 def grid(threads: int) -> tuple[int]:
     """Blocks of THREADS for so many threads."""
     return (-(-threads // THREADS),)
 
 
-OPTIONS = ("-std=c++17", "-lineinfo")
-"""For NVRTC; the line numbers serve profilers and cost nothing in the kernel."""
+def inline(text: str, parameters: Mapping[str, int | str] | None = None) -> str:
+    """Make one string, at which caches of compiled kernels look, of a text and what it includes.
 
-_TAKEN: dict[int, int] = {}
-"""Most bytes that CuPy had taken of each device, by its number, when it gave some up."""
+    `parameters`: macros in front, by name, in capitals: a whole number, or the name of a type.
+    Files of ``kernels/`` stand where they are included, each once; a compiler's messages name them.
+    Raises FileNotFoundError if there is no file of an included name.
+    Raises ValueError if a parameter is neither.
+
+    >>> text = inline('#include "narrow.cuh"', {"WARP_SIZE": 64})
+    >>> text.splitlines()[0], text.count("struct Bits16"), text.count("int WARP =")
+    ('#define WARP_SIZE 64', 1, 1)
+    """
+    lines = []
+    for name, value in sorted((parameters or {}).items()):
+        if not _PARAMETER.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of a parameter: capitals, digits and underscores")
+        if not (isinstance(value, int) or _VALUE.fullmatch(value)):
+            raise ValueError(f"parameter {name} is {value!r}, neither a whole number nor a name")
+        lines.append(f"#define {name} {int(value) if isinstance(value, int) else value}")
+    lines += _expand("text", text, set())
+    return "\n".join(lines) + "\n"
 
 
-class CudaDevice:
-    """The CUDA device of a number, as CUDA counts; see Device."""
-
-    def __init__(self, index: int = 0) -> None:
-        import cupy
-
-        self._xp: ModuleType = cupy
-        self.index = index
-        self._device = cupy.cuda.Device(index)
-        self._loaded: dict[tuple[Any, ...], _Functions] = {}
-        self._peers = PeerCopies(cupy, index)
-
-    def __enter__(self) -> CudaDevice:
-        self._device.__enter__()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        error = exception[1]
-        free, total = self._xp.cuda.runtime.memGetInfo() if error else (0, 0)
-        given = self._xp.get_default_memory_pool().get_limit() if error else 0
-        self._device.__exit__(*exception)
-        if error and isinstance(error, self._xp.cuda.memory.OutOfMemoryError):
-            cause = f"{self.name} has {format_bytes(free)} of {format_bytes(total)} free"
-            if 0 < given < total:
-                cause = f"{self.name} may give {format_bytes(given)}"
-            raise DoesNotFitError(
-                f"{cause}; the run needs more.",
-                "Use reads bits8, more device memory or a device with more of it, or device cpu.",
-            ) from error
-
-    @cached_property
-    def _properties(self) -> dict[str, Any]:
-        properties: dict[str, Any] = self._xp.cuda.runtime.getDeviceProperties(self.index)
-        return properties
-
-    @property
-    def xp(self) -> ModuleType:
-        """See Device."""
-        return self._xp
-
-    @property
-    def name(self) -> str:
-        """See Device."""
-        name: bytes = self._properties["name"]
-        return name.decode()
-
-    @property
-    def warp(self) -> int:
-        """See Device."""
-        return int(self._properties["warpSize"])
-
-    @property
-    def multiprocessors(self) -> int:
-        """See Device."""
-        return int(self._properties["multiProcessorCount"])
-
-    @property
-    def shared_bytes(self) -> int:
-        """See Device."""
-        return int(self._properties["sharedMemPerBlockOptin"])
-
-    def load(self, file: str, **parameters: int | str) -> Kernels:
-        """See Device."""
-        return self.compile(f'#include "{file}"', **parameters)
-
-    def compile(self, text: str, **parameters: int | str) -> Kernels:
-        """See Device."""
-        key = (text, *sorted(parameters.items()))
-        if key not in self._loaded:
-            module = self._xp.RawModule(code=inline(text, parameters), options=OPTIONS)
-            self._loaded[key] = _Functions(module)
-        return self._loaded[key]
-
-    def synchronize(self) -> None:
-        """See Device."""
-        self._device.synchronize()
-
-    @property
-    def free_bytes(self) -> int:
-        """See Device."""
-        with self._device:
-            free: int = self._xp.cuda.runtime.memGetInfo()[0]
-            held: int = self._xp.get_default_memory_pool().free_bytes()
-        return free + held
-
-    @property
-    def taken_bytes(self) -> int:
-        """See Device."""
-        with self._device:
-            taken: int = self._xp.get_default_memory_pool().total_bytes()
-        return max(taken, _TAKEN.get(self.index, 0))
-
-    def forget_taken(self) -> None:
-        """See Device."""
-        _TAKEN[self.index] = 0
-
-    def limit(self, nbytes: int | None) -> int:
-        """See Device."""
-        with self._device:
-            pool = self._xp.get_default_memory_pool()
-            # Between two times that it gives something up, it only takes.
-            _TAKEN[self.index] = max(pool.total_bytes(), _TAKEN.get(self.index, 0))
-            pool.free_all_blocks()
-            before: int = pool.get_limit()
-            if nbytes is not None:
-                pool.set_limit(size=nbytes)
-        return before
-
-    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
-        """See Device."""
-        # Past CuPy's pool, which rounds up to powers of two.
-        cuda = self._xp.cuda
-        with self._device:
-            memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, nbytes)), 0)
-        return np.frombuffer(memory, np.uint8, nbytes)
-
-    def mapped(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> tuple[Any, NDArray[Any]]:
-        """See Device."""
-        kind = np.dtype(dtype)
-        here = self.pinned(int(np.prod(shape)) * kind.itemsize).view(kind).reshape(shape)
-        # Pinned memory has one address for the host and for all devices.
-        memory = self._xp.cuda.UnownedMemory(here.ctypes.data, here.nbytes, here, self.index)
-        there = self._xp.ndarray(here.shape, kind, self._xp.cuda.MemoryPointer(memory, 0))
-        return there, here
-
-    def record_event(self) -> Event:
-        """See Device."""
-        return self._recorded(self._xp.cuda.get_current_stream())
-
-    def upload_async(self, array: Any, values: NDArray[np.uint8]) -> Event:
-        """See Device."""
-        runtime = self._xp.cuda.runtime
-        runtime.memcpyAsync(
-            array.data.ptr,
-            values.ctypes.data,
-            values.nbytes,
-            runtime.memcpyHostToDevice,
-            self._copy_stream.ptr,
-        )
-        return self._recorded(self._copy_stream)
-
-    def copy_from(self, array: Any, values: Any) -> None:
-        """See Device."""
-        if isinstance(values, self._xp.ndarray):
-            self._peers.copy(array, values)
+def _expand(name: str, text: str, seen: set[str]) -> Iterator[str]:
+    seen.add(name)
+    yield f'#line 1 "kernels/{name}"'
+    for number, line in enumerate(text.splitlines(), 1):
+        include = _INCLUDE.match(line)
+        if include:
+            if include[1] not in seen:
+                yield from _expand(include[1], _read(include[1]), seen)
+            yield f'#line {number + 1} "kernels/{name}"'
         else:
-            array.set(values)
-
-    def can_read(self, values: Any) -> bool:
-        """See Device."""
-        return isinstance(values, self._xp.ndarray) and self._peers.can_read(values)
-
-    def connect(self, unique_id: Any, rank: int, size: int) -> Transport:
-        """See Device."""
-        return NcclTransport(self._xp, unique_id, rank, size)
-
-    @property
-    def bus(self) -> str:
-        """Address on the host's bus."""
-        bus: str = self._xp.cuda.runtime.deviceGetPCIBusId(self.index)
-        return bus
-
-    def wait_for(self, event: Event) -> None:
-        """See Device."""
-        self._xp.cuda.get_current_stream().wait_event(event)
-
-    def copy_stream_wait(self, event: Event) -> None:
-        """See Device."""
-        self._copy_stream.wait_event(event)
-
-    def timestamp(self, *, copy_stream: bool = False, again: Any = None) -> Any:
-        """See Device."""
-        with self._device:
-            event = again or self._xp.cuda.Event()
-            event.record(self._copy_stream if copy_stream else self._xp.cuda.get_current_stream())
-        return event
-
-    def has_passed(self, moment: Any) -> bool:
-        """See Device."""
-        return bool(moment.done)
-
-    def elapsed(self, earlier: Any, later: Any) -> float:
-        """See Device."""
-        return float(self._xp.cuda.get_elapsed_time(earlier, later)) / 1e3
-
-    @cached_property
-    def _copy_stream(self) -> Any:
-        # Other streams would wait for all kernels, and they for it.
-        return self._xp.cuda.Stream(non_blocking=True)
-
-    def _recorded(self, stream: Any) -> Event:
-        event = self._xp.cuda.Event(disable_timing=True)
-        event.record(stream)
-        return cast("Event", event)
+            yield "" if _ONCE.match(line) else line
 
 
-class _Functions:
-    """Kernels of a compiled source, found once: CuPy takes as long to find one as to launch it."""
+@cache
+def _read(file: str) -> str:
+    return files("oocpr.kernels").joinpath(file).read_text(encoding="utf-8")
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self._found: dict[str, Any] = {}
 
-    def get_function(self, name: str) -> Any:
-        """See Kernels."""
-        if name not in self._found:
-            self._found[name] = self._module.get_function(name)
-        return self._found[name]
+def is_cuda(name: str) -> bool:
+    """Whether a name is ``cuda`` or ``cuda:`` and a number.
+
+    >>> is_cuda("cuda:1"), is_cuda("cuda:"), is_cuda("cpu")
+    (True, False, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
+def named_devices(name: str) -> tuple[str, ...]:
+    """Split the names of CUDA devices; empty if anything else is named.
+
+    Raises UsageError if a device is named twice.
+
+    >>> named_devices("cuda:0,cuda:2"), named_devices("cuda"), named_devices("cpu")
+    (('cuda:0', 'cuda:2'), ('cuda:0',), ())
+    """
+    names = []
+    for part in name.split(","):
+        found = _NAME.fullmatch(part)
+        if not found:
+            return ()
+        names.append(f"cuda:{int(found[1] or 0)}")
+    for known in names:
+        if names.count(known) > 1:
+            raise UsageError(
+                f"device {known} is named twice.", f"Name each device once, or all of them as {ALL}."
+            )
+    return tuple(names)
+
+
+def all_devices() -> str:
+    """Names of all CUDA devices of the machine, with commas between them."""
+    open_device("cuda")
+    import cupy
+
+    return ",".join(f"cuda:{index}" for index in range(cupy.cuda.runtime.getDeviceCount()))
+
+
+def open_device(name: str) -> Device:
+    """Open a CUDA device: ``cuda`` for the first one, or ``cuda:`` and its number.
+
+    Raises UsageError if CuPy or the driver is missing, there is no such device, or it is too old.
+    """
+    found = _NAME.fullmatch(name)
+    assert found, f"{name} is no name of a CUDA device"
+    index = int(found[1] or 0)
+    try:
+        import cupy
+    except ImportError as error:
+        cause = "is not installed" if isinstance(error, ModuleNotFoundError) else f"does not load ({error})"
+        raise UsageError(
+            f"device {name} needs CuPy, which {cause}.",
+            f"{install_remedy('cuda13')} CUDA 12 wants cupy-cuda12x. Or use device cpu.",
+        ) from error
+    check_device(cupy, name, index)
+    return Device(index)
+
+
+def free_memory(name: str) -> int:
+    """Bytes of a CUDA device that a run may take: most of what is free."""
+    return open_device(name).free_bytes * 19 // 20
+
+
+def check_device(cupy: Any, name: str, index: int) -> None:
+    """Raise UsageError for a device that is not there or too old."""
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        raise UsageError(
+            f"device {name} cannot be used: {error}.", "Install or update NVIDIA's driver, or use device cpu."
+        ) from error
+    if index >= count:
+        raise UsageError(
+            f"device {name} does not exist: this machine has {count}.",
+            "Use cuda:0 for the first, or device cpu.",
+        )
+    properties = runtime.getDeviceProperties(index)
+    has = int(properties["major"]), int(properties["minor"])
+    if has < MIN_CAPABILITY:
+        raise UsageError(
+            f"device {name} ({properties['name'].decode()}) has compute capability {has[0]}.{has[1]}; "
+            f"the kernels need {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]}.",
+            "Use a newer device, or device cpu.",
+        )

@@ -20,17 +20,16 @@ SCRATCH_BYTES = 4 * GROUP * (GROUP + 4)
 MAX_IN_EDGE_ORDER = 4
 """Bytes a node: gathered numbers take the place of their columns in shared memory."""
 
-FORMATS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
+READ_STRUCTS = {"float64": "Float64", "float32": "Float32", "bits16": "Bits16", "bits8": "Bits8"}
 """Struct of ``kernels/narrow.cuh`` for each format of gathered numbers."""
 
-PADDING = 4
+GATHER_PADDING = 4
 """Numbers, all zero, that have to lie behind those of the last node."""
 
 Window = tuple[int, int]
 """First node whose proposals a tile reads, and the one past the last: its stripe's rows before its own."""
 
 EVERYTHING: Window = (0, 2**32 - 1)
-"""All nodes."""
 
 
 def window_word(window: Window) -> np.uint64:
@@ -45,11 +44,20 @@ def window_word(window: Window) -> np.uint64:
 
 @dataclass(frozen=True)
 class Gather:
-    """What is gathered."""
+    """What a product gathers, and from what."""
 
     reads: str  # format of the numbers
-    paired: bool = False  # whether a node has two of them, push and proposal
+    paired: bool = False  # whether a node has two of them, push and proposal side by side, both to be summed
     striped: bool = False  # whether proposals of nodes outside the `window` of a call are left out
+    checked: bool = False  # whether columns may be no nodes, which is found then
+    weighted: bool = False
+    # whether nodes outside the `window` send nothing, and numbers begin with those of its first node
+    local: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a node."""
+        return READS[self.reads].bytes * (1 + self.paired)
 
 
 @dataclass(frozen=True)
@@ -107,19 +115,19 @@ WEIGHTED_RESIDENT = 12
 the compiler has them wait in memory."""
 
 
-def launch_config(reads: str, *, paired: bool, shared_bytes: int = 0, weighted: bool = False) -> LaunchConfig:
-    """Choose the fastest launch constants for a format of numbers.
+def launch_config(gather: Gather, shared_bytes: int = 0) -> LaunchConfig:
+    """Choose the fastest launch constants.
 
     `shared_bytes`: shared memory that a block of threads can be given, if hubs are worth it; else 0.
 
-    >>> launch_config("bits16", paired=True).edge_order, launch_config("float64", paired=False).edge_order
+    >>> launch_config(Gather("bits16", paired=True)).edge_order, launch_config(Gather("float64")).edge_order
     (True, False)
-    >>> launch_config("bits16", paired=False, shared_bytes=227 << 10).hubs
+    >>> launch_config(Gather("bits16"), 227 << 10).hubs
     61440
     """
-    word = READS[reads].bytes * (1 + paired)
+    word = gather.bytes
     plain = LaunchConfig() if word <= MAX_IN_EDGE_ORDER else WIDE_CONFIG
-    if weighted:
+    if gather.weighted:
         plain = replace(plain, resident=min(plain.resident, WEIGHTED_RESIDENT))
     hub_bytes = NARROW_HUB_BYTES if word <= MAX_IN_EDGE_ORDER else WIDE_HUB_BYTES
     hubs = min(hub_bytes, shared_bytes - HUB_TEAMS * SCRATCH_BYTES) // word // GROUP * GROUP
@@ -151,85 +159,62 @@ class SegmentSums:
 
 
 class SpMV:
-    """The balanced product for one format of numbers.
+    """The balanced product, compiled for what it gathers."""
 
-    `reads`: name of a format of :mod:`oocpr.engine.number_formats`.
-    `paired`: whether each node has its push and its proposal side by side, and both are summed.
-    `striped`: whether proposals of nodes outside a window are to be left out.
-    `checked`: whether columns may be no nodes; they are found then.
-    `local`: whether nodes outside the window send nothing, and `reads` begin with the window's first node.
-    `probe`: measure gathering alone: `heads` receive numbers without meaning.
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        reads: str,
-        *,
-        paired: bool = False,
-        striped: bool = False,
-        checked: bool = False,
-        weighted: bool = False,
-        local: bool = False,
-        config: LaunchConfig | None = None,
-        probe: bool = False,
-    ) -> None:
-        self._device = device
-        self._config = config = config or launch_config(reads, paired=paired, weighted=weighted)
-        self.local = local
+    def __init__(self, device: Device, gather: Gather, config: LaunchConfig | None = None) -> None:
+        self._device, self.gather = device, gather
+        self._config = config = config or launch_config(gather)
         kernels = device.load(
             "spmv.cu",
-            READS=FORMATS[reads],
-            PAIRED=int(paired),
-            STRIPED=int(striped),
-            CHECKED=int(checked),
-            WEIGHTED=int(weighted),
-            LOCAL=int(local),
+            READS=READ_STRUCTS[gather.reads],
+            PAIRED=int(gather.paired),
+            STRIPED=int(gather.striped),
+            CHECKED=int(gather.checked),
+            WEIGHTED=int(gather.weighted),
+            LOCAL=int(gather.local),
             EDGE_ORDER=int(config.edge_order),
-            PROBE=int(probe),
             HUBS=int(config.hubs > 0),
             TEAMS=config.teams,
             RESIDENT=config.resident,
         )
         self._product = kernels.get_function("product")
-        self._shared = config.teams * SCRATCH_BYTES + config.hubs * READS[reads].bytes * (1 + paired)
+        self._merge = kernels.get_function("join_blocks")
+        self._shared = config.teams * SCRATCH_BYTES + config.hubs * gather.bytes
         # Configs of more hubs may have the same kernel.
-        most = max(self._product.max_dynamic_shared_size_bytes, self._shared)
-        self._product.max_dynamic_shared_size_bytes = most
-        self._join = kernels.get_function("join_blocks")
-        self._probe = probe
+        shared = max(self._product.max_dynamic_shared_size_bytes, self._shared)
+        self._product.max_dynamic_shared_size_bytes = shared
 
     def __call__(
         self, tile: DeviceTile, reads: Any, nodes: int, window: Window, sums: SegmentSums, faults: Any
     ) -> None:
         """Sum what is delivered to each segment of a tile that is not empty.
 
-        `reads`: stored numbers of all nodes, push and proposal side by side if paired, and zeros behind
-            them.
+        `reads`: stored numbers of all nodes, and zeros behind them.
         `faults`: uint32, shape (1,): receives the faults found if columns are checked.
         """
         if not tile.edges:
             return
-        config = self._config
+        config, weights = self._config, tile.weights
         grid, each = config.split(tile.blocks, self._device.multiprocessors)
         hubs = min(config.hubs, nodes // GROUP * GROUP)
+        weight_arguments: tuple[Any, ...] = ()
+        if weights is not None:
+            weight_arguments = (*weights.parts, np.uint32(weights.size), np.float64(weights.factor))
         self._product(
             (grid,),
             (config.teams * GROUP,),
             (
                 *tile.columns, tile.begins, tile.ranks, tile.starts, np.uint32(tile.edges), np.uint32(nodes),
                 reads, window_word(window), np.uint32(each), np.uint32(hubs), sums.pushes,
-                sums.proposals, sums.heads, sums.head_proposals, faults,
-                *(() if tile.weights is None else tile.weights.arguments),
+                sums.proposals, sums.heads, sums.head_proposals, faults, *weight_arguments,
             ),
             shared_mem=self._shared,
         )  # fmt: skip
-        if not self._probe:
-            self._join(
-                (-(-tile.blocks // 256),),
-                (256,),
-                (
-                    tile.begins, tile.ranks, np.uint32(tile.edges), sums.heads, sums.head_proposals,
-                    sums.pushes, sums.proposals,
-                ),
-            )  # fmt: skip
+        self._merge(
+            (-(-tile.blocks // 256),),
+            (256,),
+            (
+                tile.begins, tile.ranks, np.uint32(tile.edges), sums.heads, sums.head_proposals,
+                sums.pushes, sums.proposals,
+            ),
+        )  # fmt: skip

@@ -11,38 +11,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.cuda.device import download, to_device, upload
-from oocpr.engine.cuda.spmv import enough_hubs
+from oocpr.engine.cuda.device import to_device, upload
 from oocpr.engine.tiles.source import split_tile
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import BLOCK, GROUP, blocks_of, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
-from oocpr.store.codec.tile_decoder import decode_tile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from oocpr.engine.cuda.backend import DiagonalBlocks
+    from oocpr.engine.cuda.baselines import Matrix, Product
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.diagonal_blocks import DiagonalBlocks
-    from oocpr.engine.cuda.papers.products import Matrix
-    from oocpr.engine.cuda.papers.products import Product as Baseline
     from oocpr.store.codec.layout import PackedTile, Stream
     from oocpr.store.codec.mantissa_segments import Segments
 
 TEAMS = 4
-"""Blocks of a stream that a block of threads decodes at a time."""
+"""Blocks of a stream that a block of threads decodes at a time, a team of lanes each."""
+
+assert BLOCK == GROUP * GROUP, "a team of lanes takes a block"
 
 HUBS = 1 << 15
 """Nodes, from the first one on, whose out-edges are counted: about as many as shared memory has room for."""
 
-FAULTS = {
+DEVICE_FAULTS = {
     1: "its lengths contradict its header",
     2: "its starts contradict their directory",
     4: "its columns contradict their directory",
     8: "it has a column that is no node",
 }
 """What the bits mean that kernels leave behind."""
-
 
 StreamArrays = tuple[Any, Any, Any, Any, Any]
 """Words, directory, wide, narrow and widths of a packed stream, of the device."""
@@ -61,11 +59,6 @@ class DeviceWeights:
         """Their first two segments, with 20 bits of the mantissa: as much as proposals need."""
         return DeviceWeights((*self.parts[:2], None, None), self.size, self.factor)
 
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """What the product takes of them."""
-        return *self.parts, np.uint32(self.size), np.float64(self.factor)
-
 
 @dataclass(frozen=True)
 class DeviceTile:
@@ -74,7 +67,7 @@ class DeviceTile:
     edges: int
     segments: int
     nonempty: int
-    columns: StreamArrays  # words, directory, wide, narrow and widths of the packed columns
+    columns: StreamArrays
     begins: Any  # uint32: bit e says whether a segment begins at edge e; whole blocks
     ranks: Any  # uint32, shape (blocks + 1,): segments that begin before each block of 1024 edges
     # uint32, shape (nonempty,): first column of each segment that is not empty; None for verbatim columns
@@ -83,7 +76,7 @@ class DeviceTile:
     # each 32 segments
     filled: Any
     filled_before: Any
-    weights: DeviceWeights | None = None  # None if the graph has none
+    weights: DeviceWeights | None = None
 
     @property
     def blocks(self) -> int:
@@ -98,51 +91,51 @@ class DeviceTile:
         return sum(int(a.nbytes) for a in arrays) + sum(int(a.nbytes) for a in some if a is not None)
 
 
+@dataclass
+class CudaTile:
+    """A tile on the device, and what a backend has made of it."""
+
+    there: DeviceTile
+    checked: bool  # whether its columns are known to be nodes
+    # whether enough of them are among the first nodes for these to be kept near; known of checked tiles
+    hubs: bool = False
+    matrix: Matrix | None = None  # its edges decoded, for a kernel that takes them so
+    laid: Product | None = None  # the same as such a kernel wants them, once it is known what is gathered
+    diagonal_blocks: DiagonalBlocks | None = None  # once they are swept; of checked tiles
+
+
 def upload_tile(device: Device, packed: PackedTile, faults: Any) -> DeviceTile:
-    """Bring a checked tile to the device and expand its segments there.
+    """Bring a checked tile to the device and decode its segments there.
 
     `faults`: uint32, shape (1,), of the device: receives what is wrong; see :func:`raise_faults`.
     """
     xp = device.xp
     groups = -(-packed.segments // GROUP)
-    segments = SegmentArrays(
-        begins=xp.zeros(max(1, blocks_of(packed.edges)) * GROUP, np.uint32),
-        ranks=xp.zeros(blocks_of(packed.edges) + 1, np.uint32),
-        starts=None if packed.verbatim else xp.empty(packed.nonempty, np.uint32),
-        filled=xp.zeros(groups, np.uint32),
-        filled_before=xp.zeros(groups, np.uint32),
-    )
-    lengths, ranks = upload_stream(device, packed.lengths), to_device(device, packed.ranks)
-    starts = upload_stream(device, packed.starts) if segments.starts is not None else None
-    expand_segments(device, packed, lengths, ranks, starts, segments, faults)
-    return device_tile(packed, upload_stream(device, packed.gaps), segments)
+    begins = xp.zeros(max(1, blocks_of(packed.edges)) * GROUP, np.uint32)
+    ranks = xp.zeros(blocks_of(packed.edges) + 1, np.uint32)
+    starts = None if packed.verbatim else xp.empty(packed.nonempty, np.uint32)
+    filled, filled_before = xp.zeros(groups, np.uint32), xp.zeros(groups, np.uint32)
+    lengths, ranks_of_lengths = upload_stream(device, packed.lengths), to_device(device, packed.ranks)
+    packed_starts = None if packed.verbatim else upload_stream(device, packed.starts)
+    tile = DeviceTile(
+        packed.edges, packed.segments, packed.nonempty, upload_stream(device, packed.gaps), begins, ranks,
+        starts, filled, filled_before,
+    )  # fmt: skip
+    decode_segments(device, tile, lengths, ranks_of_lengths, packed_starts, faults)
+    return tile
 
 
-@dataclass(frozen=True)
-class SegmentArrays:
-    """Where the segments of a tile lie, decoded; arrays as in DeviceTile."""
-
-    begins: Any
-    ranks: Any
-    starts: Any
-    filled: Any
-    filled_before: Any
-
-
-def expand_segments(
+def decode_segments(
     device: Device,
-    tile: PackedTile | TileMap,
+    tile: DeviceTile,
     lengths: StreamArrays,
     ranks: Any,
     starts: StreamArrays | None,
-    segments: SegmentArrays,
     faults: Any,
 ) -> None:
-    """Decode where the segments of a tile lie.
+    """Fill a tile's arrays of segments, `begins` being zeros.
 
-    `lengths`, `ranks`, `starts`: of the device: the packed lengths and first columns, and segments before
-        each block of lengths.
-    `segments`: receives what is decoded; its `begins` are zeros.
+    `ranks`: of the device: how many segments that are not empty lie before each block of lengths.
     """
     kernels = device.load("decode.cu", TEAMS=TEAMS)
     if tile.segments:
@@ -150,27 +143,13 @@ def expand_segments(
             *teams(blocks_of(tile.segments)),
             (
                 *lengths, ranks, np.uint32(tile.segments), np.uint32(tile.edges), np.uint32(tile.nonempty),
-                segments.begins, segments.ranks, segments.filled, segments.filled_before, faults,
+                tile.begins, tile.ranks, tile.filled, tile.filled_before, faults,
             ),
         )  # fmt: skip
     if starts is not None and tile.nonempty:
         kernels.get_function("expand_starts")(
-            *teams(blocks_of(tile.nonempty)), (*starts, np.uint32(tile.nonempty), segments.starts, faults)
+            *teams(blocks_of(tile.nonempty)), (*starts, np.uint32(tile.nonempty), tile.starts, faults)
         )
-
-
-def device_tile(
-    tile: PackedTile | TileMap,
-    columns: StreamArrays,
-    segments: SegmentArrays,
-    weights: DeviceWeights | None = None,
-) -> DeviceTile:
-    """Put a tile together of its columns, its expanded segments and its weights."""
-    starts = None if tile.verbatim else segments.starts
-    return DeviceTile(
-        tile.edges, tile.segments, tile.nonempty, columns, segments.begins, segments.ranks, starts,
-        segments.filled, segments.filled_before, weights,
-    )  # fmt: skip
 
 
 def upload_weights(device: Device, segments: Segments, edges: int, factor: float) -> DeviceWeights:
@@ -182,8 +161,7 @@ def upload_weights(device: Device, segments: Segments, edges: int, factor: float
 
 def upload_stream(device: Device, stream: Stream) -> StreamArrays:
     """Bring a packed stream to the device; behind its widths stand zeros up to a whole block."""
-    xp = device.xp
-    widths = xp.zeros(blocks_of(stream.size) * GROUP, np.uint8)
+    widths = device.xp.zeros(blocks_of(stream.size) * GROUP, np.uint8)
     if stream.widths.size:
         upload(widths[: stream.widths.size], stream.widths)
     words, directory, wide, narrow = (
@@ -193,9 +171,8 @@ def upload_stream(device: Device, stream: Stream) -> StreamArrays:
 
 
 def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, columns: Any = None) -> Any:
-    """Decode all columns of a tile and check them.
+    """Check all columns of a tile, and decode them into `columns`, uint32 of the device, if that is given.
 
-    `columns`: uint32, of the device: receives the columns; None to have them checked only.
     Returns uint64, shape (1,): columns among the first HUBS nodes.
     """
     hub_edges = device.xp.zeros(1, np.uint64)
@@ -208,9 +185,9 @@ def check_columns(device: Device, tile: DeviceTile, nodes: int, faults: Any, col
 
 
 def raise_faults(found: int) -> None:
-    """Raise DamagedError if a bit of FAULTS is set."""
+    """Raise DamagedError if a bit of DEVICE_FAULTS is set."""
     if found:
-        what = ", ".join(text for bit, text in FAULTS.items() if found & bit)
+        what = ", ".join(text for bit, text in DEVICE_FAULTS.items() if found & bit)
         raise DamagedError(f"A tile contradicts itself: {what}.")
 
 
@@ -221,9 +198,6 @@ def teams(count: int) -> tuple[tuple[int], tuple[int]]:
     ((3,), (128,))
     """
     return (-(-count // TEAMS),), (TEAMS * GROUP,)
-
-
-assert BLOCK == GROUP * GROUP, "a team of lanes takes a block"
 
 
 class Part(NamedTuple):
@@ -256,7 +230,7 @@ class WeightsMap(NamedTuple):
 class TileMap:
     """What is to be known of an encoded tile to use it on a device without its bytes at hand."""
 
-    nbytes: int  # length of the tile
+    nbytes: int
     edges: int
     segments: int
     nonempty: int
@@ -265,13 +239,12 @@ class TileMap:
     starts: StreamMap
     gaps: StreamMap
     ranks: Part  # non-empty segments before each block of lengths
-    weights: WeightsMap | None = None  # those None if the graph has none
+    weights: WeightsMap | None = None
 
 
 def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
-    """Check an encoded tile and note where its parts are.
+    """Check an encoded tile, which begins at a multiple of four bytes, and note where its parts are.
 
-    `encoded`: uint8, shape (bytes,), beginning at a multiple of four.
     `weighted`: whether weights are behind its columns; see
         :class:`oocpr.engine.tiles.source.WeightedTiles`.
     Raises DamagedError if the bytes are not those of a tile.
@@ -312,48 +285,3 @@ def check_weights(size: int, edges: int) -> None:
     """Raise DamagedError if there are more weights than edges."""
     if size > edges:
         raise DamagedError(f"A chunk has {size} weights where {edges} belong.")
-
-
-@dataclass
-class CudaTile:
-    """A tile on the device."""
-
-    there: DeviceTile
-    checked: bool  # whether its columns are known to be nodes
-    # whether enough of them are among the first nodes for these to be kept near; known of checked tiles
-    hubs: bool = False
-    matrix: Matrix | None = None  # its edges decoded, for a kernel that takes them so
-    laid: Baseline | None = None  # the same as such a kernel wants them, once it is known what is gathered
-    # edges between neighbouring rows, once they are swept; of tiles whose columns are known
-    diagonal_blocks: DiagonalBlocks | None = None
-
-
-def load_tile(
-    device: Device, encoded: NDArray[np.uint8], nodes: int, faults: Any, *, checked: bool, decoded: bool
-) -> CudaTile:
-    """Bring an encoded tile to a device, to be computed with more than once.
-
-    `faults`: as for upload_tile.
-    `checked`: whether its columns are checked, which waits for the device.
-    `decoded`: whether its edges are decoded, too, segments being the rows, for a kernel that takes them so.
-    Raises DamagedError if its bytes are not what was written.
-    """
-    tile = upload_tile(device, parse_tile(encoded), faults)
-    hubs = False
-    if checked:
-        hub_edges = check_columns(device, tile, nodes, faults)
-        found = int(download(faults)[0])
-        if found:
-            faults[:] = 0
-        raise_faults(found)
-        hubs = enough_hubs(int(download(hub_edges)[0]), tile.edges)
-    loaded = CudaTile(tile, checked, hubs)
-    if decoded:
-        from oocpr.engine.cuda.papers.products import Matrix
-
-        columns, lengths = decode_tile(encoded)
-        if columns.max(initial=0) >= nodes:
-            raise DamagedError(f"a tile has column {columns.max()} of {nodes} nodes.")
-        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
-        loaded.matrix = Matrix(device.xp.asarray(offsets), device.xp.asarray(columns), nodes)
-    return loaded

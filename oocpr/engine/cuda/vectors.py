@@ -1,4 +1,4 @@
-"""The rows of a stripe, and the kernels that go through them, see kernels/vectors.cu.
+"""The rows of a stripe, what they gather, and the kernels that go through both: vectors.cu, gather_vector.cu.
 
 Rows are on the device or, if it has no room, in memory of the host that kernels reach by the link. A pass
 goes through them from the first to the last, each warp reading and writing neighbours, so that the link
@@ -7,7 +7,7 @@ carries whole lines; only what rows gather, a few bytes a node, is read in no or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,20 +15,25 @@ import numpy as np
 from oocpr.engine.backend import PushSums, TileSums
 from oocpr.engine.cpu.numbers import divisors
 from oocpr.engine.cuda.device import THREADS, download, grid, to_device, upload
-from oocpr.engine.cuda.spmv import FORMATS, PADDING
+from oocpr.engine.cuda.spmv import GATHER_PADDING, READ_STRUCTS
 from oocpr.engine.number_formats import READS
+from oocpr.plan.device_memory import STAGED_NUMBERS
+from oocpr.plan.partition import partition_bounds, partition_nodes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PublishStep, StripeSpec, SweepStep
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.gather_vector import DeviceGatherVector
+    from oocpr.engine.cuda.spmv import SegmentSums, Window
     from oocpr.engine.cuda.tile import DeviceTile
 
 
-ROWS = 4 * THREADS
+BLOCK_ROWS = 4 * THREADS
 """Rows that a block of threads takes."""
+
+FIRST, NEXT, LAST = (np.int32(turn) for turn in range(3))
+"""Which of the partitions it is, as `keep_sums` takes it."""
 
 
 @dataclass(frozen=True)
@@ -44,46 +49,7 @@ class TileRows:
     @property
     def blocks(self) -> int:
         """Blocks of rows, the row that the next tile owns included."""
-        return -(-(self.owned + 1) // ROWS)
-
-
-@dataclass
-class RowState:
-    """Rows of a stripe; arrays of the device."""
-
-    spec: StripeSpec
-    degree: Any  # uint32, shape (rows,); with weights float64, what leaves each row, -1 if nothing does
-    teleport: Any  # float64, shape (rows,); None if uniform
-    start: Any  # what the run begins from, float64, shape (rows,); None for the teleport vector
-    ranks: Any  # ranks, residual: float64, shape (rows,)
-    residual: Any
-    push: Any  # float32, shape (rows,): last proposal; (1,) if nothing is proposed
-    # changes, steps: uint16, shape (slots, rows): what mixing remembers, the upper halves of float32
-    changes: Any
-    steps: Any
-    # last push and PADDING zeros, dtype of the reads, shape (rows + PADDING,); in memory of the host if
-    # rows gather partitions of it
-    stored: Any
-    thetas: Any  # float64, shape (slots,), one at least: weights of the steps that the next push subtracts
-    # float64, shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first
-    carries: Any
-    partials: Any  # partials, totals: float64: sums of blocks of rows, shape (vectors, places), and of all
-    totals: Any
-    # float64, shape (rows + tiles,), in memory of the host: what partitions before have brought to the
-    # segments of each tile; None if rows gather from all nodes
-    kept: Any
-    ranks_here: NDArray[np.float64] | None  # the memory of `ranks` if that is the host's; else None
-    # residual of the first row after a pass, and its change in each slot; of the host
-    first_row: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
-
-    @property
-    def weighted(self) -> bool:
-        """Whether edges have weights."""
-        return bool(self.degree.dtype == np.float64)
-
-    def close(self) -> None:
-        """Free all of it."""
-        vars(self).clear()
+        return -(-(self.owned + 1) // BLOCK_ROWS)
 
 
 class LocalWorkspace:
@@ -98,121 +64,226 @@ class LocalWorkspace:
         self.sends = device.xp.zeros(rows + 1, np.float32)
 
 
-class Vectors:
-    """The kernels of one format of reads and one number of remembered passes.
+class DeviceGatherVector:
+    """The numbers that rows gather, of all nodes; if `paired`, each push with its proposal beside it."""
 
-    `spec` is of one stripe of a run, others may be treated too. `in_host`: rows are kept in memory of the
-    host. `sliced`: rows gather one partition after the other, see :mod:`oocpr.engine.cuda.gather_vector`.
+    def __init__(self, device: Device, nodes: int, reads: str, *, paired: bool) -> None:
+        self._device = device
+        self.reads, self.paired = reads, paired
+        self._shape = (nodes + GATHER_PADDING, 2) if paired else (nodes + GATHER_PADDING,)
+        self._array: Any = None
+
+    @property
+    def array(self) -> Any:
+        """Numbers of all nodes, and zeros behind them; dtype of the reads."""
+        if self._array is None:
+            with self._device:
+                self._array = self._device.xp.zeros(self._shape, READS[self.reads].dtype)
+        return self._array
+
+    def take(self, pushed: Any) -> bool:
+        """Gather a push where it is, if it is that of all nodes, and say whether it is."""
+        whole = getattr(pushed, "base", None)
+        if self.paired or not isinstance(whole, self._device.xp.ndarray) or whole.shape != self._shape:
+            return False
+        self._array = whole
+        return True
+
+    def load(self, row_begin: int, pushed: Any) -> None:
+        """Put a stripe's push, which may be elsewhere, where rows gather; their proposals begin at zero."""
+        device = self._device
+        kernels = device.load("gather_vector.cu", READS=READ_STRUCTS[self.reads], PAIRED=int(self.paired))
+        kernel = kernels.get_function("load_pushes")
+        if len(pushed) and device.can_read(pushed):
+            arguments = (pushed, np.uint64(len(pushed)), np.uint64(row_begin), self.array)
+            kernel(grid(len(pushed)), (THREADS,), arguments)
+            return
+        room = device.xp.empty(min(len(pushed), STAGED_NUMBERS), pushed.dtype)
+        for first in range(0, len(pushed), STAGED_NUMBERS):
+            piece = pushed[first : first + STAGED_NUMBERS]
+            device.copy_from(room[: len(piece)], piece)
+            arguments = (room, np.uint64(len(piece)), np.uint64(row_begin + first), self.array)
+            kernel(grid(len(piece)), (THREADS,), arguments)
+
+    def select_partition(self, number: int, *, bring: bool) -> None:
+        """Gather from the only partition, all nodes."""
+
+    def close(self) -> None:
+        """Free it."""
+        self._array = None
+
+
+class PartitionedGatherVector(DeviceGatherVector):
+    """The numbers of one partition of the nodes, of two or more, copied from where all of them are."""
+
+    def __init__(self, device: Device, nodes: int, reads: str, partitions: int) -> None:
+        super().__init__(device, partition_nodes(nodes, partitions), reads, paired=False)
+        self._nodes, self._partitions = nodes, partitions
+        self._number = 0
+        self._pushed: Any = None
+
+    @property
+    def window(self) -> Window:
+        """First node of the partition and the one past its last."""
+        return partition_bounds(self._nodes, self._partitions, self._number)
+
+    @property
+    def last(self) -> bool:
+        """Whether it is the last one."""
+        return self._number == self._partitions - 1
+
+    def take(self, pushed: Any) -> bool:
+        """Copy partitions from a push of all nodes from now on; always does."""
+        self._pushed = pushed
+        return True
+
+    def select_partition(self, number: int, *, bring: bool) -> None:
+        """Gather from another partition, whose numbers are brought if `bring`."""
+        self._number = number
+        if not bring:
+            return
+        first, past = self.window
+        self.load(0, self._pushed[first:past])
+        count = past - first
+        if count + GATHER_PADDING < self.array.size:
+            # Behind the last one, which is shorter, is what the partition before had there.
+            self.array[count:] = 0
+
+    def carry_sums(self, state: RowState, sums: SegmentSums, tile: DeviceTile, rows: TileRows) -> None:
+        """Add what this partition brings to the segments of a tile to what those before have brought.
+
+        `sums`: of the tile's product with this partition; after the last one, with all.
+        """
+        # Of a damaged tile, which is found once all of it has been swept, there may be said to be more.
+        count = min(tile.nonempty, tile.segments)
+        if not count:
+            return
+        turn = FIRST if self._number == 0 else LAST if self.last else NEXT
+        carried = state.partition_sums[rows.offset + rows.number :]
+        kernels = self._device.load("gather_vector.cu", READS=READ_STRUCTS[self.reads], PAIRED=0)
+        kernel = kernels.get_function("keep_sums")
+        kernel(grid(count), (THREADS,), (sums.pushes, carried, np.uint64(count), turn))
+
+    def close(self) -> None:
+        """Free it."""
+        super().close()
+        self._pushed = None
+
+
+class RowState:
+    """Rows of a stripe, in arrays of the device or, if `in_host`, of the host, and the kernels for them.
+
+    `partitioned`: whether rows gather from one partition of the nodes after the other.
+    `pairs`: whether proposals are gathered beside pushes.
+    The others are those of `allocate`, see Backend.
     """
 
     def __init__(
         self,
         device: Device,
         spec: StripeSpec,
-        *,
-        pairs: bool,
-        in_host: bool,
-        weighted: bool = False,
-        sliced: bool = False,
-    ) -> None:
-        self._device = device
-        self._in_host, self._sliced = in_host, sliced
-        self._slots = max(1, spec.slots)
-        self._sums = 1 + 2 * self._slots
-        self._peaks = 1 + self._slots if spec.reads == "bits8" else 0
-        kernels = device.load(
-            "vectors.cu",
-            READS=FORMATS[spec.reads],
-            PAIRED=int(spec.proposals and pairs),
-            PROPOSES=int(spec.proposals),
-            SLOTS=spec.slots,
-            WEIGHTED=int(weighted),
-        )
-        self._kernel = kernels.get_function
-
-    def allocate(
-        self,
-        spec: StripeSpec,
         degree: NDArray[Any],
         teleport: NDArray[np.float64] | None,
         start: NDArray[np.float64] | None,
-    ) -> RowState:
-        """Rows of a stripe without ranks and residual."""
-        xp, rows, tiles = self._device.xp, spec.rows, spec.last_tile - spec.first_tile
+        *,
+        pairs: bool,
+        in_host: bool,
+        partitioned: bool,
+    ) -> None:
+        self.weighted = bool(degree.dtype == np.float64)
+        self._kernel = device.load(
+            "vectors.cu",
+            READS=READ_STRUCTS[spec.reads],
+            PAIRED=int(spec.proposals and pairs),
+            PROPOSES=int(spec.proposals),
+            SLOTS=spec.slots,
+            WEIGHTED=int(self.weighted),
+        ).get_function
+        self._device, self.spec = device, spec
+        xp, rows, tiles = device.xp, spec.rows, spec.last_tile - spec.first_tile
 
         def zeros(
-            shape: int | tuple[int, ...], dtype: Any = np.float64, mapped: bool | None = None
+            shape: int | tuple[int, ...], dtype: Any = np.float64, mapped: bool = in_host
         ) -> tuple[Any, NDArray[Any] | None]:
-            if not (self._in_host if mapped is None else mapped):
+            if not mapped:
                 return xp.zeros(shape, dtype), None
-            there, here = self._device.mapped(shape, dtype)
+            there, here = device.mapped(shape, dtype)
             here[...] = 0
             return there, here
 
         def copied(values: NDArray[Any] | None) -> Any:
-            if values is None or not self._in_host:
-                return None if values is None else to_device(self._device, values)
-            there, here = self._device.mapped(values.shape, values.dtype)
+            if values is None or not in_host:
+                return None if values is None else to_device(device, values)
+            there, here = device.mapped(values.shape, values.dtype)
             here[...] = values
             return there
 
-        sums = self._sums + self._peaks
-        places = max(1, -(-rows // ROWS) + 2 * tiles)
-        ranks, ranks_here = zeros(rows)
-        return RowState(
-            spec,
-            degree=copied(divisors(degree)),
-            teleport=copied(teleport),
-            start=copied(start),
-            ranks=ranks,
-            residual=zeros(rows)[0],
-            push=zeros(rows if spec.proposals else 1, np.float32)[0],
-            changes=zeros((spec.slots, rows), np.uint16)[0],
-            steps=zeros((spec.slots, rows), np.uint16)[0],
-            stored=zeros(rows + PADDING, READS[spec.reads].dtype, self._sliced)[0],
-            thetas=xp.zeros(self._slots),
-            carries=xp.zeros((tiles + 1, 2)),
-            partials=xp.zeros((sums, places)),
-            totals=xp.zeros(sums + 4 + self._slots),
-            kept=zeros(rows + tiles, mapped=True)[0] if self._sliced else None,
-            ranks_here=ranks_here,
-        )
+        # The second is the memory of the first if that is the host's, else None.
+        self.ranks, self._ranks_here = zeros(rows)
+        self.degree = copied(divisors(degree))
+        self.teleport, self.start = copied(teleport), copied(start)
+        self.residual = zeros(rows)[0]
+        # float32: the last proposal, if anything is proposed
+        self.push = zeros(rows if spec.proposals else 1, np.float32)[0]
+        # What mixing remembers, the upper halves of float32.
+        self.changes = zeros((spec.slots, rows), np.uint16)[0]
+        self.steps = zeros((spec.slots, rows), np.uint16)[0]
+        # Last push and zeros behind it; in memory of the host if rows gather partitions of it.
+        self.stored = zeros(rows + GATHER_PADDING, READS[spec.reads].dtype, partitioned)[0]
+        self._slots = max(1, spec.slots)
+        # Coefficients of the steps that the next push subtracts.
+        self._thetas = xp.zeros(self._slots)
+        # Shape (tiles + 1, 2): what each tile leaves to the row that the next one owns; zeros first.
+        self._carries = xp.zeros((tiles + 1, 2))
+        # Sums of blocks of rows, and of all rows.
+        self._sums = 1 + 2 * self._slots
+        self._peaks = 1 + self._slots if spec.reads == "bits8" else 0
+        places = max(1, -(-rows // BLOCK_ROWS) + 2 * tiles)
+        self._partials = xp.zeros((self._sums + self._peaks, places))
+        self._stride = np.uint64(places)
+        self._totals = xp.zeros(self._sums + self._peaks + 4 + self._slots)
+        # In memory of the host: what the partitions before have brought to the segments of each tile.
+        self.partition_sums: Any = zeros(rows + tiles, mapped=True)[0] if partitioned else None
+        # Residual of the first row after a pass, and its change in each slot; of the host.
+        self.first_row = np.zeros(1)
 
-    def publish(self, state: RowState, step: PublishStep) -> None:
+    def close(self) -> None:
+        """Free all of it."""
+        vars(self).clear()
+
+    def make_push(self, step: PublishStep) -> None:
         """Make the next push."""
-        spec = state.spec
+        spec = self.spec
         if spec.rows == 0:
             return
-        weighted = 0
+        mixed = 0
         if step.mixing_coefficients:
             thetas = np.zeros(self._slots)
             for slot, theta in step.mixing_coefficients:
                 thetas[slot] = theta
-                weighted |= 1 << slot
-            upload(state.thetas, thetas)
-        blocks = -(-spec.rows // ROWS)
-        stride = np.uint64(state.partials.shape[1])
+                mixed |= 1 << slot
+            upload(self._thetas, thetas)
+        blocks = -(-spec.rows // BLOCK_ROWS)
         self._kernel("publish")(
             (blocks,),
             (THREADS,),
             (
                 np.uint64(spec.rows), np.int32(step.kind), np.float64(1 / spec.nodes),
-                state.teleport if state.start is None else state.start, state.degree,
-                state.ranks, state.residual, state.push, state.changes, state.steps, state.thetas,
-                np.uint32(weighted), np.float64(step.carry), np.int32(step.carry_slot),
-                np.float64(step.scale), state.stored, state.partials, stride,
+                self.teleport if self.start is None else self.start, self.degree,
+                self.ranks, self.residual, self.push, self.changes, self.steps, self._thetas,
+                np.uint32(mixed), np.float64(step.carry), np.int32(step.carry_slot),
+                np.float64(step.scale), self.stored, self._partials, self._stride,
             ),
         )  # fmt: skip
-        self._total(state, 3, 3, blocks)
+        self._total(3, 3, blocks)
 
-    def pushed(self, state: RowState) -> PushSums:
+    def push_sums(self) -> PushSums:
         """Sums of the push that has just been made; waits for them."""
-        return PushSums(*download(state.totals)[:3].tolist()) if state.spec.rows else PushSums(0.0, 0.0, 0.0)
+        return PushSums(*download(self._totals)[:3].tolist()) if self.spec.rows else PushSums(0.0, 0.0, 0.0)
 
     def update(
         self,
-        state: RowState,
-        sums: Any,
+        sums: SegmentSums,
         tile: DeviceTile,
         rows: TileRows,
         step: SweepStep,
@@ -224,118 +295,101 @@ class Vectors:
         `room`: ``start`` and ``sends`` of a LocalWorkspace; each None if not needed, both if the proposal is
             done at once.
         """
-        spec = state.spec
+        spec = self.spec
         live = sum(1 << slot for slot in step.live)
         self._kernel("update")(
             (rows.blocks,),
             (THREADS,),
             (
                 sums.pushes, sums.proposals, tile.filled, tile.filled_before, np.uint64(rows.owned),
-                np.uint64(rows.offset), np.uint64(spec.rows), state.carries, np.uint32(rows.number),
-                state.stored, state.degree, np.float64(1 / spec.nodes), state.teleport,
+                np.uint64(rows.offset), np.uint64(spec.rows), self._carries, np.uint32(rows.number),
+                self.stored, self.degree, np.float64(1 / spec.nodes), self.teleport,
                 np.float64(step.damping), np.float64(step.base), np.float64(step.uniform),
-                np.float64(step.scale), np.int32(step.slot), np.uint32(live), state.residual,
-                state.changes, state.steps, state.push, *room, numbers.array,
-                np.uint64(rows.first), state.partials, np.uint64(state.partials.shape[1]),
-                np.uint64(rows.place),
+                np.float64(step.scale), np.int32(step.slot), np.uint32(live), self.residual,
+                self.changes, self.steps, self.push, *room, numbers.array,
+                np.uint64(rows.first), self._partials, self._stride, np.uint64(rows.place),
             ),
         )  # fmt: skip
 
-    def settle(
+    def end_local_sweep(
         self,
-        state: RowState,
-        sums: Any,
+        sums: SegmentSums,
         tile: DeviceTile,
         rows: TileRows,
         step: SweepStep,
         local: LocalWorkspace,
+        numbers: DeviceGatherVector | None,
     ) -> None:
-        """End one tile-local sweep that another follows."""
-        if rows.owned:
-            self._kernel("settle")(
-                grid(rows.owned),
-                (THREADS,),
-                (
-                    local.start, sums.pushes, tile.filled, tile.filled_before, np.uint64(rows.owned),
-                    np.uint64(rows.offset), state.degree, np.float64(step.damping), local.sends,
-                ),
-            )  # fmt: skip
+        """End one tile-local sweep: the last one if `numbers` are given, which receive the proposal."""
+        if not rows.owned:
+            return
+        delivered = (
+            local.start, sums.pushes, tile.filled, tile.filled_before, np.uint64(rows.owned),
+            np.uint64(rows.offset),
+        )  # fmt: skip
+        if numbers is None:
+            rest = (self.degree, np.float64(step.damping), local.sends)
+            self._kernel("settle")(grid(rows.owned), (THREADS,), (*delivered, *rest))
+            return
+        self._kernel("propose")(
+            grid(rows.owned),
+            (THREADS,),
+            (
+                *delivered, np.uint64(self.spec.rows), self.stored, self.degree, np.float64(step.scale),
+                np.int32(step.slot), self.steps, self.push, numbers.array, np.uint64(rows.first),
+            ),
+        )  # fmt: skip
 
-    def propose(
-        self,
-        state: RowState,
-        sums: Any,
-        tile: DeviceTile,
-        rows: TileRows,
-        step: SweepStep,
-        numbers: DeviceGatherVector,
-        local: LocalWorkspace,
-    ) -> None:
-        """End the last tile-local sweep."""
-        if rows.owned:
-            self._kernel("propose")(
-                grid(rows.owned),
-                (THREADS,),
-                (
-                    local.start, sums.pushes, tile.filled, tile.filled_before, np.uint64(rows.owned),
-                    np.uint64(rows.offset), np.uint64(state.spec.rows), state.stored, state.degree,
-                    np.float64(step.scale), np.int32(step.slot), state.steps, state.push, numbers.array,
-                    np.uint64(rows.first),
-                ),
-            )  # fmt: skip
-
-    def totals(self, state: RowState, last: TileRows, step: SweepStep, faults: Any) -> tuple[TileSums, int]:
-        """Sums of a stripe's tiles, `last` being the last of them, and their faults; waits for both."""
-        spec, live = state.spec, list(step.live)
+    def tile_sums(self, last: TileRows, step: SweepStep, faults: Any) -> tuple[TileSums, int]:
+        """Sums of the stripe's tiles, `last` being the last of them, and their faults; waits for both."""
+        spec, live = self.spec, list(step.live)
         sums, peaks = self._sums, self._peaks
-        self._total(state, sums, sums, last.place + last.blocks, last.number + 1, faults)
-        report = download(state.totals)
+        self._total(sums, sums, last.place + last.blocks, last.number + 1, faults)
+        report = download(self._totals)
         rest = report[sums:]
-        carry, proposed, faults = (float(x) for x in rest[:3])
-        state.first_row = np.array([rest[3], *rest[4:][live]])
+        carry, proposed, found = (float(x) for x in rest[:3])
+        self.first_row = np.array([rest[3], *rest[4:][live]])
         added = report[:sums].copy()
         high = np.zeros(1 + len(live))
         if peaks and spec.rows:
-            blocks = -(-spec.rows // ROWS)
+            blocks = -(-spec.rows // BLOCK_ROWS)
             mask = np.uint32(sum(1 << slot for slot in live))
             self._kernel("find_peaks")(
                 (blocks,),
                 (THREADS,),
                 (
-                    np.uint64(spec.rows), state.degree, state.residual, state.push, state.steps, mask,
-                    state.partials, np.uint64(state.partials.shape[1]),
+                    np.uint64(spec.rows), self.degree, self.residual, self.push, self.steps, mask,
+                    self._partials, self._stride,
                 ),
             )  # fmt: skip
-            self._total(state, peaks, 0, blocks)
-            found = download(state.totals)
-            high = np.array([found[0], *found[1:][live]])
-        residual = float(self._device.xp.sum(state.residual)) if step.key else 0.0
+            self._total(peaks, 0, blocks)
+            largest = download(self._totals)
+            high = np.array([largest[0], *largest[1:][live]])
+        residual = float(self._device.xp.sum(self.residual)) if step.key else 0.0
         return TileSums(
             (carry, proposed), float(added[0]), added[1:][live], added[1 + self._slots :][live], high,
             residual=residual,
-        ), int(faults)  # fmt: skip
+        ), int(found)  # fmt: skip
 
-    def finish(self, state: RowState, carry: float) -> NDArray[np.float64]:
+    def finish(self, carry: float) -> NDArray[np.float64]:
         """Sum of ranks and residual, in the memory of the ranks."""
-        rows = state.spec.rows
+        rows = self.spec.rows
         if rows:
-            arguments = (np.uint64(rows), state.ranks, state.residual, np.float64(carry))
+            arguments = (np.uint64(rows), self.ranks, self.residual, np.float64(carry))
             self._kernel("finish")(grid(rows), (THREADS,), arguments)
-        if state.ranks_here is None:
-            return download(state.ranks)
+        if self._ranks_here is None:
+            return download(self.ranks)
         # They are in memory of the host, once what was launched has run.
         self._device.synchronize()
-        return state.ranks_here
+        return self._ranks_here
 
-    def _total(
-        self, state: RowState, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None
-    ) -> None:
+    def _total(self, vectors: int, added: int, count: int, carry: int = 0, faults: Any = None) -> None:
         self._kernel("total_up")(
             (vectors + 1,),
             (THREADS,),
             (
-                state.partials, np.uint64(state.partials.shape[1]), np.uint64(count), np.uint32(vectors),
-                np.uint32(added), state.carries, np.uint32(carry), faults, np.uint64(state.spec.rows),
-                state.residual, state.changes, state.totals,
+                self._partials, self._stride, np.uint64(count), np.uint32(vectors), np.uint32(added),
+                self._carries, np.uint32(carry), faults, np.uint64(self.spec.rows), self.residual,
+                self.changes, self._totals,
             ),
         )  # fmt: skip

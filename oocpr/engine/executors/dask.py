@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from oocpr.engine.cuda.discovery import ALL, all_devices, free_memory, open_device
+from oocpr.engine.cuda.device import ALL, all_devices, free_memory, open_device
 from oocpr.engine.executors.dask_client import RETURN, check_workers, telling_faults
 from oocpr.engine.executors.dask_worker import StripeWorker, WorkerAddress, close_workers, rank_whole
 from oocpr.engine.executors.local import PassReport

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from oocpr.engine.cuda.source import inline, kernel_names
+from oocpr.engine.cuda.device import inline
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -43,6 +43,8 @@ _SANITIZERS = (
     "-fsanitize-sections=shim_shared",
 )  # fmt: skip
 
+
+_KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
 
 _LAUNCHING = threading.Lock()
 """A library keeps the threads of the kernel that runs in variables of its own, for one kernel at a time; and
@@ -312,6 +314,11 @@ class HostDevice:
 
     def __exit__(self, *exception: object) -> None:
         pass
+
+
+def kernel_names(text: str) -> tuple[str, ...]:
+    """Names of the kernels that a source defines, in its order."""
+    return tuple(_KERNEL.findall(text))
 
 
 def build(text: str, names: tuple[str, ...], folder: Path) -> Path:

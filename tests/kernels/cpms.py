@@ -1,6 +1,6 @@
 """PageRank as Gruetzmacher et al. 2018 compute it: power iteration that reads more of each number with time.
 
-Rank vectors and matrix values are kept in 2 or 4 segments. A run begins with the first one, reads one more
+Rank vectors and matrix values are held in 2 or 4 segments. A run begins with the first one, reads one more
 when the change of a sweep comes near to what that precision can show, and goes on in plain float64 after all
 of them are needed. Counts are those of the authors' program: sweeps less one.
 """
@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.cuda.device import download
+from oocpr.engine.cuda.device import THREADS, download, grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from oocpr.engine.cuda.baselines import Matrix
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.papers.products import Matrix
 
-_BLOCK = 256
 _MANTISSA = {2: (20,), 4: (4, 20, 36)}
 """Bits of the mantissa that are read with 1, 2, ... segments."""
 
@@ -38,10 +37,7 @@ class CpmsRun:
 
 
 class SegmentedVector:
-    """Float64 numbers in segments that are read apart.
-
-    `segments`: 2 or 4.
-    """
+    """Float64 numbers in 2 or 4 segments that are read apart."""
 
     def __init__(self, device: Device, segments: int, count: int) -> None:
         self._xp = device.xp
@@ -52,14 +48,14 @@ class SegmentedVector:
         kind = np.uint32 if segments == 2 else np.uint16
         self.array = device.xp.zeros(-(-count // group) * group * segments, kind)
 
-    def write(self, values: Any, kept: int) -> None:
-        """Store the first `kept` segments of `values`, float64, cut and not rounded; leave the others."""
-        self._launch("write_numbers", (values, np.uint64(self.count), np.int32(kept), self.array))
+    def write(self, values: Any, leading: int) -> None:
+        """Store the first `leading` segments of `values`, float64, cut and not rounded; leave the others."""
+        self._launch("write_numbers", (values, np.uint64(self.count), np.int32(leading), self.array))
 
-    def read(self, kept: int) -> Any:
-        """Numbers of the first `kept` segments; float64, shape (count,)."""
+    def read(self, leading: int) -> Any:
+        """Numbers of the first `leading` segments; float64, shape (count,)."""
         values = self._xp.empty(self.count)
-        self._launch("read_numbers", (self.array, np.uint64(self.count), np.int32(kept), values))
+        self._launch("read_numbers", (self.array, np.uint64(self.count), np.int32(leading), values))
         return values
 
     def plain(self) -> Any:
@@ -69,9 +65,9 @@ class SegmentedVector:
         return numbers[: self.count]
 
     def _launch(self, name: str, arguments: tuple[Any, ...], threads: int | None = None) -> None:
-        blocks = -(-(self.count if threads is None else threads) // _BLOCK)
-        if blocks:
-            self._kernels.get_function(name)((blocks,), (_BLOCK,), arguments)
+        blocks = grid(self.count if threads is None else threads)
+        if blocks[0]:
+            self._kernels.get_function(name)(blocks, (THREADS,), arguments)
 
 
 def cpms_pagerank(
@@ -81,15 +77,15 @@ def cpms_pagerank(
     *,
     damping: float = 0.85,
     tol: float = 1e-10,
-    most: int = 1000,
+    max_sweeps: int = 1000,
 ) -> CpmsRun:
     """Rank the nodes of a square matrix as the authors' program does.
 
-    `device`, `matrix`: what to rank and where; offsets of 32 bits, and out-degrees.
+    `matrix` has offsets of 32 bits, and out-degrees.
     `segments`: 1 for plain float64 throughout, 2 or 4. Dangling nodes have edges to all, damped as edges are.
-    The run stops when the change of a sweep is below `tol`, or after `most` sweeps.
+    The run stops when the change of a sweep is below `tol`, or after `max_sweeps`.
     """
-    return _Run(device, matrix, segments, damping).run(tol, most)
+    return _Run(device, matrix, segments, damping).run(tol, max_sweeps)
 
 
 class _Run:
@@ -102,7 +98,7 @@ class _Run:
         self._dangling = matrix.degrees == 0
         weights = 1.0 / xp.maximum(matrix.degrees, 1)[matrix.columns]
         start = xp.full(rows, 1 / rows)
-        self._kept = 1
+        self._leading = 1
         self._plain = segments == 1
         if self._plain:
             self._weights, self._old, self._new = weights, start, xp.empty(rows)
@@ -112,14 +108,14 @@ class _Run:
             self._weights.write(weights, segments)
             self._old.write(start, segments)
 
-    def run(self, tol: float, most: int) -> CpmsRun:
+    def run(self, tol: float, max_sweeps: int) -> CpmsRun:
         decided = [0]
         changes: list[float] = []
         raising = False
-        for sweep in range(most):
+        for sweep in range(max_sweeps):
             change = self._sweep(raising)
             if raising:
-                self._kept += 1
+                self._leading += 1
             raising = False
             if sweep == 0:
                 continue
@@ -127,20 +123,20 @@ class _Run:
             changes.append(change)
             if change < tol:
                 break
-            if self._kept < self._segments:
-                bits = _MANTISSA[self._segments][self._kept - 1]
+            if self._leading < self._segments:
+                bits = _MANTISSA[self._segments][self._leading - 1]
                 raising = change <= 10 * 2.0**-bits or change >= before
                 if raising:
                     decided.append(sweep)
-        ranks = self._old if self._plain else self._old.read(self._kept)
+        ranks = self._old if self._plain else self._old.read(self._leading)
         parts = np.diff([*decided, len(changes)]).tolist()
         parts += [0] * (self._segments - len(parts))
         return CpmsRun(download(ranks), tuple(parts), tuple(changes))
 
     def _sweep(self, raising: bool) -> float:
         """Compute the next vector and make it the current one; returns by how much it changed."""
-        xp, rows, kept = self._device.xp, self._matrix.rows, self._kept
-        old = self._old if self._plain else self._old.read(kept)
+        xp, rows, leading = self._device.xp, self._matrix.rows, self._leading
+        old = self._old if self._plain else self._old.read(leading)
         dangling = float(xp.abs(old[self._dangling]).sum())
         damping = np.float64(self._damping)
         constant = np.float64(damping * dangling / rows + (1 - damping) / rows)
@@ -152,24 +148,23 @@ class _Run:
             change = float(xp.abs(self._new - old).sum())
             self._old, self._new = self._new, self._old
             return change
-        written = min(kept + 1, self._segments)
-        precision = (np.uint32(rows), np.int32(kept), damping, constant, np.int32(written))
+        written = min(leading + 1, self._segments)
+        precision = (np.uint32(rows), np.int32(leading), damping, constant, np.int32(written))
         self._launch(
             "sweep_segments", *where, self._weights.array, self._old.array, *precision, self._new.array
         )
-        seen = written if raising else kept
+        seen = written if raising else leading
         new = self._new.read(seen)
         if raising:
             self._new.write(new / float(xp.abs(new).sum()), written)
             new, old = self._new.read(seen), self._old.read(seen)
         change = float(xp.abs(new - old).sum())
         self._old, self._new = self._new, self._old
-        if kept == self._segments:
+        if leading == self._segments:
             # All segments were read and written: from here on the same numbers in plain float64.
             self._plain = True
             self._weights, self._old, self._new = (v.plain() for v in (self._weights, self._old, self._new))
         return change
 
     def _launch(self, name: str, *arguments: Any) -> None:
-        rows = self._matrix.rows
-        self._kernels.get_function(name)((-(-rows // _BLOCK),), (_BLOCK,), arguments)
+        self._kernels.get_function(name)(grid(self._matrix.rows), (THREADS,), arguments)
