@@ -30,7 +30,7 @@ from ..engine.digraphs import random_digraph
 from ..engine.running import PLENTY, passes, plan_of
 from ..engine.weighted import WeightedGraph, weights_of
 from .conftest import RUNS
-from .test_cuda_stream import streaming_plan
+from .test_staging import streaming_plan
 from .tiles import placed, random_tile
 
 if TYPE_CHECKING:
