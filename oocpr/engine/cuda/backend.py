@@ -168,7 +168,7 @@ class CudaBackend:
                 found = int(download(faults)[0])
                 if found:
                     faults[:] = 0
-                raise_faults(found)
+                    raise_faults(found)
                 tile.hubs = enough_hubs(int(download(hub_edges)[0]), there.edges)
             if self._kernel != "balanced":
                 from oocpr.engine.cuda.baselines import Matrix
@@ -338,7 +338,7 @@ class CudaBackend:
             sums, faults = state.tile_sums(swept[-1], step, self._faults)
             if faults:
                 self._faults[:] = 0
-            raise_faults(faults)
+                raise_faults(faults)
         return sums
 
     def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002

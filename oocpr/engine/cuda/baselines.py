@@ -266,17 +266,10 @@ class Baseline(NamedTuple):
     divides: bool = False  # whether it gathers float64 numbers that are not yet divided by out-degrees
 
 
-def _lanes(count: int) -> Callable[..., Product]:
-    def make(device: Device, matrix: Matrix, gather: Gather) -> Product:
-        return RowLanes(device, matrix, gather, lanes=count)
-
-    return make
-
-
 BASELINES = {
-    "csr-scalar": Baseline("one thread a row", _lanes(1)),
-    "csr-16": Baseline("16 threads a row", _lanes(16)),
-    "csr-vector": Baseline("one warp a row", _lanes(0)),
+    "csr-scalar": Baseline("one thread a row", partial(RowLanes, lanes=1)),
+    "csr-16": Baseline("16 threads a row", partial(RowLanes, lanes=16)),
+    "csr-vector": Baseline("one warp a row", partial(RowLanes, lanes=0)),
     "binned": Baseline("a thread, 16 or 32 lanes a row, by its size (Wu 2010)", Binned),
     "ell": Baseline("one thread a row, columns side by side (SELL-C-sigma)", Sell),
     "edges-divide": Baseline(
