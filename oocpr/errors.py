@@ -117,11 +117,7 @@ class SetupError(OocprError, RuntimeError):
     exit_code = 8
 
 
-EXTRAS = {
-    "cluster": "distributed",
-    "cloud": "fsspec aiohttp s3fs",
-    "cuda13": "cupy-cuda13x",
-}
+EXTRAS = {"cluster": "distributed", "cloud": "fsspec aiohttp s3fs", "cuda13": "cupy-cuda13x"}
 """Packages that parts of this one need, by the name of the extra that has them."""
 
 

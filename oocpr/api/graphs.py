@@ -306,11 +306,7 @@ def as_graph(
     folder, removed = _temporary_folder(tmp)
     try:
         made = import_graph(
-            graph,
-            folder.path / "graph.zarr",
-            memory=memory or IMPORT_MEMORY,
-            progress=progress,
-            **options,
+            graph, folder.path / "graph.zarr", memory=memory or IMPORT_MEMORY, progress=progress, **options
         )
     except BaseException:
         folder.remove()

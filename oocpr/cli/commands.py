@@ -108,7 +108,7 @@ def _import(session: Session, source: Any, output: str, parameters: dict[str, An
 
 @cli.command(
     params=[
-        options.GRAPH, options.SOURCE, options.STORE, options.IMPORT_MEMORY, options.TMP, options.OVERWRITE,
+        options.GRAPH, options.SOURCE, options.STORE, options.BUILD_MEMORY, options.TMP, options.OVERWRITE,
         *options.EDGES, *options.CLUSTER,
     ],
     examples="""
@@ -142,7 +142,7 @@ def generate() -> None:
 
 
 @generate.command(
-    params=[*options.RMAT, *options.BUILD, options.DUPLICATES, *options.CLUSTER],
+    params=[*options.RMAT, *options.BUILD, options.DUPLICATE_EDGES, *options.CLUSTER],
     examples="""
     oocpr generate rmat --scale 20 -o rmat20.zarr
     oocpr generate rmat --scale 24 --seed 7 --memory 2GiB -o big.zarr

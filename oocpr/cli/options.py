@@ -89,12 +89,32 @@ def check_output(path: str, suffixes: tuple[str, ...] = ()) -> None:
     check_writable(Path(path), marker)
 
 
-def option(*names: str, **attributes: Any) -> click.Option:
-    """Make an option; a default is shown."""
-    return click.Option(names, show_default=attributes.get("default") is not None, **attributes)
+def option(
+    declaration: str, text: str, *, implied: str = "", name: str = "", **attributes: Any
+) -> click.Option:
+    """Make an option of what declares it, such as ``-o --output FILE``, and its help; a default is shown.
+
+    `implied`: what holds without it, if it has no default. `name`: of its parameter, if it is not the flag's.
+    """
+    words = declaration.split()
+    names = [word for word in words if word.startswith("-")]
+    return click.Option(
+        [*names, name] if name else names,
+        metavar=" ".join(words[len(names) :]) or None,
+        help=f"{text}  [default: {implied}]" if implied else text,
+        show_default=attributes.get("default") is not None,
+        **attributes,
+    )
 
 
-def output_option(*names: str, suffixes: tuple[str, ...] = (), **attributes: Any) -> click.Option:
+def flag(name: str, text: str, **attributes: Any) -> click.Option:
+    """Make an option without a value."""
+    return option(name, text, is_flag=True, **attributes)
+
+
+def output_option(
+    declaration: str, text: str, *, suffixes: tuple[str, ...] = (), **attributes: Any
+) -> click.Option:
     """Make an option for a file to write, which is checked before any work."""
 
     def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
@@ -102,14 +122,12 @@ def output_option(*names: str, suffixes: tuple[str, ...] = (), **attributes: Any
             check_output(value, suffixes)
         return value
 
-    return option(*names, callback=check, **attributes)
+    return option(declaration, text, callback=check, **attributes)
 
 
 def json_option(what: str) -> click.Option:
     """Make ``--json``, which writes `what`."""
-    return output_option(
-        "--json", "json_path", metavar="FILE", help=f"Write {what} as JSON; - for standard output."
-    )
+    return output_option("--json FILE", f"Write {what} as JSON; - for standard output.", name="json_path")
 
 
 def argument(name: str, metavar: str, **attributes: Any) -> click.Argument:
@@ -134,293 +152,244 @@ def _set_verbose(ctx: click.Context, _: click.Parameter, value: int) -> None:
 
 COMMON = [
     option(
-        "-v", "--verbose", count=True, expose_value=False, callback=_set_verbose,
-        help="Log to stderr; -vv for details.",
+        "-v --verbose",
+        "Log to stderr; -vv for details.",
+        count=True,
+        expose_value=False,
+        callback=_set_verbose,
     ),
-    option(
-        "--debug", is_flag=True, is_eager=True, expose_value=False, callback=_set_debug,
-        help="Show tracebacks of errors.",
-    ),
-]  # fmt: skip
+    flag("--debug", "Show tracebacks of errors.", is_eager=True, expose_value=False, callback=_set_debug),
+]
 
 # Arguments, and options of several commands.
 GRAPH = argument("graph", "G.zarr")
 SOURCE = argument("source", "SOURCE...", nargs=-1, required=True)
 RANKS = argument("ranks", "R")
-DAMPING = option("--damping", type=float, default=0.85, help="Probability of following an edge.")
-RUN_MEMORY = option(
-    "--memory", metavar="SIZE", help="Most memory of the process.  [default: what the machine has free]"
-)
-REPRODUCIBLE = option(
+DAMPING = option("--damping", "Probability of following an edge.", default=0.85)
+RUN_MEMORY = option("--memory SIZE", "Most memory of the process.", implied="what the machine has free")
+REPRODUCIBLE = flag(
     "--reproducible",
-    is_flag=True,
-    help="Fix method, stripes, mixing and sweeps by the graph and the settings alone: the same bits of the "
-    "ranks for any --memory that holds them and any number of threads, else exit code 4. Otherwise less "
-    "memory may mean more passes, and other last bits.",
+    "Fix method, stripes, mixing and sweeps by the graph and the settings alone: the same "
+    "bits of the ranks for any --memory that holds them and any number of threads, else "
+    "exit code 4. Otherwise less memory may mean more passes, and other last bits.",
 )
 CLUSTER = [
     option(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="Have the work done by the workers of this Dask scheduler, such as tcp://HOST:8786.  "
-        "[default: by this process]",
+        "--scheduler ADDRESS",
+        "Have the work done by the workers of this Dask scheduler, such as tcp://HOST:8786.",
+        implied="by this process",
     ),
     option(
-        "--workers",
+        "--workers N",
+        "Have the work done by N Dask workers on this machine, which are started for it.",
+        implied="by this process",
         type=click.IntRange(1),
-        metavar="N",
-        help="Have the work done by N Dask workers on this machine, which are started for it.  "
-        "[default: by this process]",
     ),
 ]
 DEVICE = [
     option(
-        "--io",
+        "--io auto|direct|buffered",
+        "How tiles are read for which --memory has no room: directly from the disk, through the system's "
+        "page cache, or directly where they are more than that cache can hold.",
         default="auto",
-        metavar="auto|direct|buffered",
-        help="How tiles are read for which --memory has no room: directly from the disk, through the "
-        "system's page cache, or directly where they are more than that cache can hold.",
     ),
     option(
-        "--device",
+        "--device auto|cpu|cuda[:I]",
+        "What computes; auto is a CUDA device where one can be used. cuda:0,cuda:1 are two side by side, "
+        "cuda:all is all there are.",
         default="cpu",
-        metavar="auto|cpu|cuda[:I]",
-        help="What computes; auto is a CUDA device where one can be used. cuda:0,cuda:1 are two side by "
-        "side, cuda:all is all there are.",
     ),
     option(
-        "--device-memory",
-        metavar="SIZE",
-        help="Most memory of each CUDA device; what does not fit, tiles and then rows, stays in the host's "
-        "and passes through it.  [default: what is free]",
+        "--device-memory SIZE",
+        "Most memory of each CUDA device; what does not fit, tiles and then rows, stays in the host's and "
+        "passes through it.",
+        implied="what is free",
     ),
     option(
-        "--kernel",
-        metavar="NAME",
-        help="How a CUDA device multiplies: balanced; or, to compare, csr-scalar, csr-16, csr-vector, "
-        "binned, ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one "
-        "thread, and up to how many 16. Weighted graphs want balanced.  [default: balanced, the fastest]",
+        "--kernel NAME",
+        "How a CUDA device multiplies: balanced; or, to compare, csr-scalar, csr-16, csr-vector, binned, "
+        "ell, edges, chunked or bcsr. binned:6:96 also says up to how many edges a row has one thread, "
+        "and up to how many 16. Weighted graphs want balanced.",
+        implied="balanced, the fastest",
     ),
 ]
 
 # Options of sources, and of stores that are made of them.
-DUPLICATES = option(
-    "--duplicates",
-    metavar="sum|merge|count",
-    help="What an edge becomes that the source repeats: one edge with the sum of its weights; one with its "
-    "greatest weight; or one whose weight is how often it comes.  [default: sum with weights, else merge]",
+DUPLICATE_EDGES = option(
+    "--duplicates sum|merge|count",
+    "What an edge becomes that the source repeats: one edge with the sum of its "
+    "weights; one with its greatest weight; or one whose weight is how often it comes.",
+    implied="sum with weights, else merge",
 )
 EDGES = [
     option(
-        "--format",
-        metavar="NAME",
-        help="How the source is written: text, csv, csv_names, jsonl, matrixmarket, npz, npy, parquet, "
-        "bvgraph, gr0, hollins, names.  [default: by its name and first lines]",
+        "--format NAME",
+        "How the source is written: text, csv, csv_names, jsonl, matrixmarket, npz, npy, parquet, "
+        "bvgraph, gr0, hollins, names.",
+        implied="by its name and first lines",
     ),
-    option("--undirected", is_flag=True, help="Take each edge in both directions."),
+    flag("--undirected", "Take each edge in both directions."),
     option(
-        "--source-column",
-        metavar="NAME",
-        help="Column that edges run from, by its name or, in CSV, by its number.  [default: src, "
-        "source or from; or the first of two]",
+        "--source-column NAME",
+        "Column that edges run from, by its name or, in CSV, by its number.",
+        implied="src, source or from; or the first of two",
     ),
     option(
-        "--target-column",
-        metavar="NAME",
-        help="Column that edges run to, by its name or, in CSV, by its number.  [default: dst, "
-        "target or to; or the second of two]",
+        "--target-column NAME",
+        "Column that edges run to, by its name or, in CSV, by its number.",
+        implied="dst, target or to; or the second of two",
     ),
     option(
         "--header/--no-header",
+        "The first line of a text, names or CSV file names its columns, or it is an edge.",
+        implied="as the lines show",
         default=None,
-        help="The first line of a text, names or CSV file names its columns, or it is an edge.  "
-        "[default: as the lines show]",
     ),
     option(
-        "--weight",
-        metavar="COLUMN",
-        help="Where edges have weights: the name of a column of CSV, JSON lines or Parquet, the number of a "
-        "column of text (3 as a rule), or `values` for those of a matrix.  "
-        "[default: nowhere, all count alike]",
+        "--weight COLUMN",
+        "Where edges have weights: the name of a column of CSV, JSON lines or Parquet, the number of a "
+        "column of text (3 as a rule), or `values` for those of a matrix.",
+        implied="nowhere, all count alike",
     ),
-    DUPLICATES,
+    DUPLICATE_EDGES,
 ]
 LABELED_EDGES = [
     option(
-        "--labels",
-        metavar="FILE",
-        help="Names of the nodes: line i (from 0) belongs to node i; may be compressed like the source.  "
-        "[default: NAME.labels.txt or .tsv beside NAME.txt]",
+        "--labels FILE",
+        "Names of the nodes: line i (from 0) belongs to node i; may be compressed like the source.",
+        implied="NAME.labels.txt or .tsv beside NAME.txt",
     ),
     *EDGES,
 ]
-STORE = output_option(
-    "-o", "--output", required=True, metavar="G.zarr", suffixes=(".zarr",), help="The graph store to make."
-)
-IMPORT_MEMORY = option(
-    "--memory",
-    default="4GiB",
-    metavar="SIZE",
-    help="Most memory of the whole process, such as 512MB or 8GiB.",
+STORE = output_option("-o --output G.zarr", "The graph store to make.", required=True, suffixes=(".zarr",))
+BUILD_MEMORY = option(
+    "--memory SIZE", "Most memory of the whole process, such as 512MB or 8GiB.", default="4GiB"
 )
 TMP = option(
-    "--tmp",
-    metavar="DIR",
-    help="Where to sort, with room for 4 to 24 bytes an edge, 8 or 16 more with a weight.  "
-    "[default: beside G.zarr]",
+    "--tmp DIR",
+    "Where to sort, with room for 4 to 24 bytes an edge, 8 or 16 more with a weight.",
+    implied="beside G.zarr",
 )
-OVERWRITE = option("--overwrite", is_flag=True, help="Replace an existing store once the new one is whole.")
+OVERWRITE = flag("--overwrite", "Replace an existing store once the new one is whole.")
 BUILD = [
     STORE,
-    IMPORT_MEMORY,
+    BUILD_MEMORY,
     option(
-        "--order",
+        "--order keep|degree|host|bfs|auto",
+        "Order of the nodes: as in the source (right for crawls, where neighbours are near each other), "
+        "by out-degree (right for graphs without locality), by name with the host reversed (right for "
+        "URLs), as a breadth-first search meets them (right for graphs that were shuffled), or the best "
+        "of these, as a sample of the edges shows.",
         default="keep",
-        metavar="keep|degree|host|bfs|auto",
-        help="Order of the nodes: as in the source (right for crawls, where neighbours are near each "
-        "other), by out-degree (right for graphs without locality), by name with the host reversed "
-        "(right for URLs), as a breadth-first search meets them (right for graphs that were shuffled), "
-        "or the best of these, as a sample of the edges shows.",
     ),
     TMP,
     OVERWRITE,
-    option(
+    flag(
         "--resume",
-        is_flag=True,
-        help="Keep what is finished, whatever ends the import, and go on with what the same command has "
-        "kept before.",
+        "Keep what is finished, whatever ends the import, and go on with what the same command has kept "
+        "before.",
     ),
 ]
 RMAT = [
-    option("--scale", type=int, required=True, metavar="N", help="The graph has 2^N nodes."),
-    option("--edge-factor", type=int, default=16, metavar="N", help="Edges drawn for each node."),
-    option("--seed", type=int, default=1, metavar="N", help="The same seed gives the same graph."),
+    option("--scale N", "The graph has 2^N nodes.", type=int, required=True),
+    option("--edge-factor N", "Edges drawn for each node.", default=16),
+    option("--seed N", "The same seed gives the same graph.", default=1),
     option(
-        "--permute/--no-permute",
-        default=True,
-        help="Shuffle the nodes, or leave the high degrees at the low ids.",
+        "--permute/--no-permute", "Shuffle the nodes, or leave the high degrees at the low ids.", default=True
     ),
 ]
 
 # Options of runs and of what looks at ranks.
 PLAN = [
     DAMPING,
-    option("--tol", type=float, default=1e-10, help="Certified L1 error to reach."),
-    option("--method", default="auto", metavar="NAME", help="auto, components, mixed, residual or power."),
-    option(
-        "--reads",
-        metavar="NAME",
-        help="float64, float32, bits16 or bits8.  [default: what the method wants]",
-    ),
+    option("--tol", "Certified L1 error to reach.", default=1e-10),
+    option("--method NAME", "auto, components, mixed, residual or power.", default="auto"),
+    option("--reads NAME", "float64, float32, bits16 or bits8.", implied="what the method wants"),
     RUN_MEMORY,
-    option("--stripes", type=int, metavar="N", help="Parts of the graph that advance side by side."),
+    option("--stripes N", "Parts of the graph that advance side by side.", type=int),
     REPRODUCIBLE,
     *DEVICE,
     json_option("the plan"),
 ]
 RANK = [
     DAMPING,
+    option("--tol", "Where to stop: certified bound on the L1 error of the ranks.", default=1e-10),
     option(
-        "--tol",
-        type=float,
-        default=1e-10,
-        help="Where to stop: certified bound on the L1 error of the ranks.",
-    ),
-    option(
-        "--stop",
+        "--stop certified|residual",
+        "What --tol bounds: the error, or the L1 norm of the residual, as papers count.",
         default="certified",
-        metavar="certified|residual",
-        help="What --tol bounds: the error, or the L1 norm of the residual, as papers count.",
     ),
     option(
-        "--method",
-        default="auto",
-        metavar="NAME",
-        help="components (in memory, for graphs that fit), mixed (fewest passes over tiles), residual (one "
+        "--method NAME",
+        "components (in memory, for graphs that fit), mixed (fewest passes over tiles), residual (one "
         "product a pass), power (textbook) or auto, which takes one of the first two.",
+        default="auto",
     ),
     option(
-        "--reads",
-        metavar="NAME",
-        help="How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.  "
-        "[default: bits16; float32 with components, float64 with power]",
+        "--reads NAME",
+        "How ranks are gathered: float64, float32, bits16 or bits8. The answer is as exact with each.",
+        implied="bits16; float32 with components, float64 with power",
     ),
     option(
-        "--dangling",
+        "--dangling strongly|weakly",
+        "Rank of nodes without out-edges follows the teleport vector, or is spread evenly.",
         default="strongly",
-        metavar="strongly|weakly",
-        help="Rank of nodes without out-edges follows the teleport vector, or is spread evenly.",
     ),
     option(
-        "--personalization",
-        metavar="FILE",
-        help="Teleport weights: a node, or a node, a tab and a weight, on each line.  "
-        "[default: all nodes alike]",
+        "--personalization FILE",
+        "Teleport weights: a node, or a node, a tab and a weight, on each line.",
+        implied="all nodes alike",
     ),
     option(
-        "--start",
-        metavar="R",
-        help="Ranks to begin from, such as those of an earlier version of the graph: R.parquet, R.csv or "
-        "R.zarr. The answer is as exact with any; near ones save passes.  [default: the teleport weights]",
+        "--start R",
+        "Ranks to begin from, such as those of an earlier version of the graph: R.parquet, R.csv or "
+        "R.zarr. The answer is as exact with any; near ones save passes.",
+        implied="the teleport weights",
     ),
-    option("--max-passes", type=int, metavar="N", help="Give up after so many.  [default: ample]"),
+    option("--max-passes N", "Give up after so many.", implied="ample", type=int),
     RUN_MEMORY,
-    option(
-        "--stripes",
-        type=int,
-        metavar="N",
-        help="Parts of the graph that advance side by side.  [default: by size]",
-    ),
-    option("--threads", type=int, metavar="N", help="Computing threads.  [default: all cores, 16 at most]"),
+    option("--stripes N", "Parts of the graph that advance side by side.", implied="by size", type=int),
+    option("--threads N", "Computing threads.", implied="all cores, 16 at most", type=int),
     REPRODUCIBLE,
     *DEVICE,
     output_option(
-        "--trace",
-        metavar="FILE.json",
-        help="Write a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was "
-        "read, sent to the device and computed.",
+        "--trace FILE.json",
+        "Write a timeline of the run, which Perfetto and chrome://tracing draw: when each tile was read, "
+        "sent to the device and computed.",
     ),
-    option(
+    flag(
         "--predict",
-        is_flag=True,
-        help="Measure for a second first, as `oocpr plan` does, and say what time was predicted beside what "
-        "it took.",
+        "Measure for a second first, as `oocpr plan` does, and say what time was predicted beside what it "
+        "took.",
     ),
-    option("--top", "top_k", type=click.IntRange(0), default=10, metavar="K", help="Print the first K."),
+    option("--top K", "Print the first K.", name="top_k", type=click.IntRange(0), default=10),
     output_option(
-        "-o",
-        "--output",
-        metavar="R",
+        "-o --output R",
+        "Write all ranks: R.parquet, R.csv, R.zarr, or - for CSV on standard output.",
         suffixes=(".parquet", ".csv", ".zarr"),
-        help="Write all ranks: R.parquet, R.csv, R.zarr, or - for CSV on standard output.",
     ),
-    option("--sort", default="node", metavar="node|rank", help="Order of the rank file."),
+    option("--sort node|rank", "Order of the rank file.", default="node"),
     json_option("the run's figures and the first K"),
     *LABELED_EDGES,
-    option("--tmp", metavar="DIR", help="Where a SOURCE is imported to meanwhile.  [default: the system's]"),
+    option("--tmp DIR", "Where a SOURCE is imported to meanwhile.", implied="the system's"),
     *CLUSTER,
 ]
-TOP = [
-    option("-k", type=click.IntRange(0), default=10, metavar="K", help="How many."),
-    RUN_MEMORY,
-    json_option("the list"),
-]
+TOP = [option("-k K", "How many.", type=click.IntRange(0), default=10), RUN_MEMORY, json_option("the list")]
 VERIFY = [
     option(
-        "--damping",
-        type=float,
-        help="Probability of following an edge.  [default: as the file says, else 0.85]",
+        "--damping", "Probability of following an edge.", implied="as the file says, else 0.85", type=float
     ),
     option(
-        "--dangling",
-        metavar="strongly|weakly",
-        help="Where the rank of nodes without out-edges goes.  [default: as the file says, else strongly]",
+        "--dangling strongly|weakly",
+        "Where the rank of nodes without out-edges goes.",
+        implied="as the file says, else strongly",
     ),
-    option("--personalization", metavar="FILE", help="Teleport weights, as given to `oocpr rank`."),
+    option("--personalization FILE", "Teleport weights, as given to `oocpr rank`."),
     option(
         "--tol",
+        "Bound to ask for; exit code 3 above it.",
+        implied="the bound that the file claims",
         type=float,
-        help="Bound to ask for; exit code 3 above it.  [default: the bound that the file claims]",
     ),
     RUN_MEMORY,
     json_option("residual and bound"),

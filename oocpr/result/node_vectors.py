@@ -39,11 +39,7 @@ _MANY = 1e290  # sums of larger numbers may be beyond float64
 
 
 def start_vector(
-    wanted: Any,
-    names: Names,
-    nodes: int,
-    least: NDArray[np.float64] | float,
-    memory: int | None = None,
+    wanted: Any, names: Names, nodes: int, least: NDArray[np.float64] | float, memory: int | None = None
 ) -> NDArray[np.float64]:
     """Spread one unit of mass over the nodes as earlier ranks do.
 
@@ -171,11 +167,7 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
 
 
 def rows_named(
-    names: Names,
-    nodes: int,
-    wanted: Pieces,
-    origin: str,
-    memory: int | None = None,
+    names: Names, nodes: int, wanted: Pieces, origin: str, memory: int | None = None
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
     """Yield the rows of nodes that are named, and what belongs to them.
 
