@@ -9,7 +9,7 @@ import os
 import resource
 import sys
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import LostError, SetupError
 
@@ -113,49 +113,22 @@ def limit_files(groups: str, mounts: str) -> list[PurePosixPath]:
     >>> [str(file) for file in limit_files("0::/job", mount) if file.name == "memory.max"]
     ['/sys/fs/cgroup/job/memory.max', '/sys/fs/cgroup/memory.max']
     """
-    return [
-        PurePosixPath(folder, name)
-        for mount in map(_mount, mounts.splitlines())
-        if mount is not None
-        for group in map(_Group.of, groups.splitlines())
-        if group.held_by(mount)
-        for folder in _around(group.path, mount)
-        for name in _LIMIT_FILES[mount.kind]
-    ]
-
-
-class _Mount(NamedTuple):
-    """Where groups are visible as folders: `root` is the group that lies at `point`."""
-
-    kind: str
-    root: str
-    point: str
-    options: str
-
-
-class _Group(NamedTuple):
-    hierarchy: str
-    controllers: str
-    path: str
-
-    @classmethod
-    def of(cls, line: str) -> _Group:
-        hierarchy, controllers, path = line.split(":", 2)
-        return cls(hierarchy, controllers, path)
-
-    def held_by(self, mount: _Mount) -> bool:
-        if mount.kind == "cgroup2":
-            return self.hierarchy == "0"
-        return "memory" in self.controllers.split(",") and "memory" in mount.options.split(",")
-
-
-def _mount(line: str) -> _Mount | None:
-    left, _, right = line.partition(" - ")
-    if not right:
-        return None
-    kind, _, options = right.split(" ", 2)
-    _, _, _, root, point = left.split(" ")[:5]
-    return _Mount(kind, _unescaped(root), _unescaped(point), options) if kind in _LIMIT_FILES else None
+    files: list[PurePosixPath] = []
+    for mount in mounts.splitlines():
+        left, _, right = mount.partition(" - ")
+        kind, _, options = right.split(" ", 2) if right else ("", "", "")
+        if kind not in _LIMIT_FILES:
+            continue
+        # Groups are visible as folders: `root` is the group that lies at `point`.
+        root, point = (_unescaped(field) for field in left.split(" ")[3:5])
+        for group in groups.splitlines():
+            hierarchy, controllers, path = group.split(":", 2)
+            mounted = hierarchy == "0"
+            if kind == "cgroup":
+                mounted = "memory" in controllers.split(",") and "memory" in options.split(",")
+            folders = _around(path, root, point) if mounted else []
+            files += [folder / name for folder in folders for name in _LIMIT_FILES[kind]]
+    return files
 
 
 def _unescaped(path: str) -> str:
@@ -163,15 +136,13 @@ def _unescaped(path: str) -> str:
     return path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 
 
-def _around(path: str, mount: _Mount) -> list[PurePosixPath]:
+def _around(path: str, root: str, point: str) -> list[PurePosixPath]:
     """Folders of a group and of all around it, as far as the mount shows them."""
-    group, root, point = (PurePosixPath(text) for text in (path, mount.root, mount.point))
+    group, top = PurePosixPath(path), PurePosixPath(point)
     # A container's own group may be named from outside, and be all that is shown inside.
     inside = group.relative_to(root) if group.is_relative_to(root) else PurePosixPath()
-    if ".." in inside.parts:
-        inside = PurePosixPath()
-    folder = point / inside
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(point))]
+    folder = top if ".." in inside.parts else top / inside
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]
 
 
 def remote_error(url: str, error: BaseException) -> LostError | SetupError | None:

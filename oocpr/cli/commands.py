@@ -149,24 +149,15 @@ def generate() -> None:
     """,
 )
 @click.pass_obj
-def rmat(
-    session: Session,
-    /,
-    scale: int,
-    edge_factor: int,
-    seed: int,
-    permute: bool,
-    output: str,
-    **parameters: Any,
-) -> None:
+def rmat(session: Session, /, scale: int, output: str, **parameters: Any) -> None:
     """Make an R-MAT graph with the probabilities of Graph500, .57 .19 .19 .05.
 
     Edges that are drawn twice are counted once, so there are somewhat fewer than edge factor x nodes.
     """
     from oocpr.sources.rmat import Rmat
 
-    source = Rmat(scale, edge_factor=edge_factor, seed=seed, permute=permute)
-    _import(session, source, output, parameters)
+    drawn = {name: parameters.pop(name) for name in ("edge_factor", "seed", "permute")}
+    _import(session, Rmat(scale, **drawn), output, parameters)
 
 
 @cli.command(
@@ -181,10 +172,15 @@ def info(graph: str, json_path: str | None) -> None:
     from oocpr import api
 
     facts = api.open_graph(graph).info()
+    _answer(described(facts), facts, json_path)
+
+
+def _answer(text: str, value: object, json_path: str | None) -> None:
+    """Print an answer, and write it as JSON if asked; JSON on standard output stands alone."""
     if json_path != "-":
-        emit(described(facts))
+        emit(text)
     if json_path is not None:
-        emit_json(facts, json_path)
+        emit_json(value, json_path)
 
 
 @cli.command(
@@ -208,10 +204,7 @@ def plan(session: Session, /, graph: str, json_path: str | None, **parameters: A
 
     with session.progress() as progress:
         made = api.plan(graph, progress=progress, **parameters)
-    if json_path != "-":
-        emit(f"{made}\n")
-    if json_path is not None:
-        emit_json(made.to_json(), json_path)
+    _answer(f"{made}\n", made.to_json(), json_path)
     made.validate()
 
 
@@ -366,10 +359,7 @@ def verify(
         ("damping", f"{outcome.damping:g}, {outcome.dangling} preferential"),
         ("graph", f"{outcome.identity}{_another_graph(outcome)}"),
     ]
-    if json_path != "-":
-        emit(pairs(rows))
-    if json_path is not None:
-        emit_json(asdict(outcome), json_path)
+    _answer(pairs(rows), asdict(outcome), json_path)
     wanted = tol if tol is not None else found.error_bound
     # What rounding in this very pass may have added is not held against the ranks.
     if wanted is None or outcome.residual - outcome.rounding <= wanted * (1 - outcome.damping):

@@ -66,6 +66,10 @@ class Names(Protocol):
         ...
 
 
+def _cuts(nodes: int) -> Iterator[tuple[int, int]]:
+    return ((first, min(first + BLOCK_ROWS, nodes)) for first in range(0, nodes, BLOCK_ROWS))
+
+
 class RowNames:
     """Nodes that are their own row numbers."""
 
@@ -78,15 +82,11 @@ class RowNames:
 
     def blocks(self, nodes: int) -> Iterator[Block]:
         """Yield ranges of numbers."""
-        return (np.arange(first, min(first + BLOCK_ROWS, nodes)) for first in range(0, nodes, BLOCK_ROWS))
+        return (np.arange(first, stop) for first, stop in _cuts(nodes))
 
 
 class ListedNames:
-    """Names held in memory: integers, shape (n,), or a sequence of n strings.
-
-    >>> ListedNames(["libc6", "perl-base"]).take(np.array([1]))
-    ['perl-base']
-    """
+    """Names held in memory: integers, shape (n,), or a sequence of n strings."""
 
     def __init__(self, names: NDArray[np.integer[Any]] | Sequence[str]) -> None:
         self._names = names
@@ -102,8 +102,8 @@ class ListedNames:
     def blocks(self, nodes: int) -> Iterator[Block]:  # noqa: ARG002
         """Yield the names as they are."""
         if isinstance(self._names, np.ndarray):
-            for first in range(0, len(self._names), BLOCK_ROWS):
-                yield self._names[first : first + BLOCK_ROWS].astype(np.int64)
+            for first, stop in _cuts(len(self._names)):
+                yield self._names[first:stop].astype(np.int64)
         else:
             from oocpr.store.node_data import text_pieces
 
@@ -141,9 +141,7 @@ class StoredIds:
 
     def blocks(self, nodes: int) -> Iterator[Block]:
         """Read all ids."""
-        return (
-            self._store.ids(first, min(first + BLOCK_ROWS, nodes)) for first in range(0, nodes, BLOCK_ROWS)
-        )
+        return (self._store.ids(first, stop) for first, stop in _cuts(nodes))
 
 
 def names_of(store: GraphStore) -> Names:
@@ -164,20 +162,16 @@ def block_of(names: Sequence[Name], textual: bool) -> Block:
 
 
 def valid_names(names: Iterable[Any], textual: bool) -> NDArray[np.bool]:
-    """Tell which names can be those of nodes that have labels, or ids; bool, shape (names,).
+    """Tell which names can be those of nodes that have labels, or ids; bool, shape (names,)."""
 
-    >>> valid_names(["a", 7, 2**63], False).tolist()
-    [False, True, False]
-    """
-    return np.array([_may_name(name, textual) for name in names], bool)
+    def is_valid(name: object) -> bool:
+        if textual:
+            return isinstance(name, str)
+        if isinstance(name, float | np.floating):
+            return bool(name.is_integer() and -(2.0**63) <= name < 2.0**63)
+        return isinstance(name, int | np.integer) and -(2**63) <= int(name) < 2**63
 
-
-def _may_name(name: object, textual: bool) -> bool:
-    if textual:
-        return isinstance(name, str)
-    if isinstance(name, float | np.floating):
-        return bool(name.is_integer() and -(2.0**63) <= name < 2.0**63)
-    return isinstance(name, int | np.integer) and -(2**63) <= int(name) < 2**63
+    return np.array([is_valid(name) for name in names], bool)
 
 
 def size_of(block: Block) -> int:
@@ -197,9 +191,7 @@ def equal(one: Block, other: Block) -> bool:
     if isinstance(one, Strings) and isinstance(other, Strings):
         same = np.array_equal(one.ends - one.starts, other.ends - other.starts)
         return same and np.array_equal(text_of(one)[0], text_of(other)[0])
-    if isinstance(one, Strings) or isinstance(other, Strings):
-        return False
-    return np.array_equal(one, other)
+    return not isinstance(one, Strings) and not isinstance(other, Strings) and np.array_equal(one, other)
 
 
 def text_of(block: Block) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
@@ -312,11 +304,6 @@ def match_rows(
     """Yield what `find_rows` does, but take names in the order of the rows without a search.
 
     So names that several nodes share are told apart as far as the order is the same.
-
-    >>> from oocpr.result.names import ListedNames
-    >>> theirs = [(np.array([7, 5, 4]), np.array([0.5, 0.2, 0.3]))]
-    >>> [rows.tolist() for _, rows, _ in match_rows(ListedNames(np.array([7, 9, 5])), 3, theirs)]
-    [[0, 2, -1]]
     """
     entries = _in_order(names, nodes, theirs)
     for block, rows, values in entries:

@@ -63,7 +63,7 @@ def start_vector(
         theirs = zip_blocks(wanted.names.blocks(len(wanted)), wanted.chunks())
     else:
         named, values = node_weights(wanted, origin)
-        theirs = None if named is None else _fitting(_pieces(named, values), names.textual)
+        theirs = None if named is None else _entries(_pieces(named, values), names.textual)
         if named is None and values.shape != (nodes,):
             raise UsageError(
                 f"{origin} has the shape {values.shape}.",
@@ -122,12 +122,14 @@ def _pieces(names: list[Name], values: NDArray[np.float64]) -> Pieces:
         yield names[first : first + _CHUNK], values[first : first + _CHUNK]
 
 
-def _fitting(pieces: Pieces, textual: bool) -> Entries:
-    """Yield those names that the graph's nodes may have, and the values that belong to them."""
+def _entries(pieces: Pieces, textual: bool, origin: str | None = None) -> Entries:
+    """Yield blocks of names and values; names that no node can have are left out, with `origin` refused."""
     for names, values in pieces:
         fits = valid_names(names, textual)
+        if origin is not None and not fits.all():
+            raise _stranger(names[int(np.flatnonzero(~fits)[0])], origin)
         block = block_of([name for name, fit in zip(names, fits, strict=True) if fit], textual)
-        yield block, np.asarray(values)[fits]
+        yield block, np.asarray(values, np.float64)[fits]
 
 
 def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = None) -> NDArray[np.float64]:
@@ -173,15 +175,7 @@ def rows_named(
 
     Raises DoesNotFitError if `memory` is too small; InputError if no node, or several, have a name.
     """
-
-    def blocks() -> Entries:
-        for some, values in wanted:
-            strange = np.flatnonzero(~valid_names(some, names.textual))
-            if strange.size:
-                raise _stranger(some[int(strange[0])], origin)
-            yield block_of(some, names.textual), np.asarray(values, np.float64)
-
-    for block, rows, values in find_rows(names, nodes, blocks(), memory):
+    for block, rows, values in find_rows(names, nodes, _entries(wanted, names.textual, origin), memory):
         unknown = np.flatnonzero(rows < 0)
         if unknown.size:
             raise _stranger(name_at(block, int(unknown[0])), origin)
@@ -345,7 +339,6 @@ def _weights(names: list[Name] | None, values: Any, origin: str) -> NDArray[np.f
 
 
 def _float(value: Any) -> float:
-    """Take a number as a float; NaN if it is none."""
     try:
         return float(value) if isinstance(value, Real) else np.nan
     except OverflowError:
