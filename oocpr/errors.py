@@ -1,20 +1,7 @@
-"""Everything oocpr raises on purpose.
+"""Everything oocpr raises on purpose: the cause, the remedy, and the exit code of the command line.
 
-Each error says the cause and the way out, subclasses the built-in that a caller already catches, and
-knows the exit code of the command line::
-
-    OocprError                      1
-    ├── UsageError      ValueError  2   a parameter, or a combination of them, that cannot be
-    ├── InputError      ValueError  2   a source that cannot be read: file and line are named
-    ├── NotAStoreError  ValueError  2   missing, foreign, unfinished or newer than this version
-    ├── DoesNotFitError MemoryError 4   more memory or disk needed than was given
-    ├── DamagedError    OSError     5   a store whose bytes are not what was written
-    ├── ReplacedError   OSError     6   a store that was replaced while it was in use
-    ├── LostError       OSError     7   a worker, scheduler or object store that went away: a retry may help
-    └── SetupError      RuntimeError 8  a worker without the store, credentials or a package it needs
-
-Not converging is no error: the result carries ``converged`` and the command line exits with 3.
-An interruption (Ctrl-C) exits with 130.
+Each error is also of the built-in class that a caller already catches. Not converging is no error: the result
+carries ``converged`` and the command line exits with 3. An interruption (Ctrl-C) exits with 130.
 """
 
 from __future__ import annotations

@@ -65,48 +65,36 @@ class Report:
     ----------
     nodes, edges
         Size of the graph, duplicates merged.
-    method, reads, damping, tol, dangling
-        What was asked for.
-    personalized
-        Whether the teleport vector was given by the caller.
-    converged
-        Whether the stopping rule was met before the passes ran out.
-    error_bound
-        Certified bound on the L1 distance between these ranks and the exact ones.
-    passes
-        Traversals of the stored graph, the one that certifies the result included.
-    gathers
-        Vector elements gathered, in units of one full pass over the edges.
-    seconds
-        Wall-clock time of the run.
-    compile_seconds
-        Part of it that went into compiling in this process, which happens once on a machine.
+    method, reads, damping, tol, dangling, personalized
+        What was asked for; `personalized`: with a teleport vector.
+    converged, error_bound
+        Whether the stopping rule was met before the passes ran out, and the certified bound on the L1
+        distance between these ranks and the exact ones.
+    passes, gathers
+        Traversals of the stored graph, the one that certifies the result included, and vector elements
+        gathered, in units of one full pass over the edges.
+    seconds, compile_seconds, pass_seconds
+        Wall-clock time of the run, its part that went into compiling, which happens once per machine, and the
+        median of the passes after the first.
     gteps
         edges x passes / (seconds - compile_seconds) / 1e9.
-    bytes_per_edge
-        Encoded bytes of an edge, its weight included.
-    bytes_read
-        Encoded bytes that came from the store in the whole run; less than passes x edges x bytes_per_edge
-        if memory held a part of them.
-    peak_memory
-        Largest resident memory of the process, in bytes.
-    peak_device_memory
-        Most bytes that the run took of a CUDA device's memory; 0 without one.
+    bytes_per_edge, bytes_read
+        Encoded bytes of an edge, its weight included, and bytes that came from the store in the whole run;
+        less than passes x edges x bytes_per_edge if memory held a part of them.
+    peak_memory, peak_device_memory
+        Most bytes of the process that were in memory, and that the run took of a CUDA device.
     busy
         Seconds in which tiles were read, sent to the device and computed; only if a timeline was drawn.
     direct
         Whether the store was read past the system's page cache.
-    pass_seconds
-        Median of the passes after the first; of the only one if there is no other.
     predicted
         What the plan of the run said: ``passes``, ``bytes_read``, ``peak_memory``, with a device
         ``peak_device_memory``, and if asked for ``pass_seconds`` and ``seconds``; None for runs on a cluster.
-    identity
-        What tells the graph apart from any other; None in files of version 0.1.0.
+    identity, start_identity
+        What tells the graph apart from any other, and the same of the graph whose ranks the run began from;
+        None if that is not known.
     workers
         Dask workers that had a part of the graph; 0 if this process ranked it.
-    start_identity
-        That of the graph whose ranks the run began from; None if it began otherwise or they do not say.
     """
 
     nodes: int
