@@ -290,7 +290,6 @@ def pagerank(
     if start is not None:
         least = (1 - damping) * (1 / store.nodes if teleport is None else teleport)
         begun = start_vector(start, names, store.nodes, least, most)
-
     request = RunRequest(
         auto=method == "auto" and reads is None and stripes is None and device == "cpu",
         memory=memory,
@@ -320,7 +319,7 @@ def pagerank(
             planned.store,
             made,
             planned.settings,
-            path=_absolute(store.path),
+            path=store.path if "://" in store.path else str(Path(store.path).resolve()),
             client=client,
             backend=device,
             threads=threads,
@@ -473,10 +472,6 @@ def check_reproducible(device: str, client: Any) -> None:
             f"device {device} means another on another machine, so the run is not reproducible.",
             "Name the devices, such as cpu, cuda or cuda:0,cuda:1.",
         )
-
-
-def _absolute(path: str) -> str:
-    return path if "://" in path else str(Path(path).resolve())
 
 
 def warmup(progress: Progress = silent) -> tuple[str, float]:

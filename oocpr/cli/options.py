@@ -70,25 +70,6 @@ class Command(click.Command):
                 formatter.write("".join(f"  {line.strip()}\n" for line in self.examples.strip().splitlines()))
 
 
-def check_output(path: str, suffixes: tuple[str, ...] = ()) -> None:
-    """Refuse, before any work is done, an output that cannot be written after it; ``-`` is standard output.
-
-    The name must have one of the suffixes, if there are any.
-    """
-    from oocpr.store.atomic import check_writable
-    from oocpr.store.format import ATTRIBUTES_KEY, RANKS_KEY
-
-    if path == "-":
-        return
-    if suffixes and Path(path).suffix not in suffixes:
-        kinds = ", ".join(suffixes)
-        raise UsageError(f"{path} does not end in {kinds}.", f"Name a file that ends in {kinds}.")
-    # Whether a store that stands there may be replaced is for the import to say.
-    graph = suffixes == (".zarr",)
-    marker = ATTRIBUTES_KEY if graph else RANKS_KEY if Path(path).suffix in suffixes[-1:] else None
-    check_writable(Path(path), marker)
-
-
 def option(
     declaration: str, text: str, *, implied: str = "", name: str = "", **attributes: Any
 ) -> click.Option:
@@ -115,12 +96,25 @@ def flag(name: str, text: str, **attributes: Any) -> click.Option:
 def output_option(
     declaration: str, text: str, *, suffixes: tuple[str, ...] = (), **attributes: Any
 ) -> click.Option:
-    """Make an option for a file to write, which is checked before any work."""
+    """Make an option for a file to write, refused before any work if it cannot be; ``-`` is standard output.
 
-    def check(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-        if value is not None:
-            check_output(value, suffixes)
-        return value
+    Its name must have one of the suffixes, if there are any.
+    """
+
+    def check(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
+        from oocpr.store.atomic import check_writable
+        from oocpr.store.format import ATTRIBUTES_KEY, RANKS_KEY
+
+        if path in (None, "-"):
+            return path
+        if suffixes and Path(path).suffix not in suffixes:
+            kinds = ", ".join(suffixes)
+            raise UsageError(f"{path} does not end in {kinds}.", f"Name a file that ends in {kinds}.")
+        # Whether a store that stands there may be replaced is for the import to say.
+        graph = suffixes == (".zarr",)
+        marker = ATTRIBUTES_KEY if graph else RANKS_KEY if Path(path).suffix in suffixes[-1:] else None
+        check_writable(Path(path), marker)
+        return path
 
     return option(declaration, text, callback=check, **attributes)
 

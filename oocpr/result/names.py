@@ -314,6 +314,18 @@ def match_rows(
         yield block, rows, values
 
 
+def place_values(
+    names: Names, nodes: int, theirs: Iterable[Entries], memory: int | None = None
+) -> tuple[NDArray[np.float64], int]:
+    """Values in the order of the nodes that they name, NaN for others, and how many named a node."""
+    values, placed = np.full(nodes, np.nan), 0
+    for _, rows, found in match_rows(names, nodes, theirs, memory):
+        known = rows >= 0
+        values[rows[known]] = found[known]
+        placed += int(known.sum())
+    return values, placed
+
+
 def find_rows(
     names: Names, nodes: int, theirs: Iterable[Entries], memory: int | None = None
 ) -> Iterator[Found]:

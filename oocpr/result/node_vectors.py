@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocpr.errors import InputError, OocprError, UsageError
-from oocpr.result.names import block_of, find_rows, match_rows, name_at, valid_names, zip_blocks
+from oocpr.result.names import block_of, find_rows, name_at, place_values, valid_names, zip_blocks
 from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
 from oocpr.sources.lines import LONGEST_LINE
@@ -77,10 +77,8 @@ def start_vector(
         )
     if theirs is None:
         return values / total
-    start = np.full(nodes, np.nan)
-    for _, rows, found in match_rows(names, nodes, theirs, memory):
-        known = rows >= 0
-        start[rows[known]] = found[known] / total
+    start, _ = place_values(names, nodes, theirs, memory)
+    start /= total
     fresh = np.isnan(start)
     if fresh.all():
         raise InputError(

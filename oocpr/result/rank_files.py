@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from oocpr.result.names import Block, Name, Names
     from oocpr.store.node_data import RankFile
 
-Sort = Literal["node", "rank"]
-
 _RUN_KEY = b"oocpr"
 """Metadata key of a Parquet file under which the report of the run stands, as JSON."""
 
@@ -45,7 +43,7 @@ _SAMPLE = 1000
 _MAX_STEM = 200
 
 
-def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
+def write_parquet(ranks: Ranks, path: Path, sort: str) -> None:
     """Write columns ``node`` and ``rank`` in row groups of 4 MiB or less; see `Ranks.to_parquet`."""
     import pyarrow.parquet as pq
 
@@ -57,7 +55,7 @@ def write_parquet(ranks: Ranks, path: Path, sort: Sort) -> None:
             writer.write_table(table, row_group_size=table.num_rows)
 
 
-def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: Sort) -> None:
+def write_csv(ranks: Ranks, target: Path | BinaryIO, sort: str) -> None:
     """Write the lines ``node,rank``; see `Ranks.to_csv`."""
     if isinstance(target, Path):
         with replacing(target) as temporary, temporary.open("wb") as stream:
@@ -80,7 +78,7 @@ def write_zarr(ranks: Ranks, path: Path) -> None:
 
 
 def check_writing_memory(
-    nodes: int, memory: int, *, sort: Sort, suffix: str, texts: int = 0, more: int = 0
+    nodes: int, memory: int, *, sort: str, suffix: str, texts: int = 0, more: int = 0
 ) -> None:
     """Raise DoesNotFitError if ranks cannot be written in `memory` bytes of the whole process.
 
@@ -97,15 +95,14 @@ def check_writing_memory(
     require(needed, memory, f"Writing {nodes:,} ranks")
 
 
-def check_sort(sort: str) -> Sort:
+def check_sort(sort: str) -> str:
     """Pass the two orders; raise UsageError for the rest."""
-    orders: dict[str, Sort] = {"node": "node", "rank": "rank"}
-    if sort not in orders:
-        raise UsageError(f"{sort!r} is no order of ranks.", f"Sort by one of {', '.join(orders)}.")
-    return orders[sort]
+    if sort not in ("node", "rank"):
+        raise UsageError(f"{sort!r} is no order of ranks.", "Sort by one of node, rank.")
+    return sort
 
 
-def _write_csv(ranks: Ranks, stream: BinaryIO, sort: Sort, folder: Path) -> None:
+def _write_csv(ranks: Ranks, stream: BinaryIO, sort: str, folder: Path) -> None:
     from pyarrow import csv
 
     # Written here because pyarrow would put all words in quotes.
@@ -130,7 +127,7 @@ def _folder_of(path: Path) -> Path:
     return Path(tempfile.gettempdir()) if special or not folder.is_dir() else folder
 
 
-def _tables(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterator[pa.Table]:
+def _tables(ranks: Ranks, schema: pa.Schema, sort: str, folder: Path) -> Iterator[pa.Table]:
     """Yield all rows in tables of about `_ROWS` rows and, unless one has more, at most `_WRITTEN_BYTES`."""
     import pyarrow as pa
 
@@ -147,12 +144,14 @@ def _tables(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterat
         yield pa.concat_tables(held)
 
 
-def _pieces(ranks: Ranks, schema: pa.Schema, sort: Sort, folder: Path) -> Iterator[pa.Table]:
+def _pieces(ranks: Ranks, schema: pa.Schema, sort: str, folder: Path) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     values = ranks.to_numpy() if sort == "rank" else None
     order = None if values is None else rank_order(values)
-    texts = [_names(ranks, order, folder)] if ranks.names.textual else []
+    texts: list[Iterator[Any]] = [ranks.names.blocks(ranks.nodes)] if ranks.names.textual else []
+    if order is not None:
+        texts = [permute_names(blocks, order, ranks.nodes, folder) for blocks in texts]
     rows = _rows(ranks.nodes, order)
     vector = ranks.chunks() if values is None else (values[some] for some in _rows(ranks.nodes, order))
     for some, given, *found in zip_blocks(rows, vector, *texts):
@@ -165,11 +164,6 @@ def _rows(nodes: int, order: NDArray[np.uint32] | None) -> Iterator[NDArray[np.i
     for start in range(0, nodes, _ROWS):
         stop = min(start + _ROWS, nodes)
         yield np.arange(start, stop) if order is None else order[start:stop]
-
-
-def _names(ranks: Ranks, order: NDArray[np.uint32] | None, folder: Path) -> Iterator[Any]:
-    blocks: Iterator[Any] = ranks.names.blocks(ranks.nodes)
-    return blocks if order is None else permute_names(blocks, order, ranks.nodes, folder)
 
 
 def min_file_bytes(suffix: str, nodes: int, name_bytes: float) -> int:

@@ -26,7 +26,7 @@ from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.spill.files import SpillDir
 from oocpr.jit import entry
 from oocpr.progress import silent
-from oocpr.result.names import LabelNames, StoredIds, in_same_order, match_rows, zip_blocks
+from oocpr.result.names import LabelNames, StoredIds, in_same_order, place_values, zip_blocks
 from oocpr.result.ranks import MemoryVector
 from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
@@ -385,15 +385,10 @@ def _matched(
     names: LabelNames | StoredIds, ranks: Ranks, origin: str, memory: int | None
 ) -> NDArray[np.float64]:
     """Ranks in the order of the nodes that they name."""
-    values = np.full(len(ranks), np.nan)
-    named = 0
     theirs = zip_blocks(ranks.names.blocks(len(ranks)), ranks.chunks())
-    for _, rows, found in match_rows(names, len(ranks), theirs, memory):
-        known = rows >= 0
-        values[rows[known]] = found[known]
-        named += int(known.sum())
+    values, placed = place_values(names, len(ranks), theirs, memory)
     without = np.flatnonzero(np.isnan(values))
-    if len(ranks) - without.size < named:
+    if len(ranks) - without.size < placed:
         raise InputError(
             f"{origin} has several ranks for one node name.", "Write it in the order of the nodes."
         )
