@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Graph:
-    """A graph store that is open.
+    """A graph store that is open, as `open_graph` and `import_graph` give it.
 
     A run with method ``components`` leaves the graph `decoded` in memory, so that later runs begin at once.
 
@@ -48,12 +48,6 @@ class Graph:
         Sentences a person should read after an import, such as what was left out.
     reason
         Why an import has chosen the order of the nodes, one line; None if it has not.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_graph((np.array([0, 1]), np.array([1, 0])))
-    Graph(2 nodes, 2 edges, temporary)
     """
 
     def __init__(
@@ -187,18 +181,11 @@ def import_graph(
     **options
         How the source is read, see `ImportOptions`.
 
-    Returns
-    -------
-    Graph
-
     Raises
     ------
-    InputError
-        If the source cannot be read; names file and line.
-    DoesNotFitError
-        If memory or disk are too small.
-    UsageError
-        For parameters that cannot be.
+    InputError, DoesNotFitError, UsageError
+        If the source cannot be read (with file and line), if memory or disk are too small, and for parameters
+        that cannot be.
 
     Examples
     --------
@@ -255,10 +242,8 @@ def open_graph(path: str | os.PathLike[str]) -> Graph:
 
     Raises
     ------
-    NotAStoreError
-        If it is missing, foreign, unfinished or newer than this version.
-    DamagedError
-        If its metadata contradict each other.
+    NotAStoreError, DamagedError
+        If it is missing, foreign, unfinished or newer than this version; if its metadata are damaged.
     """
     from oocpr.store.graph import open_store
 
@@ -353,7 +338,7 @@ def _refuse_options(store: Any, options: ImportOptions, tmp: str | os.PathLike[s
     asked = given(options)
     if asked:
         raise UsageError(
-            f"{store} is a store: {', '.join(asked)} was settled when it was imported.",
+            f"{store} is a store: {', '.join(asked)} was decided when it was imported.",
             "Leave them out, or name the source.",
         )
 
@@ -430,19 +415,14 @@ def append(
 
     Raises
     ------
-    InputError
-        If the source cannot be read, or has ids for names or names for ids.
-    NotAStoreError, DamagedError
-        See `open_graph`.
-    ReplacedError
-        If the graph's store was replaced since it was opened.
-    DoesNotFitError, UsageError
-        See `import_graph`; also if the graph has another order.
+    InputError, DoesNotFitError, UsageError
+        As for `import_graph`; also if the graph has another order, or names for ids.
+    NotAStoreError, DamagedError, ReplacedError
+        As for `open_graph`, and if the graph's store was replaced since it was opened.
 
     Examples
     --------
     >>> import numpy as np, tempfile
-    >>> from oocpr.api import import_graph
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     old = import_graph((np.array([0, 1]), np.array([1, 0])), f"{folder}/old.zarr")
     ...     append(old, (np.array([1, 2]), np.array([2, 0])), f"{folder}/new.zarr").edges

@@ -56,12 +56,8 @@ def plan(
     ----------
     graph
         A `Graph`, or the path of a store.
-    damping, tol, method, reads, stop, memory, device_memory, stripes, threads, device, kernel, io
-        As for `pagerank`.
-    reproducible, progress
-        As for `pagerank`.
     personalized
-        Whether a teleport vector would be given.
+        Whether a teleport vector would be given; the other parameters are those of `pagerank`.
 
     Returns
     -------
@@ -389,12 +385,9 @@ def verify(
 
     Raises
     ------
-    DoesNotFitError
-        If `memory` is too small.
-    InputError
-        If the nodes of the ranks are not those of this graph.
-    UsageError
-        If a personalization is missing, or a parameter cannot be.
+    InputError, UsageError, DoesNotFitError
+        If the nodes of the ranks are not those of this graph, if a personalization is missing or a parameter
+        cannot be, and if `memory` is too small.
     DamagedError, ReplacedError
         If the store is not what was written, or was replaced since it was opened.
     """

@@ -7,6 +7,8 @@ for each batch. So memory goes to the names that are looked up, mostly few, and 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +20,7 @@ from oocpr.sources.block import Strings, arrow_array, arrow_numbers, arrow_strin
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -110,44 +112,38 @@ class ListedNames:
             yield from (Strings.of(*piece) for piece in text_pieces(self._names))
 
 
-class LabelNames:
-    """Labels that stay in the store."""
+@dataclass
+class FileNames:
+    """Names that stay in a store or a file; `pieces` are ids, or bytes of texts and their lengths."""
 
-    textual = True
-
-    def __init__(self, store: GraphStore) -> None:
-        self._store = store
-
-    def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
-        """Read the labels of the rows."""
-        return self._store.labels(rows) or []
-
-    def blocks(self, nodes: int) -> Iterator[Block]:
-        """Read all labels."""
-        return (Strings.of(*piece) for piece in self._store.label_pieces(0, nodes))
-
-
-class StoredIds:
-    """Ids that stay in the store; those of a graph without any are the rows themselves."""
-
-    textual = False
-
-    def __init__(self, store: GraphStore) -> None:
-        self._store = store
+    textual: bool
+    read: Callable[[NDArray[np.integer[Any]]], Sequence[Name]]
+    pieces: Callable[[int], Iterable[Any]]
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
-        """Read the ids of the rows, one by one."""
-        return [int(self._store.ids(row, row + 1)[0]) for row in rows.tolist()]
+        """Read the names of the rows."""
+        return self.read(rows)
 
     def blocks(self, nodes: int) -> Iterator[Block]:
-        """Read all ids."""
-        return (self._store.ids(first, stop) for first, stop in _cuts(nodes))
+        """Read all names."""
+        return (Strings.of(*one) if isinstance(one, tuple) else one for one in self.pieces(nodes))
+
+
+def file_names(store: GraphStore) -> FileNames:
+    """Labels, else ids, as they are read from a store; ids one by one."""
+    if store.has_labels:
+        return FileNames(True, lambda rows: store.labels(rows) or [], partial(store.label_pieces, 0))
+    return FileNames(
+        False,
+        lambda rows: [int(store.ids(row, row + 1)[0]) for row in rows.tolist()],
+        lambda nodes: (store.ids(first, stop) for first, stop in _cuts(nodes)),
+    )
 
 
 def names_of(store: GraphStore) -> Names:
     """Names by which the source knew the nodes: labels, else the ids of the source, else row numbers."""
     if store.has_labels:
-        return LabelNames(store)
+        return file_names(store)
     ids = store.node_ids()
     return RowNames() if ids is None else ListedNames(ids)
 

@@ -15,9 +15,18 @@ import numpy as np
 from oocpr.errors import InputError, OocprError, UsageError
 from oocpr.ingest.budget import require
 from oocpr.plan.memory import writing_bytes
-from oocpr.result.names import BLOCK_ROWS, RowNames, from_arrow, permute_names, text_of, to_arrow, zip_blocks
+from oocpr.result.names import (
+    BLOCK_ROWS,
+    FileNames,
+    RowNames,
+    from_arrow,
+    permute_names,
+    text_of,
+    to_arrow,
+    zip_blocks,
+)
 from oocpr.result.ranks import Ranks, Report, rank_order
-from oocpr.sources.block import Strings, arrow_array, arrow_numbers
+from oocpr.sources.block import arrow_array, arrow_numbers
 from oocpr.store.atomic import replacing, require_room
 from oocpr.system import resident_after_trim
 
@@ -29,7 +38,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.result.names import Block, Name, Names
-    from oocpr.store.node_data import RankFile
 
 _RUN_KEY = b"oocpr"
 """Metadata key of a Parquet file under which the report of the run stands, as JSON."""
@@ -238,25 +246,12 @@ def read_ranks(path: str | os.PathLike[str]) -> Ranks:
         from oocpr.store.node_data import open_ranks
 
         file = open_ranks(path)
+        textual = file.size > 0 and isinstance(file.nodes(np.zeros(1, np.int64))[0], str)
         note = file.attributes.get("run")
-        return Ranks(file, _ZarrNames(file), run=None if note is None else Report.from_dict(note, str(path)))
+        run = None if note is None else Report.from_dict(note, str(path))
+        return Ranks(file, FileNames(textual, file.nodes, file.names), run=run)
     table = _ParquetTable(path) if path.suffix == ".parquet" else _CsvTable(path)
     return Ranks(table, table, run=table.run)
-
-
-class _ZarrNames:
-    """The names in a Zarr file of ranks."""
-
-    def __init__(self, file: RankFile) -> None:
-        self._file = file
-        self.textual = file.size > 0 and isinstance(file.nodes(np.zeros(1, np.int64))[0], str)
-
-    def take(self, rows: NDArray[np.integer[Any]]) -> Sequence[Name]:
-        return self._file.nodes(rows)
-
-    def blocks(self, nodes: int) -> Iterator[Block]:
-        for piece in self._file.names(nodes):
-            yield Strings.of(*piece) if isinstance(piece, tuple) else piece
 
 
 class _Table:

@@ -261,22 +261,9 @@ class Ranks:
         return self.vector.chunks()
 
     def top(self, k: int = 10) -> list[tuple[Name, float]]:
-        """List the nodes of largest rank; equal ranks stay in store order.
+        """List the `k` nodes of largest rank, by id or label, and their ranks; equal ones in store order.
 
-        Parameters
-        ----------
-        k
-            How many; all there are in a smaller graph.
-
-        Returns
-        -------
-        list of (node, rank)
-            The caller's id or label of the node, and its rank.
-
-        Raises
-        ------
-        UsageError
-            If `k` is not a whole number from 0.
+        Raises UsageError if `k` is not a whole number from 0; a smaller graph gives all its nodes.
         """
         return list(self.each_of_top(k))
 
@@ -343,22 +330,10 @@ class Ranks:
         write_parquet(self, _path(path), check_sort(sort))
 
     def to_csv(self, target: str | Path | BinaryIO, *, sort: str = "node") -> None:
-        """Write a CSV file with the columns ``node`` and ``rank``; the digits give back the same float64.
+        """Write a CSV file or an open binary stream, otherwise as `to_parquet`; digits give the same float64.
 
         Names are written as they are. Spreadsheets take a cell that begins with ``=``, ``+``, ``-`` or ``@``
         for a formula: have them import the column as text if names are from people you do not trust.
-
-        Parameters
-        ----------
-        target
-            A file, or an open binary stream.
-        sort
-            See `to_parquet`.
-
-        Raises
-        ------
-        DoesNotFitError, UsageError
-            See `to_parquet`.
         """
         from oocpr.result.rank_files import check_sort, write_csv
 
@@ -366,18 +341,7 @@ class Ranks:
         write_csv(self, opened, check_sort(sort))
 
     def to_zarr(self, path: str | Path) -> None:
-        """Write a Zarr group with the ranks in store order and the names of the nodes.
-
-        Parameters
-        ----------
-        path
-            The group; existing ranks are replaced when the new one is whole.
-
-        Raises
-        ------
-        DoesNotFitError, UsageError
-            See `to_parquet`.
-        """
+        """Write a Zarr group with the ranks in store order and the names of the nodes; see `to_parquet`."""
         from oocpr.result.rank_files import write_zarr
 
         write_zarr(self, _path(path))
@@ -385,19 +349,8 @@ class Ranks:
     def report(self, top: int = 10) -> dict[str, Any]:
         """Collect what the run did, ready for JSON.
 
-        Parameters
-        ----------
-        top
-            How many of the largest ranks to list.
-
-        Returns
-        -------
-        dict
-            ``nodes``, and if the run is known ``identity`` (of the graph), ``start_identity`` (of the
-            graph whose ranks it began from), ``edges``, ``method``, ``reads``, ``damping``, ``tol``,
-            ``converged``, ``error_bound``, ``passes``, ``gathers``, ``seconds``, ``gteps``,
-            ``bytes_per_edge``, ``bytes_read``, ``peak_memory`` and ``peak_device_memory`` (bytes);
-            always ``top``, a list of ``{"node": ..., "rank": ...}``.
+        Returns ``nodes``, if the run is known all of `Report`, and ``top``, a list of
+        ``{"node": ..., "rank": ...}`` for so many of the largest ranks.
         """
         facts = {"nodes": self.nodes} if self.run is None else self.run.to_dict()
         return facts | {"top": [{"node": node, "rank": rank} for node, rank in self.top(top)]}

@@ -26,7 +26,7 @@ from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.spill.files import SpillDir
 from oocpr.jit import entry
 from oocpr.progress import silent
-from oocpr.result.names import LabelNames, StoredIds, in_same_order, place_values, zip_blocks
+from oocpr.result.names import FileNames, file_names, in_same_order, place_values, zip_blocks
 from oocpr.result.ranks import MemoryVector
 from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
@@ -368,7 +368,7 @@ def in_store_order(
             f"{origin} has {len(ranks):,} ranks, the graph {nodes:,} nodes.",
             "Name the graph that was ranked.",
         )
-    names = LabelNames(store) if store.has_labels else StoredIds(store)
+    names = file_names(store)
     same = in_same_order(names, nodes, ranks.names.blocks(nodes))
     resident_after_trim()
     if same:
@@ -381,9 +381,7 @@ def in_store_order(
         yield _SpilledVector(file, nodes)
 
 
-def _matched(
-    names: LabelNames | StoredIds, ranks: Ranks, origin: str, memory: int | None
-) -> NDArray[np.float64]:
+def _matched(names: FileNames, ranks: Ranks, origin: str, memory: int | None) -> NDArray[np.float64]:
     """Ranks in the order of the nodes that they name."""
     theirs = zip_blocks(ranks.names.blocks(len(ranks)), ranks.chunks())
     values, placed = place_values(names, len(ranks), theirs, memory)
