@@ -109,9 +109,5 @@ EXTRAS = {"cluster": "distributed", "cloud": "fsspec aiohttp s3fs", "cuda13": "c
 
 
 def install_remedy(extra: str) -> str:
-    """Say how to install what a part of this package needs; `extra` is a key of `EXTRAS`.
-
-    >>> install_remedy("cluster")
-    "Install it: pip install distributed, or in a clone of oocpr pip install '.[cluster]'."
-    """
+    """Say how to install what a part of this package needs; `extra` is a key of `EXTRAS`."""
     return f"Install it: pip install {EXTRAS[extra]}, or in a clone of oocpr pip install '.[{extra}]'."

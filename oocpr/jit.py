@@ -42,14 +42,7 @@ nanoseconds for each array of a tuple at each call."""
 
 
 def entry(**options: Any) -> Any:
-    """Compile a function that Python calls, without the GIL; `options` are more for ``numba.njit``.
-
-    >>> @entry(cache=False)
-    ... def twice(x):
-    ...     return x + x
-    >>> twice(21)
-    42
-    """
+    """Compile a function that Python calls, without the GIL; `options` are more for ``numba.njit``."""
     return _compiled(_CACHED | options)
 
 

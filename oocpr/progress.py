@@ -50,14 +50,6 @@ class Reporter:
     """Draws progress on a stream; a `Progress` and a context manager that leaves a clean line behind.
 
     `live`: whether to redraw one line; plain lines otherwise. `clock`: seconds from any start.
-
-    >>> import io, itertools
-    >>> stream = io.StringIO()
-    >>> with Reporter(stream, live=False, clock=itertools.count(step=4).__next__) as progress:
-    ...     for tile in range(4):
-    ...         progress("verifying", tile + 1, 4, "tiles")
-    >>> print(stream.getvalue().strip())
-    verifying 75 %, 3 of 4 tiles, 0.375 tiles/s, 2.67 s left
     """
 
     def __init__(self, stream: TextIO, *, live: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -100,13 +92,7 @@ class Reporter:
 
 
 def describe(stage: str, done: int, total: int | None, unit: str, note: str, seconds: float) -> str:
-    """Put one state of a `Progress` in words, so many seconds after the stage began.
-
-    >>> describe("reading", 2**20, 2**22, "B", "", 2.0)
-    'reading 25 %, 1 MiB of 4 MiB, 512 KiB/s, 6 s left'
-    >>> describe("ranking", 12, None, "passes", "bound 3.1e-07", 2.0)
-    'ranking, 12 passes, bound 3.1e-07'
-    """
+    """Put one state of a `Progress` in words, so many seconds after the stage began."""
     parts = [stage if total is None else f"{stage} {min(100, 100 * done // max(total, 1))} %"]
     if total is None:
         parts.append(_amount(done, unit))

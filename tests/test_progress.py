@@ -78,6 +78,7 @@ def test_a_silent_reporter_writes_nothing() -> None:
     [
         (("reading", 0, None, "B", "", 0.0), "reading, 0 B"),
         (("reading", 5 << 20, None, "B", "", 2.0), "reading, 5 MiB, 2.5 MiB/s"),
+        (("reading", 1 << 20, 4 << 20, "B", "", 2.0), "reading 25 %, 1 MiB of 4 MiB, 512 KiB/s, 6 s left"),
         (("writing", 0, 0, "edges", "", 0.0), "writing 0 %, 0 of 0 edges"),
         (("writing", 7, 7, "edges", "", 2.0), "writing 100 %, 7 of 7 edges, 3.5 edges/s"),
         (("ranking", 50, 40, "passes", "slow", 9.0), "ranking 100 %, 50 of 40 passes, slow"),

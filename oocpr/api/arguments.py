@@ -47,12 +47,14 @@ class ImportOptions(SourceOptions, total=False):
 
 
 def _is_a(value: Any, *kinds: type) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
+    return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
-def _names_a_file(value: Any) -> bool:
-    if not isinstance(value, str | os.PathLike):
-        return False
+def _kind(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: _is_a(value, *kinds)
+
+
+def _names_a_file(value: str | os.PathLike[str]) -> bool:
     parts = os.fsencode(value).split(b"/")
     return any(parts) and not any(b"\0" in part or len(part) > _MAX_NAME_BYTES for part in parts)
 
@@ -75,12 +77,8 @@ def _device_size(value: Any) -> tuple[str, str] | None:
     return None if type(value) is int and 0 < value < _MIN_MEMORY else _size(value)
 
 
-def _is_client(value: Any) -> bool:
-    return hasattr(value, "submit") and hasattr(value, "scheduler_info")
-
-
 _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
-    ("damping tol seconds", lambda value: _is_a(value, Real), "no number", "Give a number."),
+    ("damping tol seconds", _kind(Real), "no number", "Give a number."),
     (
         "max_passes stripes threads",
         lambda value: _is_a(value, Integral) and value >= 1,
@@ -95,31 +93,21 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
     ),
     (
         "method reads stop dangling device kernel io order format source_column target_column duplicates",
-        lambda value: isinstance(value, str),
+        _kind(str),
         "no text",
         "Give text.",
     ),
-    (
-        "path tmp labels trace",
-        lambda value: isinstance(value, str | os.PathLike),
-        "no path",
-        "Give a path as text or as pathlib.Path.",
-    ),
+    ("path tmp labels trace", _kind(str, os.PathLike), "no path", "Give a path as text or as pathlib.Path."),
     (
         "path tmp labels trace graph source ranks personalization start",
         lambda value: not isinstance(value, str | os.PathLike) or _names_a_file(value),
         "no path",
         "Give the name of a file or a folder.",
     ),
-    (
-        "weight",
-        lambda value: _is_a(value, str, Integral),
-        "no column",
-        "Give the name of a column or, for text, its number.",
-    ),
+    ("weight", _kind(str, Integral), "no column", "Give the name of a column or, for text, its number."),
     (
         "undirected header predict personalized overwrite resume",
-        lambda value: isinstance(value, bool),
+        _kind(bool),
         "neither True nor False",
         "Give True or False.",
     ),
@@ -130,7 +118,12 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         "Give True to see progress, None for silence, or a function.",
     ),
     ("tell", callable, "nothing to call", "Give a function, or leave it out."),
-    ("client", _is_client, "no client of Dask", "Give a distributed.Client, or leave the client out."),
+    (
+        "client",
+        lambda value: hasattr(value, "submit") and hasattr(value, "scheduler_info"),
+        "no client of Dask",
+        "Give a distributed.Client, or leave the client out.",
+    ),
 ]
 """Parameters, what holds for their values, what else is wrong, and the remedy; in the order of checks."""
 

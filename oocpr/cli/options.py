@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 import shlex
@@ -16,7 +15,7 @@ import click
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from oocpr.progress import Reporter
 
@@ -28,13 +27,11 @@ class Session:
     debug: bool = False
     verbose: int = 0
 
-    @contextlib.contextmanager
-    def progress(self) -> Iterator[Reporter]:
+    def progress(self) -> AbstractContextManager[Reporter]:
         """Start reporting on standard error; log lines and a live line would overwrite each other."""
         from oocpr.jit import reporting
 
-        with reporting(live=not self.verbose) as reporter:
-            yield reporter
+        return reporting(live=not self.verbose)
 
 
 class Command(click.Command):

@@ -92,12 +92,7 @@ def naming_stdout() -> Iterator[None]:
 
 
 def pairs(rows: Sequence[tuple[str, str]]) -> str:
-    """Align names and values.
-
-    >>> print(pairs([("nodes", "5"), ("self-loops", "0")]), end="")
-    nodes       5
-    self-loops  0
-    """
+    """Align names and values."""
     width = max(len(name) for name, _ in rows)
     return "".join(f"{name:<{width}}  {value}\n" for name, value in rows)
 
@@ -106,10 +101,6 @@ def ranking(top: Sequence[tuple[int | str, float]], bound: float | None, first: 
     """List the nodes of largest rank, drawn as a table if standard output is a terminal.
 
     As many decimals are printed as the certified error allows; `first` is the place of the first node.
-
-    >>> print(ranking([("libc6", 0.25), ("perl", 0.125)], 1e-7), end="")
-       1  0.2500000  libc6
-       2  0.1250000  perl
     """
     digits = decimals(bound)
     rows = [(str(k), f"{rank:.{digits}f}", printable(node)) for k, (node, rank) in enumerate(top, first)]

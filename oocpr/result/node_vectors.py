@@ -48,10 +48,6 @@ def start_vector(
     float64, shape (nodes,). Raises DoesNotFitError if `memory` is too small; InputError for a file that
     cannot be read, and if no node of the graph has a rank; UsageError for numbers that are negative, not
     finite, or all zero, and arrays of another length.
-
-    >>> from oocpr.result.names import ListedNames
-    >>> start_vector({"b": 0.75, "gone": 0.25}, ListedNames(["a", "b"]), 2, 0.25).tolist()
-    [0.25, 0.75]
     """
     origin = "start"
     if isinstance(wanted, str | os.PathLike):
@@ -136,10 +132,6 @@ def teleport_vector(wanted: Any, names: Names, nodes: int, memory: int | None = 
     `wanted`: weights as `node_weights` takes them, nodes that are not named getting none; or a file of lines
     ``node`` or ``node<TAB>weight``, in which comments begin with ``# `` or, if nodes have numbers, with ``#``
     or ``%``. `memory`, results and errors are those of `start_vector`; also InputError for unknown nodes.
-
-    >>> from oocpr.result.names import ListedNames
-    >>> teleport_vector({"b": 3, "c": 1}, ListedNames(["a", "b", "c"]), 3).tolist()
-    [0.0, 0.75, 0.25]
     """
     origin = "personalization"
     named: Pieces | None
@@ -246,9 +238,6 @@ def node_weights(wanted: Any, origin: str) -> NodeWeights:
     text; or a number for each node in store order: an array, shape (nodes,), or a list of floats. Returns the
     nodes, each once, or None for store order; and the values: float64, finite, at least 0, not all 0. Raises
     UsageError for something else.
-
-    >>> node_weights({"a": 2}, "start"), node_weights({"b"}, "start")
-    ((['a'], array([2.])), (['b'], array([1.])))
     """
     names: list[Name] | None
     if isinstance(wanted, Mapping):

@@ -371,10 +371,6 @@ def largest(chunks: Iterable[NDArray[np.float64]], k: int) -> tuple[NDArray[np.i
     """Positions and values of the `k` largest of a vector that comes in float64 chunks, largest first.
 
     Equal values stay in the order of the vector; one chunk is held at a time.
-
-    >>> rows, values = largest([np.array([0.1, 0.3]), np.array([0.3, 0.2])], 3)
-    >>> rows.tolist(), values.tolist()
-    ([1, 2, 3], [0.3, 0.3, 0.2])
     """
     rows = np.empty(0, np.int64)
     values = np.empty(0, np.float64)
