@@ -145,7 +145,7 @@ def check_degrees(
     if not np.array_equal(counted, degree):
         k = int(np.flatnonzero(counted != degree)[0])
         raise DamagedError(
-            f"{origin}: row {first + k} has {int(counted[k])} out-links in the tiles and out-degree "
+            f"{origin}: row {first + k} has {int(counted[k])} out-edges in the tiles and out-degree "
             f"{int(degree[k])}."
         )
 

@@ -125,7 +125,7 @@ def written(folder: Path, **changes: Any) -> GraphStore:
 
 def test_out_degrees_that_are_not_those_of_the_tiles_are_damage(tmp_path: Path) -> None:
     store = written(tmp_path, out_degree=[np.array([1, 2, 0], np.uint32)])
-    with pytest.raises(DamagedError, match="row 0 has 2 out-links in the tiles and out-degree 1"):
+    with pytest.raises(DamagedError, match="row 0 has 2 out-edges in the tiles and out-degree 1"):
         verify(store, np.full(3, 1 / 3))
 
 
