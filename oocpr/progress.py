@@ -22,18 +22,10 @@ class Progress(Protocol):
     """Receives the state of long work: called often, so it must be cheap, and by several threads."""
 
     def __call__(self, stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
-        """Take one state.
+        """Take one state: `done` of `total`, None if it is unknown, of a stage such as ``"reading"``.
 
-        Parameters
-        ----------
-        stage
-            What is being done, such as ``"reading"``; a new name closes the stage before.
-        done, total
-            How much is done of how much, in `unit`; `total` is None if it is unknown.
-        unit
-            ``"B"``, ``"edges"``, ``"ids"``, ``"names"``, ``"tiles"`` or ``"passes"``.
-        note
-            A short text to show beside, such as the error bound of the last pass.
+        A new stage closes the one before. `unit` is ``"B"``, ``"edges"``, ``"ids"``, ``"names"``, ``"tiles"``
+        or ``"passes"``; `note` is a short text to show beside, such as the error bound of the last pass.
         """
 
 

@@ -150,6 +150,9 @@ def summary(run: Report) -> str:
     compiling = ""
     if run.compile_seconds >= _MIN_COMPILE_SECONDS:
         compiling = f" (plus {format_seconds(run.compile_seconds)} compiling, once per machine)"
+    start = ""
+    if run.start_identity not in (None, run.identity):
+        start = f"began with ranks of another graph, {run.start_identity}; this one is {run.identity}\n"
     device = f", of the device {format_bytes(run.peak_device_memory)}" if run.peak_device_memory else ""
     return (
         f"certified {format_error_bound(run.error_bound)}; "
@@ -157,7 +160,7 @@ def summary(run: Report) -> str:
         f"{format_count(run.edges)} edges in {format_seconds(run.seconds - run.compile_seconds)}{compiling}: "
         f"{run.gteps:.3g} GTEPS, "
         f"{run.bytes_per_edge:.2f} B/edge, peak memory {format_bytes(run.peak_memory)}{device}\n"
-        f"{_read(run)}{_bound_by(run)}{_predicted(run)}{_start(run)}"
+        f"{_read(run)}{_bound_by(run)}{_predicted(run)}{start}"
     )
 
 
@@ -190,13 +193,6 @@ def _predicted(run: Report) -> str:
         ("peak memory", format_bytes(predicted["peak_memory"]), format_bytes(run.peak_memory)),
     ]
     return "predicted / found: " + ", ".join(f"{what} {one} / {other}" for what, one, other in rows) + "\n"
-
-
-def _start(run: Report) -> str:
-    """That the run began with ranks of another graph, if it did."""
-    if run.start_identity in (None, run.identity):
-        return ""
-    return f"began with ranks of another graph, {run.start_identity}; this one is {run.identity}\n"
 
 
 def _became(facts: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import secrets
@@ -57,7 +58,7 @@ def write_parquet(ranks: Ranks, path: Path, sort: str) -> None:
 
     schema = _schema(ranks)
     if ranks.run is not None:
-        schema = schema.with_metadata({_RUN_KEY: ranks.run.to_json()})
+        schema = schema.with_metadata({_RUN_KEY: json.dumps(ranks.run.to_dict())})
     with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
         for table in _tables(ranks, schema, sort, _folder_of(path)):
             writer.write_table(table, row_group_size=table.num_rows)

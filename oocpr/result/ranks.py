@@ -128,13 +128,9 @@ class Report:
         """Give the facts by name."""
         return asdict(self)
 
-    def to_json(self) -> str:
-        """Write the facts as one JSON object."""
-        return json.dumps(self.to_dict())
-
     @classmethod
     def from_json(cls, text: str | bytes, origin: str) -> Report:
-        """Read what `to_json` wrote, ignoring keys of later versions.
+        """Read a JSON object of what `to_dict` gives, ignoring keys of later versions.
 
         Raises InputError, which names `origin`, if it is no JSON object or lacks a key.
         """

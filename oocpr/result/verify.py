@@ -60,10 +60,9 @@ class Verification:
 
     Parameters
     ----------
-    residual
-        L1 norm of M p - p, where M p is one PageRank step from the ranks p.
-    rounding
-        At least what the float64 sums of this pass can have added to or hidden from `residual`.
+    residual, rounding
+        L1 norm of M p - p, where M p is one PageRank step from the ranks p, and at least what the float64
+        sums of this pass can have added to it or hidden from it.
     bound
         (residual + rounding) / (1 - damping): at least the L1 distance from p to the exact ranks.
     total
