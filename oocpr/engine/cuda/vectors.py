@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oocpr.engine.cuda.tile import DeviceTile
 
 
-BLOCK_ROWS = 4 * THREADS
+THREAD_BLOCK_ROWS = 4 * THREADS
 """Rows that a block of threads takes."""
 
 FIRST, NEXT, LAST = (np.int32(turn) for turn in range(3))
@@ -49,7 +49,7 @@ class TileRows:
     @property
     def blocks(self) -> int:
         """Blocks of rows, the row that the next tile owns included."""
-        return -(-(self.owned + 1) // BLOCK_ROWS)
+        return -(-(self.owned + 1) // THREAD_BLOCK_ROWS)
 
 
 class LocalWorkspace:
@@ -238,7 +238,7 @@ class RowState:
         # Sums of blocks of rows, and of all rows.
         self._sums = 1 + 2 * self._slots
         self._peaks = 1 + self._slots if spec.reads == "bits8" else 0
-        places = max(1, -(-rows // BLOCK_ROWS) + 2 * tiles)
+        places = max(1, -(-rows // THREAD_BLOCK_ROWS) + 2 * tiles)
         self._partials = xp.zeros((self._sums + self._peaks, places))
         self._stride = np.uint64(places)
         self._totals = xp.zeros(self._sums + self._peaks + 4 + self._slots)
@@ -263,7 +263,7 @@ class RowState:
                 thetas[slot] = theta
                 mixed |= 1 << slot
             upload(self._thetas, thetas)
-        blocks = -(-spec.rows // BLOCK_ROWS)
+        blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
         self._kernel("publish")(
             (blocks,),
             (THREADS,),
@@ -352,7 +352,7 @@ class RowState:
         added = report[:sums].copy()
         high = np.zeros(1 + len(live))
         if peaks and spec.rows:
-            blocks = -(-spec.rows // BLOCK_ROWS)
+            blocks = -(-spec.rows // THREAD_BLOCK_ROWS)
             mask = np.uint32(sum(1 << slot for slot in live))
             self._kernel("find_peaks")(
                 (blocks,),
