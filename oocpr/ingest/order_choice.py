@@ -1,10 +1,10 @@
-"""What an order of the nodes costs: stored bytes, and gathers that a small cache would not hold.
+"""The order of the nodes that was asked for, or the cheapest by stored bytes and by gathers from memory.
 
-Both are those of a sample: windows of neighbouring rows, with all their edges, evenly spread over the edges,
+Costs are those of a sample: windows of neighbouring rows, with all their edges, evenly spread over the edges,
 not the rows, as most edges may be in few rows. They follow from the graph and the order alone, so every
-import of a graph looks at the same ones. The bytes are what the store's own coder makes of it. The cache is
-one of 1 MiB in lines of 64 bytes, sets of eight, of which the line that was not used for longest is replaced:
-about what a core has for itself. A node takes four bytes in it, its push and its proposal.
+import of a graph looks at the same ones. The bytes are what the store's own coder makes of it; the gathers
+are those that a cache of 1 MiB would not hold, in lines of 64 bytes, sets of eight, of which the line that
+was not used for longest is replaced: about what a core has for itself. A node takes four bytes in it.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -20,20 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from oocpr.errors import UsageError
+from oocpr.ingest import orders
 from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile, write_strings
-from oocpr.ingest.orders import (
-    EdgeScan,
-    Order,
-    Permutation,
-    count_degrees,
-    invert,
-    looks_like_urls,
-    make_order,
-    order_by_bfs,
-    order_by_degree,
-    order_by_host,
-)
 from oocpr.ingest.rows import unique_sorted
 from oocpr.jit import entry
 from oocpr.store.codec.tile_encoder import encode_tile
@@ -45,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from oocpr.ingest.orders import EdgeScan, Permutation
     from oocpr.ingest.read import SpilledEdges
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.ingest.spill.id_bitmap import IdBitmap
@@ -315,37 +305,37 @@ class Ordering:
     def __post_init__(self) -> None:
         self._nodes = self.edges.nodes
         self._total: int | None = None
-        self._scan = EdgeScan(
+        self._scan = orders.EdgeScan(
             self.edges.runs,
             self.edges.ids,
             lambda done: self.progress("ordering", done, self._total, "edges"),
         )
 
-    def find(self, order: str) -> Order:
+    def find(self, order: str) -> orders.Order:
         """Find the rows of an order, one of `ORDERS`; UsageError for hosts of nodes without names."""
         ids = self.edges.ids
         if order == "keep":
-            return make_order("keep", None, ids)
+            return orders.make_order("keep", None, ids)
         needed = self._nodes * _BYTES_PER_NODE[order] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
         lacking = resident_after_trim() + needed - self.memory
         if lacking > 0:
             self.edges.file.shed(lacking)
         require(resident_after_trim() + needed, self.memory, _DOING[order].format(format_count(self._nodes)))
         if order == "host":
-            return make_order(order, self._by_host(), ids)
+            return orders.make_order(order, self._by_host(), ids)
         if order == "degree":
             self._total = self._scan.count
-            out_degree, _ = count_degrees(self._scan, self._nodes, sources=True)
-            return make_order(order, order_by_degree(out_degree), ids)
+            out_degree, _ = orders.count_degrees(self._scan, self._nodes, sources=True)
+            return orders.make_order(order, orders.order_by_degree(out_degree), ids)
         if order == "auto":
-            return make_order(*self._cheapest())
+            return orders.make_order(*self._cheapest())
         out_degree, in_degree, connected = self._degrees()
         del out_degree
-        return make_order(order, order_by_bfs(self._scan, in_degree, connected), ids)
+        return orders.make_order(order, orders.order_by_bfs(self._scan, in_degree, connected), ids)
 
     def _degrees(self) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
         """Count the edges that leave and reach each node, and the nodes with edges."""
-        degrees = count_degrees(self._scan, self._nodes, sources=True, destinations=True)
+        degrees = orders.count_degrees(self._scan, self._nodes, sources=True, destinations=True)
         return *degrees, int(np.count_nonzero(degrees[0] | degrees[1]))
 
     def _names(self, count: int | None = None) -> StringFile | None:
@@ -363,7 +353,7 @@ class Ordering:
                 "Choose another order, or give the names with labels.",
             )
         space = self.memory - resident_after_trim() - SLACK_BYTES - 8 * self._nodes - _PIECES_BYTES
-        return order_by_host(names, self.spill_dir, max(space, _MIN_SPACE))
+        return orders.order_by_host(names, self.spill_dir, max(space, _MIN_SPACE))
 
     def _cheapest(self) -> tuple[str, Permutation | None, IdBitmap | None, str]:
         """Measure the orders that may pay; the rows of the cheapest so far are on the disk."""
@@ -378,14 +368,14 @@ class Ordering:
                 file.write(0, permutation.rows)
 
         with self.spill_dir.file() as file:
-            add("degree", order_by_degree(out_degree))
+            add("degree", orders.order_by_degree(out_degree))
             del out_degree
             some = self._names(MAX_PIECE_NAMES)
-            if some is not None and looks_like_urls(some.pieces()):
+            if some is not None and orders.looks_like_urls(some.pieces()):
                 add("host", self._by_host())
             if search_pays(costs, self._scan.count):
-                add("bfs", order_by_bfs(self._scan, in_degree, connected))
+                add("bfs", orders.order_by_bfs(self._scan, in_degree, connected))
             name = choose(costs)
             rows = None if name == "keep" else file.read_array(np.uint32, 0, self._nodes)
-        permutation = None if rows is None else Permutation(rows, invert(rows))
+        permutation = None if rows is None else orders.Permutation(rows, orders.invert(rows))
         return name, permutation, self.edges.ids, explain(name, costs)

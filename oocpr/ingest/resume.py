@@ -18,21 +18,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from oocpr.errors import UsageError
+from oocpr.ingest import journal
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.journal import (
-    JOURNAL,
-    STORE,
-    VERSION,
-    DurableSpillDir,
-    DurableSpillFile,
-    ImportState,
-    Journal,
-    clear_folder,
-    difference,
-    disk_bytes,
-    folder_of,
-    partial_of,
-)
 from oocpr.ingest.nodes.dictionary import Dictionary
 from oocpr.ingest.nodes.strings import StringFile
 from oocpr.ingest.orders import Order
@@ -152,39 +139,39 @@ class ResumableImport(OneShotImport):
                 f"An import of {source.name} cannot be resumed: nobody can tell whether it has changed.",
                 "Give files, or leave resume=True out.",
             )
-        wanted = {"version": VERSION, "output": str(path.absolute()), **options, "source": known}
+        wanted = {"version": journal.VERSION, "output": str(path.absolute()), **options, "source": known}
         self._weighted = source.weighted
-        self._folder, self._partial = folder_of(path, tmp), partial_of(path, tmp)
-        if not (self._folder / JOURNAL).is_file():
+        self._folder, self._partial = journal.folder_of(path, tmp), journal.partial_of(path, tmp)
+        if not (self._folder / journal.JOURNAL).is_file():
             # A process that ended just before its last step has left an empty folder.
             with suppress(OSError):
                 self._folder.rmdir()
             refuse_existing(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
         with making_files(self._folder.parent):
             self._folder.mkdir(parents=tmp is None, exist_ok=True)
-        self._journal = Journal(self._folder / JOURNAL)
+        self._journal = journal.Journal(self._folder / journal.JOURNAL)
         try:
             self._take_up(json.loads(json.dumps(wanted)), on_message)
         except BaseException:
             self._journal.close()
             raise
-        self._files = DurableSpillDir(self._folder, self._state.files)
+        self._files = journal.DurableSpillDir(self._folder, self._state.files)
 
     def _take_up(self, wanted: dict[str, Any], on_message: Callable[[str], None]) -> None:
         """Find out what can be used, and leave no more than that."""
         events = self._journal.events
-        reason = difference(events[0]["import"], wanted) if events else None
+        reason = journal.difference(events[0]["import"], wanted) if events else None
         if reason is not None:
             raise UsageError(
                 f"The import that {self._folder} is left of cannot go on: {reason}.",
                 f"Give it what it was given, or begin again: rm -r {self._folder}",
             )
         found = bool(events)
-        paths = {self._folder / name: size for name, size in ImportState.of(events).files.items()}
+        paths = {self._folder / name: size for name, size in journal.ImportState.of(events).files.items()}
         # Files were on the disk before the event that lists them was written.
         if not all(path.is_file() and path.stat().st_size >= size for path, size in paths.items()):
             self._journal.cut(0)
-        self._state = ImportState.of(events)
+        self._state = journal.ImportState.of(events)
         # Whether the store had got its name when the process ended.
         whole = self._state.whole
         self.whole = whole is not None and not self._partial.exists() and root_checksum(self._path) == whole
@@ -199,7 +186,7 @@ class ResumableImport(OneShotImport):
         if not events:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._journal.add({"import": wanted})
-        clear_folder(self._folder, {*self._state.files, JOURNAL, STORE})
+        journal.clear_folder(self._folder, {*self._state.files, journal.JOURNAL, journal.STORE})
 
     def writer(self) -> GraphWriter:
         """Begin the store, or continue it."""
@@ -235,7 +222,7 @@ class ResumableImport(OneShotImport):
 
     def _describe(self, edges: SpilledEdges) -> tuple[dict[str, Any], list[str]]:
         """Describe edges and their nodes, and name the files that hold them."""
-        assert isinstance(edges.file, DurableSpillFile)
+        assert isinstance(edges.file, journal.DurableSpillFile)
         found, names, dictionary = edges.dictionary, [edges.file.name], None
         if found is not None and found.names is not None:
             dictionary = {"count": found.names.count, "size": found.names.size}
@@ -256,7 +243,7 @@ class ResumableImport(OneShotImport):
         """Note a stage, and the files that are all that is needed from here on."""
         files = self._files.synced(names)
         self._journal.add({**event, "files": files}, durable=True)
-        clear_folder(self._folder, {*files, JOURNAL, STORE})
+        journal.clear_folder(self._folder, {*files, journal.JOURNAL, journal.STORE})
 
     def resumed_edges(self, source: Source, memory: int) -> SpilledEdges | None:
         """Give the edges as an earlier process has read them, partitioned or not; None if none has."""
@@ -295,10 +282,10 @@ class ResumableImport(OneShotImport):
         if self._state.partitioned is None:
             return None
         ordered = self._state.partitioned["order"]
-        rows = np.empty(ordered["rows"], np.uint32)
-        if rows.size:
-            self._files.file(name="rows").read(0, rows)
-        return Order(ordered["name"], None, rows if rows.size else None, ordered["reason"])
+        rows = None
+        if ordered["rows"]:
+            rows = self._files.file(name="rows").read_array(np.uint32, 0, ordered["rows"])
+        return Order(ordered["name"], None, rows, ordered["reason"])
 
     def resumed_tiles(self, writer: GraphWriter, counter: EdgeCounter) -> ResumedTiles:
         """Count the tiles that an earlier process has written, up to the first that is not what it wrote."""
@@ -327,15 +314,15 @@ class ResumableImport(OneShotImport):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or len(self._journal.events) < 2:
-            clear_folder(self._folder, {JOURNAL})
+            journal.clear_folder(self._folder, {journal.JOURNAL})
             shutil.rmtree(self._partial, ignore_errors=True)
             # The last to go: until then another process knows what it has before it.
-            (self._folder / JOURNAL).unlink()
+            (self._folder / journal.JOURNAL).unlink()
             self._folder.rmdir()
         else:
-            size = disk_bytes(self._folder)
+            size = journal.disk_bytes(self._folder)
             if not self._partial.is_relative_to(self._folder):
-                size += disk_bytes(self._partial)
+                size += journal.disk_bytes(self._partial)
             error.add_note(
                 f"What is finished is kept, {format_bytes(size)} in {self._folder}: "
                 "the same import with resume=True goes on from there."

@@ -58,20 +58,15 @@ class StringFile:
         """Yield all names in order, some at a time, as `append` takes them."""
         at = 0
         for first in range(0, self.count, MAX_PIECE_NAMES):
-            lengths = np.empty(min(MAX_PIECE_NAMES, self.count - first), np.uint32)
-            self._lengths.read(4 * first, lengths)
+            lengths = self._lengths.read_array(np.uint32, first, min(MAX_PIECE_NAMES, self.count - first))
             for part, size in _parts(lengths):
-                text = np.empty(size, np.uint8)
-                self._text.read(at, text)
-                yield text, lengths[part]
+                yield self._text.read_array(np.uint8, at, size), lengths[part]
                 at += size
 
     def whole(self) -> Piece:
         """Read all names at once."""
-        text, lengths = np.empty(self.size, np.uint8), np.empty(self.count, np.uint32)
-        self._text.read(0, text)
-        self._lengths.read(0, lengths)
-        return text, lengths
+        lengths = self._lengths.read_array(np.uint32, 0, self.count)
+        return self._text.read_array(np.uint8, 0, self.size), lengths
 
     def close(self) -> None:
         """Give the disk space back."""

@@ -160,8 +160,8 @@ def to_words(keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> NDArray[
 class KeyExtents:
     """Where keys are in a file, and how they are written there.
 
-    Of each extent, shape (extents,): its first byte and number of keys, int64; bytes of a key and bits of its
-    column, uint8. Rows are counted from `first_row`; if `weighted`, a weight follows each key.
+    Of each extent its first byte, number of keys, bytes of a key and bits of its column. Rows are counted
+    from `first_row`; if `weighted`, a weight follows each key.
     """
 
     places: NDArray[np.int64]
@@ -198,10 +198,7 @@ class KeyExtents:
         return self.counts * self.record_sizes
 
     def unpack(self, data: NDArray[np.uint8], keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> None:
-        """Write all keys, and their weights if there is room for these.
-
-        Places are those in `data`, where a whole word may be read from the last key on.
-        """
+        """Write all keys, and their weights if there is room; behind the last key `data` has a word more."""
         weight_bytes, first_row = np.uint64(WEIGHT_BYTES * self.weighted), np.uint64(self.first_row)
         layout = (self.places, self.counts, self.widths, self.column_bits, weight_bytes, first_row)
         _unpack(data, *layout, keys, weights.view(np.uint64))
@@ -531,8 +528,8 @@ def repartition(
 ) -> Partitioner:
     """Partition edges by new keys, whose rows are below `rows`, into the file `out`.
 
-    `relabel` turns keys into new ones, in place; None if they are new already. `on_progress` gets the edges
-    read so far. Raises DoesNotFitError if the disk has no room.
+    `relabel` turns keys into new ones, in place; None if they are new already. Raises DoesNotFitError if the
+    disk has no room.
     """
     count = sum(run.count for run in runs)
     written = sum(int(run.extents.sizes.sum()) for run in runs)
@@ -565,9 +562,8 @@ def partition_run(
 ) -> list[KeyRun]:
     """Partition the keys of `run`, more than `space` holds and not all the same, into the empty file `out`.
 
-    `space` is memory for two keys or more, three if they have weights, and `weights` as much for these. Gives
-    the buckets that have keys, ascending; one of more keys than `space` holds is one bin of keys. Raises
-    DoesNotFitError if the disk has no room.
+    `space` is memory for two keys or more, three if they have weights, and `weights` as much for these. A
+    bucket of more keys than `space` holds is one bin of keys. Raises DoesNotFitError if the disk has no room.
     """
     size = record_bytes(weighted=weights.size > 0)
     require_disk(out.folder, run.count * size)
