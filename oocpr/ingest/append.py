@@ -310,13 +310,7 @@ class StoredTiles:
 
 
 def merged_name(old: str, new: str) -> str:
-    """Name a graph made of an older one and a source, as if all files had been given at once.
-
-    Examples
-    --------
-    >>> merged_name("web", "monday"), merged_name("web and 2 more", "monday and 1 more")
-    ('web and 1 more', 'web and 4 more')
-    """
+    """Name a graph made of an older one and a source, as if all files had been given at once."""
     first, before = _first_and_more(old)
     _, after = _first_and_more(new)
     return f"{first} and {before + after + 1:,} more"

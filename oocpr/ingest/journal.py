@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import shutil
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +49,7 @@ class DurableSpillFile(SpillFile):
         self.name = name
         self._left = size
         super().__init__(folder)
-        self._end = size
+        self.size = size
 
     def _open(self) -> FileIO:
         flags = os.O_RDWR | os.O_CREAT | (0 if self._left else os.O_TRUNC)
@@ -94,17 +93,6 @@ class DurableSpillDir(SpillDir):
             os.fsync(descriptor)
             os.close(descriptor)
         return {name: file.size for name, file in files.items()}
-
-
-def clear_folder(folder: Path, names: set[str]) -> None:
-    """Remove what a folder holds, some names excepted."""
-    for path in folder.iterdir():
-        if path.name in names:
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def folder_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:

@@ -31,7 +31,7 @@ from oocpr.ingest.spill.partition import Partitioner
 from oocpr.sources.block import Block, ResumableSource, Source
 from oocpr.store.atomic import refuse_existing, remove, replaced_name, root_checksum
 from oocpr.store.format import ATTRIBUTES_KEY
-from oocpr.store.writer import GraphWriter
+from oocpr.store.writer import GraphWriter, drop_all_but
 from oocpr.system import resident
 from oocpr.units import format_bytes
 
@@ -186,7 +186,7 @@ class ResumableImport(OneShotImport):
         if not events:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._journal.add({"import": wanted})
-        journal.clear_folder(self._folder, {*self._state.files, journal.JOURNAL, journal.STORE})
+        self._drop_all_but(*self._state.files, journal.JOURNAL, journal.STORE)
 
     def writer(self) -> GraphWriter:
         """Begin the store, or continue it."""
@@ -243,7 +243,7 @@ class ResumableImport(OneShotImport):
         """Note a stage, and the files that are all that is needed from here on."""
         files = self._files.synced(names)
         self._journal.add({**event, "files": files}, durable=True)
-        journal.clear_folder(self._folder, {*files, journal.JOURNAL, journal.STORE})
+        self._drop_all_but(*files, journal.JOURNAL, journal.STORE)
 
     def resumed_edges(self, source: Source, memory: int) -> SpilledEdges | None:
         """Give the edges as an earlier process has read them, partitioned or not; None if none has."""
@@ -309,12 +309,15 @@ class ResumableImport(OneShotImport):
         self._journal.cut(len(others) + done.count)
         return done
 
+    def _drop_all_but(self, *names: str) -> None:
+        drop_all_but(self._folder, [self._folder / name for name in names])
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or len(self._journal.events) < 2:
-            journal.clear_folder(self._folder, {journal.JOURNAL})
+            self._drop_all_but(journal.JOURNAL)
             shutil.rmtree(self._partial, ignore_errors=True)
             # The last to go: until then another process knows what it has before it.
             (self._folder / journal.JOURNAL).unlink()

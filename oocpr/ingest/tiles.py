@@ -85,9 +85,6 @@ class LocalSortEncode:
         return coder.encode(columns, lengths)
 
 
-_MIN_KEYS = 3
-
-
 class _Buffers:
     """Memory for one job, of a number of keys."""
 
@@ -117,7 +114,7 @@ class Sorter:
 
     def __post_init__(self) -> None:
         slots = self.workers + 1 if self.pool is not None else 1
-        self._size = max(_MIN_KEYS, self.space // slots)
+        self._size = max(3, self.space // slots)  # what partitioning a run needs
         self._free = [_Buffers(self._size, weighted=self.how is not None) for _ in range(slots)]
 
     def pieces(self, runs: Iterable[KeyRun]) -> Iterator[Rows]:

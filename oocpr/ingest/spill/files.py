@@ -75,8 +75,8 @@ def require_disk(folder: Path, needed: int, sureness: str = "") -> None:
 class SpillFile:
     """A file without a name: the system frees it when it is closed, however the process ends.
 
-    Its first `in_memory` bytes, at most `memory` and only if it is written from front to end, are those of
-    the array `memory` and not on the disk.
+    It has `size` bytes so far. The first `in_memory` of them, at most `memory` and only if it is written from
+    front to end, are those of the array `memory` and not on the disk.
     """
 
     def __init__(self, folder: Path, memory: int = 0) -> None:
@@ -89,7 +89,7 @@ class SpillFile:
         with contextlib.suppress(OSError):  # not every system has large pages
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self.memory = np.frombuffer(self._map, np.uint8)
-        self._end = 0
+        self.size = 0
         self._lock = threading.Lock()
         with making_files(folder):
             self._file: FileIO = self._open()
@@ -100,11 +100,11 @@ class SpillFile:
     def reserve(self, size: int) -> tuple[int, NDArray[np.uint8] | None]:
         """Reserve bytes at the end, from any thread; gives their place, and a view if they are in memory."""
         with self._lock:
-            at = self._end
-            self._end += size
-            if at == self.in_memory and self._end <= self._memory_limit:
-                self.in_memory = self._end
-                return at, self.memory[at : self._end]
+            at = self.size
+            self.size += size
+            if at == self.in_memory and self.size <= self._memory_limit:
+                self.in_memory = self.size
+                return at, self.memory[at : self.size]
             # What is in memory stays there: from here on all goes to the file.
             self._memory_limit = self.in_memory
             return at, None
@@ -117,16 +117,11 @@ class SpillFile:
                 self.in_memory += data.size
             elif at + data.size > self.in_memory:
                 self._memory_limit = self.in_memory
-            self._end = max(self._end, at + data.size)
+            self.size = max(self.size, at + data.size)
         inside = max(0, min(data.size, self.in_memory - at))
         self.memory[at : at + inside] = data[:inside]
         if inside < data.size:
             self._write_file(at + inside, data[inside:].data)
-
-    @property
-    def size(self) -> int:
-        """Bytes written or reserved so far."""
-        return self._end
 
     @property
     def room(self) -> int:

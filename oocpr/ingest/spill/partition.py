@@ -300,11 +300,6 @@ def plan_buckets(counts: Sequence[int], capacity: int) -> list[int]:
     """Join neighbouring bins of so many keys to buckets of at most `capacity`; a larger bin stays alone.
 
     Returns the first bin of each bucket, ascending from 0.
-
-    Examples
-    --------
-    >>> plan_buckets([3, 1, 0, 4, 9, 1], capacity=4)
-    [0, 3, 4, 5]
     """
     starts, held = [0], 0
     for bin_, count in enumerate(counts):
