@@ -91,6 +91,9 @@ class ReplacedError(OocprError, OSError):
 
     exit_code = 6
 
+    def __init__(self, cause: str, remedy: str = "Open the graph again, or run the command again.") -> None:
+        super().__init__(cause, remedy)
+
 
 class LostError(OocprError, OSError):
     """A worker, a scheduler or an object store that does not answer any more; a retry may succeed."""

@@ -14,7 +14,7 @@ from oocpr.engine.backend import RESTART, START, PushSums, TileSums, join_sums
 from oocpr.engine.degree_check import column_marks
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.store.codec.mantissa_segments import join_segments
-from oocpr.store.codec.tile_decoder import decode_tile
+from oocpr.store.codec.tiles import decode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

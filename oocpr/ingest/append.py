@@ -31,7 +31,7 @@ from oocpr.progress import Progress, silent
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import Block, NameBlock, NodeBlock, Source, Strings
 from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
+from oocpr.store.codec.tiles import decode_columns, expand_segments
 from oocpr.store.integrity import check_degree_sum
 from oocpr.system import resident_after_trim
 

@@ -42,7 +42,7 @@ from oocpr.progress import Progress, silent
 from oocpr.sources.block import MAX_NODES, Source
 from oocpr.store.atomic import clear_abandoned
 from oocpr.store.codec.mantissa_segments import encode_segments
-from oocpr.store.codec.tile_encoder import TileEncoder
+from oocpr.store.codec.tiles import TileEncoder
 from oocpr.store.codec.zarr_codecs import encode_chunk
 from oocpr.store.graph import open_store
 from oocpr.system import resident, resident_after_trim, usable_cores

@@ -25,7 +25,7 @@ from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.nodes.strings import MAX_PIECE_NAMES, StringFile, write_strings
 from oocpr.ingest.rows import unique_sorted
 from oocpr.jit import entry
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 

@@ -18,7 +18,7 @@ from oocpr.ingest.budget import ENTERED_BYTES_PER_ROW, LOCAL_NEEDS, require
 from oocpr.ingest.rows import EdgeCounter, Rows, sorted_pieces, weighted_pieces
 from oocpr.jit import entry
 from oocpr.store.codec.mantissa_segments import encode_segments
-from oocpr.store.codec.tile_encoder import TileEncoder
+from oocpr.store.codec.tiles import TileEncoder
 from oocpr.system import resident, usable_cores
 from oocpr.units import format_count
 
@@ -56,7 +56,7 @@ class SortEncodeService(Protocol):
         """Put one or more contiguous keys in ascending order, in place; repeats stay."""
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """Encode a tile to the bytes of `oocpr.store.codec.tile_encoder.TileEncoder.encode`.
+        """Encode a tile to the bytes of `oocpr.store.codec.tiles.TileEncoder.encode`.
 
         Both are contiguous: `columns` may be empty, `lengths` has one segment or more, in which columns are
         strictly ascending. The next call from the same thread may overwrite the bytes.

@@ -210,7 +210,7 @@ class _Pass:
         self, progress: Progress
     ) -> Iterator[tuple[int, NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64]]]:
         """Yield for each tile its first row, the edges of each row in it, their columns and their weights."""
-        from oocpr.store.codec.tile_encoder import decode_tile
+        from oocpr.store.codec.tiles import decode_tile
 
         store = self._store
         buffer = np.empty(store.encoded.max_bytes, np.uint8)

@@ -37,13 +37,6 @@ class Partial:
     """A file or folder made at `path`, beside the name that it gets once it is whole, and locked.
 
     `private`: whether only this user may look into a folder. Raises OSError if it cannot be made.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     partial = Partial(Path(folder, "ranks.csv"))
-    ...     partial.path.name.startswith(f"ranks.csv.partial-{os.getpid()}-")
-    ...     partial.remove()
-    True
     """
 
     def __init__(self, path: Path, *, folder: bool = False, suffix: str = "", private: bool = False) -> None:
@@ -83,11 +76,7 @@ class Partial:
 
 
 def clear_abandoned(path: Path) -> list[str]:
-    """Remove what killed processes have left beside an output; returns a sentence for each file or folder.
-
-    >>> clear_abandoned(Path("ranks.parquet"))
-    []
-    """
+    """Remove what killed processes have left beside an output; returns a sentence for each file or folder."""
     left = re.compile(rf"{re.escape(_cut(path.name))}\.(partial|replaced)-\d+-[0-9a-f]{{8}}(\.zarr)?")
     messages = []
     with contextlib.suppress(OSError):
@@ -108,10 +97,6 @@ def check_writable(path: Path, marker: str | None = None) -> None:
 
     `marker`: as for `NewFolder`, None for a file. Raises UsageError if the folder of `path` is missing or
     cannot be written to, or something else is at `path`; DoesNotFitError if the disk is full.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     check_writable(Path(folder, "ranks.csv"))
     """
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{path} lies in a folder that does not exist.", "Make the folder first.")
@@ -129,10 +114,7 @@ def check_writable(path: Path, marker: str | None = None) -> None:
 
 
 def require_room(path: Path, needed: int) -> None:
-    """Raise DoesNotFitError unless the disk has room for an output of so many bytes.
-
-    >>> require_room(Path("ranks.csv"), 1)
-    """
+    """Raise DoesNotFitError unless the disk has room for an output of so many bytes."""
     free = shutil.disk_usage(path.resolve().parent).free
     if free < needed:
         raise DoesNotFitError(

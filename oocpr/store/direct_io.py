@@ -27,10 +27,6 @@ def aligned(nbytes: int) -> NDArray[np.uint8]:
     """Make memory that can be read into directly: its address is a multiple of PAGE.
 
     As much as possible is in huge pages: the system cuts a direct read into pieces by the number of pages.
-
-    >>> memory = aligned(5000)
-    >>> memory.size, memory.ctypes.data % PAGE
-    (5000, 0)
     """
     huge = nbytes // _HUGE_PAGE * _HUGE_PAGE
     if not huge or not hasattr(mmap, "MADV_HUGEPAGE"):

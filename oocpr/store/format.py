@@ -18,6 +18,7 @@ SEGMENTS_NAME = "oocpr.segments"
 ATTRIBUTES_KEY = "oocpr"
 RANKS_KEY = "oocpr_ranks"
 CHECKSUM_KEY = "metadata_crc32c"
+CRC_BYTES = 4  # of the CRC-32C, little-endian, at the end of a chunk
 IDENTITY_KEY, IDENTITY_DIGITS = "identity", 32
 UNFINISHED_KEY = "unfinished"
 
@@ -38,7 +39,6 @@ IDENTIFIED = (
 """Arrays that the identity of a graph covers, in this order."""
 
 _OF_WEIGHTS = ("data_bytes", "max_data_bytes")
-RUN_AGAIN = "Open the graph again, or run the command again."
 
 
 def ignored_nodes(own: Mapping[str, Any]) -> list[str]:
@@ -106,10 +106,6 @@ class Attributes:
 
         Raises NotAStoreError if the format is newer than this version reads; DamagedError if a key is missing
         or a value is not of its kind.
-
-        >>> a = Attributes(5, 8, False, "keep", 4, "five nodes", 0, 1, 1, 3, 900, 460)
-        >>> Attributes.from_json(a.to_json()) == a, a.tiles
-        (True, 2)
         """
         number = data.get("format")
         if type(number) is int and number > FORMAT:
@@ -134,14 +130,15 @@ class Attributes:
         return cls(**values)
 
 
-def metadata_checksum(documents: Mapping[str, Any], key: str = ATTRIBUTES_KEY) -> int:
-    """CRC-32C of parsed ``zarr.json`` documents by path, without the checksum itself; the root's is "".
+def own_attributes(documents: Mapping[str, Any], key: str = ATTRIBUTES_KEY) -> dict[str, Any] | None:
+    """Attribute `key` of the root, of parsed ``zarr.json`` documents by path; None if it is no object."""
+    attributes = documents.get("", {}).get("attributes")
+    own = attributes.get(key) if isinstance(attributes, dict) else None
+    return own if isinstance(own, dict) else None
 
-    >>> a = metadata_checksum({"": {"zarr_format": 3, "attributes": {"oocpr": {"nodes": 5}}}})
-    >>> b = {"zarr_format": 3, "attributes": {"oocpr": {"nodes": 5, "metadata_crc32c": a}}}
-    >>> metadata_checksum({"": b}) == a
-    True
-    """
+
+def metadata_checksum(documents: Mapping[str, Any], key: str = ATTRIBUTES_KEY) -> int:
+    """CRC-32C of parsed ``zarr.json`` documents by path, without the checksum itself; the root's is ""."""
     from crc32c import crc32c
 
     root = {k: v for k, v in documents[""].items() if k != "consolidated_metadata"}

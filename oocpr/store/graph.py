@@ -15,7 +15,6 @@ from zarr.core.sync import sync
 
 from oocpr.errors import DamagedError, NotAStoreError, OocprError, ReplacedError
 from oocpr.store.format import (
-    ATTRIBUTES_KEY,
     CHECKSUM_KEY,
     CODEC_NAME,
     DATA,
@@ -29,12 +28,12 @@ from oocpr.store.format import (
     NODES,
     OUT_DEGREE,
     OUT_WEIGHT,
-    RUN_AGAIN,
     TILE_ROWS,
     UNFINISHED_KEY,
     Attributes,
     ignored_nodes,
     metadata_checksum,
+    own_attributes,
 )
 from oocpr.store.integrity import check_arrays, content_identity
 from oocpr.store.node_data import StoredLabels
@@ -134,7 +133,7 @@ class GraphStore:
     def _root(self) -> Mapping[str, Any] | None:
         """Attributes of the graph at the root as it is now."""
         try:
-            return _own(read_documents(self._store, [""], self.path))
+            return own_attributes(read_documents(self._store, [""], self.path))
         except DamagedError:
             return {}
 
@@ -146,8 +145,7 @@ class GraphStore:
     def _replaced(self, now: str) -> ReplacedError:
         was = f" {self._known}" if self._known else ""
         return ReplacedError(
-            f"{self.path} was replaced while it was in use: it held the graph{was}, now it holds {now}.",
-            RUN_AGAIN,
+            f"{self.path} was replaced while it was in use: it held the graph{was}, now it holds {now}."
         )
 
     def _read(self, name: str, lo: int, hi: int, dtype: Any) -> NDArray[Any]:
@@ -241,7 +239,7 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
     store = open_zarr_store(path)
     try:
         documents = read_documents(store, NODES, name)
-        own = _own(documents) or {}
+        own = own_attributes(documents) or {}
         documents |= read_documents(store, ignored_nodes(own), name)
         attributes = _check_metadata(name, documents)
     except RecursionError:
@@ -250,17 +248,10 @@ def open_store(path: str | os.PathLike[str] | Store) -> GraphStore:
     return GraphStore(name, store, attributes, documents, own)
 
 
-def _own(documents: dict[str, Any]) -> dict[str, Any] | None:
-    """Attributes of the graph at the root; None if there are none."""
-    attributes = documents.get("", {}).get("attributes")
-    own = attributes.get(ATTRIBUTES_KEY) if isinstance(attributes, dict) else None
-    return own if isinstance(own, dict) else None
-
-
 def _check_metadata(name: str, documents: dict[str, Any]) -> Attributes:
     if "" not in documents:
         raise NotAStoreError(f"{name} holds no Zarr group of format 3.", _MAKE_ONE)
-    own = _own(documents)
+    own = own_attributes(documents)
     if own is None:
         # Only the name of our codec tells a store with damaged attributes from somebody else's.
         if CODEC_NAME in json.dumps(documents.get(INDPTR)):

@@ -15,6 +15,7 @@ from zarr.core.sync import sync
 
 from oocpr.errors import DamagedError
 from oocpr.store.format import (
+    CRC_BYTES,
     DATA,
     IDENTIFIED,
     IDENTITY_DIGITS,
@@ -37,12 +38,11 @@ if TYPE_CHECKING:
     from oocpr.store.format import Attributes
     from oocpr.store.zarr_arrays import StoredArray
 
-_CRC_BYTES = 4
 _READ_AT_ONCE = 64
 _MAX_CHUNK = 1 << 26  # entries; this package writes at most a sixteenth of that
 
+# Types that an array may have, and its entries; None for any number.
 _Entry = tuple[tuple[str, ...], int | None]
-"""Types that an array may have, and its entries; None for any number."""
 
 
 def content_identity(
@@ -54,7 +54,7 @@ def content_identity(
     for name in IDENTIFIED:
         if name in paths:
             checksums = _checksums(open_array(name))
-            digest.update(f"{name} {len(checksums) // _CRC_BYTES}\n".encode())
+            digest.update(f"{name} {len(checksums) // CRC_BYTES}\n".encode())
             digest.update(checksums)
     return digest.hexdigest()[:IDENTITY_DIGITS]
 
@@ -70,13 +70,13 @@ def _checksums(array: StoredArray) -> bytes:
         raise array.damaged(f"{keys[found.index(None)]} is missing")
     parts = [part for part in found if part is not None]
     if not has_checksums:
-        parts = [crc32c(part).to_bytes(_CRC_BYTES, "little") for part in parts]
+        parts = [crc32c(part).to_bytes(CRC_BYTES, "little") for part in parts]
     return b"".join(parts)
 
 
 async def _read(store: Store, keys: Sequence[str], *, tails: bool) -> list[bytes | None]:
     """Bytes under some keys, or the last 4 of each; None for a key that is missing."""
-    wanted = SuffixByteRequest(_CRC_BYTES) if tails else None
+    wanted = SuffixByteRequest(CRC_BYTES) if tails else None
     gets = (store.get(key, default_buffer_prototype(), wanted) for key in keys)
     return [None if value is None else value.to_bytes() for value in await asyncio.gather(*gets)]
 
@@ -113,12 +113,7 @@ def check_arrays(origin: str, documents: Mapping[str, Any], attributes: Attribut
 def check_array(
     origin: str, path: str, document: Mapping[str, Any], types: tuple[str, ...], size: int | None
 ) -> None:
-    """Raise DamagedError unless the metadata of an array are as they should be, its chunks not too large.
-
-    >>> grid = {"name": "regular", "configuration": {"chunk_shape": [8]}}
-    >>> found = {"node_type": "array", "data_type": "int64", "shape": [5], "chunk_grid": grid}
-    >>> check_array("g.zarr", "tile_rows", found, ("int64",), 5)
-    """
+    """Raise DamagedError unless the metadata of an array are as they should be, its chunks not too large."""
     kind, shape = document.get("data_type"), document.get("shape")
     if document.get("node_type") != "array" or kind not in types:
         raise DamagedError(f"{origin}: {path} holds {kind!r}, {' or '.join(types)} belongs there.")
@@ -138,10 +133,7 @@ def check_array(
 def check_degrees(
     origin: str, counted: NDArray[np.integer[Any]], degree: NDArray[np.uint32], first: int = 0
 ) -> None:
-    """Raise DamagedError if stored out-degrees of rows from `first` on are not the edges that leave them.
-
-    >>> check_degrees("g.zarr", np.array([2, 0]), np.array([2, 0], np.uint32))
-    """
+    """Raise DamagedError if stored out-degrees of rows from `first` on are not the edges that leave them."""
     if not np.array_equal(counted, degree):
         k = int(np.flatnonzero(counted != degree)[0])
         raise DamagedError(
@@ -180,8 +172,8 @@ def _check_counts(origin: str, a: Attributes) -> None:
         "column_bytes": (a.column_bytes, a.tiles * a.max_tile_bytes),
         "data_bytes": (a.data_bytes, a.tiles * a.max_data_bytes),
     }
-    for name, (count, most) in limits.items():
-        if count > most:
+    for name, (count, limit) in limits.items():
+        if count > limit:
             raise DamagedError(
-                f"{origin}: attribute {name!r} is {count}, and no such graph has more than {most}."
+                f"{origin}: attribute {name!r} is {count}, and no such graph has more than {limit}."
             )

@@ -11,7 +11,14 @@ import zarr
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.store.atomic import NewFolder, naming_failures
 from oocpr.store.codec.zarr_codecs import PackedInts
-from oocpr.store.format import CHECKSUM_KEY, LABEL_BYTES, LABEL_OFFSETS, RANKS_KEY, metadata_checksum
+from oocpr.store.format import (
+    CHECKSUM_KEY,
+    LABEL_BYTES,
+    LABEL_OFFSETS,
+    RANKS_KEY,
+    metadata_checksum,
+    own_attributes,
+)
 from oocpr.store.integrity import check_array
 from oocpr.store.zarr_arrays import (
     Appender,
@@ -166,6 +173,8 @@ class RankFile:
         self.attributes = attributes
         self._arrays = arrays
         self.size = arrays[_RANK].size
+        labeled = LABEL_OFFSETS in arrays
+        self._labels = StoredLabels(arrays[LABEL_OFFSETS], arrays[LABEL_BYTES]) if labeled else None
 
     def read(self, lo: int, hi: int) -> NDArray[np.float64]:
         """Ranks of rows lo to hi - 1."""
@@ -182,8 +191,8 @@ class RankFile:
 
     def nodes(self, rows: NDArray[np.integer[Any]]) -> list[int] | list[str]:
         """Name the nodes of some rows: their labels, else their ids, else the rows themselves."""
-        if LABEL_OFFSETS in self._arrays:
-            return StoredLabels(self._arrays[LABEL_OFFSETS], self._arrays[LABEL_BYTES]).take(rows)
+        if self._labels is not None:
+            return self._labels.take(rows)
         if _NODE in self._arrays:
             rows = self._arrays[_NODE].take(rows)
         numbers: list[int] = rows.tolist()
@@ -191,8 +200,8 @@ class RankFile:
 
     def names(self, nodes: int) -> Iterator[NDArray[np.int64] | TextPiece]:
         """Yield the names of the first `nodes` nodes in order, ids or labels, in bounded pieces."""
-        if LABEL_OFFSETS in self._arrays:
-            yield from StoredLabels(self._arrays[LABEL_OFFSETS], self._arrays[LABEL_BYTES]).pieces(0, nodes)
+        if self._labels is not None:
+            yield from self._labels.pieces(0, nodes)
             return
         for lo in range(0, nodes, _RANKS_CHUNK):
             hi = min(nodes, lo + _RANKS_CHUNK)
@@ -213,14 +222,6 @@ def write_rank_file(
     `node_ids`, `labels`: ids in pieces, or labels one by one or in pieces, unless nodes are 0 to n - 1 in
     order. Raises UsageError if something else than ranks is at `path`, or there are not `n` of them;
     DoesNotFitError if the disk is full.
-
-    >>> import tempfile
-    >>> import numpy as np
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_rank_file(f"{folder}/r.zarr", [np.array([0.75, 0.25])], 2, {}, labels=["libc6", "perl"])
-    ...     ranks = open_ranks(f"{folder}/r.zarr")
-    ...     ranks.read(0, 2).tolist(), ranks.nodes(np.array([1]))
-    ([0.75, 0.25], ['perl'])
     """
     new = NewFolder(path, overwrite=True, marker=RANKS_KEY)
     try:
@@ -261,12 +262,11 @@ def open_ranks(path: str | os.PathLike[str]) -> RankFile:
     store = open_zarr_store(path)
     try:
         documents = read_documents(store, _RANK_NODES, name)
-        attributes = documents.get("", {}).get("attributes", {})
-        if not isinstance(attributes, dict) or not isinstance(attributes.get(RANKS_KEY), dict):
+        own = own_attributes(documents, RANKS_KEY)
+        if own is None:
             if _RANK in documents:
                 raise DamagedError(f"{name}: the attributes of the root are gone.", _RANK_AGAIN)
             raise InputError(f"{name} is no file of ranks.", remedy)
-        own = dict(attributes[RANKS_KEY])
         checksum = metadata_checksum(documents, RANKS_KEY)
     except RecursionError:
         raise DamagedError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,9 +19,9 @@ from oocpr.store.codec.mantissa_segments import (
     max_weight_bytes,
     parse_segments,
 )
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 from oocpr.store.direct_io import open_file, read_file, takes_direct_reads
-from oocpr.store.format import CODEC_NAME, RUN_AGAIN, SEGMENTS_NAME
+from oocpr.store.format import CODEC_NAME, CRC_BYTES, SEGMENTS_NAME
 from oocpr.store.zarr_arrays import check_file, read_key
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
     from oocpr.store.format import Attributes
     from oocpr.store.zarr_arrays import StoredArray
-
-_CRC_BYTES = 4
 
 
 class _EncodedChunks:
@@ -77,18 +74,16 @@ class _EncodedChunks:
 
     def _read_chunk(self, tile: int, out: NDArray[np.uint8], direct: bool) -> int:
         """Read the bytes of a chunk without the checksum that they are compared with; returns how many."""
-        read = self._read_key if self._folder is None else partial(self._read_file, direct=direct)
-        size, stored = read(tile, out)
-        if crc32c(out[:size].data).to_bytes(_CRC_BYTES, "little") != stored:
+        size, stored = self._read_file(tile, out, direct) if self._folder else self._read_key(tile, out)
+        if crc32c(out[:size].data).to_bytes(CRC_BYTES, "little") != stored:
             raise self._damaged(tile, "has another checksum than was written")
         if self._seen.setdefault(tile, stored) != stored:
             raise ReplacedError(
-                f"{self._array.origin} was replaced while it was in use: tile {tile} is another one.",
-                RUN_AGAIN,
+                f"{self._array.origin} was replaced while it was in use: tile {tile} is another one."
             )
         return size
 
-    def _read_file(self, tile: int, out: NDArray[np.uint8], *, direct: bool) -> tuple[int, bytes]:
+    def _read_file(self, tile: int, out: NDArray[np.uint8], direct: bool) -> tuple[int, bytes]:
         try:
             descriptor = open_file(f"{self._folder}/{self._array.key(tile)}", direct=direct)
         except FileNotFoundError:
@@ -100,10 +95,10 @@ class _EncodedChunks:
             if not stat.S_ISREG(found.st_mode):
                 raise self._damaged(tile, "is no file")
             size = self._checked_size(tile, found.st_size, out)
-            done, stored = read_file(descriptor, out[:size], _CRC_BYTES, direct=direct)
+            done, stored = read_file(descriptor, out[:size], CRC_BYTES, direct=direct)
         finally:
             os.close(descriptor)
-        if done < size + _CRC_BYTES:
+        if done < size + CRC_BYTES:
             raise self._damaged(tile, f"ends after {done} bytes")
         return size, stored
 
@@ -116,7 +111,7 @@ class _EncodedChunks:
         return size, data[size:]
 
     def _checked_size(self, tile: int, stored: int, out: NDArray[np.uint8]) -> int:
-        size = stored - _CRC_BYTES
+        size = stored - CRC_BYTES
         if not 0 <= size <= self.max_bytes:
             raise self._damaged(tile, f"has {stored} bytes")
         if size > out.size:
@@ -141,7 +136,10 @@ class EncodedTiles(_EncodedChunks):
         self._tile_rows = tile_rows
         self._indptr = indptr
         self._own = self._own and self._knows_rows()
-        bound = self._bound()
+        # Verbatim columns, lengths of at most 33 bits with their directory, header and padding.
+        rows = int(np.diff(tile_rows).max()) + 1
+        edges = min(self._tile_edges, max(1, self._edges))
+        bound = 4 * edges + edges // 16 + 5 * rows + 1024
         if attributes.max_tile_bytes > bound:
             raise DamagedError(
                 f"{indices.origin}: attribute 'max_tile_bytes' is {attributes.max_tile_bytes}, and no such "
@@ -177,12 +175,6 @@ class EncodedTiles(_EncodedChunks):
             return True
         start = read_key(self._array.store, key, size=8)
         return start is None or not _made_without_rows(np.frombuffer(start, np.uint8))
-
-    def _bound(self) -> int:
-        # Verbatim columns, lengths of at most 33 bits with their directory, header and padding.
-        rows = int(np.diff(self._tile_rows).max()) + 1
-        edges = min(self._tile_edges, max(1, self._edges))
-        return 4 * edges + edges // 16 + 5 * rows + 1024
 
     def _encode(self, tile: int, out: NDArray[np.uint8]) -> int:
         lo, hi = self._span(tile)

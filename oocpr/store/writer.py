@@ -13,11 +13,12 @@ from crc32c import crc32c
 
 from oocpr.errors import UsageError
 from oocpr.store.atomic import NewFolder, naming_failures, root_checksum
-from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
-from oocpr.store.codec.tile_encoder import TileEncoder, decode_tile
+from oocpr.store.codec.mantissa_segments import join_segments
+from oocpr.store.codec.tiles import decode_tile
 from oocpr.store.codec.zarr_codecs import MantissaSegments, PackedInts
 from oocpr.store.format import (
     ATTRIBUTES_KEY,
+    CRC_BYTES,
     DATA,
     IDENTITY_KEY,
     INDICES,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 
 _ROWS_CHUNK = 1 << 18  # entries of a chunk of the arrays with one entry per row: 2 MiB of offsets in memory
-_CRC_BYTES = 4
 
 
 class Chunk(NamedTuple):
@@ -99,28 +99,6 @@ class GraphWriter:
     ) -> None:
         self.abort()
 
-    def add_tile(
-        self,
-        columns: NDArray[np.uint32],
-        lengths: NDArray[np.integer[Any]],
-        weights: NDArray[np.float64] | None = None,
-    ) -> None:
-        """Encode the next tile and append it.
-
-        `columns`: uint32, shape (k,): sources of its edges, strictly ascending in a row; k is the same for
-        all tiles but the last. `lengths`: shape (owned rows + 1,): edges of each owned row that lie in the
-        tile, then those of the row behind them. `weights`: float64, shape (k,), finite and not below 0; None
-        if the graph is not weighted. Raises UsageError if columns, lengths and weights contradict each other.
-        """
-        with self._writing():
-            if weights is not None and weights.shape != columns.shape:
-                raise UsageError(
-                    f"{weights.size} weights for {columns.size} edges.", "Give every edge one weight."
-                )
-            coded = TileEncoder().encode(columns, lengths)
-            self.put_tile(self.tiles, coded, None if weights is None else encode_segments(weights))
-        self.enter_tile(coded.size, columns.size, lengths)
-
     def put_tile(self, tile: int, coded: NDArray[np.uint8], data: NDArray[np.uint8] | None = None) -> None:
         """Write a tile and its weights as `TileEncoder` and `encode_segments` make them; from any thread.
 
@@ -131,7 +109,10 @@ class GraphWriter:
             self._put[tile] = columns, None if data is None else self._data.write(tile, data)
 
     def enter_tile(self, size: int, edges: int, lengths: NDArray[np.integer[Any]]) -> None:
-        """Append the next tile, which `put_tile` has written in `size` bytes, those of weights aside."""
+        """Append the next tile, which `put_tile` has written in `size` bytes, those of weights aside.
+
+        `lengths`: edges of each owned row that lie in the tile, then those of the row behind them.
+        """
         columns, data = self._put.pop(self.tiles)
         if self._on_written is not None:
             event: dict[str, Any] = {"tile": self.tiles, "bytes": size, "crc": columns.crc}
@@ -159,7 +140,7 @@ class GraphWriter:
     def take_tile(
         self, size: int, checksum: int, data: tuple[int, int] | None = None
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.float64] | None] | None:
-        """Append the next tile as it is in the resumable folder, and return it as `add_tile` takes it.
+        """Append the next tile as it is in the resumable folder; returns its columns, lengths and weights.
 
         None if it is not there, or not what was written: `data` has size and checksum of its weights.
         """
@@ -321,7 +302,7 @@ class _ChunkFolder:
             self._made = True
         with (self.path / str(number)).open("wb", buffering=0) as file:
             checksum = crc32c(coded.data)
-            for part in (coded.data, memoryview(checksum.to_bytes(_CRC_BYTES, "little"))):
+            for part in (coded.data, memoryview(checksum.to_bytes(CRC_BYTES, "little"))):
                 while part:
                     part = part[file.write(part) :]
         return Chunk(coded.size, checksum)
@@ -330,9 +311,9 @@ class _ChunkFolder:
         """Read a chunk that was written; None if the file does not hold it."""
         path = self.path / str(number)
         stored = np.fromfile(path, np.uint8) if path.is_file() else np.empty(0, np.uint8)
-        coded = stored[:-_CRC_BYTES]
-        checksum = chunk.crc.to_bytes(_CRC_BYTES, "little")
-        sound = stored.size == chunk.size + _CRC_BYTES and stored[chunk.size :].tobytes() == checksum
+        coded = stored[:-CRC_BYTES]
+        checksum = chunk.crc.to_bytes(CRC_BYTES, "little")
+        sound = stored.size == chunk.size + CRC_BYTES and stored[chunk.size :].tobytes() == checksum
         return coded if sound and crc32c(coded.data) == chunk.crc else None
 
     def add(self, size: int) -> None:

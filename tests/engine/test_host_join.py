@@ -17,8 +17,7 @@ from oocpr.engine.planning import stats_of
 from oocpr.engine.tiles.merged import HostJoins, JoinedStore
 from oocpr.errors import DamagedError
 from oocpr.plan.tile_merge import max_merged_bytes, merge_bounds, merge_memory, merged_stats
-from oocpr.store.codec.tile_decoder import decode_tile
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import decode_tile, encode_tile
 
 from .digraphs import Digraph, digraphs, fewer, random_digraph
 from .running import Stored

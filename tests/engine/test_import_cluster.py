@@ -24,7 +24,7 @@ from oocpr.engine.executors.dask_import import DaskSortEncodeService
 from oocpr.errors import LostError, SetupError, UsageError
 from oocpr.ingest.build import build_store
 from oocpr.sources import open_source
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 
 from .running import PLENTY
 

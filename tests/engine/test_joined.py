@@ -30,8 +30,7 @@ from oocpr.plan.tile_merge import (
     weight_merge_bytes,
 )
 from oocpr.store.codec.mantissa_segments import encode_segments
-from oocpr.store.codec.tile_decoder import decode_tile
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import decode_tile, encode_tile
 from oocpr.store.direct_io import PAGE, aligned
 from oocpr.store.graph import open_store
 

@@ -12,6 +12,7 @@ from scipy.sparse import coo_array, csr_array
 from oocpr.store.graph import GraphStore, open_store
 from oocpr.store.writer import GraphWriter
 
+from ..store.writing import add_tile
 from .digraphs import Digraph, digraphs
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class WeightedGraph:
                 first, last = rows[t], rows[t + 1]
                 lengths = np.bincount(self.dst[part] - first, minlength=last - first + 1)
                 local += int(np.sum((self.src[part] >= first) & (self.src[part] < last)))
-                writer.add_tile(self.src[part].astype(np.uint32), lengths, self.weight[part])
+                add_tile(writer, self.src[part].astype(np.uint32), lengths, self.weight[part])
             writer.finish(
                 source="a test", order="keep", tile_edges=tile_edges, duplicates=0,
                 self_loops=int(np.sum(self.src == self.dst)), local_edges=local,

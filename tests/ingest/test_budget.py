@@ -101,7 +101,7 @@ TILE = """
     from oocpr.system import resident_after_trim
     from oocpr.ingest.rows import Rows
     from oocpr.ingest.tiles import Tile
-    from oocpr.store.codec.tile_encoder import TileEncoder
+    from oocpr.store.codec.tiles import TileEncoder
 
     def take(tile, coder, edges, rows):
         tile.fill(edges, 0)

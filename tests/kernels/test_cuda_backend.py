@@ -17,7 +17,7 @@ from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
 from oocpr.sources import open_source
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 from oocpr.store.graph import open_store
 
 from ..engine.digraphs import Digraph, exact_ranks, random_digraph

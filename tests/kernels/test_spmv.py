@@ -27,7 +27,7 @@ from oocpr.engine.cuda.tile import check_columns, upload_tile
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import GROUP, parse_tile
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 
 from .conftest import HOSTS
 from .shim.host import HostDevice

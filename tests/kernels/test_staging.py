@@ -26,7 +26,7 @@ from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.tile_merge import merge_memory, merged_stats
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 
 from ..engine.digraphs import exact_ranks, random_digraph
 from ..engine.running import Stored, check_forecast, plan_streamed

@@ -12,7 +12,7 @@ from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.tile import HUBS, check_columns, raise_faults, upload_tile
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 
 from .tiles import placed, random_tile, tiles
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oocpr.engine.cuda.tile import raise_faults, upload_tile
 from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device

@@ -23,6 +23,8 @@ from oocpr.sources import open_source
 from oocpr.store.graph import open_store
 from oocpr.store.writer import GraphWriter
 
+from ..store.writing import add_tile
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -118,7 +120,7 @@ def written(folder: Path, **changes: Any) -> GraphStore:
     }
     weights = changes.pop("weights", None)
     with GraphWriter(folder / "graph.zarr") as writer:
-        writer.add_tile(np.array([0, 0, 1], np.uint32), np.array([0, 1, 2, 0]), weights)
+        add_tile(writer, np.array([0, 0, 1], np.uint32), np.array([0, 1, 2, 0]), weights)
         writer.finish(**facts | changes)
     return open_store(folder / "graph.zarr")
 
@@ -234,7 +236,7 @@ def permutation_graph(folder: Path, nodes: int) -> tuple[Path, Path, Path]:
     with GraphWriter(folder / "graph.zarr") as writer:
         for first in range(0, nodes, edges):
             columns = target[first : first + edges]
-            writer.add_tile(columns, np.append(np.ones(columns.size, np.uint32), np.uint32(0)))
+            add_tile(writer, columns, np.append(np.ones(columns.size, np.uint32), np.uint32(0)))
         writer.finish(
             source="a permutation",
             order="keep",

@@ -9,6 +9,8 @@ import pytest
 
 from oocpr.store.writer import GraphWriter
 
+from .writing import add_tile
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -55,7 +57,7 @@ class Csr(NamedTuple):
             for t in range(len(rows) - 1):
                 part = slice(t * tile_edges, (t + 1) * tile_edges)
                 weights = None if self.weights is None else self.weights[part]
-                writer.add_tile(*self.tile(t, tile_edges, rows), weights)
+                add_tile(writer, *self.tile(t, tile_edges, rows), weights)
             writer.finish(tile_edges=tile_edges, **{**fields, **more})
         return path
 

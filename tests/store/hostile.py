@@ -14,7 +14,7 @@ import scipy.sparse
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 from oocpr.store.codec.zarr_codecs import MantissaSegments, PackedInts
 from oocpr.store.format import CHECKSUM_KEY, metadata_checksum
 from tests.store import reference_codec as reference

@@ -59,7 +59,7 @@ def _cost(group: list[int], width: int) -> float:
 
 
 def encode_tile(columns: NDArray[np.uint32], lengths: NDArray[np.uint32], *, runs: bool = False) -> bytes:
-    """Encode a tile as :func:`oocpr.store.codec.tile_encoder.encode_tile` does, byte for byte.
+    """Encode a tile as :func:`oocpr.store.codec.tiles.encode_tile` does, byte for byte.
 
     `columns`: uint32, shape (m,): strictly ascending inside a segment. `lengths`: uint32, shape (s,), their
     sum is m. `runs`: the segments are ascending runs, not rows.

@@ -15,8 +15,7 @@ import pytest
 from oocpr.errors import DamagedError
 from oocpr.store.codec.bitpacking import decode_offsets, encode_offsets
 from oocpr.store.codec.layout import FAULTS, parse_tile
-from oocpr.store.codec.tile_decoder import decode_columns, decode_tile, expand_segments
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import decode_columns, decode_tile, encode_tile, expand_segments
 
 
 def fenced(dtype: str, size: int, *, at_end: bool) -> np.ndarray:

@@ -12,7 +12,7 @@ import zarr
 
 import oocpr
 from oocpr.errors import DamagedError
-from oocpr.store.codec.tile_encoder import decode_tile
+from oocpr.store.codec.tiles import decode_tile
 from oocpr.store.graph import open_store
 from tests.store import reference_codec as reference
 

@@ -6,9 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oocpr.errors import UsageError
-from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.tile_decoder import SCRATCH, decode_block, decode_tile, expand_segments
-from oocpr.store.codec.tile_encoder import TileEncoder, encode_runs, encode_tile
+from oocpr.store.codec.bitpacking import encode_offsets
+from oocpr.store.codec.layout import parse_offsets, parse_tile
+from oocpr.store.codec.tiles import (
+    SCRATCH,
+    TileEncoder,
+    decode_block,
+    decode_tile,
+    encode_runs,
+    encode_tile,
+    expand_segments,
+)
 from tests.store import reference_codec as reference
 
 
@@ -31,6 +39,15 @@ def tiles(draw):
 
 def as_array(coded: bytes) -> np.ndarray:
     return np.frombuffer(coded, np.uint8)
+
+
+def test_the_worked_number_of_the_format():
+    values = np.repeat([7, 31], 32)
+    values[0], values[37] = 0, 300
+    _, steps = parse_offsets(as_array(encode_offsets(np.cumsum(values))))
+    assert steps.widths.tolist() == [3, 5]
+    assert (int(steps.words[5]) >> 3 & 31, steps.narrow.tolist()) == (12, [9253])
+    assert steps.directory.tolist() == [[0, 0, 0, 0], [8, 1, 0, 0]]
 
 
 @given(tiles())

@@ -25,6 +25,8 @@ from oocpr.store.codec.zarr_codecs import MantissaSegments
 from oocpr.store.graph import open_store
 from oocpr.store.writer import GraphWriter
 
+from .writing import add_tile
+
 WEIGHTS = st.lists(st.floats(0, allow_infinity=False), max_size=70).map(lambda x: np.array(x, np.float64))
 ANY_BITS = st.lists(st.integers(0, 2**64 - 1), max_size=70).map(
     lambda x: np.array(x, np.uint64).view(np.float64)
@@ -260,8 +262,8 @@ def test_weights_are_everywhere_or_nowhere(tmp_path, missing):
     ones = np.ones(2)
     facts = {"source": "two", "order": "keep", "duplicates": 0, "self_loops": 1, "local_edges": 0}
     with GraphWriter(tmp_path / "g.zarr") as writer:
-        writer.add_tile(columns, np.array([2]), None if missing == "all tiles" else ones)
-        writer.add_tile(columns, lengths, ones if missing == "the sums" else None)
+        add_tile(writer, columns, np.array([2]), None if missing == "all tiles" else ones)
+        add_tile(writer, columns, lengths, ones if missing == "the sums" else None)
         sums = None if missing == "the sums" else [ones]
         with pytest.raises(UsageError, match="tiles have weights"):
             writer.finish(tile_edges=2, out_degree=[np.full(2, 2, np.uint32)], out_weight=sums, **facts)
@@ -273,7 +275,7 @@ def test_weights_are_taken_over_with_their_tile(tmp_path):
     kept, told = tmp_path / "kept", []
     kept.mkdir()
     with GraphWriter(tmp_path / "a.zarr", resumable=kept, on_written=told.append) as writer:
-        writer.add_tile(columns, lengths, np.array([0.5, 3]))
+        add_tile(writer, columns, lengths, np.array([0.5, 3]))
     (event,) = told
     with GraphWriter(tmp_path / "a.zarr", resumable=kept) as writer:
         found = writer.take_tile(event["bytes"], event["crc"], tuple(event["data"]))

@@ -10,8 +10,7 @@ import pytest
 from oocpr.sources import open_source
 from oocpr.sources.rmat import Rmat
 from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import decode_columns, encode_tile, expand_segments
 
 TILE = 1 << 20
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from oocpr.engine.cuda.tile import DeviceTile, check_columns, raise_faults, upload_tile
 from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -36,7 +36,7 @@ from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import DEVICE_MIXING, streamed_sweeps
 from oocpr.plan.partition import GraphStats
 from oocpr.plan.tile_merge import STREAMED_EDGES
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from oocpr.store.codec.layout import (
     parse_tile,
     word_rows,
 )
-from oocpr.store.codec.tile_encoder import encode_tile
+from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def plain_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer]) -> NDA
     Parameters
     ----------
     columns, lengths
-        As for :func:`oocpr.store.codec.tile_encoder.encode_tile`.
+        As for :func:`oocpr.store.codec.tiles.encode_tile`.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def plain_tile(columns: NDArray[np.uint32], lengths: NDArray[np.integer]) -> NDA
 
     Examples
     --------
-    >>> from oocpr.store.codec.tile_decoder import decode_tile
+    >>> from oocpr.store.codec.tiles import decode_tile
     >>> columns = np.sort(np.random.default_rng(1).choice(9000, 3000, replace=False)).astype(np.uint32)
     >>> found, lengths = decode_tile(plain_tile(columns, np.array([1000, 0, 2000])))
     >>> found.tolist() == columns.tolist(), lengths.tolist()

@@ -43,7 +43,7 @@ from oocpr.engine.number_formats import READS, level_table
 from oocpr.errors import DamagedError
 from oocpr.store.codec.layout import PackedTile, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
-from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
+from oocpr.store.codec.tiles import decode_columns, expand_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

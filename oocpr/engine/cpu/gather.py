@@ -18,7 +18,7 @@ from numba import types, uint32, uint64
 
 from oocpr.engine.cpu.numbers import by_types, copy_weight, pad_weight, times_weight, widened
 from oocpr.jit import entry, inner
-from oocpr.store.codec.tile_decoder import decode_block
+from oocpr.store.codec.tiles import decode_block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,7 +31,7 @@ from oocpr.engine.cpu.rows import BLOCK_ROWS, begin_sweeps, end_sweeps, peak_blo
 from oocpr.engine.cpu.threads import barrier, next_chunk, parallel_region
 from oocpr.engine.degree_check import add_marks
 from oocpr.jit import entry, inner
-from oocpr.store.codec.tile_decoder import SCRATCH
+from oocpr.store.codec.tiles import SCRATCH
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -30,7 +30,7 @@ from oocpr.engine.tiles.source import split_tile
 from oocpr.errors import DamagedError, UsageError
 from oocpr.store.codec.layout import blocks_of, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
-from oocpr.store.codec.tile_decoder import decode_tile
+from oocpr.store.codec.tiles import decode_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

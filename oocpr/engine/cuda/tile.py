@@ -250,7 +250,7 @@ def map_tile(encoded: NDArray[np.uint8], *, weighted: bool = False) -> TileMap:
     Raises DamagedError if the bytes are not those of a tile.
 
     >>> import numpy as np
-    >>> from oocpr.store.codec.tile_encoder import encode_tile
+    >>> from oocpr.store.codec.tiles import encode_tile
     >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
     >>> encoded = np.zeros(len(coded), np.uint8)
     >>> encoded[:] = np.frombuffer(coded, np.uint8)

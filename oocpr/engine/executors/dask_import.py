@@ -19,7 +19,7 @@ import numpy as np
 from oocpr.engine.executors.dask_client import RETURN, check_versions, check_workers
 from oocpr.errors import LostError, UsageError
 from oocpr.plan.memory import Needs
-from oocpr.store.codec.tile_encoder import TileEncoder
+from oocpr.store.codec.tiles import TileEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

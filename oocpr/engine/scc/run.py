@@ -26,7 +26,7 @@ from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
 from oocpr.plan.forecast import COMPONENT_PASSES
 from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.tile_decoder import decode_columns, expand_segments
+from oocpr.store.codec.tiles import decode_columns, expand_segments
 from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import peak_resident, usable_cores
 

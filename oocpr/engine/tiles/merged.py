@@ -13,8 +13,7 @@ from oocpr.plan.tile_merge import max_merged_bytes
 from oocpr.store.codec.bitpacking import BufferPool
 from oocpr.store.codec.layout import parse_tile
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments, max_weight_bytes
-from oocpr.store.codec.tile_decoder import add_lengths, decode_columns, expand_segments
-from oocpr.store.codec.tile_encoder import TileEncoder
+from oocpr.store.codec.tiles import TileEncoder, add_lengths, decode_columns, expand_segments
 from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class HostJoins:
         rows
             First owned row of each, and of the next one.
         out
-            Receives the bytes that :func:`oocpr.store.codec.tile_encoder.encode_tile` makes of their edges.
+            Receives the bytes that :func:`oocpr.store.codec.tiles.encode_tile` makes of their edges.
         direct
             Whether stored tiles are read past the system's page cache.
 

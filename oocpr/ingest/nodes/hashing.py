@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 
 from oocpr.ingest.nodes.strings import INT64S, TEXT
-from oocpr.store.codec.simd import intrinsic
+from oocpr.store.codec.bitpacking import intrinsic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

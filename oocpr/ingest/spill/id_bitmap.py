@@ -17,7 +17,7 @@ from numba import uint32, uint64
 
 from oocpr.ingest.spill.partition import set_bits
 from oocpr.jit import entry, inner
-from oocpr.store.codec.simd import count_ones, lowest_one
+from oocpr.store.codec.bitpacking import count_ones, lowest_one
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -31,8 +31,7 @@ from numba import types, uint32, uint64
 
 from oocpr.ingest.spill.files import SpillFile, require_disk
 from oocpr.jit import entry
-from oocpr.store.codec.bitpacking import BufferPool
-from oocpr.store.codec.simd import intrinsic
+from oocpr.store.codec.bitpacking import BufferPool, intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,8 @@
-"""One packed stream: values in, words, widths, exceptions and directory out, and back."""
+"""One packed stream: values in, words, widths, exceptions and directory out, and back.
+
+The first part are instructions that numba does not find by itself, as LLVM intermediate code, without checks
+of bounds. Vectors have sixteen 32-bit lanes; LLVM splits or joins them for the processor at hand.
+"""
 
 # numba compiles by the types of the arguments, not by annotations.
 # mypy: disallow-untyped-decorators=False, allow-untyped-defs=True, allow-untyped-calls=True
@@ -8,14 +12,161 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numba import uint32, uint64
+from llvmlite import ir
+from numba import types, uint32, uint64
+from numba.core import cgutils
+from numba.extending import intrinsic as _intrinsic
 
 from oocpr.jit import BORROWING, entry, inner
-from oocpr.store.codec.layout import GROUP, Counts, Stream, blocks_of, parse_offsets, word_rows, write_offsets
-from oocpr.store.codec.simd import bit_length, count_ones, lanes_above, lowest_one, unpack_group
+from oocpr.store.codec.layout import GROUP, Counts, Stream, allocate_offsets, parse_offsets, word_rows
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
+
+
+# The decorated function is called with one argument less than it is declared with.
+intrinsic: Any = _intrinsic
+
+_LANES = 16
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+_VEC = ir.VectorType(_I32, _LANES)
+_ZERO = ir.Constant(_VEC, [0] * _LANES)
+_LAST = ir.Constant(_VEC, [_LANES - 1] * _LANES)
+_UNDEFINED = ir.Constant(_VEC, ir.Undefined)
+_ONE = ir.Constant(_VEC, [1] * _LANES)
+
+
+def _splat(b: Any, value: Any) -> Any:
+    first = b.insert_element(_UNDEFINED, value, ir.Constant(_I32, 0))
+    return b.shuffle_vector(first, _UNDEFINED, _ZERO)
+
+
+def _address(b: Any, array: Any, index: Any) -> Any:
+    return b.bitcast(b.gep(array.data, [index]), _VEC.as_pointer())
+
+
+def _load(b: Any, array: Any, index: Any) -> Any:
+    value = b.load(_address(b, array, index))
+    value.align = 4
+    return value
+
+
+def _store(b: Any, value: Any, array: Any, index: Any) -> None:
+    b.store(value, _address(b, array, index)).align = 4
+
+
+def _running_sum(b: Any, v: Any) -> Any:
+    for step in (1, 2, 4, 8):
+        lanes = [_LANES + j - step if j >= step else j for j in range(_LANES)]
+        v = b.add(v, b.shuffle_vector(_ZERO, v, ir.Constant(_VEC, lanes)))
+    return v
+
+
+@intrinsic
+def bit_length(typingctx, value):  # noqa: ARG001
+    """Number of bits of a uint32 without its leading zeros."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return b.sub(ir.Constant(_I32, 32), b.ctlz(args[0], ir.Constant(ir.IntType(1), 0)))
+
+    return types.uint32(types.uint32), codegen
+
+
+@intrinsic
+def count_ones(typingctx, word):  # noqa: ARG001
+    """Number of bits of a uint64 that are set."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return b.ctpop(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def lowest_one(typingctx, word):  # noqa: ARG001
+    """Number of zeros below the lowest set bit of a uint64 that is not 0."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:  # noqa: ARG001
+        return b.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def lanes_above(typingctx, values, at, limit):  # noqa: ARG001
+    """Which of the 32 values at ``values[at:at+32]`` are above `limit`: bit k for value k."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        source = context.make_array(signature.args[0])(context, b, args[0])
+        limits = _splat(b, args[2])
+        halves = []
+        for half in (0, _LANES):
+            value = _load(b, source, b.add(args[1], ir.Constant(_I64, half)))
+            above = b.bitcast(b.icmp_unsigned(">", value, limits), ir.IntType(_LANES))
+            halves.append(b.zext(above, _I32))
+        return b.or_(halves[0], b.shl(halves[1], ir.Constant(_I32, _LANES)))
+
+    return types.uint32(values, types.uint64, types.uint32), codegen
+
+
+@intrinsic
+def unpack_group(typingctx, words, row, next_row, shift, width, plus, out, at):  # noqa: ARG001
+    """Write 32 values of `width` bits plus `plus` to ``out[at:at+32]``.
+
+    The bits start at bit `shift` (0..31) of word `row` of each lane and run on into word `next_row`.
+    """
+    u32, u64 = types.uint32, types.uint64
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        source = context.make_array(signature.args[0])(context, b, args[0])
+        target = context.make_array(signature.args[6])(context, b, args[6])
+        _, row, next_row, shift, width, plus, _, at = args
+        one = ir.Constant(_I64, 1)
+        mask = b.trunc(b.sub(b.shl(one, b.zext(width, _I64)), one), _I32)
+        down, up = _splat(b, shift), _splat(b, b.sub(ir.Constant(_I32, 31), shift))
+        masks, more = _splat(b, mask), _splat(b, plus)
+        for half in (0, _LANES):
+            offset = ir.Constant(_I64, half)
+            low = _load(b, source, b.add(b.shl(row, ir.Constant(_I64, 5)), offset))
+            high = _load(b, source, b.add(b.shl(next_row, ir.Constant(_I64, 5)), offset))
+            # Shifting left by one and then by 31 - shift is defined for shift 0 too.
+            joined = b.or_(b.lshr(low, down), b.shl(b.shl(high, _ONE), up))
+            _store(b, b.add(b.and_(joined, masks), more), target, b.add(at, offset))
+        return context.get_dummy_value()
+
+    return types.void(words, u64, u64, u32, u32, u32, out, u64), codegen
+
+
+@intrinsic
+def running_sums(typingctx, source, source_at, target, target_at, vectors, before):  # noqa: ARG001
+    """Write the running sums of 16 * `vectors` values, begun with `before`, to `target`.
+
+    Both arrays are taken from an index on; they may be the same. Sums are modulo 2^32. Returns the largest.
+    """
+    u32, u64 = types.uint32, types.uint64
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        src = context.make_array(signature.args[0])(context, b, args[0])
+        dst = context.make_array(signature.args[2])(context, b, args[2])
+        _, source_at, _, target_at, vectors, before = args
+        carry = cgutils.alloca_once_value(b, _splat(b, before))
+        top = cgutils.alloca_once_value(b, _ZERO)
+        with cgutils.for_range(b, vectors) as loop:
+            step = b.shl(loop.index, ir.Constant(_I64, 4))
+            sums = _running_sum(b, _load(b, src, b.add(source_at, step)))
+            # Only one addition waits for the vector before: the last sum is spread before the carry is known.
+            old = b.load(carry)
+            b.store(b.add(old, b.shuffle_vector(sums, _UNDEFINED, _LAST)), carry)
+            sums = b.add(sums, old)
+            _store(b, sums, dst, b.add(target_at, step))
+            best = b.load(top)
+            b.store(b.select(b.icmp_unsigned(">", sums, best), sums, best), top)
+        kind = ir.FunctionType(_I32, [_VEC])
+        reduce = cgutils.get_or_insert_function(b.module, kind, f"llvm.vector.reduce.umax.v{_LANES}i32")
+        return b.call(reduce, [b.load(top)])
+
+    return u32(source, u64, target, u64, u64, u32), codegen
 
 
 @entry()
@@ -105,25 +256,23 @@ def _fill(values, widths, words, directory, wide, narrow):
 
 
 class WidthChoice(NamedTuple):
-    """How a stream will be packed: width of each group, numbers of exceptions."""
+    """How padded values, of which `size` count, will be packed: widths of groups, numbers of exceptions."""
 
+    values: NDArray[np.uint32]
+    size: int
     widths: NDArray[np.uint8]
     narrow: int
     wide: int
 
-    @property
-    def bits(self) -> int:
-        """Bits of a lane, exceptions apart."""
-        return int(self.widths.sum(dtype=np.int64))
-
-    def counts(self, values: int) -> Counts:
-        """Sizes of the stream of so many values."""
-        return Counts(values, word_rows(self.bits), self.wide, self.narrow)
+    def counts(self) -> Counts:
+        """Sizes of the stream."""
+        rows = word_rows(int(self.widths.sum(dtype=np.int64)))
+        return Counts(self.size, rows, self.wide, self.narrow)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the stream in a chunk."""
-        return fixed_bytes(self.widths.size) + 128 * word_rows(self.bits) + 4 * self.wide + 2 * self.narrow
+        return fixed_bytes(self.widths.size) + 128 * self.counts().rows + 4 * self.wide + 2 * self.narrow
 
 
 def fixed_bytes(groups: int) -> int:
@@ -131,18 +280,18 @@ def fixed_bytes(groups: int) -> int:
     return groups + 16 * (-(-groups // 32) + 1)
 
 
-def choose_widths(values: NDArray[np.uint32], space: BufferPool, name: str) -> WidthChoice:
+def choose_widths(space: BufferPool, name: str, values: NDArray[np.uint32], size: int) -> WidthChoice:
     """Choose the widths of fewest bytes for padded values; valid until the next choice of that name."""
     widths = space.array(f"{name} widths", values.size // GROUP, np.uint8)
-    return WidthChoice(widths, *_choose_widths(values, widths))
+    return WidthChoice(values, size, widths, *_choose_widths(values, widths))
 
 
-def pack_into(values: NDArray[np.uint32], choice: WidthChoice, stream: Stream) -> None:
-    """Pack values as chosen into memory for `choice.counts`; the carries are left 0."""
+def pack_into(choice: WidthChoice, stream: Stream) -> None:
+    """Pack values as chosen into memory for `choice.counts()`; the carries are left 0."""
     stream.words[:] = 0
     stream.directory[:, 3] = 0
     stream.widths[:] = choice.widths
-    _fill(values, stream.widths, stream.words, stream.directory, stream.wide, stream.narrow)
+    _fill(choice.values, stream.widths, stream.words, stream.directory, stream.wide, stream.narrow)
 
 
 def padded(space: BufferPool, name: str, count: int) -> NDArray[np.uint32]:
@@ -150,27 +299,6 @@ def padded(space: BufferPool, name: str, count: int) -> NDArray[np.uint32]:
     values = space.array(name, -(-count // GROUP) * GROUP, np.uint32)
     values[count:] = 0
     return values
-
-
-def pack_stream(values: NDArray[np.uint32], count: int) -> Stream:
-    """Pack padded values; the carries of the directory are left 0.
-
-    >>> packed = pack_stream(np.arange(32, dtype=np.uint32), 32)
-    >>> packed.widths.tolist(), packed.words.size
-    ([5], 32)
-    """
-    choice = choose_widths(values, BufferPool(), "")
-    of = choice.counts(count)
-    stream = Stream(
-        count,
-        np.empty(GROUP * of.rows, np.uint32),
-        np.empty((blocks_of(count) + 1, 4), np.uint32),
-        np.empty(of.wide, np.uint32),
-        np.empty(of.narrow, np.uint16),
-        np.empty(choice.widths.size, np.uint8),
-    )
-    pack_into(values, choice, stream)
-    return stream
 
 
 @inner(**BORROWING, forceinline=True)
@@ -204,13 +332,7 @@ def unpack_block(stream, b, plus, out, at):
 
 
 class BufferPool:
-    """Arrays that are used again: fresh memory costs more than most of what is done with it.
-
-    >>> space = BufferPool()
-    >>> first = space.array("words", 100, np.uint32)
-    >>> np.shares_memory(first, space.array("words", 50, np.uint32))
-    True
-    """
+    """Arrays that are used again: fresh memory costs more than most of what is done with it."""
 
     def __init__(self) -> None:
         self._held: dict[str, NDArray[Any]] = {}
@@ -239,7 +361,10 @@ def encode_offsets(offsets: NDArray[np.int64]) -> bytes | None:
         return None
     values = np.zeros(-(-steps.size // GROUP) * GROUP, np.uint32)
     values[: steps.size] = steps
-    return write_offsets(int(offsets[0]), pack_stream(values, steps.size))
+    choice = choose_widths(BufferPool(), "steps", values, steps.size)
+    coded, stream = allocate_offsets(int(offsets[0]), choice.counts())
+    pack_into(choice, stream)
+    return coded.tobytes()
 
 
 def decode_offsets(buf: NDArray[np.uint8]) -> NDArray[np.int64]:

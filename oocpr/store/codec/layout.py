@@ -68,20 +68,12 @@ class PackedTile(NamedTuple):
 
 
 def word_rows(bits: int) -> int:
-    """Rows of 32 words of a stream of `bits` bits per lane: the row that holds bit number `bits` exists.
-
-    >>> word_rows(0), word_rows(31), word_rows(32)
-    (1, 1, 2)
-    """
+    """Rows of 32 words of a stream of `bits` bits per lane: the row that holds bit number `bits` exists."""
     return bits // 32 + 1
 
 
 def blocks_of(count: int) -> int:
-    """Blocks of 1024 that hold `count` values.
-
-    >>> blocks_of(0), blocks_of(1024), blocks_of(1025)
-    (0, 1, 2)
-    """
+    """Blocks of 1024 that hold `count` values."""
     return -(-count // BLOCK)
 
 
@@ -94,19 +86,16 @@ class Counts(NamedTuple):
     narrow: int
 
 
-def sections(
-    streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
-) -> Iterator[tuple[int, str, str, int]]:
-    """Yield stream number, part, dtype and items of the sections in the order of the bytes.
+def _sections(streams: Sequence[Counts], ranks: int) -> Iterator[tuple[int, str, str, int]]:
+    """Yield stream number (-1 for ranks), part, dtype and items of the sections in the order of the bytes.
 
-    Larger elements come first, so everything is aligned without gaps. `extras` belong to no stream (-1).
+    Larger elements come first, so everything is aligned without gaps.
     """
     for k, counts in enumerate(streams):
         yield k, "words", "<u4", GROUP * counts.rows
     for k, counts in enumerate(streams):
         yield k, "directory", "<u4", 4 * (blocks_of(counts.values) + 1)
-    for part, items in extras:
-        yield -1, part, "<u4", items
+    yield -1, "ranks", "<u4", ranks
     for k, counts in enumerate(streams):
         yield k, "wide", "<u4", counts.wide
     for k, counts in enumerate(streams):
@@ -115,12 +104,12 @@ def sections(
         yield k, "widths", "u1", -(-counts.values // GROUP)
 
 
-def parts_of(
-    buf: NDArray[np.uint8], at: int, streams: Sequence[Counts], extras: Sequence[tuple[str, int]]
-) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
-    """Find streams and extras behind `at` bytes of header by their sizes; DamagedError if they are wrong."""
+def _split(
+    buf: NDArray[np.uint8], at: int, streams: Sequence[Counts], ranks: int
+) -> tuple[list[Stream], NDArray[np.uint32]]:
+    """Find streams and ranks behind `at` bytes of header by their sizes; DamagedError if they are wrong."""
     found: list[dict[str, Any]] = [{} for _ in range(len(streams) + 1)]
-    for k, part, dtype, items in sections(streams, extras):
+    for k, part, dtype, items in _sections(streams, ranks):
         size = items * np.dtype(dtype).itemsize
         if at + size > buf.size:
             raise DamagedError(f"A chunk of {buf.size} bytes ends inside its {part}.")
@@ -130,13 +119,13 @@ def parts_of(
         raise DamagedError(f"A chunk has {buf.size} bytes where its header says {at + -at % 4}.")
     for parts in found[:-1]:
         parts["directory"] = parts["directory"].reshape(-1, 4)
-    return [Stream(of.values, **parts) for of, parts in zip(streams, found, strict=False)], found[-1]
+    return [Stream(of.values, **parts) for of, parts in zip(streams, found, strict=False)], found[-1]["ranks"]
 
 
-def _checked_parts_of(
-    buf: NDArray[np.uint8], at: int, counts: Sequence[Counts], extras: Sequence[tuple[str, int]]
-) -> tuple[list[Stream], dict[str, NDArray[Any]]]:
-    streams, others = parts_of(buf, at, counts, extras)
+def _split_checked(
+    buf: NDArray[np.uint8], at: int, counts: Sequence[Counts], ranks: int
+) -> tuple[list[Stream], NDArray[np.uint32]]:
+    streams, others = _split(buf, at, counts, ranks)
     for stream in streams:
         fault = validate_stream(*stream)
         if fault:
@@ -182,12 +171,6 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
     Sizes, widths, directory and exceptions are checked here; the sum of the lengths and the number of starts
     by `expand_segments`, which decodes them. Returns views into `buf`, or into a copy if it does not begin at
     a multiple of four. Raises DamagedError if the bytes are not those of a tile.
-
-    >>> from oocpr.store.codec.tile_encoder import encode_tile
-    >>> coded = encode_tile(np.array([0, 2, 5, 1], np.uint32), np.array([3, 0, 1]))
-    >>> tile = parse_tile(np.frombuffer(coded, np.uint8))
-    >>> tile.edges, tile.segments, tile.nonempty
-    (4, 3, 2)
     """
     kind = kind_of(buf)
     if kind & ~(FLAG_RUNS | FLAG_VERBATIM) != KIND_TILE:
@@ -200,13 +183,13 @@ def parse_tile(buf: NDArray[np.uint8]) -> PackedTile:
         raise DamagedError("A tile's header has numbers where zeros belong.")
     sizes = [edges, segments] if verbatim else [edges, nonempty, segments]
     counts = [Counts(size, *header[5 + 3 * k : 8 + 3 * k]) for k, size in enumerate(sizes)]
-    streams, found = _checked_parts_of(buf, 4 * TILE_HEADER, counts, [("ranks", blocks_of(segments) + 1)])
+    streams, ranks = _split_checked(buf, 4 * TILE_HEADER, counts, blocks_of(segments) + 1)
     if verbatim:
         nothing = buf[:0].view("<u4")
         streams.insert(1, Stream(0, nothing, nothing.reshape(-1, 4), nothing, buf[:0].view("<u2"), buf[:0]))
     gaps, starts, lengths = streams
     runs = bool(kind & FLAG_RUNS)
-    return PackedTile(edges, segments, nonempty, verbatim, runs, lengths, starts, gaps, **found)
+    return PackedTile(edges, segments, nonempty, verbatim, runs, lengths, starts, gaps, ranks)
 
 
 def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
@@ -214,7 +197,7 @@ def parse_offsets(buf: NDArray[np.uint8]) -> tuple[int, Stream]:
     buf = _aligned(buf, OFFSETS_HEADER)
     header = buf[: 4 * OFFSETS_HEADER].view("<u4")
     count, rows, wide, narrow = (int(x) for x in header[2:6])
-    (steps,), _ = _checked_parts_of(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], [])
+    (steps,), _ = _split_checked(buf, 4 * OFFSETS_HEADER, [Counts(count, rows, wide, narrow)], 0)
     return int.from_bytes(header[6:8].tobytes(), "little", signed=True), steps
 
 
@@ -239,35 +222,31 @@ def allocate_tile(
     header[2:5] = columns.values, lengths.values, nonempty
     for k, of in enumerate(counts):
         header[5 + 3 * k : 8 + 3 * k] = of[1:]
-    coded, streams, others = _lay(header, counts, [("ranks", blocks_of(lengths.values) + 1)], space)
-    return AllocatedTile(coded, streams, others["ranks"])
+    return AllocatedTile(*_allocate(header, counts, blocks_of(lengths.values) + 1, space))
 
 
-def write_offsets(base: int, steps: Stream) -> bytes:
-    """Make a chunk of the first offset and the packed differences of neighbours, 0 first."""
-    counts = Counts(steps.size, steps.words.size // GROUP, steps.wide.size, steps.narrow.size)
+def allocate_offsets(base: int, counts: Counts) -> tuple[NDArray[np.uint8], Stream]:
+    """Lay out a chunk of offsets: its bytes, and in them the stream of the steps, yet to be filled."""
     header = new_header(OFFSETS_HEADER, KIND_OFFSETS)
     header[2:6] = counts
     header[6:8].view("<i8")[0] = base
-    coded, (laid,), _ = _lay(header, [counts], [], lambda size: np.empty(size, np.uint8))
-    for part in Stream._fields[1:]:
-        getattr(laid, part)[...] = getattr(steps, part)
-    return coded.tobytes()
+    coded, (steps,), _ = _allocate(header, [counts], 0, lambda size: np.empty(size, np.uint8))
+    return coded, steps
 
 
-def _lay(
+def _allocate(
     header: NDArray[np.uint32],
     counts: Sequence[Counts],
-    extras: Sequence[tuple[str, int]],
+    ranks: int,
     space: Callable[[int], NDArray[np.uint8]],
-) -> tuple[NDArray[np.uint8], list[Stream], dict[str, NDArray[Any]]]:
+) -> tuple[NDArray[np.uint8], list[Stream], NDArray[np.uint32]]:
     """Begin a chunk: its bytes, with nothing but the header and the last padding, and its parts in them."""
-    used = sum(items * np.dtype(dtype).itemsize for _, _, dtype, items in sections(counts, extras))
+    used = sum(items * np.dtype(dtype).itemsize for _, _, dtype, items in _sections(counts, ranks))
     used += header.nbytes
     out = space(used + -used % 4)
     out[: header.nbytes] = header.view(np.uint8)
     out[used:] = 0
-    return (out, *parts_of(out, header.nbytes, counts, extras))
+    return (out, *_split(out, header.nbytes, counts, ranks))
 
 
 # What the numbers that validate_stream returns mean.

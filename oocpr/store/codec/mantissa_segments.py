@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numba import uint16, uint64
+from numba import uint64
 
 from oocpr.errors import DamagedError
 from oocpr.jit import entry
@@ -34,31 +34,13 @@ class Segments(NamedTuple):
 
 
 def segment_bytes(count: int) -> int:
-    """Bytes of one segment of `count` values in a chunk.
-
-    >>> segment_bytes(8), segment_bytes(9)
-    (16, 32)
-    """
+    """Bytes of one segment of `count` values in a chunk."""
     return -(-2 * count // _ALIGNMENT) * _ALIGNMENT
 
 
 def max_weight_bytes(count: int) -> int:
     """Max of bytes of a chunk of `count` values."""
     return HEADER_BYTES + SEGMENTS * segment_bytes(count)
-
-
-@entry()
-def _union(bits):
-    union = uint64(0)
-    for i in range(bits.size):
-        union |= bits[i]
-    return union
-
-
-@entry()
-def _split(bits, shift, out):
-    for i in range(bits.size):
-        out[i] = uint16(bits[i] >> uint64(shift))
 
 
 @entry()
@@ -80,18 +62,14 @@ def _join(head, second, third, fourth, out):
             out[i] |= uint64(fourth[i])
 
 
-@entry()
-def are_weights(heads):
+def are_weights(heads: NDArray[np.uint16]) -> bool:
     """Whether the numbers with these heads are weights: finite and not below 0.
 
-    >>> heads = lambda *values: np.array(values, np.float64).view(np.uint16)[3::4].copy()
+    >>> heads = lambda *values: np.array(values, np.float64).view(np.uint16)[3::4]
     >>> are_weights(heads(0, 1, 1e308)), are_weights(heads(-1)), are_weights(heads(np.nan))
     (True, False, False)
     """
-    worst = uint16(0)
-    for i in range(heads.size):
-        worst = max(worst, heads[i])
-    return worst < uint16(0x7FF0)
+    return bool(heads.max(initial=0) < 0x7FF0)
 
 
 def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
@@ -106,32 +84,25 @@ def encode_segments(values: NDArray[np.float64], out: NDArray[np.uint8] | None =
     >>> encode_segments(np.array([1.0, 2.0, 3.0])).size, coded.size
     (32, 80)
     """
-    bits = values.view(np.uint64)
-    union = int(_union(bits))
-    shifts = [48 - 16 * k for k in range(SEGMENTS)]
-    mask = sum(1 << k for k, shift in enumerate(shifts) if union >> shift & 0xFFFF)
+    union = int(np.bitwise_or.reduce(values.view(np.uint64)))
+    mask = sum(1 << k for k in range(SEGMENTS) if union >> (48 - 16 * k) & 0xFFFF)
     size = segment_bytes(values.size)
     needed = HEADER_BYTES + mask.bit_count() * size
     out = np.empty(needed, np.uint8) if out is None else out[:needed]
     header = out[:HEADER_BYTES].view("<u4")
     header[:] = int.from_bytes(SEGMENTS_MAGIC, "little"), mask, values.size, 0
     at = HEADER_BYTES
-    for k, shift in enumerate(shifts):
+    for k in range(SEGMENTS):
         if mask >> k & 1:
             words = out[at : at + size].view("<u2")
-            _split(bits, shift, words[: values.size])
+            words[: values.size] = values.view("<u2")[3 - k :: SEGMENTS]
             words[values.size :] = 0
             at += size
     return out
 
 
 def parse_segments(coded: NDArray[np.uint8], segments: int = SEGMENTS) -> Segments:
-    """Find the first segments of a chunk, which may end behind them; DamagedError if it is not one.
-
-    >>> found = parse_segments(encode_segments(np.array([1.0, 0.5])))
-    >>> found.size, [part.tolist() for part in found.parts]
-    (2, [[16368, 16352], [], [], []])
-    """
+    """Find the first segments of a chunk, which may end behind them; DamagedError if it is not one."""
     if coded.size < HEADER_BYTES or coded[:4].tobytes() != SEGMENTS_MAGIC:
         raise DamagedError("A chunk of weights does not begin as one.")
     mask, count, zero = np.frombuffer(coded[4:HEADER_BYTES].tobytes(), "<u4").tolist()

@@ -19,7 +19,7 @@ from oocpr.errors import DamagedError
 from oocpr.store.codec.bitpacking import decode_offsets, encode_offsets
 from oocpr.store.codec.layout import KIND_OFFSETS, KIND_RAW, KIND_TILE, kind_of, new_header
 from oocpr.store.codec.mantissa_segments import encode_segments, join_segments
-from oocpr.store.codec.tile_encoder import decode_tile, encode_runs
+from oocpr.store.codec.tiles import decode_tile, encode_runs
 from oocpr.store.format import CODEC_NAME, SEGMENTS_NAME
 
 if TYPE_CHECKING:
@@ -103,15 +103,7 @@ class PackedInts(_ChunkCodec):
 
 @dataclass(frozen=True)
 class MantissaSegments(_ChunkCodec):
-    """Codec of float64 values as segments of 16 bits, the heads of all values first.
-
-    >>> import zarr
-    >>> codec = MantissaSegments()
-    >>> array = zarr.create_array({}, shape=(4,), dtype="float64", serializer=codec, compressors=None)
-    >>> array[:] = [0.1, 2, 3, 0]
-    >>> array[:2].tolist()
-    [0.1, 2.0]
-    """
+    """Codec of float64 values as segments of 16 bits, the heads of all values first."""
 
     name: ClassVar[str] = SEGMENTS_NAME
 
@@ -131,11 +123,7 @@ def register_codecs() -> None:
 
 
 def encode_chunk(values: NDArray[Any]) -> bytes:
-    """Encode a chunk of integers or floats of 1 to 8 bytes by its values alone.
-
-    >>> decode_chunk(np.frombuffer(encode_chunk(np.array([3, 1])), np.uint8)).tolist()
-    [3, 1]
-    """
+    """Encode a chunk of integers or floats of 1 to 8 bytes by its values alone."""
     raw_size = _RAW_HEADER + values.nbytes
     coded = None
     if values.size and values.dtype == np.uint32:
