@@ -24,12 +24,10 @@ UNFINISHED_KEY = "unfinished"
 
 INDPTR, INDICES, DATA = "in_edges/indptr", "in_edges/indices", "in_edges/data"
 TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS = "tile_rows", "out_degree", "out_weight", "node_ids"
-LABELS = "labels"
-LABEL_OFFSETS, LABEL_BYTES = f"{LABELS}/offsets", f"{LABELS}/utf8"
-COLUMNS_KEY = "columns"
+LABEL_OFFSETS, LABEL_BYTES = "labels/offsets", "labels/utf8"
 NODES = (
     "", "in_edges", INDPTR, INDICES, DATA, TILE_ROWS, OUT_DEGREE, OUT_WEIGHT, NODE_IDS,
-    LABELS, LABEL_OFFSETS, LABEL_BYTES,
+    "labels", LABEL_OFFSETS, LABEL_BYTES,
 )  # fmt: skip
 """Every group and array that a store may have, besides those of `ignored_nodes`; the root is ""."""
 
@@ -47,7 +45,7 @@ def ignored_nodes(own: Mapping[str, Any]) -> list[str]:
     >>> ignored_nodes({}), ignored_nodes({"columns": {"year": "int64"}})[:3]
     ([], ['attributes', 'attributes/year', 'attributes/year/values'])
     """
-    columns = own.get(COLUMNS_KEY)
+    columns = own.get("columns")
     if not columns or not isinstance(columns, dict):
         return []
     parts = ("", "/values", "/missing", "/offsets", "/utf8")
@@ -56,7 +54,7 @@ def ignored_nodes(own: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Attributes:
-    """What a store says about its graph, kept as attribute ``oocpr`` of the root group.
+    """What a store says about its graph, as attribute ``oocpr`` of the root group.
 
     `edges`, `duplicates`: edges after duplicates were merged, and those that were. `order`: ``"keep"`` (rows
     in the order of the source's ids), ``"degree"`` (by falling out-degree), ``"host"`` (by name with the host

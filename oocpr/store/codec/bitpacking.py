@@ -171,7 +171,7 @@ def running_sums(typingctx, source, source_at, target, target_at, vectors, befor
 
 @entry()
 def _choose_widths(values, widths):
-    """Choose the width of least bits for each group; returns the numbers of narrow and wide exceptions."""
+    """Choose the width of fewest bits for each group; returns the numbers of narrow and wide exceptions."""
     longer = np.zeros(40, np.uint32)  # longer[w]: values of the group that have more than w bits
     narrow = uint64(0)
     wide = uint64(0)

@@ -412,7 +412,7 @@ def _front(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
 
 
 def _checked(edges: int, lengths: NDArray[np.integer], values: NDArray[np.uint32]) -> int:
-    """Check lengths, which are `values` where they have 32 bits; returns how many are not 0."""
+    """Check lengths, which are `values` if they have 32 bits; returns how many are not 0."""
     total, nonempty = map(int, _count(values))
     if lengths.dtype != np.uint32:
         if np.min(lengths, initial=0) < 0:

@@ -83,7 +83,7 @@ class _ChunkCodec(ArrayBytesCodec):
 
 @dataclass(frozen=True)
 class PackedInts(_ChunkCodec):
-    """Codec of sorted integers: uint32 in ascending runs, int64 that never decrease; others are kept raw.
+    """Codec of sorted integers: uint32 in ascending runs, int64 that never decrease; others are stored raw.
 
     >>> import zarr
     >>> array = zarr.create_array({}, shape=(4,), dtype="int64", serializer=PackedInts(), compressors=None)
