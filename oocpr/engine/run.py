@@ -154,7 +154,7 @@ def _solve_whole(
         from oocpr.engine.executors.dask import rank_on_worker
 
         return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
-    from oocpr.engine.scc.run import SccRun, load_scc_graph
+    from oocpr.engine.scc.run import load_scc_graph, rank_components
 
     begun = time.perf_counter()
     kept = {} if kept is None else kept
@@ -162,8 +162,8 @@ def _solve_whole(
     if not known:
         kept["graph"] = load_scc_graph(store, threads)
     graph = kept["graph"]
-    run = SccRun(graph, settings, threads, teleport, start)
-    return run.rank(begun, 0 if known else graph.bytes_read, progress)
+    bytes_read = 0 if known else graph.bytes_read
+    return rank_components(graph, settings, threads, begun, bytes_read, progress, teleport, start)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Graphs in memory whole: every link is laid out once, and the ranks are right and certified."""
+"""Graphs in memory whole: components, order of rows, mixing of sweeps, and ranks that are right."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
 
-from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, schedule_rows
+from oocpr.engine.cpu.rows import ROW_BLOCK
+from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, find_components, schedule_rows
 from oocpr.engine.scc.run import load_scc_graph
+from oocpr.engine.scc.solve import DEPTH, TERMS, least_squares, mix, record_stride
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, UsageError
+from oocpr.jit import entry
 from oocpr.store.graph import open_store
 
 from .digraphs import Digraph, digraphs, exact_ranks, fewer, product, random_digraph, teleports
@@ -18,24 +22,24 @@ from .running import Stored, rank_whole
 
 
 def knotted(seed: int = 3) -> Digraph:
-    """Cycles small and large, hubs, chains, links to oneself: every kind of stage."""
+    """Cycles small and large, hubs, chains, edges to oneself: every kind of stage."""
     random = np.random.default_rng(seed)
     nodes = 61_000
     parts = [
         # A large component with hubs, then a wide level of rows that hang on it.
         (random.integers(0, 9000, 240_000), (random.random(240_000) ** 3 * 9000).astype(np.int64)),
         (random.integers(0, 9000, 60_000), random.integers(9000, 30_000, 60_000)),
-        # Pairs that link to each other and to the level above, and a chain below them.
+        # Pairs with edges to each other and to the level above, and a chain below them.
         (np.arange(30_000, 50_000), np.arange(30_000, 50_000) ^ 1),
         (random.integers(9000, 30_000, 40_000), random.integers(30_000, 50_000, 40_000)),
         (np.arange(49_999, 59_998), np.arange(50_000, 59_999)),
         (np.arange(0, 60_000, 7), np.arange(0, 60_000, 7)),
-        # Sites whose pages all link to each other and to themselves, small and large.
+        # Sites whose pages all have edges to each other and to themselves, small and large.
         *(
             tuple(ends.ravel() for ends in np.meshgrid(site, site))
             for site in (np.arange(100, 120), np.arange(8000, 8200))
         ),
-        # Leaves with the same few links, and with the same many.
+        # Leaves with the same few edges, and with the same many.
         tuple(ends.ravel() for ends in np.meshgrid(np.arange(60), np.arange(60_000, 60_500))),
         tuple(ends.ravel() for ends in np.meshgrid(np.arange(0, 9000, 50), np.arange(60_500, 60_550))),
     ]
@@ -99,7 +103,7 @@ def test_a_graph_that_was_kept_is_not_read_again(store):
     assert (other.ranks == rank_whole(store, damping=0.5).ranks).all()
 
 
-def test_every_link_is_laid_out_once():
+def test_every_edge_is_laid_out_once():
     graph = knotted()
     into = graph.into
     schedule = schedule_rows(into.indptr.astype(np.uint32), into.indices.astype(np.uint32))
@@ -107,8 +111,8 @@ def test_every_link_is_laid_out_once():
     found = [np.stack([schedule.loops, schedule.loops], axis=1)]
     for row in schedule.members:
         first = int(schedule.offsets[row])
-        links = schedule.columns[first : first + int(schedule.outer[row]) + int(schedule.inner[row])]
-        found.append(np.stack([np.full_like(links, row), links], axis=1))
+        edges = schedule.columns[first : first + int(schedule.outer[row]) + int(schedule.inner[row])]
+        found.append(np.stack([np.full_like(edges, row), edges], axis=1))
     ranges = [stage[1:5] for stage in schedule.stages if stage[0] == SHARED] + [*schedule.regions[:, :4]]
     for low, high, long_low, long_high in ranges:
         for s in range(low, high - 1):
@@ -119,14 +123,14 @@ def test_every_link_is_laid_out_once():
                 *rows,
                 *zip(schedule.duplicate_places[duplicates], schedule.duplicate_rows[duplicates], strict=True),
             ]:
-                links = block[:, place - 16 * s]
-                links = links[links != graph.nodes]
-                found.append(np.stack([np.full_like(links, row), links % live], axis=1))
+                edges = block[:, place - 16 * s]
+                edges = edges[edges != graph.nodes]
+                found.append(np.stack([np.full_like(edges, row), edges % live], axis=1))
         for q in range(long_low, long_high - 1):
             # A row without columns has those of the next that has some.
             end = next(end for end in schedule.long_ptr[q + 1 :] if end > schedule.long_ptr[q])
-            links = schedule.slice_columns[schedule.long_ptr[q] : end]
-            found.append(np.stack([np.full_like(links, schedule.long_rows[q]), links % live], axis=1))
+            edges = schedule.slice_columns[schedule.long_ptr[q] : end]
+            found.append(np.stack([np.full_like(edges, schedule.long_rows[q]), edges % live], axis=1))
     pairs = np.concatenate(found).astype(np.int64)
     keys = np.sort(pairs[:, 0] * graph.nodes + pairs[:, 1])
     expected = into.tocoo()
@@ -164,3 +168,95 @@ def test_a_flipped_byte_is_found(store, tmp_path):
     chunk.write_bytes(damaged)
     with pytest.raises(DamagedError):
         load_scc_graph(open_store(copy))
+
+
+def components(graph: Digraph) -> tuple[np.ndarray, np.ndarray]:
+    """Component of each row, and level of each component."""
+    into = graph.into
+    component, levels = np.empty(graph.nodes, np.uint32), np.empty(graph.nodes, np.uint32)
+    found = find_components(into.indptr.astype(np.uint32), into.indices.astype(np.uint32), component, levels)
+    return component, levels[:found]
+
+
+def check_components(graph: Digraph) -> None:
+    component, levels = components(graph)
+    count, labels = connected_components(graph.into, connection="strong")
+    assert len(levels) == count
+    assert len({*zip(component.tolist(), labels.tolist(), strict=True)}) == count
+    before, after = component[graph.src], component[graph.dst]
+    assert (before <= after).all()
+    between = before != after
+    expected = np.zeros(count, np.int64)
+    for first, second in sorted(zip(before[between], after[between], strict=True), key=lambda edge: edge[1]):
+        expected[second] = max(expected[second], expected[first] + 1)
+    assert levels.tolist() == expected.tolist()
+
+
+@given(digraphs(most_nodes=40, most_links=80))
+def test_components_of_small_graphs(graph):
+    check_components(graph)
+
+
+@pytest.mark.parametrize("edges", [1000, 3000, 12_000])
+def test_components_of_random_graphs_of_few_and_many_cycles(edges):
+    check_components(random_digraph(3000, edges, seed=edges))
+
+
+def test_a_long_path_and_a_long_cycle_need_no_deep_stack():
+    nodes = 200_000
+    path = np.arange(nodes - 1)
+    _, levels = components(Digraph(nodes, path, path + 1))
+    assert levels.tolist() == list(range(nodes))
+    cycle = np.arange(nodes)
+    component, levels = components(Digraph(nodes, cycle, (cycle + 1) % nodes))
+    assert (component.max(), levels.tolist()) == (0, [0])
+
+
+@entry(cache=False)
+def record_and_mix(rows, stride, states, changes, sums, coefficients):
+    record_stride(
+        np.uint64(0), np.uint64(rows), stride, changes, np.empty((DEPTH, ROW_BLOCK), np.float32), sums
+    )
+    least_squares(min(stride, DEPTH), sums, np.empty((DEPTH, DEPTH)), coefficients)
+    mix(np.uint64(0), np.uint64(rows), stride, coefficients, states)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3000), st.integers(1, DEPTH))
+def test_mixing_coefficients_are_those_of_least_squares(seed, rows, older):
+    random = np.random.default_rng(seed)
+    states, changes = np.zeros((DEPTH + 2, rows), np.float32), np.zeros((DEPTH + 1, rows), np.float32)
+    sums, coefficients = np.empty(TERMS), np.empty(DEPTH)
+    outcomes, moved = [], []
+    for stride in range(older + 1):
+        y, f = random.random((2, rows)).astype(np.float32)
+        states[stride % (DEPTH + 1)], changes[stride % (DEPTH + 1)] = y, f
+        record_and_mix(rows, stride, states, changes, sums, coefficients)
+        outcomes.append(y)
+        moved.append(f)
+    assert np.isclose(sums[0], np.abs(moved[-1]).sum(dtype=np.float64), rtol=1e-12)
+    differences = np.array([moved[-1] - earlier for earlier in moved[-2::-1]]).T.astype(np.float64)
+    # What least squares leave is no larger than with the coefficients found, but for the ridge.
+    best, *_ = np.linalg.lstsq(differences, moved[-1].astype(np.float64), rcond=None)
+    left = [np.linalg.norm(moved[-1] - differences @ found) for found in (best, coefficients[:older])]
+    assert left[1] <= left[0] * (1 + 1e-4) + 1e-3 * np.linalg.norm(moved[-1])
+    mixed = outcomes[-1] - sum(
+        coefficient * (outcomes[-1] - earlier)
+        for coefficient, earlier in zip(coefficients, outcomes[-2::-1], strict=False)
+    )
+    size = 1 + np.abs(coefficients[:older]).sum()
+    assert np.abs(states[-1] - mixed).max() <= 1e-5 * size
+
+
+def test_as_many_dimensions_as_are_mixed_are_solved_exactly():
+    matrix = np.array([[0.5, 0.3], [-0.2, 0.7]], np.float32)
+    target = np.linalg.solve(np.eye(2) - matrix, [1.0, 2.0])
+    rows = len(matrix)
+    states, changes = np.zeros((DEPTH + 2, rows), np.float32), np.zeros((DEPTH + 1, rows), np.float32)
+    sums, coefficients = np.empty(TERMS), np.empty(DEPTH)
+    x = states[-1]
+    for stride in range(rows + 1):
+        assert np.abs(x - target).max() > 0.1
+        y = matrix @ x + np.array([1, 2], np.float32)
+        states[stride % (DEPTH + 1)], changes[stride % (DEPTH + 1)] = y, y - x
+        record_and_mix(rows, stride, states, changes, sums, coefficients)
+    assert np.abs(x - target).max() < 1e-4

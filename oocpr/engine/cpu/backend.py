@@ -20,21 +20,13 @@ from oocpr.engine.cpu.local_sweeps import (
     max_slices,
     permuted_rows,
 )
-from oocpr.engine.cpu.numbers import (
-    Weights,
-    decode_weights,
-    divisors,
-    stored_weights,
-    without_data,
-)
-from oocpr.engine.cpu.rows import BLOCK_ROWS, load, push_rows
+from oocpr.engine.cpu.numbers import Weights, decode_weights, divisors, stored_weights, without_data
+from oocpr.engine.cpu.rows import ROW_BLOCK, load, push_rows
 from oocpr.engine.cpu.threads import Team, default_threads
 from oocpr.engine.cpu.tile import (
-    LayoutScratch,
     StripeRows,
     Sums,
     SweepParams,
-    TileDims,
     sweep_decoded,
     sweep_packed,
 )
@@ -52,8 +44,10 @@ if TYPE_CHECKING:
 
     from oocpr.engine.backend import PublishStep, SweepStep
 
-
 _EMPTY = np.empty(0, np.uint32)
+
+_MAX_WEIGHT = 1 + 2.0**-20
+"""No weight is more in the unit of a run, in which the largest out-weight is at most one."""
 
 
 class Scratch:
@@ -62,11 +56,13 @@ class Scratch:
     def __init__(self) -> None:
         self._pool: dict[str, NDArray[Any]] = {}
 
-    def sums(self, tile: PackedTile, owned: int, live: int, *, both: bool, local: bool) -> Sums:
-        """Arrays of what a sweep adds up; the blocks are zero."""
+    def sums(self, tile: PackedTile, owned: int, live: int, both: bool, local: bool, permuting: bool) -> Sums:
+        """Arrays of a sweep; the blocks are zero."""
         segments = owned + 1
         places = segments + int(pieces_of(tile.edges)) + 1
         permuted = permuted_rows(owned) if local else 0
+        unpermuted = owned + 1 if permuting else 0
+        tally = self._take("tally", TILE_REGIONS * (MAX_LOCAL_SLICED + 2), np.uint32)
         return Sums(
             self._take("pushes", places, np.float64),
             self._take("proposals", places if both else 0, np.float64),
@@ -74,7 +70,10 @@ class Scratch:
             self._take("start", permuted, np.float32),
             self._take("value", permuted, np.float32),
             self._take("sends", 2 * permuted, np.float32),
-            np.zeros((-(-owned // BLOCK_ROWS), 2 + 3 * live)),
+            np.zeros((-(-owned // ROW_BLOCK), 2 + 3 * live)),
+            self._take("counts", unpermuted, np.uint32),
+            self._take("places", unpermuted, np.uint32),
+            tally.reshape(TILE_REGIONS, MAX_LOCAL_SLICED + 2),
         )
 
     def csr(self, tile: PackedTile, columns: int) -> tuple[TileCsr, NDArray[np.uint32]]:
@@ -102,16 +101,6 @@ class Scratch:
             self._take("shares", columns, np.float32) if weighted else None,
         )
 
-    def layout_scratch(self, owned: int, wanted: bool) -> LayoutScratch:
-        """Scratch in which rows are permuted; empty unless it is `wanted`."""
-        rows = owned + 1 if wanted else 0
-        tally = self._take("tally", TILE_REGIONS * (MAX_LOCAL_SLICED + 2), np.uint32).reshape(
-            TILE_REGIONS, MAX_LOCAL_SLICED + 2
-        )
-        return LayoutScratch(
-            self._take("counts", rows, np.uint32), self._take("places", rows, np.uint32), tally
-        )
-
     def _take(self, name: str, items: int, dtype: Any) -> NDArray[Any]:
         held = self._pool.get(name)
         if held is None or len(held) < items:
@@ -119,17 +108,12 @@ class Scratch:
         return held[:items]
 
 
-_MAX_WEIGHT = 1 + 2.0**-20
-"""No weight is more in the unit of a run, in which the largest out-weight is at most one."""
-
-
 @dataclass
 class CpuState:
-    """A stripe's rows, the push they made last, and what their run begins from, shape (0,) if uniform."""
+    """A stripe's rows, and what their run begins from, shape (0,) if uniform."""
 
     spec: StripeSpec
     rows: StripeRows
-    pushed: NDArray[np.generic]
     start: NDArray[np.float64]
 
 
@@ -143,18 +127,10 @@ class CpuGatherVector:
 
 @dataclass
 class CpuTile:
-    """A tile ready to be swept.
+    """A tile ready to be swept: its checked bytes, or only their counts and its edges decoded in slices.
 
-    Parameters
-    ----------
-    packed
-        Its bytes, checked; only their counts if there are slices.
-    csr, slices
-        Its edges decoded, if they are kept.
-    layout
-        The edges that stay inside the tile, once they have been listed and are kept.
-    weights
-        Weights of its edges as they are stored, until slices hold them; None if the graph has none.
+    `layout` lists the edges that stay inside the tile, after the first sweep of a decoded one. `weights` are
+    as they are stored, until slices hold them; None if the graph has none.
     """
 
     packed: PackedTile
@@ -193,8 +169,8 @@ class CpuBackend:
                 push=np.zeros(rows if spec.proposals else 0, np.float32),
                 changes=np.zeros((slots, rows), np.float32),
                 steps=np.zeros((slots, rows), np.float32),
+                pushed=np.zeros(rows, READS[spec.reads].dtype),
             ),
-            np.zeros(rows, READS[spec.reads].dtype),
             teleport if start is None else start,
         )
 
@@ -214,22 +190,15 @@ class CpuBackend:
                 rows.push[0] += np.float32(step.carry)
             if step.carry_slot >= 0:
                 rows.changes[step.carry_slot, 0] += np.float32(step.carry)
-        sums = np.zeros((-(-spec.rows // BLOCK_ROWS), 3))
+        sums = np.zeros((-(-spec.rows // ROW_BLOCK), 3))
         self._team.run(
-            push_rows,
-            rows,
-            state.start,
-            1 / spec.nodes,
+            push_rows, rows, state.start, 1 / spec.nodes,
             np.array([slot for slot, _ in step.mixing_coefficients], np.int64),
             np.array([theta for _, theta in step.mixing_coefficients], np.float64),
-            step.kind,
-            state.pushed,
-            _table(step.scale),
-            step.scale,
-            sums,
-        )
+            step.kind, _table(step.scale), step.scale, sums,
+        )  # fmt: skip
         push_sums = PushSums(*_in_order(sums).tolist())
-        return state.pushed, lambda: push_sums
+        return rows.pushed, lambda: push_sums
 
     def load(self, reads: CpuGatherVector, row_begin: int, pushed: NDArray[np.generic]) -> None:
         """See Backend."""
@@ -273,37 +242,42 @@ class CpuBackend:
     ) -> TileSums:
         """See Backend."""
         carry = before.carry if before else (0.0, 0.0)
-        spec, packed = state.spec, tile.packed
+        spec, packed, weights = state.spec, tile.packed, tile.weights
         owned = rows[1] - rows[0]
         if packed.segments != owned + 1:
             raise DamagedError(f"a tile has {packed.segments} segments where {owned + 1} belong.")
         local = spec.proposals and step.sweeps > 1
+        has_layout = tile.layout is not None
+        weighted = weights is not None
         peaks = spec.reads == "bits8"
         scratch = self._spare_scratch()
-        sums = scratch.sums(packed, owned, len(step.live), both=spec.proposals, local=local)
+        permuting = local and not has_layout
+        sums = scratch.sums(packed, owned, len(step.live), spec.proposals, local, permuting)
         params = SweepParams(
-            spec.proposals, step.sweeps, step.damping, step.base, step.uniform, 1 / spec.nodes, step.slot,
-            peaks, step.scale, step.key,
+            packed.edges, packed.nonempty, rows[0], owned, rows[0] - spec.row_begin, spec.row_begin,
+            spec.nodes, has_layout, spec.proposals, step.sweeps, step.damping, step.base, step.uniform,
+            1 / spec.nodes, step.slot, peaks, step.scale, step.key, *carry,
         )  # fmt: skip
         live = np.array(step.live, np.int64)
-        rest = (sums, state.rows, state.pushed, reads.numbers, _table(step.scale), params, live, *carry)
-        offset = rows[0] - spec.row_begin
-        has_layout = tile.layout is not None
-        dims = TileDims(
-            packed.edges, packed.nonempty, rows[0], owned, offset, spec.row_begin, spec.nodes, has_layout
-        )
-        layout_scratch = scratch.layout_scratch(owned, local and not has_layout)
-        marks = np.zeros(self._team.size, np.uint64)
+        rest = sums, state.rows, reads.numbers, _table(step.scale), params, live
+        team = self._team.size
+        marks = np.zeros(team, np.uint64)
         if tile.csr is None or tile.slices is None:
-            self._sweep_packed(scratch, tile, local, dims, marks, (layout_scratch, *rest))
+            csr, starts = scratch.csr(packed, packed.edges if local else team * PIECE * 1024)
+            expand_segments(packed, csr.row_ptr, starts, csr.segments)
+            max_columns = np.zeros(team, np.uint32)
+            layout = scratch.layout(packed, owned, local, weighted)
+            self._team.run(
+                sweep_packed, packed, starts, local, max_columns, marks, csr, weights, layout, *rest
+            )
+            _check_column(int(max_columns.max()), spec.nodes)
         else:
             if step.key:
                 marks[0] = column_marks(tile.csr.columns, step.key)
-            weights = tile.weights
-            if local and not has_layout:
-                tile.layout = Scratch().layout(packed, owned, local, weights is not None)
-            layout = tile.layout or scratch.layout(packed, owned, False, weights is not None)
-            self._team.run(sweep_decoded, tile.slices, dims, tile.csr, weights, layout, layout_scratch, *rest)
+            if permuting:
+                tile.layout = Scratch().layout(packed, owned, local, weighted)
+            layout = tile.layout or scratch.layout(packed, owned, False, weighted)
+            self._team.run(sweep_decoded, tile.slices, tile.csr, weights, layout, *rest)
             # From here on the slices hold them.
             tile.csr = tile.csr._replace(columns=_EMPTY)
             tile.weights = None if weights is None else without_data(weights)
@@ -317,34 +291,14 @@ class CpuBackend:
         except IndexError:
             return Scratch()
 
-    def _sweep_packed(
-        self,
-        scratch: Scratch,
-        tile: CpuTile,
-        local: bool,
-        dims: TileDims,
-        marks: NDArray[np.uint64],
-        rest: Any,
-    ) -> None:
-        packed, weights = tile.packed, tile.weights
-        team = self._team.size
-        csr, starts = scratch.csr(packed, packed.edges if local else team * PIECE * 1024)
-        expand_segments(packed, csr.row_ptr, starts, csr.segments)
-        max_columns = np.zeros(team, np.uint32)
-        layout = scratch.layout(packed, dims.owned, local, weights is not None)
-        self._team.run(
-            sweep_packed, packed, starts, local, max_columns, marks, dims, csr, weights, layout, *rest
-        )
-        _check_column(int(max_columns.max()), dims.nodes)
-
     def sums(self, state: CpuState, swept: Sequence[TileSums], step: SweepStep) -> TileSums:
         """See Backend."""
-        joined = join_sums(swept)
+        merged = join_sums(swept)
         if not step.key:
-            return joined
+            return merged
         # Of a store that contradicts itself the sum may be past all numbers; who gets it looks for that.
         with np.errstate(over="ignore", invalid="ignore"):
-            return replace(joined, residual=float(state.rows.r.sum()))
+            return replace(merged, residual=float(state.rows.r.sum()))
 
     def first_row(self, state: CpuState, live: tuple[int, ...]) -> NDArray[np.float64]:
         """See Backend."""

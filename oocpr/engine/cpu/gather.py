@@ -45,7 +45,7 @@ class TileCsr(NamedTuple):
 
 
 class SlicedEdges(NamedTuple):
-    """All edges of a decoded tile in slices, with their weights if any."""
+    """All edges of a decoded tile in slices: first column of each, and the row of each lane."""
 
     slice_ptr: NDArray[np.uint32]
     targets: NDArray[np.uint32]
@@ -119,18 +119,11 @@ def gather_piece(
     piece, edges, nonempty, row_ptr, segments, columns, weights, at, reads, table, both, low, span, pushes,
     proposals, partials,
 ):  # fmt: skip
-    """Sum what the edges of a piece bring to each row.
+    """Sum what the edges of a piece, with columns ``columns[at:]`` and `weights` or None, bring to each row.
 
-    Parameters
-    ----------
-    columns, weights, at
-        The piece's columns are ``columns[at:]``, its weights all of `weights`, which may be None.
-    both
-        Whether proposals are gathered too, those of nodes low .. low + span - 1; `reads` then holds push and
-        proposal of each node side by side, and zeros after the last.
-    pushes, proposals
-        float64: receive the sums of the segments that begin in the piece; behind all segments, at
-        ``partials + piece``, the sums of the piece's edges before its first segment begins.
+    If `both`, proposals of nodes low .. low + span - 1 are gathered too: `reads` then holds push and proposal
+    of each node side by side, and zeros after the last. `pushes` and `proposals`, float64, receive the sums
+    of the segments that begin in the piece and, at ``partials + piece``, those of its edges before these.
     """
     base = uint64(piece) * uint64(1024 * PIECE)
     stop = min(base + uint64(1024 * PIECE), uint64(edges))
@@ -164,10 +157,7 @@ def gather_piece(
 
 @inner()
 def join_pieces(edges, nonempty, row_ptr, segments, pushes, proposals, partials, carry, carry_proposed):
-    """Add, in order, what pieces delivered to rows that began before; the first row also gets the carries.
-
-    `proposals` is empty if nothing is proposed.
-    """
+    """Add, in order, what pieces delivered to rows that began before; the first row also gets the carries."""
     for piece in range(pieces_of(edges)):
         k = first_not_below(row_ptr, nonempty, uint64(piece * 1024 * PIECE))
         if k > uint64(0):
@@ -183,9 +173,9 @@ def join_pieces(edges, nonempty, row_ptr, segments, pushes, proposals, partials,
 def slice_tile(
     tile: PackedTile, csr: TileCsr, nodes: int, weights: NDArray[np.float64] | None = None
 ) -> SlicedEdges:
-    """Lay all edges of a decoded tile out in slices.
+    """Lay all edges of a decoded tile out in slices, padded with column `nodes`, which reads zero.
 
-    Weights, float64, are kept as float32 if that is exact. Column `nodes`, past the last, reads zero.
+    Weights, float64, become float32 if that is exact.
     """
     pieces = int(pieces_of(tile.edges))
     parts = tile.nonempty + pieces
@@ -193,10 +183,9 @@ def slice_tile(
     partials = tile.segments
     count = int(_row_parts(tile.edges, csr.row_ptr, csr.segments, partials, begins, ends, targets))
     slices = -(-count // SLICE_ROWS)
-    longest = 1024 * PIECE
     slice_ptr = np.empty(slices + 1, np.uint32)
     places = np.empty(slices * SLICE_ROWS, np.uint32)
-    columns = np.empty(tile.edges + SLICE_ROWS * longest, np.uint32)
+    columns = np.empty(tile.edges + SLICE_ROWS * PIECE * 1024, np.uint32)
     exact: NDArray[Any] | None = weights
     laid = None
     if weights is not None:
@@ -204,8 +193,8 @@ def slice_tile(
         exact = half if np.array_equal(half, weights) else weights
         laid = np.empty(columns.size, exact.dtype)
     used = _build_slices(
-        begins, ends, targets, count, longest, csr.columns, np.uint32(nodes), np.uint32(partials + pieces),
-        np.empty(longest + 2, np.uint32), slice_ptr, places, columns, exact, laid,
+        begins, ends, targets, count, csr.columns, np.uint32(nodes), np.uint32(partials + pieces),
+        slice_ptr, places, columns, exact, laid,
     )  # fmt: skip
     kept = None if laid is None else laid[: int(used)].copy()
     return SlicedEdges(slice_ptr, places, columns[: int(used)].copy(), kept)
@@ -213,10 +202,7 @@ def slice_tile(
 
 @entry()
 def _row_parts(edges, row_ptr, segments, partials, begins, ends, targets):
-    """List the parts that pieces cut rows into, with the places of their sums; returns how many there are.
-
-    `begins`, `ends` and `targets` are uint32, shape (nonempty + pieces,).
-    """
+    """List the parts that pieces cut rows into, with the places of their sums; returns how many there are."""
     count = uint64(0)
     k = uint64(0)
     for piece in range(pieces_of(edges)):
@@ -242,29 +228,15 @@ def _row_parts(edges, row_ptr, segments, partials, begins, ends, targets):
 
 @entry()
 def _build_slices(
-    begins, ends, targets, count, longest, columns, nothing, nobody, counts, slice_ptr, out_targets, out,
-    weights, out_weights,
+    begins, ends, targets, count, columns, nothing, nobody, slice_ptr, out_targets, out, weights, out_weights
 ):  # fmt: skip
-    """Lay rows out in slices, longest first, equally long ones in their order.
+    """Lay rows out in slices, longest first, equally long ones in their order; returns the columns' number.
 
-    Parameters
-    ----------
-    begins, ends, targets
-        Row q, no longer than `longest`, has the columns ``columns[begins[q]:ends[q]]``, and its sum goes to
-        ``targets[q]``.
-    nothing, nobody
-        Column and target of the padding.
-    counts
-        uint32, shape (longest + 2,): scratch.
-    slice_ptr, out_targets
-        uint32, shape (slices + 1,) and (16 slices,): receive where each slice begins in `out`, and targets.
-    out
-        Receives the columns, at most 16 * longest more than there are.
-    weights, out_weights
-        Of the columns: read there and written as they are, zero for the padding; or None.
+    Row q, no longer than a piece, has the columns ``columns[begins[q]:ends[q]]`` and maybe weights, and its
+    sum goes to ``targets[q]``. The padding has column `nothing`, target `nobody` and weight zero.
     """
-    for length in range(longest + 2):
-        counts[length] = 0
+    longest = 1024 * PIECE
+    counts = np.zeros(longest + 2, np.uint32)
     for q in range(uint64(count)):
         counts[longest - uint64(ends[q] - begins[q]) + uint64(1)] += uint32(1)
     for length in range(uint64(1), uint64(longest + 2)):

@@ -39,41 +39,28 @@ REGION_PADDING = SLICE_ROWS * (MAX_LOCAL_SLICED + 1)
 """Columns that a region's slices may need beyond its edges."""
 
 BOUNDS = 6
-"""Numbers of a region: first and last + 1 of its permuted rows, first slice and slices, first long row and
-long rows."""
+"""Numbers of a region: its first permuted row and end, first slice, slices, first long row, long rows."""
 
 _SELF = 1 << 31
 
 
 class LocalLayout(NamedTuple):
-    """The edges that stay inside a tile, by permuted rows.
+    """The edges that stay inside a tile, by permuted rows."""
 
-    Attributes
-    ----------
-    row_at, position
-        Row of each permuted row, the number of owned rows for padding; and the inverse, shape (owned + 1,).
-    factors, gains
-        By permuted rows: damping over out-degree, or 1 if edges have shares; what the edge of a row to
-        itself multiplies it by.
-    slice_ptr, long_ptr
-        First column of each slice, of each row past MAX_LOCAL_SLICED, and where a region's end.
-    columns
-        Permuted rows that edges read; of the row's own region, counted from their number on.
-    regions
-        Shape (TILE_REGIONS, BOUNDS).
-    shares
-        Beside `columns`: damping times the share that an edge has of the weight that leaves its node; None
-        if the graph is not weighted.
-    """
-
+    # Row of each permuted row, the number of owned rows for padding; and the inverse, shape (owned + 1,).
     row_at: NDArray[np.uint32]
     position: NDArray[np.uint32]
+    # Damping over out-degree, or 1 if edges have shares; what the edge of a row to itself multiplies it by.
     factors: NDArray[np.float32]
     gains: NDArray[np.float32]
+    # First column of each slice, of each row past MAX_LOCAL_SLICED, and where a region's end.
     slice_ptr: NDArray[np.uint32]
     long_ptr: NDArray[np.uint32]
+    # Permuted rows that edges read; of the row's own region, counted from their number on.
     columns: NDArray[np.uint32]
+    # Shape (TILE_REGIONS, BOUNDS).
     regions: NDArray[np.uint32]
+    # Of `columns`: damping times the edge's share of the weight that leaves its node; None without weights.
     shares: NDArray[np.float32] | None
 
 
@@ -83,12 +70,12 @@ def permuted_rows(owned: int) -> int:
 
 
 def max_slices(nonempty: int) -> int:
-    """Room that `slice_ptr` needs at most; see _first_slice."""
+    """Room that `slice_ptr` needs at most; see permute_region."""
     return nonempty // SLICE_ROWS + 2 * TILE_REGIONS + 1
 
 
 def max_long_rows(edges: int) -> int:
-    """Room that `long_ptr` needs at most; see _first_long_row."""
+    """Room that `long_ptr` needs at most; see permute_region."""
     return edges // (MAX_LOCAL_SLICED + 1) + 2 * TILE_REGIONS + 1
 
 
@@ -118,36 +105,14 @@ def _first_position(region, low):
 
 
 @inner()
-def _first_slice(region, k):
-    """Place in `slice_ptr` of the first slice of a region whose first segment is k."""
-    return k // uint64(SLICE_ROWS) + uint64(2) * uint64(region)
-
-
-@inner()
-def _first_long_row(region, edge):
-    """Place in `long_ptr` of the first long row of a region whose first edge is `edge`."""
-    return uint64(edge) // uint64(MAX_LOCAL_SLICED + 1) + uint64(2) * uint64(region)
-
-
-@inner()
 def permute_region(
     region, edges, nonempty, row_ptr, segments, columns, weights, first, owned, degree, damping, counts,
     places, tally, layout,
 ):  # fmt: skip
-    """Give each row of a region its position.
+    """Give each row of a region its position, and `layout` all but columns and shares.
 
-    Parameters
-    ----------
-    first, owned
-        First owned row of the tile, and their number.
-    degree
-        Shape (owned,): out-edges of the tile's rows, or the weights that leave them; see `divisor`.
-    counts, places
-        uint32, shape (owned + 1,): receive the edges of each row that stay inside, and its segment.
-    tally
-        uint32, shape (MAX_LOCAL_SLICED + 2,): scratch of one region.
-    layout
-        Receives all but columns and shares.
+    The tile owns `owned` rows from `first` on, with `degree` as for `divisor`. `counts` and `places` receive
+    the edges of each row that stay inside, and its segment; `tally` is scratch.
     """
     low = _first_segment(region, edges, row_ptr, nonempty)
     high = _first_segment(region + 1, edges, row_ptr, nonempty)
@@ -214,8 +179,8 @@ def permute_region(
             )  # fmt: skip
             layout.gains[position] = float32(1.0) / (float32(1.0) - returned)
     base = uint64(row_ptr[low]) + uint64(region) * uint64(REGION_PADDING)
-    at = _first_slice(region, low)
-    long_at = _first_long_row(region, row_ptr[low])
+    at = low // uint64(SLICE_ROWS) + uint64(2) * uint64(region)
+    long_at = uint64(row_ptr[low]) // uint64(MAX_LOCAL_SLICED + 1) + uint64(2) * uint64(region)
     for s in range(slices):
         layout.slice_ptr[at + s] = base
         widest = layout.row_at[position_low + s * uint64(SLICE_ROWS)]
@@ -239,10 +204,7 @@ def permute_region(
 def _fill_row(
     to, step, row, segment, row_ptr, columns, weights, first, owned, degree, damping, low, high, total, layout
 ):
-    """Write the positions that a row reads to every `step`-th column from `to` on; returns where it stopped.
-
-    Those of ``low .. high - 1`` are the row's own region.
-    """
+    """Write the positions that a row reads to every `step`-th column from `to` on; returns where it ends."""
     no_row = uint32(owned)
     span = uint32(high - low)
     for i in range(uint64(row_ptr[segment]), uint64(row_ptr[segment + uint64(1)])):
@@ -258,10 +220,7 @@ def _fill_row(
 
 @inner()
 def fill_region(region, row_ptr, columns, weights, first, owned, degree, damping, total, places, layout):
-    """List the edges of a region that stay inside the tile, once all rows have their positions.
-
-    `total` is the number of permuted rows, `places` as `permute_region` made it.
-    """
+    """List the edges of a region that stay inside the tile, once all `total` rows have their positions."""
     bounds = layout.regions[region]
     low, high, at = uint64(bounds[0]), uint64(bounds[1]), uint64(bounds[2])
     position = low
@@ -293,17 +252,7 @@ def fill_region(region, row_ptr, columns, weights, first, owned, degree, damping
 
 @inner()
 def start_region(region, layout, proposed, start, value, sends):
-    """Permute what the rows of a region have from outside.
-
-    Parameters
-    ----------
-    proposed
-        float32, shape (owned + 1,): by rows; the last is zero.
-    start, value
-        float32, by permuted rows: both receive it, edges to themselves solved for.
-    sends
-        float32, twice the permuted rows: receives what each sends along an edge.
-    """
+    """Permute what the rows of a region have from outside, edges to themselves solved for."""
     low, high = uint64(layout.regions[region, 0]), uint64(layout.regions[region, 1])
     live = uint64(start.size)
     for position in range(low, high):
@@ -320,7 +269,6 @@ def start_region(region, layout, proposed, start, value, sends):
 
 @inner()
 def _sweep_long_rows(low, at, many, layout, start, value, sends):
-    """Sweep the long rows of a region, which are permuted to `low` and on."""
     live = uint64(start.size)
     lanes = np.empty(SLICE_ROWS, np.float32)
     for q in range(many):

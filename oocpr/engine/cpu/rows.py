@@ -1,6 +1,6 @@
 """Row-by-row work on the CPU: push, update, propose.
 
-Rows are treated in blocks of BLOCK_ROWS, which fit in the first-level cache, by several short loops over few
+Rows are treated in blocks of ROW_BLOCK, which fit in the first-level cache, by several short loops over few
 arrays each: a compiler vectorises such a loop, and gives up on one that touches seven arrays it cannot tell
 apart. The blocks' sums are added in order, so they do not depend on the number of threads.
 
@@ -24,17 +24,16 @@ from oocpr.engine.cpu.numbers import dangles, divisor, narrowed, widened
 from oocpr.engine.cpu.threads import parallel_region
 from oocpr.jit import entry, inner
 
-BLOCK_ROWS = 1024
+ROW_BLOCK = 1024
 """Rows of one partial sum."""
 
 SIMD_LANES = 8
 _I64 = ir.IntType(64)
 _F64 = ir.DoubleType()
 _VEC = ir.VectorType(_F64, SIMD_LANES)
-_ZERO = ir.Constant(_VEC, [0.0] * SIMD_LANES)
 
 
-def _load(b: Any, array: Any, element: Any, index: Any) -> Any:
+def _load_lanes(b: Any, array: Any, element: Any, index: Any) -> Any:
     """Eight elements from `index` on as float64."""
     llvm = ir.FloatType() if element == types.float32 else _F64
     vector = ir.VectorType(llvm, SIMD_LANES)
@@ -43,56 +42,37 @@ def _load(b: Any, array: Any, element: Any, index: Any) -> Any:
     return b.fpext(value, _VEC) if element == types.float32 else value
 
 
-def _join(b: Any, lanes: Any) -> Any:
-    kind = ir.FunctionType(_F64, [_F64, _VEC])
-    reduce = cgutils.get_or_insert_function(b.module, kind, f"llvm.vector.reduce.fadd.v{SIMD_LANES}f64")
-    return b.call(reduce, [ir.Constant(_F64, -0.0), lanes])
+def _call(b: Any, name: str, result: Any, *args: Any) -> Any:
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return b.call(cgutils.get_or_insert_function(b.module, kind, f"llvm.{name}.v{SIMD_LANES}f64"), args)
 
 
-def _accumulate(b: Any, vectors: Any, term: Any) -> Any:
-    """Sum ``term(index)`` over the vectors at 0, 8, 16, ..."""
-    total = cgutils.alloca_once_value(b, _ZERO)
-    with cgutils.for_range(b, vectors) as loop:
-        at = b.mul(loop.index, ir.Constant(_I64, SIMD_LANES))
-        b.store(b.fadd(b.load(total), term(at)), total)
-    return _join(b, b.load(total))
+def _lane_sum(term: Any) -> Any:
+    """Sum ``term(builder, lanes of a, lanes of c)`` over the vectors of two arrays at 0, 8, 16, ..."""
+
+    def lanes(typingctx: Any, a: Any, c: Any, vectors: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args[:2]
+            arrays = [
+                context.make_array(kind)(context, b, array) for kind, array in zip(kinds, args, strict=False)
+            ]
+            total = cgutils.alloca_once_value(b, ir.Constant(_VEC, [0.0] * SIMD_LANES))
+            with cgutils.for_range(b, args[2]) as loop:
+                at = b.mul(loop.index, ir.Constant(_I64, SIMD_LANES))
+                first, second = (
+                    _load_lanes(b, array, kind.dtype, at) for kind, array in zip(kinds, arrays, strict=True)
+                )
+                b.store(b.fadd(b.load(total), term(b, first, second)), total)
+            return _call(b, "vector.reduce.fadd", _F64, ir.Constant(_F64, -0.0), b.load(total))
+
+        return types.float64(a, c, types.uint64), codegen
+
+    return intrinsic(lanes)
 
 
-@intrinsic
-def _dot_lanes(typingctx: Any, a: Any, c: Any, vectors: Any) -> Any:
-    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        first = context.make_array(signature.args[0])(context, b, args[0])
-        second = context.make_array(signature.args[1])(context, b, args[1])
-        kinds = signature.args[0].dtype, signature.args[1].dtype
-        return _accumulate(
-            b,
-            args[2],
-            lambda at: b.fmul(_load(b, first, kinds[0], at), _load(b, second, kinds[1], at)),
-        )
-
-    return types.float64(a, c, types.uint64), codegen
-
-
-@intrinsic
-def _sum_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:
-    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, b, args[0])
-        return _accumulate(b, args[1], lambda at: _load(b, array, signature.args[0].dtype, at))
-
-    return types.float64(a, types.uint64), codegen
-
-
-@intrinsic
-def _norm_lanes(typingctx: Any, a: Any, vectors: Any) -> Any:
-    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, b, args[0])
-        kind = ir.FunctionType(_VEC, [_VEC])
-        size = cgutils.get_or_insert_function(b.module, kind, f"llvm.fabs.v{SIMD_LANES}f64")
-        return _accumulate(
-            b, args[1], lambda at: b.call(size, [_load(b, array, signature.args[0].dtype, at)])
-        )
-
-    return types.float64(a, types.uint64), codegen
+_dot_lanes = _lane_sum(lambda b, first, second: b.fmul(first, second))
+_sum_lanes = _lane_sum(lambda b, first, second: first)
+_norm_lanes = _lane_sum(lambda b, first, second: _call(b, "fabs", _VEC, first))
 
 
 @inner()
@@ -109,7 +89,7 @@ def dot(a, c, count):
 def add_up(a, count):
     """Sum of ``a[:count]``."""
     vectors = uint64(count) // uint64(SIMD_LANES)
-    total = _sum_lanes(a, vectors)
+    total = _sum_lanes(a, a, vectors)
     for i in range(vectors * uint64(SIMD_LANES), uint64(count)):
         total += float64(a[i])
     return total
@@ -119,15 +99,53 @@ def add_up(a, count):
 def norm(a, count):
     """L1 norm of ``a[:count]``."""
     vectors = uint64(count) // uint64(SIMD_LANES)
-    total = _norm_lanes(a, vectors)
+    total = _norm_lanes(a, a, vectors)
     for i in range(vectors * uint64(SIMD_LANES), uint64(count)):
         total += abs(float64(a[i]))
     return total
 
 
+@entry()
+def push_rows(board, *args):
+    """Make the next push of a stripe."""
+    return parallel_region(board, _push_part, args)
+
+
+@inner()
+def _push_part(me, team, counter, rows, start, uniform, slots, thetas, kind, table, scale, sums):
+    """Round the next push of one thread's blocks of rows and add it to the ranks.
+
+    `start` is what the run begins from, shape (0,) for `uniform`; `slots` and `thetas` are the multiples of
+    remembered steps to subtract. `sums`, shape (blocks, 3), receives the dangling mass, the mass and the sum
+    of p.
+    """
+    out = np.empty(ROW_BLOCK, np.float64)
+    blocks = sums.shape[0]
+    for block in range(blocks * me // team, blocks * (me + 1) // team):
+        begin = uint64(block) * uint64(ROW_BLOCK)
+        end = min(begin + uint64(ROW_BLOCK), uint64(rows.p.size))
+        count = end - begin
+        p = rows.p[begin:end]
+        r = rows.r[begin:end]
+        degree = rows.degree[begin:end]
+        stored = rows.pushed[begin:end]
+        _first_push(kind, count, p, r, rows.push, start, uniform, rows.steps, slots, thetas, begin, out)
+        for i in range(count):
+            stored[i] = narrowed(stored, out[i] / divisor(degree[i]), scale)
+        for i in range(count):
+            out[i] = widened(stored[i], table) * divisor(degree[i])
+        for i in range(count):
+            p[i] += out[i]
+        sums[block, 1] = add_up(out, count)
+        sums[block, 2] = add_up(p, count)
+        for i in range(count):
+            out[i] = out[i] if dangles(degree[i]) else 0.0
+        sums[block, 0] = add_up(out, count)
+
+
 @inner()
 def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, begin, out):
-    """Write the next push of a block of rows to `out`; see _push_block."""
+    """Write the next push of a block of rows to `out`; see _push_part."""
     if kind == START:
         for i in range(count):
             out[i] = uniform
@@ -161,66 +179,34 @@ def _first_push(kind, count, p, r, push, start, uniform, steps, slots, thetas, b
                 out[i] -= theta * float64(step[i])
 
 
-@inner()
-def _push_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out):
-    """Round the next push of one block of rows and add it to the ranks.
+@entry()
+def load(board, *args):
+    """Bring a push to where rows gather."""
+    return parallel_region(board, _load_part, args)
 
-    Parameters
-    ----------
-    start
-        What the run begins from, shape (rows,); (0,) if that is `uniform` for each.
-    kind
-        What is pushed; START, RESTART, RESIDUAL or MIXED of `oocpr.engine.backend`.
-    slots, thetas
-        What to subtract, a multiple of each remembered step.
-    pushed
-        Receives the push as it is stored, shape (rows,).
-    sums
-        float64, shape (blocks, 3): receives the dangling mass, the mass and the sum of p.
-    out
-        float64, shape (BLOCK_ROWS,): scratch, here and below.
-    """
-    begin = uint64(block) * uint64(BLOCK_ROWS)
-    end = min(begin + uint64(BLOCK_ROWS), uint64(rows.p.size))
-    count = end - begin
-    p = rows.p[begin:end]
-    r = rows.r[begin:end]
-    degree = rows.degree[begin:end]
-    stored = pushed[begin:end]
-    _first_push(kind, count, p, r, rows.push, start, uniform, rows.steps, slots, thetas, begin, out)
-    for i in range(count):
-        stored[i] = narrowed(pushed, out[i] / divisor(degree[i]), scale)
-    for i in range(count):
-        out[i] = widened(stored[i], table) * divisor(degree[i])
-    for i in range(count):
-        p[i] += out[i]
-    sums[block, 1] = add_up(out, count)
-    sums[block, 2] = add_up(p, count)
-    for i in range(count):
-        out[i] = out[i] if dangles(degree[i]) else 0.0
-    sums[block, 0] = add_up(out, count)
+
+@inner()
+def _load_part(me, team, counter, numbers, stride, row_begin, pushed):
+    rows = uint64(pushed.size)
+    to = uint64(row_begin)
+    for row in range(rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)):
+        numbers[uint64(stride) * (to + row)] = pushed[row]
 
 
 @inner()
 def update_block(
-    begin, end, offset, rows, pushed, table, uniform, pushes, damping, base, spread, slot, live, sums, out
+    begin, end, offset, rows, table, uniform, pushes, damping, base, spread, slot, live, sums, out
 ):
     """Add what was gathered to the residual, subtract what was pushed, and sum.
 
-    Parameters
-    ----------
-    begin, end, offset
-        Rows, counted in the tile, and the first row of the tile in the stripe.
-    pushes
-        float64: gathered for each row of the tile.
-    sums
-        float64, shape (1 + 2 live,): norm of the residual, products of the remembered changes with this
-        pass's change, products with the residual.
+    `begin` and `end` are rows of the tile, `offset` its first row in the stripe. `sums`, shape (1 + 2 live,),
+    receives the norm of the residual, then products of the remembered changes with this pass's change and
+    with the residual.
     """
     count = end - begin
     r = rows.r[begin + offset : end + offset]
     degree = rows.degree[begin + offset : end + offset]
-    stored = pushed[begin + offset : end + offset]
+    stored = rows.pushed[begin + offset : end + offset]
     gathered = pushes[begin:end]
     for i in range(count):
         out[i] = widened(stored[i], table) * divisor(degree[i])
@@ -263,17 +249,14 @@ def begin_sweeps(begin, end, offset, rows, proposals, damping, proposed):
 
 
 @inner()
-def end_sweeps(begin, end, first, offset, rows, pushed, reads, table, scale, total, slot, out):
-    """Keep the proposal of rows of a tile, remember the step it makes, and let later tiles read it.
-
-    `first` is the first row of the tile in the whole graph.
-    """
+def end_sweeps(begin, end, first, offset, rows, reads, table, scale, total, slot, out):
+    """Store the proposal of rows of a tile and the step it makes, and let later tiles read it."""
     count = end - begin
     degree = rows.degree[begin + offset : end + offset]
     push = rows.push[begin + offset : end + offset]
     proposal = total[begin:end]
     if slot >= 0:
-        stored = pushed[begin + offset : end + offset]
+        stored = rows.pushed[begin + offset : end + offset]
         step = rows.steps[slot, begin + offset : end + offset]
         for i in range(count):
             out[i] = widened(stored[i], table) * divisor(degree[i])
@@ -295,31 +278,3 @@ def peak_block(begin, end, offset, values, degree):
         i = t + offset
         most = max(most, abs(float64(values[i])) / divisor(degree[i]))
     return most
-
-
-@entry()
-def push_rows(board, *args):
-    """Publish all blocks of a stripe; see _push_block."""
-    return parallel_region(board, _push_part, args)
-
-
-@inner()
-def _push_part(me, team, counter, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums):
-    out = np.empty(BLOCK_ROWS, np.float64)
-    blocks = sums.shape[0]
-    for block in range(blocks * me // team, blocks * (me + 1) // team):
-        _push_block(block, rows, start, uniform, slots, thetas, kind, pushed, table, scale, sums, out)
-
-
-@entry()
-def load(board, *args):
-    """Bring a push to where rows gather."""
-    return parallel_region(board, _load_part, args)
-
-
-@inner()
-def _load_part(me, team, counter, numbers, stride, row_begin, pushed):
-    rows = uint64(pushed.size)
-    to = uint64(row_begin)
-    for row in range(rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)):
-        numbers[uint64(stride) * (to + row)] = pushed[row]

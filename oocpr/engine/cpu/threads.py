@@ -3,9 +3,9 @@
 A tile takes a millisecond or less and has several phases. A pool that is handed each phase would cost more
 than some of them, and one that is handed each tile still a fifth of it: every thread would wait for Python's
 lock and take the arguments apart. So the threads enter compiled code once, through `worker_loop`, which knows
-no work. Who calls `parallel_region` posts the addresses of a work and of its arguments on a board that all
-know, and the others call it. Between works they spin for some tenths of a millisecond, then nap, and return
-to Python after some milliseconds, so that none holds a processor or keeps the process from ending.
+no work; `parallel_region` posts the addresses of a work and of its arguments on a board, and they call it.
+Between works they spin for some tenths of a millisecond, then nap, and return to Python after some
+milliseconds, so that none holds a processor or keeps the process from ending.
 
 Nobody waits for a thread that is not there: a work begins with those that are, and is given their number. So
 an error or an interrupt between two works leaves nothing that waits for ever.
@@ -55,6 +55,10 @@ _NAPS = 100
 _NAPS_TO_COME = 20
 
 _I64 = ir.IntType(64)
+
+_WORKER_TYPES = (types.Array(types.int64, 1, "C"), types.int64)
+
+_TUPLE: Any = types.BaseTuple  # numba does not say that it can be iterated over
 
 _nap = types.ExternalFunction("usleep", types.int32(types.uint32))
 
@@ -111,7 +115,7 @@ class Team:
 
 
 def _make_board(others: int, spins: int) -> NDArray[np.int64]:
-    """Board for so many workers, which begins with a line of the cache."""
+    """Make a board for so many workers, aligned to lines of the cache."""
     words = _OTHERS + others * _LINE
     memory = np.zeros(words + _LINE, np.int64)
     first = -(memory.ctypes.data // memory.itemsize) % _LINE
@@ -143,7 +147,6 @@ def next_chunk(counter):
 
 
 def _address(context: Any, b: Any, signature: Any, args: Any) -> Any:
-    """Address of the first word of an intrinsic's first argument."""
     return context.make_array(signature.args[0])(context, b, args[0]).data
 
 
@@ -191,7 +194,7 @@ def _compare_and_swap(typingctx: Any, word: Any, before: Any, after: Any) -> Any
 
 @intrinsic
 def _call(typingctx: Any, part: Any, me: Any, team: Any, given: Any) -> Any:
-    """Call what `parallel_region` posted; returns a number other than 0 if it raised an error."""
+    """Call what `parallel_region` posted; returns another number than 0 if it raised an error."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(_I64, [_I64] * 3).as_pointer()
@@ -200,13 +203,9 @@ def _call(typingctx: Any, part: Any, me: Any, team: Any, given: Any) -> Any:
     return types.int64(*[types.int64] * 4), codegen
 
 
-_WORKER_TYPES = (types.Array(types.int64, 1, "C"), types.int64)
-"""Types of what `worker_loop` takes."""
-
-
 @entry()
 def worker_loop(board, other):
-    """Do what is posted on a board as the other thread of a number, until nothing has been for a while."""
+    """Do what is posted on a board, as worker number `other`, until nothing has been for a while."""
     word = board[_OTHERS + other * _LINE :]
     _put(word, int64(_WAITING))
     _add(board[PRESENT:], int64(1))
@@ -301,14 +300,10 @@ def parallel_region(typingctx: Any, board: Any, work: Any, given: Any) -> Any:
     return types.int64(board, work, given), codegen
 
 
-def _parts(kind: Any) -> Any:
-    return iter(kind)
-
-
 def _check(kind: Any) -> None:
     """Refuse what `_bare` does not know how to lend."""
-    if isinstance(kind, types.BaseTuple):
-        for part in _parts(kind):
+    if isinstance(kind, _TUPLE):
+        for part in kind:
             _check(part)
     elif not isinstance(kind, types.Array | types.Number | types.Boolean | types.NoneType):
         raise TypingError(f"threads cannot share a {kind}.")
@@ -331,7 +326,7 @@ def _result(context: Any, b: Any, dispatcher: Any, signature: Any, args: Any) ->
 
 
 def _part(context: Any, b: Any, dispatcher: Any, signature: Any, pointer: Any) -> Any:
-    """Make the function that others call: it takes the arguments from where they lie and does the work."""
+    """Make the function that workers call: it loads the arguments and does the work."""
     kind = ir.FunctionType(_I64, [_I64] * 3)
     part = ir.Function(b.module, kind, b.module.get_unique_name("part"))
     part.linkage = "internal"
@@ -346,8 +341,8 @@ def _part(context: Any, b: Any, dispatcher: Any, signature: Any, pointer: Any) -
 
 def _bare(context: Any, b: Any, kind: Any, value: Any) -> Any:
     """Remove the owners from the arrays of a value."""
-    if isinstance(kind, types.BaseTuple):
-        bare = [_bare(context, b, part, b.extract_value(value, k)) for k, part in enumerate(_parts(kind))]
+    if isinstance(kind, _TUPLE):
+        bare = [_bare(context, b, part, b.extract_value(value, k)) for k, part in enumerate(kind)]
         return context.make_tuple(b, kind, bare)
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, b, value=value)

@@ -27,7 +27,7 @@ from oocpr.engine.cpu.local_sweeps import (
     unpermute_region,
 )
 from oocpr.engine.cpu.numbers import decode_piece_weights, piece_buffer
-from oocpr.engine.cpu.rows import BLOCK_ROWS, begin_sweeps, end_sweeps, peak_block, update_block
+from oocpr.engine.cpu.rows import ROW_BLOCK, begin_sweeps, end_sweeps, peak_block, update_block
 from oocpr.engine.cpu.threads import barrier, next_chunk, parallel_region
 from oocpr.engine.degree_check import add_marks
 from oocpr.jit import entry, inner
@@ -41,7 +41,7 @@ class StripeRows(NamedTuple):
     """State of a stripe's rows: changes and steps of shape (slots, rows), the others (rows,).
 
     `degree` is uint32, or float64 as `oocpr.engine.cpu.numbers.divisors` makes it. `teleport` has shape (0,)
-    if it is uniform, `push`, the last proposal, if nothing is proposed.
+    if it is uniform, `push`, the last proposal, if nothing is proposed. `pushed` is as rows gather it.
     """
 
     p: NDArray[np.float64]
@@ -51,46 +51,34 @@ class StripeRows(NamedTuple):
     push: NDArray[np.float32]
     changes: NDArray[np.float32]
     steps: NDArray[np.float32]
+    pushed: NDArray[np.generic]
 
 
-class LayoutScratch(NamedTuple):
-    """Scratch in which the rows of a tile are permuted; see permute_region."""
+class Sums(NamedTuple):
+    """What a sweep of one tile adds up, and its scratch; proposals have shape (0,) if nothing is proposed."""
 
+    # Shape (segments + pieces + 1,): of rows, then of the parts that pieces begin with, then of padding.
+    pushes: NDArray[np.float64]
+    proposals: NDArray[np.float64]
+    # Shape (segments,): proposal of each row, first what comes from outside the tile.
+    proposed: NDArray[np.float32]
+    # By permuted rows, for local sweeps: the proposal before and after, and, twice, what is sent per edge.
+    start: NDArray[np.float32]
+    value: NDArray[np.float32]
+    sends: NDArray[np.float32]
+    # Shape (blocks of rows, 2 + 3 live).
+    blocks: NDArray[np.float64]
+    # For `permute_region`.
     counts: NDArray[np.uint32]
     places: NDArray[np.uint32]
     tally: NDArray[np.uint32]
 
 
-class Sums(NamedTuple):
-    """What a sweep of one tile adds up.
+class SweepParams(NamedTuple):
+    """Numbers of a tile and what to do with it; see SweepStep.
 
-    Attributes
-    ----------
-    pushes, proposals
-        Shape (segments + pieces + 1,): of rows, then of the parts that pieces begin with, then of padding;
-        proposals (0,) if nothing is proposed.
-    proposed
-        Shape (segments,): proposal of each row, first what comes from outside the tile; (0,) likewise.
-    start, value, sends
-        By permuted rows, if there are local sweeps: the proposal before and after, and twice as long what
-        each sends along an edge; see local_sweeps.
-    blocks
-        Shape (blocks of rows, 2 + 3 live).
-    """
-
-    pushes: NDArray[np.float64]
-    proposals: NDArray[np.float64]
-    proposed: NDArray[np.float32]
-    start: NDArray[np.float32]
-    value: NDArray[np.float32]
-    sends: NDArray[np.float32]
-    blocks: NDArray[np.float64]
-
-
-class TileDims(NamedTuple):
-    """Numbers of a tile: its first owned row is `first` of the graph and `offset` of the stripe.
-
-    `nonempty` segments have edges; `has_layout` says whether the edges inside the tile are laid out already.
+    Its first owned row is `first` of the graph and `offset` of the stripe; `nonempty` segments have edges.
+    `has_layout` says whether the edges inside it are laid out already, `both` whether proposals are gathered.
     """
 
     edges: int
@@ -101,11 +89,6 @@ class TileDims(NamedTuple):
     stripe_first: int
     nodes: int
     has_layout: bool
-
-
-class SweepParams(NamedTuple):
-    """What to do with each tile; see SweepStep. `both` says whether proposals are gathered too."""
-
     both: bool
     sweeps: int
     damping: float
@@ -116,32 +99,29 @@ class SweepParams(NamedTuple):
     peaks: bool
     scale: float
     key: int
+    carry: float
+    carry_proposed: float
 
 
 @entry()
 def sweep_packed(board, *args):
-    """Everything a pass does to a tile that is still packed; see _sweep_packed."""
+    """Do everything that a pass does to a tile that is still packed."""
     return parallel_region(board, _sweep_packed, args)
 
 
 @inner()
 def _sweep_packed(
-    me, team, counter, tile, starts, keep, max_columns, marks, dims, csr, weights, layout, scratch, sums,
-    rows, pushed, reads, table, params, live, carry, carry_proposed,
+    me, team, counter, tile, starts, keep, max_columns, marks, csr, weights, layout, sums, rows, reads, table,
+    params, live,
 ):  # fmt: skip
     """Sweep a packed tile, the part of one thread.
 
-    Parameters
-    ----------
-    keep
-        Whether the columns are written to their places in the tile rather than used once.
-    max_columns, marks
-        Shape (team,): receive the largest column that a thread decoded, and the sum of the marks of those
-        columns if there is a key.
+    `keep` says whether columns are written to their places in the tile rather than used once. `max_columns`
+    and `marks`, shape (team,), receive each thread's largest column and, if there is a key, sum of marks.
     """
     _clear(me, team, sums)
     barrier(counter, team, 1)
-    pieces = pieces_of(dims.edges)
+    pieces = pieces_of(params.edges)
     block = np.empty(SCRATCH, np.uint32)
     decoded = np.empty(SCRATCH, np.uint32)
     size = uint64(1024 * PIECE)
@@ -152,47 +132,40 @@ def _sweep_packed(
         at = uint64(piece) * size if keep else uint64(me) * size
         top = decode_piece(tile, piece, csr.row_ptr, starts, csr.columns, at, block, decoded)
         max_columns[me] = max(max_columns[me], top)
-        if top >= dims.nodes:
+        if top >= params.nodes:
             break
         first = uint64(piece) * size
-        count = min(size, uint64(dims.edges) - first)
+        count = min(size, uint64(params.edges) - first)
         if params.key:
             marks[me] += add_marks(csr.columns, at, at + count, params.key)
         decode_piece_weights(weights, first, count, piece_weights)
         gather_piece(
-            piece, dims.edges, dims.nonempty, csr.row_ptr, csr.segments, csr.columns, piece_weights, at,
-            reads, table, params.both, uint64(dims.stripe_first), uint64(dims.first - dims.stripe_first),
-            sums.pushes, sums.proposals, dims.owned + 1,
+            piece, params.edges, params.nonempty, csr.row_ptr, csr.segments, csr.columns, piece_weights, at,
+            reads, table, params.both, uint64(params.stripe_first),
+            uint64(params.first - params.stripe_first), sums.pushes, sums.proposals, params.owned + 1,
         )  # fmt: skip
         piece = next_chunk(counter[1:])
-    _after_gather(
-        me, team, counter, dims, csr, weights, layout, scratch, sums, rows, pushed, reads, table, params,
-        live, carry, carry_proposed,
-    )  # fmt: skip
+    _after_gather(me, team, counter, csr, weights, layout, sums, rows, reads, table, params, live)
 
 
 @entry()
 def sweep_decoded(board, *args):
-    """Everything a pass does to a tile whose edges lie in slices; see _sweep_decoded."""
+    """Do everything that a pass does to a tile whose edges lie in slices."""
     return parallel_region(board, _sweep_decoded, args)
 
 
 @inner()
-def _sweep_decoded(
-    me, team, counter, slices, dims, csr, weights, layout, scratch, sums, rows, pushed, reads, table,
-    params, live, carry, carry_proposed,
-):  # fmt: skip
-    """Sweep a tile in slices, the part of one thread."""
+def _sweep_decoded(me, team, counter, slices, csr, weights, layout, sums, rows, reads, table, params, live):
     _clear(me, team, sums)
     barrier(counter, team, 1)
     count = uint64(slices.slice_ptr.size - 1)
     columns = uint64(slices.slice_ptr[count])
     low = first_not_below(slices.slice_ptr, count, columns * uint64(me) // uint64(team))
     high = first_not_below(slices.slice_ptr, count, columns * uint64(me + 1) // uint64(team))
-    if params.both and dims.first > dims.stripe_first:
+    if params.both and params.first > params.stripe_first:
         gather_both(
             low, high, slices.slice_ptr, slices.targets, slices.columns, slices.weights, reads, table,
-            uint64(dims.stripe_first), uint64(dims.first - dims.stripe_first), uint64(dims.nodes),
+            uint64(params.stripe_first), uint64(params.first - params.stripe_first), uint64(params.nodes),
             sums.pushes, sums.proposals,
         )  # fmt: skip
     else:
@@ -200,10 +173,7 @@ def _sweep_decoded(
             low, high, slices.slice_ptr, slices.targets, slices.columns, slices.weights, reads, table,
             uint64(params.both), sums.pushes,
         )  # fmt: skip
-    _after_gather(
-        me, team, counter, dims, csr, weights, layout, scratch, sums, rows, pushed, reads, table, params,
-        live, carry, carry_proposed,
-    )  # fmt: skip
+    _after_gather(me, team, counter, csr, weights, layout, sums, rows, reads, table, params, live)
 
 
 @inner()
@@ -217,86 +187,83 @@ def _clear(me, team, sums):
 
 
 @inner()
-def _after_gather(
-    me, team, counter, dims, csr, weights, layout, scratch, sums, rows, pushed, reads, table, params,
-    live, carry, carry_proposed,
-):  # fmt: skip
+def _after_gather(me, team, counter, csr, weights, layout, sums, rows, reads, table, params, live):
     """Join the pieces, update the rows, sweep inside the tile, propose."""
-    offset = uint64(dims.offset)
+    offset = uint64(params.offset)
     barrier(counter, team, 2)
     if me == 0:
         join_pieces(
-            dims.edges, dims.nonempty, csr.row_ptr, csr.segments, sums.pushes, sums.proposals,
-            dims.owned + 1, carry, carry_proposed,
+            params.edges, params.nonempty, csr.row_ptr, csr.segments, sums.pushes, sums.proposals,
+            params.owned + 1, params.carry, params.carry_proposed,
         )  # fmt: skip
     local = params.both and params.sweeps > 1
     barrier(counter, team, 3)
     phase = 3
-    if local and not dims.has_layout:
-        _make_layout(me, team, counter, dims, csr, weights, layout, scratch, rows, params.damping)
+    if local and not params.has_layout:
+        _make_layout(me, team, counter, params, csr, weights, layout, sums, rows)
         phase = 4
-    out = np.empty(BLOCK_ROWS, np.float64)
+    out = np.empty(ROW_BLOCK, np.float64)
     blocks = sums.blocks.shape[0]
     mine = range(blocks * me // team, blocks * (me + 1) // team)
     for b in mine:
-        begin = uint64(b * BLOCK_ROWS)
-        end = uint64(min(b * BLOCK_ROWS + BLOCK_ROWS, dims.owned))
+        begin = uint64(b * ROW_BLOCK)
+        end = uint64(min(b * ROW_BLOCK + ROW_BLOCK, params.owned))
         update_block(
-            begin, end, offset, rows, pushed, table, params.uniform, sums.pushes, params.damping,
-            params.base, params.spread, params.slot, live, sums.blocks[b], out,
+            begin, end, offset, rows, table, params.uniform, sums.pushes, params.damping, params.base,
+            params.spread, params.slot, live, sums.blocks[b], out,
         )  # fmt: skip
         if params.both:
             begin_sweeps(begin, end, offset, rows, sums.proposals, params.damping, sums.proposed)
     if local:
-        _local_sweeps(me, team, counter, phase, dims, layout, sums, params.sweeps)
+        _local_sweeps(me, team, counter, phase, params, layout, sums)
     for b in mine:
-        begin = uint64(b * BLOCK_ROWS)
-        end = uint64(min(b * BLOCK_ROWS + BLOCK_ROWS, dims.owned))
+        begin = uint64(b * ROW_BLOCK)
+        end = uint64(min(b * ROW_BLOCK + ROW_BLOCK, params.owned))
         if params.both:
             end_sweeps(
-                begin, end, uint64(dims.first), offset, rows, pushed, reads, table, params.scale,
-                sums.proposed, params.slot, out,
+                begin, end, uint64(params.first), offset, rows, reads, table, params.scale, sums.proposed,
+                params.slot, out,
             )  # fmt: skip
         if params.peaks:
             _note_peaks(begin, end, offset, rows, params, live, sums.blocks[b])
 
 
 @inner()
-def _make_layout(me, team, counter, dims, csr, weights, layout, scratch, rows, damping):
-    """Permute the tile's rows and list the edges that stay inside it."""
+def _make_layout(me, team, counter, params, csr, weights, layout, sums, rows):
     mine = range(TILE_REGIONS * me // team, TILE_REGIONS * (me + 1) // team)
-    degree = rows.degree[uint64(dims.offset) : uint64(dims.offset + dims.owned)]
+    degree = rows.degree[uint64(params.offset) : uint64(params.offset + params.owned)]
     for region in mine:
         permute_region(
-            region, dims.edges, dims.nonempty, csr.row_ptr, csr.segments, csr.columns, weights, dims.first,
-            dims.owned, degree, damping, scratch.counts, scratch.places, scratch.tally[region], layout,
+            region, params.edges, params.nonempty, csr.row_ptr, csr.segments, csr.columns, weights,
+            params.first, params.owned, degree, params.damping, sums.counts, sums.places, sums.tally[region],
+            layout,
         )  # fmt: skip
     barrier(counter, team, 4)
     for region in mine:
         fill_region(
-            region, csr.row_ptr, csr.columns, weights, dims.first, dims.owned, degree, damping,
-            layout.row_at.size, scratch.places, layout,
+            region, csr.row_ptr, csr.columns, weights, params.first, params.owned, degree, params.damping,
+            layout.row_at.size, sums.places, layout,
         )  # fmt: skip
 
 
 @inner()
-def _local_sweeps(me, team, counter, phase, dims, layout, sums, sweeps):
+def _local_sweeps(me, team, counter, phase, params, layout, sums):
     """The products inside the tile after the gathering one; begins and ends with all threads done."""
     start, value, sends = sums.start, sums.value, sums.sends
     if me == 0:
         sends[start.size - 1] = float32(0.0)
-        sums.proposed[dims.owned] = float32(0.0)
+        sums.proposed[params.owned] = float32(0.0)
     phase += 1
     barrier(counter, team, phase)
     mine = range(TILE_REGIONS * me // team, TILE_REGIONS * (me + 1) // team)
     for region in mine:
         start_region(region, layout, sums.proposed, start, value, sends)
-    for turn in range(1, sweeps):
+    for turn in range(1, params.sweeps):
         phase += 1
         barrier(counter, team, phase)
         for region in mine:
             sweep_region(region, layout, start, value, sends)
-        if turn < sweeps - 1:
+        if turn < params.sweeps - 1:
             phase += 1
             barrier(counter, team, phase)
             for region in mine:

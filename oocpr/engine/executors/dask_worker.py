@@ -191,11 +191,11 @@ def rank_whole(
     start: NDArray[Any] | None,
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole."""
-    from oocpr.engine.scc.run import SccRun, load_scc_graph
+    from oocpr.engine.scc.run import load_scc_graph, rank_components
 
     begun = time.perf_counter()
     graph = load_scc_graph(open_on_worker(path, identity), threads)
-    return SccRun(graph, settings, threads, teleport, start).rank(begun, graph.bytes_read, silent)
+    return rank_components(graph, settings, threads, begun, graph.bytes_read, silent, teleport, start)
 
 
 def _open_graph(job: Job) -> RankedStore:

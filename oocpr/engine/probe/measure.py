@@ -183,7 +183,7 @@ def measure_whole(
     store: RankedStore, settings: Settings, threads: int | None, progress: Progress = silent
 ) -> tuple[Forecast, int]:
     """Rank a graph for method ``components``, which takes about as long as measuring; its passes, too."""
-    from oocpr.engine.scc.run import SccRun, load_scc_graph
+    from oocpr.engine.scc.run import load_scc_graph, rank_components
 
     passed = count(1)
 
@@ -194,7 +194,7 @@ def measure_whole(
     def rank() -> Solution:
         begun = time.perf_counter()
         graph = load_scc_graph(store, threads)
-        return SccRun(graph, settings, threads, None).rank(begun, graph.bytes_read, report)
+        return rank_components(graph, settings, threads, begun, graph.bytes_read, report)
 
     progress(MEASURING, 0, None, "passes")
     with watched(silent) as compilation:

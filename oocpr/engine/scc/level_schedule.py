@@ -30,190 +30,8 @@ from oocpr.jit import entry, inner
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-MAX_SLICED = 128
-"""Edges past which a row is added up on its own rather than in a slice."""
-
-SLICE, COLUMN, LONG_ROW, STAGE, REGION, MEMBER, COMPONENT, DUPLICATE = range(8)
-"""Numbers of a cursor: how many of each a LevelSchedule has so far."""
-
-_NOBODY = 2**32 - 1
-_FACTOR = 0x9E3779B97F4A7C15
-
-
-@inner()
-def _hash(first, end, columns):
-    """64 bits that differ, as a rule, where lists do."""
-    word = end - first
-    for i in range(first, end):
-        word = (word ^ uint64(columns[i])) * uint64(_FACTOR)
-        word ^= word >> uint64(29)
-    return word
-
-
-@inner()
-def find_duplicate_rows(rows, lengths, own, made, same_as):
-    """Find which rows repeat the edges of an earlier one.
-
-    `same_as` receives, by row, the first row with the same edges in the same order, often the row itself;
-    always if there is one edge, for then there is no sum to share. The others are as for slice_group.
-    """
-    size = uint64(16)
-    while size < uint64(2) * uint64(rows.size):
-        size *= uint64(2)
-    table = np.full(size, uint32(_NOBODY), np.uint32)
-    hashes = np.empty(size, np.uint64)
-    for row in rows:
-        same_as[row] = row
-        length = uint64(lengths[row])
-        if length < uint64(2):
-            continue
-        first = uint64(made.offsets[row]) + uint64(own * made.outer[row])
-        word = _hash(first, first + length, made.columns)
-        at = word & (size - uint64(1))
-        while table[at] != uint32(_NOBODY):
-            other = table[at]
-            if hashes[at] == word and uint64(lengths[other]) == length:
-                begin = uint64(made.offsets[other]) + uint64(own * made.outer[other])
-                k = uint64(0)
-                while k < length and made.columns[begin + k] == made.columns[first + k]:
-                    k += uint64(1)
-                if k == length:
-                    same_as[row] = other
-                    break
-            at = (at + uint64(1)) & (size - uint64(1))
-        if same_as[row] == row:
-            table[at] = row
-            hashes[at] = word
-
-
-@inner()
-def slice_group(rows, lengths, own, low, high, made, cursor, scratch):
-    """Lay edges of some rows out in slices, longest first; rows of more than MAX_SLICED come after them.
-
-    Parameters
-    ----------
-    lengths, own
-        ``made.inner`` and 1 if the edges from a row's own component are meant, ``made.outer`` and 0 for those
-        from others.
-    low, high
-        Rows low .. high - 1 are read as they have just become.
-    made, cursor
-        The LevelSchedule that is being filled, and how far its arrays are.
-    scratch
-        uint32, shape (2, rows of the graph).
-    """
-    if rows.size == 0:
-        return
-    same_as, places_of = scratch[0], scratch[1]
-    find_duplicate_rows(rows, lengths, own, made, same_as)
-    tally = np.zeros(MAX_SLICED + 1, np.uint32)
-    for row in rows:
-        if lengths[row] > uint32(MAX_SLICED):
-            places_of[row] = uint32(0)
-            places_of[same_as[row]] += uint32(1)
-        elif same_as[row] == row:
-            tally[lengths[row]] += uint32(1)
-    places = np.empty(MAX_SLICED + 1, np.uint32)
-    few = uint64(0)
-    for width in range(MAX_SLICED, 0, -1):
-        places[width] = uint32(few)
-        few += uint64(tally[width])
-    slot = uint64(cursor[SLICE])
-    slices = (few + uint64(SLICE_ROWS - 1)) // uint64(SLICE_ROWS)
-    nobody = uint32(made.outer.size)
-    for i in range(slot * uint64(SLICE_ROWS), (slot + slices) * uint64(SLICE_ROWS)):
-        made.targets[i] = nobody
-    long_slot = uint64(cursor[LONG_ROW])
-    q_long = long_slot
-    for row in rows:
-        width = lengths[row]
-        if width > uint32(MAX_SLICED):
-            # A row comes after all those that have its edges.
-            if same_as[row] == row:
-                count = places_of[row]
-                places_of[row] = uint32(q_long)
-                q_long += uint64(count)
-                made.long_rows[q_long - uint64(1)] = row
-            else:
-                made.long_rows[places_of[same_as[row]]] = row
-                places_of[same_as[row]] += uint32(1)
-        elif same_as[row] == row:
-            places_of[row] = uint32(slot * uint64(SLICE_ROWS)) + places[width]
-            made.targets[places_of[row]] = row
-            places[width] += uint32(1)
-    base = uint64(cursor[COLUMN])
-    for s in range(slot, slot + slices):
-        made.slice_ptr[s] = base
-        width = uint64(lengths[made.targets[s * uint64(SLICE_ROWS)]])
-        for lane in range(uint64(SLICE_ROWS)):
-            row = made.targets[s * uint64(SLICE_ROWS) + lane]
-            to = base + lane
-            if row != nobody:
-                to = _copy_edges(row, lengths, own, low, high, made, to, uint64(SLICE_ROWS))
-            while to < base + width * uint64(SLICE_ROWS):
-                made.slice_columns[to] = nobody
-                to += uint64(SLICE_ROWS)
-        base += width * uint64(SLICE_ROWS)
-    made.slice_ptr[slot + slices] = base
-    for i in range((slot + slices) * uint64(SLICE_ROWS), (slot + slices + uint64(1)) * uint64(SLICE_ROWS)):
-        made.targets[i] = nobody
-    for q in range(long_slot, q_long):
-        made.long_ptr[q] = base
-        row = made.long_rows[q]
-        if same_as[row] == row:
-            base = _copy_edges(row, lengths, own, low, high, made, base, uint64(1))
-    made.long_ptr[q_long] = base
-    made.long_rows[q_long] = nobody
-    _list_duplicates(rows, lengths, same_as, places_of, slot, slices, made, cursor)
-    cursor[SLICE] += slices + uint64(1)
-    cursor[COLUMN] = base
-    cursor[LONG_ROW] = q_long + uint64(1)
-
-
-@inner()
-def _list_duplicates(rows, lengths, same_as, places_of, slot, slices, made, cursor):
-    """List the rows whose edges those in the slices from `slot` on have, slice by slice."""
-    ptr = made.duplicate_ptr[slot : slot + slices + uint64(1)]
-    for s in range(ptr.size):
-        ptr[s] = uint32(0)
-    for row in rows:
-        if same_as[row] != row and lengths[row] <= uint32(MAX_SLICED):
-            ptr[uint64(places_of[same_as[row]]) // uint64(SLICE_ROWS) - slot] += uint32(1)
-    total = uint32(cursor[DUPLICATE])
-    for s in range(ptr.size):
-        count = ptr[s]
-        ptr[s] = total
-        total += count
-    for row in rows:
-        if same_as[row] != row and lengths[row] <= uint32(MAX_SLICED):
-            place = places_of[same_as[row]]
-            s = uint64(place) // uint64(SLICE_ROWS) - slot
-            made.duplicate_rows[ptr[s]] = row
-            made.duplicate_places[ptr[s]] = place
-            ptr[s] += uint32(1)
-    for s in range(ptr.size - 1, 0, -1):
-        ptr[s] = ptr[s - 1]
-    ptr[0] = uint32(cursor[DUPLICATE])
-    cursor[DUPLICATE] = total
-
-
-@inner()
-def _copy_edges(row, lengths, own, low, high, made, to, step):
-    """Write the columns of a row to every `step`-th place from `to` on; returns where it stopped."""
-    live = uint32(made.outer.size + 1)
-    first = uint64(made.offsets[row]) + uint64(own * made.outer[row])
-    for i in range(first, first + uint64(lengths[row])):
-        column = made.columns[i]
-        made.slice_columns[to] = column + (live if low <= column < high else uint32(0))
-        to += step
-    return to
-
-
 COMPONENT_REGIONS = 4
 """Parts of a large component that are swept side by side."""
-
-_DONE = 1 << 31
 
 MIN_SHARED_EDGES = 1 << 14
 """Edges of a level that are worth sharing out."""
@@ -228,54 +46,49 @@ SHARED, LISTED, WALKED, SWEPT = 0, 1, 2, 3
 """Kinds of stages: slices shared out, components taken one by one, components walked by one thread in order,
 one large component swept by all."""
 
+MAX_SLICED = 128
+"""Edges past which a row is added up on its own rather than in a slice."""
+
+SLICE, COLUMN, LONG_ROW, STAGE, REGION, MEMBER, COMPONENT, DUPLICATE = range(8)
+"""Numbers of a cursor: how many of each a LevelSchedule has so far."""
+
+_DONE = 1 << 31
+_NOBODY = 2**32 - 1
+_FACTOR = 0x9E3779B97F4A7C15
+
 
 class LevelSchedule(NamedTuple):
-    """All edges of a graph in the order in which they are solved.
+    """All edges of a graph in the order in which they are solved."""
 
-    Attributes
-    ----------
-    offsets
-        Shape (rows + 1,): first edge of each row in `columns`.
-    outer, inner
-        Shape (rows,): edges of a row that come from other components, which stand first, and from its own,
-        if that has other rows.
-    loops
-        Rows with an edge to themselves and a component of their own.
-    members, member_ptr
-        Rows of the listed and walked components; first member of each, and the end.
-    slice_ptr, targets, slice_columns
-        First column of each slice; the rows of each; columns. Padding is the number of rows; a row that is
-        read as it has just become is rows + 1 more than its number.
-    duplicate_ptr, duplicate_rows, duplicate_places
-        Rows with the edges of a row in a slice: the first of each slice; the rows; whose edges they have, as
-        the place in `targets`.
-    long_rows, long_ptr
-        Rows that are added up on their own, and their first column in `slice_columns`, and the end. A row
-        without columns has those of the next that has some.
-    stages
-        Shape (stages, 5): kind; then first slice and end, first long row and end; or first component and end;
-        or first region and end.
-    regions
-        Shape (regions, 6): first slice and end, first long row and end, first row and the one past the last,
-        between which there may be rows of other components.
-    """
-
+    # First edge of each row in `columns`; how many come from other components, which stand first, and from
+    # its own, if that has other rows.
     offsets: NDArray[np.uint32]
     outer: NDArray[np.uint32]
     inner: NDArray[np.uint32]
     columns: NDArray[np.uint32]
+    # Rows with an edge to themselves and a component of their own.
     loops: NDArray[np.uint32]
+    # Rows of the listed and walked components; first member of each, and the end.
     members: NDArray[np.uint32]
     member_ptr: NDArray[np.uint32]
+    # First column of each slice; the rows of each; columns. Padding is the number of rows; a row that is read
+    # as it has just become is rows + 1 more than its number.
     slice_ptr: NDArray[np.uint32]
     targets: NDArray[np.uint32]
     slice_columns: NDArray[np.uint32]
+    # Rows with the edges of a row in a slice: first of each slice; rows; that row's place in `targets`.
     duplicate_ptr: NDArray[np.uint32]
     duplicate_rows: NDArray[np.uint32]
     duplicate_places: NDArray[np.uint32]
+    # Rows that are added up on their own, and their first column in `slice_columns`, and the end. A row
+    # without columns has those of the next that has some.
     long_rows: NDArray[np.uint32]
     long_ptr: NDArray[np.uint32]
+    # Shape (stages, 5): kind; then first slice and end, first long row and end; or first component and end;
+    # or first region and end.
     stages: NDArray[np.int64]
+    # Shape (regions, 6): first slice and end, first long row and end, first row and the one past the last,
+    # between which there may be rows of other components.
     regions: NDArray[np.int64]
 
 
@@ -304,9 +117,7 @@ def schedule_rows(offsets: NDArray[np.uint32], columns: NDArray[np.uint32]) -> L
         np.empty((3 * groups + 1, 5), np.int64), np.zeros((groups, 6), np.int64),
     )  # fmt: skip
     cursor = np.zeros(8, np.int64)
-    _lay_out(
-        levels[:found], heads, grouped, made, cursor, np.empty(rows, np.uint32), np.empty(rows, np.uint32)
-    )
+    _lay_out(levels[:found], heads, grouped, made, cursor)
     slices, used, long_rows, stages, regions, members, listed, duplicates = cursor.tolist()
     lengths = {
         "members": members, "member_ptr": listed + 1, "slice_ptr": slices, "targets": slices * SLICE_ROWS,
@@ -409,18 +220,12 @@ def _group_rows(component, heads, grouped):
     """List the rows of each component, in their order, one component after another."""
     for row in range(component.size):
         heads[component[row]] += uint32(1)
-    total = uint32(0)
-    for c in range(heads.size):
-        size = heads[c]
-        heads[c] = total
-        total += size
-    for row in range(component.size):
+    for c in range(1, heads.size):
+        heads[c] += heads[c - 1]
+    for row in range(component.size - 1, -1, -1):
         c = component[row]
+        heads[c] -= uint32(1)
         grouped[heads[c]] = uint32(row)
-        heads[c] += uint32(1)
-    for c in range(heads.size - 1, 0, -1):
-        heads[c] = heads[c - 1]
-    heads[0] = uint32(0)
 
 
 @entry()
@@ -464,9 +269,11 @@ def _partition_edges(offsets, columns, component, heads, outer, inner, loops):
 
 
 @entry()
-def _lay_out(levels, heads, grouped, made, cursor, order, weights):
-    """Make the stages; `order` and `weights` are scratch of a number per row."""
+def _lay_out(levels, heads, grouped, made, cursor):
+    """Make the stages, level by level."""
     count = uint64(levels.size)
+    order = np.empty(count, np.uint32)
+    weights = np.empty(count, np.uint32)
     top = uint64(0)
     for c in range(count):
         top = max(top, uint64(levels[c]))
@@ -508,21 +315,13 @@ def _lay_out(levels, heads, grouped, made, cursor, order, weights):
             for c in order[low : uint64(begins[level])]:
                 if weights[c]:
                     _list_component(c, heads, grouped, made.members, made.member_ptr, cursor)
-            _add_stage(
-                made.stages,
-                cursor,
-                int64(WALKED),
-                first,
-                cursor[COMPONENT],
-                cursor[LONG_ROW],
-                cursor[LONG_ROW],
-            )
+            _add_stage(made.stages, cursor, int64(WALKED), first, cursor[COMPONENT])
         low = uint64(begins[level])
         level += uint64(1)
 
 
 @inner()
-def _add_stage(stages, cursor, kind, first, end, long_first, long_end):
+def _add_stage(stages, cursor, kind, first, end, long_first=0, long_end=0):
     if first == end and long_first == long_end:
         return
     stage = stages[cursor[STAGE]]
@@ -562,9 +361,7 @@ def _share_level(components, weights, heads, grouped, made, cursor, chosen, scra
     for c in components:
         if heads[uint64(c) + uint64(1)] - heads[c] > uint32(1) and weights[c] != uint32(MIN_PARALLEL_EDGES):
             _list_component(c, heads, grouped, made.members, made.member_ptr, cursor)
-    _add_stage(
-        made.stages, cursor, int64(LISTED), listed, cursor[COMPONENT], cursor[LONG_ROW], cursor[LONG_ROW]
-    )
+    _add_stage(made.stages, cursor, int64(LISTED), listed, cursor[COMPONENT])
     for c in components:
         if weights[c] == uint32(MIN_PARALLEL_EDGES):
             _cut_component(
@@ -602,4 +399,160 @@ def _cut_component(rows, made, cursor, scratch):
         part[2] = longs
         part[3] = cursor[LONG_ROW]
         cursor[REGION] += 1
-    _add_stage(made.stages, cursor, int64(SWEPT), before, cursor[REGION], cursor[LONG_ROW], cursor[LONG_ROW])
+    _add_stage(made.stages, cursor, int64(SWEPT), before, cursor[REGION])
+
+
+@inner()
+def slice_group(rows, lengths, own, low, high, made, cursor, scratch):
+    """Lay edges of some rows out in slices, longest first; rows of more than MAX_SLICED come after them.
+
+    `lengths` and `own` are ``made.inner`` and 1 for edges from a row's own component, ``made.outer`` and 0
+    for those from others. Rows low .. high - 1 are read as they have just become. `cursor` says how far the
+    arrays of the LevelSchedule `made` are; `scratch` is uint32, shape (2, rows of the graph).
+    """
+    if rows.size == 0:
+        return
+    same_as, places_of = scratch[0], scratch[1]
+    find_duplicate_rows(rows, lengths, own, made, same_as)
+    tally = np.zeros(MAX_SLICED + 1, np.uint32)
+    for row in rows:
+        if lengths[row] > uint32(MAX_SLICED):
+            places_of[row] = uint32(0)
+            places_of[same_as[row]] += uint32(1)
+        elif same_as[row] == row:
+            tally[lengths[row]] += uint32(1)
+    places = np.empty(MAX_SLICED + 1, np.uint32)
+    few = uint64(0)
+    for width in range(MAX_SLICED, 0, -1):
+        places[width] = uint32(few)
+        few += uint64(tally[width])
+    slot = uint64(cursor[SLICE])
+    slices = (few + uint64(SLICE_ROWS - 1)) // uint64(SLICE_ROWS)
+    nobody = uint32(made.outer.size)
+    for i in range(slot * uint64(SLICE_ROWS), (slot + slices) * uint64(SLICE_ROWS)):
+        made.targets[i] = nobody
+    long_slot = uint64(cursor[LONG_ROW])
+    q_long = long_slot
+    for row in rows:
+        width = lengths[row]
+        if width > uint32(MAX_SLICED):
+            # A row comes after all those that have its edges.
+            if same_as[row] == row:
+                count = places_of[row]
+                places_of[row] = uint32(q_long)
+                q_long += uint64(count)
+                made.long_rows[q_long - uint64(1)] = row
+            else:
+                made.long_rows[places_of[same_as[row]]] = row
+                places_of[same_as[row]] += uint32(1)
+        elif same_as[row] == row:
+            places_of[row] = uint32(slot * uint64(SLICE_ROWS)) + places[width]
+            made.targets[places_of[row]] = row
+            places[width] += uint32(1)
+    base = uint64(cursor[COLUMN])
+    for s in range(slot, slot + slices):
+        made.slice_ptr[s] = base
+        width = uint64(lengths[made.targets[s * uint64(SLICE_ROWS)]])
+        for lane in range(uint64(SLICE_ROWS)):
+            row = made.targets[s * uint64(SLICE_ROWS) + lane]
+            to = base + lane
+            if row != nobody:
+                to = _copy_edges(row, lengths, own, low, high, made, to, uint64(SLICE_ROWS))
+            while to < base + width * uint64(SLICE_ROWS):
+                made.slice_columns[to] = nobody
+                to += uint64(SLICE_ROWS)
+        base += width * uint64(SLICE_ROWS)
+    made.slice_ptr[slot + slices] = base
+    for i in range((slot + slices) * uint64(SLICE_ROWS), (slot + slices + uint64(1)) * uint64(SLICE_ROWS)):
+        made.targets[i] = nobody
+    for q in range(long_slot, q_long):
+        made.long_ptr[q] = base
+        row = made.long_rows[q]
+        if same_as[row] == row:
+            base = _copy_edges(row, lengths, own, low, high, made, base, uint64(1))
+    made.long_ptr[q_long] = base
+    made.long_rows[q_long] = nobody
+    _list_duplicates(rows, lengths, same_as, places_of, slot, slices, made, cursor)
+    cursor[SLICE] += slices + uint64(1)
+    cursor[COLUMN] = base
+    cursor[LONG_ROW] = q_long + uint64(1)
+
+
+@inner()
+def find_duplicate_rows(rows, lengths, own, made, same_as):
+    """Find for each row the first one with the same edges in the same order, often the row itself.
+
+    Always itself if there is one edge, for then there is no sum to share. Arguments are as for `slice_group`.
+    """
+    size = uint64(16)
+    while size < uint64(2) * uint64(rows.size):
+        size *= uint64(2)
+    table = np.full(size, uint32(_NOBODY), np.uint32)
+    hashes = np.empty(size, np.uint64)
+    for row in rows:
+        same_as[row] = row
+        length = uint64(lengths[row])
+        if length < uint64(2):
+            continue
+        first = uint64(made.offsets[row]) + uint64(own * made.outer[row])
+        word = _hash(first, first + length, made.columns)
+        at = word & (size - uint64(1))
+        while table[at] != uint32(_NOBODY):
+            other = table[at]
+            if hashes[at] == word and uint64(lengths[other]) == length:
+                begin = uint64(made.offsets[other]) + uint64(own * made.outer[other])
+                k = uint64(0)
+                while k < length and made.columns[begin + k] == made.columns[first + k]:
+                    k += uint64(1)
+                if k == length:
+                    same_as[row] = other
+                    break
+            at = (at + uint64(1)) & (size - uint64(1))
+        if same_as[row] == row:
+            table[at] = row
+            hashes[at] = word
+
+
+@inner()
+def _hash(first, end, columns):
+    """64 bits that differ, as a rule, where lists do."""
+    word = end - first
+    for i in range(first, end):
+        word = (word ^ uint64(columns[i])) * uint64(_FACTOR)
+        word ^= word >> uint64(29)
+    return word
+
+
+@inner()
+def _list_duplicates(rows, lengths, same_as, places_of, slot, slices, made, cursor):
+    """List the rows whose edges those in the slices from `slot` on have, slice by slice."""
+    ptr = made.duplicate_ptr[slot : slot + slices + uint64(1)]
+    for s in range(ptr.size):
+        ptr[s] = uint32(0)
+    for row in rows:
+        if same_as[row] != row and lengths[row] <= uint32(MAX_SLICED):
+            ptr[uint64(places_of[same_as[row]]) // uint64(SLICE_ROWS) - slot] += uint32(1)
+    ptr[0] += uint32(cursor[DUPLICATE])
+    for s in range(1, ptr.size):
+        ptr[s] += ptr[s - 1]
+    cursor[DUPLICATE] = ptr[ptr.size - 1]
+    for k in range(rows.size - 1, -1, -1):
+        row = rows[k]
+        if same_as[row] != row and lengths[row] <= uint32(MAX_SLICED):
+            place = places_of[same_as[row]]
+            s = uint64(place) // uint64(SLICE_ROWS) - slot
+            ptr[s] -= uint32(1)
+            made.duplicate_rows[ptr[s]] = row
+            made.duplicate_places[ptr[s]] = place
+
+
+@inner()
+def _copy_edges(row, lengths, own, low, high, made, to, step):
+    """Write the columns of a row to every `step`-th place from `to` on; returns where it stopped."""
+    live = uint32(made.outer.size + 1)
+    first = uint64(made.offsets[row]) + uint64(own * made.outer[row])
+    for i in range(first, first + uint64(lengths[row])):
+        column = made.columns[i]
+        made.slice_columns[to] = column + (live if low <= column < high else uint32(0))
+        to += step
+    return to

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import float32, float64, uint32, uint64
 
-from oocpr.engine.cpu.backend import Scratch
 from oocpr.engine.cpu.gather import SLICE_ROWS, sum_long_row, sum_slice
-from oocpr.engine.cpu.rows import BLOCK_ROWS, add_up, norm
+from oocpr.engine.cpu.rows import ROW_BLOCK, add_up, norm
 from oocpr.engine.cpu.threads import Team, barrier, default_threads, parallel_region
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows
@@ -25,8 +24,7 @@ from oocpr.engine.settings import ROUNDING
 from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
 from oocpr.plan.forecast import COMPONENT_PASSES
-from oocpr.store.codec.layout import parse_tile
-from oocpr.store.codec.tiles import decode_columns, expand_segments
+from oocpr.store.codec.tiles import decode_tile
 from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import peak_resident, usable_cores
 
@@ -67,18 +65,13 @@ def load_scc_graph(store: RankedStore, threads: int | None = None) -> SccGraph:
     def decode(tile: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32], int]:
         buffer = np.empty(store.encoded.max_bytes, np.uint8)
         size = store.encoded.read_into(tile, buffer)
-        packed = parse_tile(buffer[:size])
+        columns, lengths = decode_tile(buffer[:size])
         owned = int(tile_rows[tile + 1] - tile_rows[tile])
-        if packed.segments != owned + 1:
-            raise DamagedError(f"tile {tile} has {packed.segments} segments where {owned + 1} belong.")
-        csr, starts = Scratch().csr(packed, packed.edges)
-        expand_segments(packed, csr.row_ptr, starts, csr.segments)
-        decode_columns(packed, csr.row_ptr, starts, csr.columns)
-        if int(csr.columns.max(initial=0)) >= max(nodes, 1):
-            raise DamagedError(f"tile {tile} has column {csr.columns.max()} of {nodes} nodes.")
-        lengths = np.zeros(owned + 1, np.uint32)
-        _note_lengths(csr.row_ptr, csr.segments, packed.nonempty, lengths)
-        return csr.columns, lengths, size
+        if len(lengths) != owned + 1:
+            raise DamagedError(f"tile {tile} has {len(lengths)} segments where {owned + 1} belong.")
+        if int(columns.max(initial=0)) >= max(nodes, 1):
+            raise DamagedError(f"tile {tile} has column {columns.max()} of {nodes} nodes.")
+        return columns, lengths, size
 
     with ThreadPoolExecutor(threads or usable_cores(), thread_name_prefix="oocpr-load") as pool:
         parts = list(pool.map(decode, range(tiles)))
@@ -107,33 +100,18 @@ def _count(columns, counted):
         counted[uint64(columns[i])] += uint32(1)
 
 
-@entry()
-def _note_lengths(positions, segments, nonempty, lengths):
-    for k in range(uint64(nonempty)):
-        lengths[segments[k]] = positions[k + uint64(1)] - positions[k]
-
-
 class RankVectors(NamedTuple):
-    """The rows of a graph in a run.
+    """The rows of a graph in a run."""
 
-    Attributes
-    ----------
-    p, r, degree, teleport
-        Shape (rows,): ranks, residual, out-degrees, teleport vector; the last (0,) if uniform.
-    reads
-        Shape (rows + 1,): pushed along each edge; zero after the last.
-    pushes
-        Shape (rows + 1,): what was delivered; the last is padding.
-    blocks
-        Shape (blocks, 4): dangling mass, mass, sum of p, norm of r.
-    """
-
+    # Shape (rows,); the teleport vector (0,) if uniform.
     p: NDArray[np.float64]
     r: NDArray[np.float64]
     degree: NDArray[np.uint32]
     teleport: NDArray[np.float64]
+    # Shape (rows + 1,): pushed along each edge, zero after the last; delivered, the last of it padding.
     reads: NDArray[np.float32]
     pushes: NDArray[np.float64]
+    # Shape (blocks, 4): dangling mass, mass, sum of p, norm of r.
     blocks: NDArray[np.float64]
 
 
@@ -143,13 +121,13 @@ def push_contributions(me, team, vectors, sends, damping):
 
     `sends`, float32, shape (rows,), is damping times what each row contributes along an edge.
     """
-    out = np.empty(BLOCK_ROWS, np.float64)
+    out = np.empty(ROW_BLOCK, np.float64)
     rows = uint64(vectors.p.size)
     blocks = vectors.blocks.shape[0]
     back = 1.0 / damping
     for block in range(blocks * me // team, blocks * (me + 1) // team):
-        begin = uint64(block) * uint64(BLOCK_ROWS)
-        end = min(begin + uint64(BLOCK_ROWS), rows)
+        begin = uint64(block) * uint64(ROW_BLOCK)
+        end = min(begin + uint64(ROW_BLOCK), rows)
         count = end - begin
         p, degree = vectors.p[begin:end], vectors.degree[begin:end]
         sum_row, reads = sends[begin:end], vectors.reads[begin:end]
@@ -173,12 +151,12 @@ def push_contributions(me, team, vectors, sends, damping):
 @inner()
 def update(me, team, vectors, damping, base, spread):
     """Subtract what was pushed from the residual and add what was delivered and what the teleport brings."""
-    out = np.empty(BLOCK_ROWS, np.float64)
+    out = np.empty(ROW_BLOCK, np.float64)
     rows = uint64(vectors.p.size)
     blocks = vectors.blocks.shape[0]
     for block in range(blocks * me // team, blocks * (me + 1) // team):
-        begin = uint64(block) * uint64(BLOCK_ROWS)
-        end = min(begin + uint64(BLOCK_ROWS), rows)
+        begin = uint64(block) * uint64(ROW_BLOCK)
+        end = min(begin + uint64(ROW_BLOCK), rows)
         count = end - begin
         r, degree = vectors.r[begin:end], vectors.degree[begin:end]
         reads, pushes = vectors.reads[begin:end], vectors.pushes[begin:end]
@@ -201,11 +179,8 @@ def update(me, team, vectors, damping, base, spread):
 def _deliver_slices(low, high, schedule, reads, pushes):
     """Add what the rows of slices receive, and those with the same edges; columns read live lie behind."""
     slice_ptr, targets, slice_columns = schedule.slice_ptr, schedule.targets, schedule.slice_columns
-    duplicate_ptr, duplicate_rows, duplicate_places = (
-        schedule.duplicate_ptr,
-        schedule.duplicate_rows,
-        schedule.duplicate_places,
-    )
+    duplicate_ptr, duplicate_rows = schedule.duplicate_ptr, schedule.duplicate_rows
+    duplicate_places = schedule.duplicate_places
     lanes = np.empty(SLICE_ROWS, np.float64)
     behind = uint32(pushes.size)
     for s in range(low, high):
@@ -219,7 +194,8 @@ def _deliver_slices(low, high, schedule, reads, pushes):
 
 
 @inner()
-def _deliver_long(low, high, long_ptr, long_rows, slice_columns, reads, pushes):
+def _deliver_long_rows(low, high, schedule, reads, pushes):
+    long_ptr, long_rows, slice_columns = schedule.long_ptr, schedule.long_rows, schedule.slice_columns
     lanes = np.empty(SLICE_ROWS, np.float64)
     behind = uint32(pushes.size)
     waiting = low
@@ -248,23 +224,21 @@ def deliver(me, team, counter, phase, schedule, reads, pushes):
         for i in range(first, first + uint64(schedule.outer[row]) + uint64(schedule.inner[row])):
             total += float64(reads[uint64(schedule.columns[i])])
         pushes[row] = total
-    slice_ptr, slice_columns = schedule.slice_ptr, schedule.slice_columns
-    long_ptr, long_rows = schedule.long_ptr, schedule.long_rows
     for region in range(me, schedule.regions.shape[0], team):
         part = schedule.regions[region]
         low, high = uint64(part[0]), uint64(max(part[0], part[1] - 1))
         _deliver_slices(low, high, schedule, reads, pushes)
         low, high = uint64(part[2]), uint64(max(part[2], part[3] - 1))
-        _deliver_long(low, high, long_ptr, long_rows, slice_columns, reads, pushes)
+        _deliver_long_rows(low, high, schedule, reads, pushes)
     phase += 1
     barrier(counter, team, phase)
     for k in range(schedule.stages.shape[0]):
         stage = schedule.stages[k]
         if stage[0] == SHARED:
-            low, high = balanced_range(slice_ptr, stage[1], stage[2], me, team)
+            low, high = balanced_range(schedule.slice_ptr, stage[1], stage[2], me, team)
             _deliver_slices(low, high, schedule, reads, pushes)
-            low, high = balanced_range(long_ptr, stage[3], stage[4], me, team)
-            _deliver_long(low, high, long_ptr, long_rows, slice_columns, reads, pushes)
+            low, high = balanced_range(schedule.long_ptr, stage[3], stage[4], me, team)
+            _deliver_long_rows(low, high, schedule, reads, pushes)
     phase += 1
     barrier(counter, team, phase)
     loops = uint64(schedule.loops.size)
@@ -280,86 +254,75 @@ UNSOLVED_SHARE = 0.25
 """Share of the tolerated residual that components may leave behind."""
 
 
-class SccRun:
-    """A run on a graph that is in memory.
+def rank_components(
+    graph: SccGraph,
+    settings: Settings,
+    threads: int | None,
+    begun: float,
+    bytes_read: int,
+    progress: Progress,
+    teleport: NDArray[np.float64] | None = None,
+    start: NDArray[np.float64] | None = None,
+) -> Solution:
+    """Rank a graph that is in memory: pass after pass, until the residual is small enough or they run out.
 
     A pass pushes the solution of (I - damping * edges) z = r for the residual r, found in float32 and rounded
     to what rows read; as with any push, the residual stays exact, so two or three are enough.
 
-    `threads`, None for `default_threads`, change no bit. `teleport` and `start`, what is pushed first, sum to
-    1; None for uniform, and for what the teleport vector makes rows contribute to each other.
+    `threads`, None for `default_threads`, change no bit. The run began at `begun`, a `time.perf_counter`, and
+    `bytes_read` encoded bytes have been read since. `teleport` and `start`, what is pushed first, sum to 1;
+    None for uniform, and for what the teleport vector makes rows contribute to each other.
     """
-
-    def __init__(
-        self,
-        graph: SccGraph,
-        settings: Settings,
-        threads: int | None,
-        teleport: NDArray[np.float64] | None,
-        start: NDArray[np.float64] | None = None,
-    ) -> None:
-        nodes = len(graph.degree)
-        self._settings = settings
-        self._schedule = graph.schedule
-        self._team = Team(threads or default_threads())
-        self._vectors = RankVectors(
-            np.zeros(nodes),
-            np.full(nodes, 1 / nodes) if teleport is None else teleport.copy(),
-            graph.degree,
-            np.empty(0) if teleport is None else teleport,
-            np.zeros(nodes + 1, np.float32),
-            np.zeros(nodes + 1),
-            np.zeros((-(-nodes // BLOCK_ROWS), 4)),
-        )
-        self._contributions = _contributions(graph, settings.damping)
-        self._max_sweeps = math.ceil(math.log(REL_TOL / 10) / math.log(settings.damping))
-        if start is None:
-            self._team.run(
-                solve_once, 0, self._schedule, self._vectors.r, self._max_sweeps, 0.0, self._contributions
-            )
-        else:
-            sends = self._contributions.sends[nodes + 1 : 2 * nodes + 1]
-            np.multiply(start, settings.damping, out=sends, casting="same_kind")
-            sends /= np.maximum(graph.degree, np.uint32(1))
-        self._vectors.r[:] = 0.0
-
-    def rank(self, begun: float, bytes_read: int, progress: Progress) -> Solution:
-        """Pass after pass, until the residual is small enough or the passes run out.
-
-        The run began at `begun`, by `time.perf_counter`; `bytes_read` encoded bytes have been read since.
-        """
-        settings, tolerance = self._settings, _tolerance(self._settings)
-        history: list[PassRecord] = []
-        passed, out = begun, np.empty(1)
-        while len(history) < settings.pass_limit:
-            self._team.run(
-                _pass, self._schedule, self._vectors, self._contributions, settings.damping,
-                settings.dangling == "strongly", tolerance, self._max_sweeps, out,
-            )  # fmt: skip
-            now, residual = time.perf_counter(), float(out[0])
-            bound = settings.bound(residual)
-            read = 0 if history else bytes_read
-            history.append(PassRecord(len(history) + 1, residual, bound, 1.0, now - passed, read, 0.0))
-            passed = now
-            progress("ranking", len(history), COMPONENT_PASSES, "passes", f"bound {bound:.1e}")
-            if residual <= tolerance:
-                break
-        ranks = self._vectors.p
-        ranks += self._vectors.r
-        residual = history[-1].residual
+    nodes, schedule, damping = len(graph.degree), graph.schedule, settings.damping
+    team, tolerance = Team(threads or default_threads()), _tolerance(settings)
+    vectors = RankVectors(
+        np.zeros(nodes),
+        np.full(nodes, 1 / nodes) if teleport is None else teleport.copy(),
+        graph.degree,
+        np.empty(0) if teleport is None else teleport,
+        np.zeros(nodes + 1, np.float32),
+        np.zeros(nodes + 1),
+        np.zeros((-(-nodes // ROW_BLOCK), 4)),
+    )
+    contributions = _contributions(graph, damping)
+    max_sweeps = math.ceil(math.log(REL_TOL / 10) / math.log(damping))
+    if start is None:
+        team.run(solve_once, 0, schedule, vectors.r, max_sweeps, 0.0, contributions)
+    else:
+        sends = contributions.sends[nodes + 1 : 2 * nodes + 1]
+        np.multiply(start, damping, out=sends, casting="same_kind")
+        sends /= np.maximum(graph.degree, np.uint32(1))
+    vectors.r[:] = 0.0
+    history: list[PassRecord] = []
+    passed, out = begun, np.empty(1)
+    while len(history) < settings.pass_limit:
+        team.run(
+            _pass, schedule, vectors, contributions, damping, settings.dangling == "strongly", tolerance,
+            max_sweeps, out,
+        )  # fmt: skip
+        now, residual = time.perf_counter(), float(out[0])
         bound = settings.bound(residual)
-        return Solution(
-            ranks=as_distribution(ranks, bound),
-            error_bound=bound,
-            converged=residual <= tolerance,
-            history=tuple(history),
-            method=settings.method,
-            reads=settings.reads,
-            damping=settings.damping,
-            tol=settings.tol,
-            seconds=time.perf_counter() - begun,
-            peak_memory=peak_resident(),
-        )
+        read = 0 if history else bytes_read
+        history.append(PassRecord(len(history) + 1, residual, bound, 1.0, now - passed, read, 0.0))
+        passed = now
+        progress("ranking", len(history), COMPONENT_PASSES, "passes", f"bound {bound:.1e}")
+        if residual <= tolerance:
+            break
+    ranks = vectors.p
+    ranks += vectors.r
+    residual, bound = history[-1].residual, history[-1].bound
+    return Solution(
+        ranks=as_distribution(ranks, bound),
+        error_bound=bound,
+        converged=residual <= tolerance,
+        history=tuple(history),
+        method=settings.method,
+        reads=settings.reads,
+        damping=damping,
+        tol=settings.tol,
+        seconds=time.perf_counter() - begun,
+        peak_memory=peak_resident(),
+    )
 
 
 def _tolerance(settings: Settings) -> float:
@@ -396,7 +359,7 @@ def _contributions(graph: SccGraph, damping: float) -> Contributions:
 
 @entry()
 def _pass(board, *args):
-    """Do a pass by all threads of a team; see _part_of_pass."""
+    """Do a pass by all threads of a team."""
     return parallel_region(board, _part_of_pass, args)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from numba import float32, float64, int64, uint32, uint64
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
-from oocpr.engine.cpu.rows import BLOCK_ROWS, dot, norm
+from oocpr.engine.cpu.rows import ROW_BLOCK, dot, norm
 from oocpr.engine.cpu.threads import barrier, next_chunk, parallel_region
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, LISTED, SHARED, WALKED
 from oocpr.jit import BORROWING, entry, inner
@@ -49,92 +49,6 @@ TERMS = 1 + DEPTH + DEPTH * (DEPTH + 1) // 2
 _RIDGE = 1e-6
 """Relative; differences of float32 numbers are no more exact."""
 
-
-@inner(**BORROWING)
-def record_stride(low, high, stride, changes, differences, sums):
-    """Add up what mixing needs of the rows low .. high - 1.
-
-    Parameters
-    ----------
-    stride
-        Number of the stride, from 0 on.
-    changes
-        float32, shape (DEPTH + 1, rows): f of the last strides, that of stride t in place t modulo DEPTH + 1.
-    differences
-        float32, shape (DEPTH, BLOCK_ROWS): scratch.
-    sums
-        float64, shape (TERMS,): receives the sums.
-    """
-    older = min(stride, DEPTH)
-    here = stride % (DEPTH + 1)
-    for k in range(TERMS):
-        sums[k] = 0.0
-    for begin in range(low, high, uint64(BLOCK_ROWS)):
-        end = min(begin + uint64(BLOCK_ROWS), high)
-        count = end - begin
-        f = changes[here, begin:end]
-        sums[0] += norm(f, count)
-        for j in range(older):
-            g, mine = changes[(stride - 1 - j) % (DEPTH + 1), begin:end], differences[j]
-            for i in range(count):
-                mine[i] = f[i] - g[i]
-            sums[1 + j] += dot(mine, f, count)
-            for k in range(j + 1):
-                sums[1 + DEPTH + j * (j + 1) // 2 + k] += dot(mine, differences[k], count)
-
-
-@inner(**BORROWING)
-def least_squares(older, totals, lower, coefficients):
-    """Find the coefficients of the `older` differences: a least-squares problem, by Cholesky's way.
-
-    `totals`, shape (TERMS,), are the sums of all parts, `lower`, shape (DEPTH, DEPTH), is scratch, and
-    `coefficients`, shape (DEPTH,), receives them; zeros if the differences say nothing.
-    """
-    for j in range(older):
-        coefficients[j] = 0.0
-    for j in range(older):
-        for k in range(j + 1):
-            value = totals[1 + DEPTH + j * (j + 1) // 2 + k]
-            if j == k:
-                value *= 1.0 + _RIDGE
-            for q in range(k):
-                value -= lower[j, q] * lower[k, q]
-            if j > k:
-                lower[j, k] = value / lower[k, k]
-            elif value > 0.0:
-                lower[j, j] = np.sqrt(value)
-            else:
-                return
-    for j in range(older):
-        value = totals[1 + j]
-        for q in range(j):
-            value -= lower[j, q] * coefficients[q]
-        coefficients[j] = value / lower[j, j]
-    for j in range(older - 1, -1, -1):
-        value = coefficients[j]
-        for q in range(j + 1, older):
-            value -= lower[q, j] * coefficients[q]
-        coefficients[j] = value / lower[j, j]
-
-
-@inner(**BORROWING)
-def mix(low, high, stride, coefficients, states):
-    """Make the next x of the rows low .. high - 1.
-
-    `states`, shape (DEPTH + 2, rows), has y of the last strides in the places of their changes, then x.
-    """
-    x, y = states[DEPTH + 1, low:high], states[stride % (DEPTH + 1), low:high]
-    for i in range(x.size):
-        x[i] = y[i]
-    for j in range(min(stride, DEPTH)):
-        coefficient, earlier = (
-            np.float32(coefficients[j]),
-            states[(stride - 1 - j) % (DEPTH + 1), low:high],
-        )
-        for i in range(x.size):
-            x[i] -= coefficient * (y[i] - earlier[i])
-
-
 REL_TOL = 5e-6
 """Change of a component in a stride, relative to what others contribute to it, after which it is left:
 numbers of 24 bits gain little from more, and a second push settles the rest."""
@@ -144,36 +58,24 @@ MIN_MIXED_ROWS = 32
 
 
 class Contributions(NamedTuple):
-    """What rows contribute, and what that takes.
+    """What rows contribute, and what that takes."""
 
-    Attributes
-    ----------
-    sends
-        Shape (2 (rows + 1),): contribution of each row, before and now; zero after the last.
-    weights, reciprocals
-        Shape (rows + 1,): w of each row, and 1 / w.
-    slice_weights, slice_starts
-        w and b of the rows in slices.
-    duplicate_weights, duplicate_starts
-        w and b of the rows that have the edges of one in a slice.
-    long_starts, member_starts
-        b of long rows, and of rows in listed components.
-    next_component
-        Shape (stages,): components of each stage that were taken.
-    states, changes, sums
-        What mixing keeps of sweeps; see `record_stride`. Sums of each region, of two sweeps.
-    """
-
+    # Shape (2 (rows + 1),): contribution of each row, before and now; zero after the last.
     sends: NDArray[np.float32]
+    # w of each row, shape (rows + 1,); w and b of the rows in slices, and of those that have their edges.
     weights: NDArray[np.float32]
     slice_weights: NDArray[np.float32]
     slice_starts: NDArray[np.float32]
     duplicate_weights: NDArray[np.float32]
     duplicate_starts: NDArray[np.float32]
+    # b of long rows, and of rows in listed components.
     long_starts: NDArray[np.float32]
     member_starts: NDArray[np.float32]
+    # Shape (stages,): components of each stage that were taken.
     next_component: NDArray[np.int64]
+    # 1 / w of each row.
     reciprocals: NDArray[np.float32]
+    # Of sweeps, for mixing; see `record_stride`. Sums of each region, of two strides.
     states: NDArray[np.float32]
     changes: NDArray[np.float32]
     sums: NDArray[np.float64]
@@ -181,7 +83,7 @@ class Contributions(NamedTuple):
 
 @entry()
 def solve_once(board, *args):
-    """Solve by all threads of a team; see solve."""
+    """Solve by all threads of a team."""
     return parallel_region(board, solve, args)
 
 
@@ -189,20 +91,13 @@ def solve_once(board, *args):
 def solve(me, team, counter, phase, schedule, residual, max_sweeps, row_tol, contrib):
     """Find what to push next; ``contrib.sends`` receives it. Returns the number of the last barrier.
 
-    Parameters
-    ----------
-    residual
-        float64, shape (rows,).
-    max_sweeps
-        Sweeps after which a component is left as it is.
-    row_tol
-        Change per row that is too small to matter.
+    A component is left after `max_sweeps`, or if it changes by less than `row_tol` per row.
     """
     rows = uint64(residual.size)
     sends = contrib.sends
     behind = rows + uint64(1)
     room = (
-        np.empty(TERMS), np.empty(DEPTH), np.empty((DEPTH, DEPTH)), np.empty((DEPTH, BLOCK_ROWS), np.float32)
+        np.empty(TERMS), np.empty(DEPTH), np.empty((DEPTH, DEPTH)), np.empty((DEPTH, ROW_BLOCK), np.float32)
     )  # fmt: skip
     low, high = rows * uint64(me) // uint64(team), rows * uint64(me + 1) // uint64(team)
     for row in range(low, high):
@@ -257,7 +152,7 @@ def balanced_range(slice_ptr, first, end, me, team):
 
 @inner(**BORROWING)
 def _solve_component(c, schedule, contrib, max_sweeps, row_tol, room):
-    """Solve a component on one thread: what others contribute once, then its own cycles until they settle."""
+    """Solve a component on one thread: what others contribute once, then its cycles until they converge."""
     sends, weights, starts = contrib.sends, contrib.weights, contrib.member_starts
     behind = uint64(sends.size // 2)
     low, high = uint64(schedule.member_ptr[c]), uint64(schedule.member_ptr[c + 1])
@@ -299,7 +194,7 @@ def _solve_member(q, row, schedule, contrib):
 
 @inner(**BORROWING)
 def _mix_component(low, high, schedule, contrib, max_sweeps, row_tol, room):
-    """Sweep the rows of a component on one thread until they settle, mixing after every stride."""
+    """Sweep the rows of a component on one thread until they converge, mixing after every stride."""
     sends, states, changes, reciprocals = contrib.sends, contrib.states, contrib.changes, contrib.reciprocals
     behind = uint64(sends.size // 2)
     size = 0.0
@@ -352,7 +247,7 @@ def _sum_row(first, end, columns, behind, sends):
 def _sweep_component_parallel(
     me, team, counter, phase, first, end, schedule, contrib, max_sweeps, row_tol, room
 ):
-    """Sweep a large component with all threads until it settles; returns the number of the last barrier."""
+    """Sweep a large component with all threads until it converges; returns the number of the last barrier."""
     sends, sums = contrib.sends, contrib.sums
     rows = 0
     for region in range(first, end):
@@ -515,3 +410,78 @@ def _sweep_long_rows(low, high, schedule, contrib, first):
             start = sends[behind + row] if first else contrib.long_starts[k]
             sends[behind + row] = start + weights[row] * total
         waiting = q + uint64(1)
+
+
+@inner(**BORROWING)
+def record_stride(low, high, stride, changes, differences, sums):
+    """Add up what mixing needs of the rows low .. high - 1 after stride number `stride`, from 0 on.
+
+    `changes`, shape (DEPTH + 1, rows), has f of the last strides, of stride t in place t modulo DEPTH + 1.
+    `differences`, float32, shape (DEPTH, ROW_BLOCK), is scratch; `sums`, shape (TERMS,), receives the sums.
+    """
+    older = min(stride, DEPTH)
+    here = stride % (DEPTH + 1)
+    for k in range(TERMS):
+        sums[k] = 0.0
+    for begin in range(low, high, uint64(ROW_BLOCK)):
+        end = min(begin + uint64(ROW_BLOCK), high)
+        count = end - begin
+        f = changes[here, begin:end]
+        sums[0] += norm(f, count)
+        for j in range(older):
+            g, mine = changes[(stride - 1 - j) % (DEPTH + 1), begin:end], differences[j]
+            for i in range(count):
+                mine[i] = f[i] - g[i]
+            sums[1 + j] += dot(mine, f, count)
+            for k in range(j + 1):
+                sums[1 + DEPTH + j * (j + 1) // 2 + k] += dot(mine, differences[k], count)
+
+
+@inner(**BORROWING)
+def least_squares(older, totals, lower, coefficients):
+    """Find the coefficients of the `older` differences: a least-squares problem, by Cholesky's way.
+
+    `totals` are the sums of all parts, and `lower`, shape (DEPTH, DEPTH), is scratch. The coefficients are
+    zeros if the differences say nothing.
+    """
+    for j in range(older):
+        coefficients[j] = 0.0
+    for j in range(older):
+        for k in range(j + 1):
+            value = totals[1 + DEPTH + j * (j + 1) // 2 + k]
+            if j == k:
+                value *= 1.0 + _RIDGE
+            for q in range(k):
+                value -= lower[j, q] * lower[k, q]
+            if j > k:
+                lower[j, k] = value / lower[k, k]
+            elif value > 0.0:
+                lower[j, j] = np.sqrt(value)
+            else:
+                return
+    for j in range(older):
+        value = totals[1 + j]
+        for q in range(j):
+            value -= lower[j, q] * coefficients[q]
+        coefficients[j] = value / lower[j, j]
+    for j in range(older - 1, -1, -1):
+        value = coefficients[j]
+        for q in range(j + 1, older):
+            value -= lower[q, j] * coefficients[q]
+        coefficients[j] = value / lower[j, j]
+
+
+@inner(**BORROWING)
+def mix(low, high, stride, coefficients, states):
+    """Make the next x of the rows low .. high - 1.
+
+    `states`, shape (DEPTH + 2, rows), has y of the last strides in the places of their changes, then x.
+    """
+    x, y = states[DEPTH + 1, low:high], states[stride % (DEPTH + 1), low:high]
+    for i in range(x.size):
+        x[i] = y[i]
+    for j in range(min(stride, DEPTH)):
+        coefficient = np.float32(coefficients[j])
+        earlier = states[(stride - 1 - j) % (DEPTH + 1), low:high]
+        for i in range(x.size):
+            x[i] -= coefficient * (y[i] - earlier[i])
