@@ -8,13 +8,16 @@ import errno
 import os
 import resource
 import sys
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from traceback import clear_frames
 from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import LostError, SetupError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
 
 _LIMIT_FILES = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.limit_in_bytes",)}
 """Files with a group's limits, by the type of the file system. Past memory.high, a group crawls."""
@@ -178,3 +181,23 @@ def server_options(url: str) -> dict[str, Any]:
     return {
         "client_kwargs": {"timeout": ClientTimeout(sock_connect=SERVER_TIMEOUT, sock_read=SERVER_TIMEOUT)}
     }
+
+
+@contextmanager
+def release_frames() -> Iterator[None]:
+    """Let an error that leaves the block hold nothing of the functions that were called inside.
+
+    An error has the functions that it has left, and they what they worked with, gigabytes of a device or of
+    the host. A notebook keeps its last error, so a run that has failed would hold its memory while the next
+    one wants it.
+    """
+    # What the caller was dealing with already is the caller's.
+    before = sys.exception()
+    try:
+        yield
+    except BaseException as error:
+        left: BaseException | None = error
+        while left is not None and left is not before:
+            clear_frames(left.__traceback__)
+            left = left.__cause__ or left.__context__
+        raise

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from oocpr.system import limit_files, memory_limits
+from oocpr.system import limit_files, memory_limits, release_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def found(groups: str, mounts: str) -> list[int]:
@@ -51,3 +59,60 @@ def test_a_container_sees_its_own_group_as_the_root(tmp_path, named):
     write(tmp_path / "job", "memory.limit_in_bytes", "1024")
     mounts = f"35 31 0:32 /docker/4f {tmp_path} rw - cgroup cgroup rw,memory"
     assert found(f"4:memory:{named}", mounts) == ([1024, 4096] if named.endswith("job") else [4096])
+
+
+Made = list[weakref.ref[np.ndarray]]
+
+
+def fail(made: Made) -> None:
+    large = np.zeros(1000)
+    made.append(weakref.ref(large))
+    raise KeyError("within")
+
+
+def fail_because(made: Made) -> None:
+    large = np.zeros(1000)
+    made.append(weakref.ref(large))
+    try:
+        fail(made)
+    except KeyError as error:
+        raise ValueError("because of it") from error
+
+
+def fail_meanwhile(made: Made) -> None:
+    large = np.zeros(1000)
+    made.append(weakref.ref(large))
+    try:
+        fail(made)
+    finally:
+        fail(made)
+
+
+@pytest.mark.parametrize("work", [fail, fail_because, fail_meanwhile])
+@pytest.mark.parametrize("guarded", [True, False])
+def test_what_functions_worked_with_goes_with_them(work: Callable[[Made], None], guarded: bool) -> None:
+    made: Made = []
+    gc.disable()
+    try:
+        with (
+            pytest.raises((KeyError, ValueError)) as raised,
+            release_frames() if guarded else nullcontext(),
+        ):
+            work(made)
+        assert raised.value.__traceback__ is not None
+        assert [there() is None for there in made] == [guarded] * len(made)
+    finally:
+        gc.enable()
+
+
+def test_what_the_caller_was_dealing_with_stays() -> None:
+    made: Made = []
+    within: Made = []
+    try:
+        fail(made)
+    except KeyError:
+        with pytest.raises(KeyError) as raised, release_frames():
+            fail(within)
+    assert raised.value.__context__ is not None
+    assert within[0]() is None
+    assert made[0]() is not None

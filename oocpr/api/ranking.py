@@ -77,8 +77,8 @@ def plan(
     True
     """
     from oocpr.engine.cuda.baselines import parse_kernel
-    from oocpr.engine.job import chosen_device
     from oocpr.engine.planning import RunRequest, asked_settings, plan_loaded, timed
+    from oocpr.engine.stripe import chosen_device
     from oocpr.result.names import names_of
 
     progress = as_progress(progress)
@@ -235,9 +235,9 @@ def pagerank(
     """
     from oocpr.engine.cuda.baselines import parse_kernel
     from oocpr.engine.executors.dask import assign_workers, names_workers_devices
-    from oocpr.engine.job import chosen_device
     from oocpr.engine.planning import RunRequest, asked_settings, given_memory, plan_loaded, timed
-    from oocpr.engine.run import solve
+    from oocpr.engine.run import rank_graph
+    from oocpr.engine.stripe import chosen_device
     from oocpr.engine.trace import Trace
     from oocpr.jit import watched
     from oocpr.result.names import names_of
@@ -311,7 +311,7 @@ def pagerank(
         made = timed(planned, request, progress)
     timeline = None if trace is None else Trace()
     with watched(silent) as compilation, store.unchanged():
-        solution = solve(
+        solution = rank_graph(
             planned.store,
             made,
             planned.settings,

@@ -1,14 +1,15 @@
 """What every backend can do to one stripe, and the numbers that pass in and out.
 
-A stripe is a run of tiles; its rows keep their state on the backend's memory. A pass calls `publish` once,
-then `sweep_tile` for each tile in order, then `sums`. Everything global (dangling mass, mixing, when
-to stop) is decided outside, from the few numbers these calls return. What `sweep_tile` returns is the
-backend's own, so that a device need not be waited for between two tiles.
+A stripe is a run of tiles, whose rows keep their state in the backend's memory. A pass calls `publish` once,
+`sweep_tile` for each tile in order, then `sums`. Everything global (dangling mass, mixing, when to stop) is
+decided outside, from the few numbers these calls return.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StripeSpec:
-    """Which tiles and rows of a graph a stripe owns, and what its state needs.
+    """Tiles and rows that a stripe owns, the last ones excluded, and what its state needs.
 
-    The last tile and row are excluded. `slots` is how many passes mixing remembers; `proposals` says whether
-    the pass proposes (method ``mixed``).
+    `slots` passes are remembered by mixing; `proposals` are made by method ``mixed``.
     """
 
     first_tile: int
@@ -55,9 +55,9 @@ less a multiple of each remembered step."""
 class PublishStep:
     """How the next push is made from the state.
 
-    `kind` is START, RESTART, RESIDUAL or MIXED, `mixing_coefficients` are (slot, theta) of each remembered
-    pass to subtract. `carry` is what the stripe before still owed this stripe's first row in the last pass,
-    in whose slot `carry_slot` it belongs too; -1 for none. `scale` is the largest magnitude of ``bits8``.
+    `kind` is START, RESTART, RESIDUAL or MIXED; `mixing_coefficients` are (slot, theta) of each remembered
+    pass to subtract. `carry` is what the stripe before still owed this one's first row in the last pass, in
+    whose slot `carry_slot` it belongs too; -1 for none. `scale` is the largest magnitude of ``bits8``.
     """
 
     kind: int
@@ -69,10 +69,7 @@ class PublishStep:
 
 @dataclass(frozen=True)
 class PushSums:
-    """Sums over a stripe's rows after publishing, in row order.
-
-    Of what rows without out-edges pushed, of what all rows pushed, and of p.
-    """
+    """Sums in row order of what a stripe's rows without out-edges pushed, of what all pushed, and of p."""
 
     dangling: float
     mass: float
@@ -106,8 +103,8 @@ class TileSums:
     Parameters
     ----------
     carry
-        Pushes, and proposals of earlier tiles, delivered so far to the row that the tile's last edges belong
-        to and the next tile owns.
+        Pushes, and proposals of earlier tiles, delivered so far to the row of the tile's last edges, which
+        the next tile owns.
     norm
         L1 norm of the residual.
     with_change, with_residual
@@ -136,19 +133,12 @@ def join_sums(tiles: Sequence[TileSums]) -> TileSums:
     marks = [tile.marks for tile in tiles if tile.marks is not None]
     return TileSums(
         tiles[-1].carry,
-        _total([tile.norm for tile in tiles]),
-        _total([tile.with_change for tile in tiles]),
-        _total([tile.with_residual for tile in tiles]),
+        reduce(add, [tile.norm for tile in tiles]),
+        reduce(add, [tile.with_change for tile in tiles]),
+        reduce(add, [tile.with_residual for tile in tiles]),
         np.max([tile.peaks for tile in tiles], axis=0),
         sum(marks) if marks else None,
     )
-
-
-def _total(parts: list[Any]) -> Any:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 class Backend(Protocol):
@@ -165,19 +155,16 @@ class Backend(Protocol):
     ) -> Any:
         """State of a stripe, zero ranks and residual.
 
-        `degree` are out-degrees, uint32, or the weights that leave each row, float64, in the scale of the
-        edges' weights, whose array the state may keep. `teleport`, and `start`, what the run begins from, are
-        float64, None for uniform and for the teleport vector. All have shape (rows,).
+        `degree` are out-degrees, uint32, or scaled weights that leave each row, float64; the state may keep
+        the array. `teleport`, and `start`, what the run begins from, are float64, None for uniform and for
+        the teleport vector. All have shape (rows,).
         """
 
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> Any:
         """What rows gather, for all nodes: last push, and beside it this pass's proposal."""
 
     def publish(self, state: Any, step: PublishStep) -> tuple[Any, Callable[[], PushSums]]:
-        """Make the next push; returns the narrow numbers of the stripe's rows, and what gives the sums.
-
-        A device is still at it when this returns; who asks for the sums waits until all is there.
-        """
+        """Make the next push; returns the narrow numbers of the rows, and what waits for the sums."""
 
     def load(self, reads: Any, row_begin: int, pushed: Any) -> None:
         """Put a stripe's push where rows gather."""
@@ -185,8 +172,8 @@ class Backend(Protocol):
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> Any:
         """Check a tile's bytes and take what a sweep needs of them; raises DamagedError.
 
-        `decode` says whether the columns may be kept decoded: the tile stays, and there is memory. Its bytes
-        may be others once it has been swept.
+        `decode` says whether columns may be kept decoded: the tile stays, and there is memory. Its bytes may
+        be others once it has been swept.
         """
 
     def prepare_weighted(
@@ -197,10 +184,7 @@ class Backend(Protocol):
         nodes: int,
         decode: bool,
     ) -> Any:
-        """Do what `prepare` does for a tile with weights, whose segments come beside it.
-
-        Weights are multiplied by `factor`, a power of two.
-        """
+        """Do the same for a tile with weights, which are multiplied by `factor`, a power of two."""
 
     def sweep_tile(
         self,
@@ -213,9 +197,10 @@ class Backend(Protocol):
     ) -> Any:
         """Deliver the push to a tile's rows, sweep inside the tile, propose.
 
-        Returns what the next tile and `sums` take. `tile` is as `prepare` returned it, `rows` the first owned
-        row and the one past the last, counted in the whole graph, and `before` what this returned for the
-        stripe's tile before; None for its first.
+        Returns what the next tile and `sums` take; it is the backend's own, so that a device need not be
+        waited for between two tiles. `tile` is as `prepare` returned it, `rows` the first owned row and the
+        one past the last, counted in the whole graph, and `before` what this returned for the stripe's tile
+        before; None for its first.
         """
 
     def sums(self, state: Any, swept: Sequence[Any], step: SweepStep) -> TileSums:
@@ -240,17 +225,17 @@ class Streams(Protocol):
         """Most bytes that have been taken of it."""
 
     def close(self) -> None:
-        """Free all of it and let others take what the run was limited to; nothing is computed any more."""
+        """Free all of it; nothing is computed any more."""
 
     @property
     def slices(self) -> int:
-        """Parts in which what rows gather is there, one after the other; tiles are swept once for each.
+        """Number of column partitions; tiles are swept once for each.
 
         Only for the last of them is `sweep_tile` what it is elsewhere; before, it keeps what a part brings.
         """
 
     def select_partition(self, reads: Any, number: int, *, bring: bool) -> None:
-        """Have rows gather from another of these parts, once all pushes are loaded.
+        """Have rows gather from a column partition, once all pushes are loaded.
 
         Its numbers are brought if `bring`; else those that are there stand for them.
         """
@@ -275,6 +260,6 @@ class Streams(Protocol):
         """Bring a stripe's tiles there, in the order of `tiles`, pass after pass.
 
         Some stay there, some in memory of the host, and the others pass through so many `slots`. No tile has
-        more `edges` or `segments`. So many `readers` read into `buffers`. `factor` is the power of two by
-        which weights are multiplied, which are behind the columns of each tile; None for none.
+        more `edges` or `segments`. `factor` multiplies weights, behind the columns of each tile; None if
+        there are none.
         """

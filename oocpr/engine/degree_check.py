@@ -3,19 +3,17 @@
 A run divides by out-degrees that it reads, and passes along edges that it reads elsewhere; if the two
 contradict each other its error bound means nothing. Two laws show that, at next to no cost.
 
-Every edge is counted for the node that it leaves. Let each node have a mark of 32 bits: the sum of the marks
-of the columns of all edges is the sum of out-degree times mark over all nodes. Both are integers modulo 2^64,
-so nothing is rounded. The marks depend on a key that is drawn for each run, so nobody can make a store for
-them; two nodes never have the same mark, so a contradiction of two nodes is always found, any other one but
-for a chance of about one in 2^32. Processors add the marks up, eight at a time, while they have the columns
-decoded; CUDA devices do not.
+Every edge is counted for the node that it leaves: with a mark of 32 bits for each node, the sum of the marks
+of the columns of all edges is the sum of out-degree times mark, modulo 2^64, so nothing is rounded. Marks
+depend on a key drawn for each run, so nobody can make a store for them; no two nodes have the same mark, so a
+contradiction of two nodes is always found, any other but for a chance of about one in 2^32. Processors add
+marks up, eight at a time, while they have the columns decoded; CUDA devices do not.
 
-What is pushed arrives. Of a push y, in units of out-degree, the nodes that have some lose the sum of y times
-out-degree (or out-weight), and all nodes get the damping times the sum of y over the columns of all edges
-(times their weights); what the damping keeps back follows the teleport vector. So the residual of the first
-pass sums to zero. Here sums are rounded, each of N numbers of one sign by no more than N units of rounding of
-itself, N being the number of nodes and edges and a little more. What this law alone, as on CUDA devices,
-cannot see are contradictions that cancel in the first push, or are as small as its rounding.
+What is pushed arrives: of a push y, in units of out-degree, the nodes lose the sum of y times out-degree (or
+out-weight) and get the damping times the sum of y over the columns of all edges (times their weights); what
+the damping keeps back follows the teleport vector. So the residual of the first pass sums to zero, but for N
+units of rounding of the mass at most, N being a little more than the number of nodes and edges. What this law
+alone cannot see are contradictions that cancel in the first push, or are as small as its rounding.
 """
 
 from __future__ import annotations

@@ -37,16 +37,9 @@ _AS_ROUNDED = 1.25
 
 
 class Claims(NamedTuple):
-    """What a store says of the rows of a stripe, and of the graph; see :mod:`oocpr.engine.degree_check`.
+    """What a store says of a stripe's rows, and of all edges and dangling nodes; see `degree_check`.
 
-    Attributes
-    ----------
-    degrees, dangling
-        Sum of the out-degrees of the rows, and how many of them have none.
-    marks
-        Sum of out-degree times mark, modulo 2^64.
-    edges, all_dangling
-        Edges, and nodes without out-edges, of the whole graph.
+    `degrees` is the sum of the out-degrees, `marks` that of out-degree times mark, modulo 2^64.
     """
 
     degrees: int
@@ -59,12 +52,8 @@ class Claims(NamedTuple):
 class Balance(NamedTuple):
     """What a stripe reports of the first pass beside its sums.
 
-    Attributes
-    ----------
-    marks
-        Sum of the marks of the columns of its tiles, modulo 2^64; None if its backend does not add them.
-    residual
-        Sum of the residual of its rows, the first row without what the stripe before owes it.
+    `marks` is the sum of the marks of its columns, modulo 2^64, None if its backend does not add them;
+    `residual` that of its rows' residual, the first row without what the stripe before owes it.
     """
 
     claims: Claims
@@ -102,13 +91,12 @@ class Memory:
 
 @dataclass(frozen=True)
 class State:
-    """The run between two passes, a few numbers in all.
+    """The run between two passes.
 
     `number` counts the passes done, `residuals` are relative L1 norms after each. `mixing_coefficients` are
     (slot, theta) to subtract in the next push. `carries` is what each stripe's first row is still owed,
     `slot` the slot that the last pass wrote, -1 for none, and `scale` a power of two that no number of the
-    next push passes. `starting` says whether that push is what the ranks lack of the vector that the run
-    begins from.
+    next push passes. `starting` says whether that push is what the ranks lack of the vector to begin from.
     """
 
     number: int
@@ -131,9 +119,8 @@ def begin(settings: Settings, stripes: int, peak: float) -> State:
 def start_again(settings: Settings, before: State, after: State) -> State:
     """State after a pass that pushed from a given start, of which rounding has left some.
 
-    Where the residual is what rounding to the reads makes it, nothing is known of the start yet: what is left
-    of it is pushed then, and takes as many digits again as the reads have. A larger residual is that of the
-    start, and the run goes on as any other.
+    If the residual is what rounding to the reads makes it, nothing is known of the start yet: what is left of
+    it is pushed then, with as many digits again as the reads have. A larger residual is that of the start.
     """
     reads = READS[settings.reads]
     earlier = before.residuals[-1] if before.residuals else 1.0
@@ -169,8 +156,13 @@ def next_slot(state: State) -> int:
     return free[0] if free else state.memory.live[0]
 
 
-def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[PushSums]) -> SweepStep:
-    """How the next pass treats each tile, from what all stripes pushed (in stripe order)."""
+def sweep_step(
+    settings: Settings, state: State, nodes: int, pushed: Sequence[PushSums], key: int = 0
+) -> SweepStep:
+    """How the next pass treats each tile, from what all stripes pushed (in stripe order).
+
+    The first pass of a run adds up marks, of that `key`; see `oocpr.engine.degree_check`.
+    """
     c = settings.damping
     dangling = math.fsum(part.dangling for part in pushed)
     mass = math.fsum(part.mass for part in pushed)
@@ -186,6 +178,7 @@ def sweep_step(settings: Settings, state: State, nodes: int, pushed: Sequence[Pu
         slot=slot,
         live=(*live, slot) if slot >= 0 else (),
         scale=state.scale,
+        key=0 if state.number else key,
     )
 
 
@@ -241,8 +234,8 @@ def power_of_two(peak: float) -> float:
 def _mend(sums: Sequence[StripeSums]) -> tuple[list[StripeSums], tuple[float, ...]]:
     """Give each stripe's first row what the stripes before delivered to it.
 
-    A row cut by the border of two stripes gets its edges from both; the later stripe owns it but does not
-    know the earlier one's part while the pass runs. Its residual r_f and change d_f both grow by the carry.
+    The later stripe owns a row that a border cuts, but does not know the earlier one's part while the pass
+    runs. Its residual r_f and change d_f both grow by the carry.
     """
     mended, carries = [], []
     carry = 0.0
@@ -298,12 +291,10 @@ def _fold(arrays: Iterable[NDArray[np.float64]]) -> list[float]:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """One traversal of the stored graph.
+    """One traversal of the stored graph; the first has number 1.
 
     Parameters
     ----------
-    number
-        1 for the first pass.
     residual
         L1 norm of the residual over the sum of the ranks, after the pass.
     bound
@@ -339,12 +330,8 @@ class Solution:
         Certified bound on the L1 distance from the exact ranks.
     converged
         Whether the run stopped because it was good enough.
-    history
-        One record a pass.
-    peak_memory
-        Largest resident set of this process so far, in bytes.
-    peak_device_memory
-        Most bytes taken of a device with a memory of its own; 0 without one.
+    peak_memory, peak_device_memory
+        Largest resident set of this process so far, and most bytes taken of a device; 0 without one.
     """
 
     ranks: NDArray[np.float64]
@@ -375,12 +362,15 @@ class Solution:
         return sum(record.bytes_read for record in self.history)
 
 
+_ROUNDING = 1e-12
+"""More than pairwise sums of as many numbers as a graph has nodes are wrong by, of what sums to one."""
+
+
 def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
     """Scale ranks, in place, to a sum of one, and clip what rounding has made negative.
 
-    The exact ranks are at least zero, so clipping brings no rank farther from its exact one. A bound that is
-    one leaves no rank, and no sum of negative ranks, farther below zero than itself: for ranks that cannot
-    have the L1 error `bound`, of a store that must contradict itself, DamagedError is raised.
+    Exact ranks are at least zero, so clipping brings none farther from it. Raises DamagedError for ranks of
+    which one, or the sum of negative ones, is farther below zero than `bound`: the store contradicts itself.
 
     Examples
     --------
@@ -399,7 +389,3 @@ def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.floa
         f"What came out sums to {total:g} and is not what ranks with an L1 error of {bound:.2g} can be: the "
         "store contradicts itself."
     )
-
-
-_ROUNDING = 1e-12
-"""More than pairwise sums of as many numbers as a graph has nodes are wrong by, of what sums to one."""

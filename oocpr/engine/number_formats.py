@@ -1,4 +1,4 @@
-"""How few bits of a pushed number the other rows read, and what that costs in precision.
+"""Formats of the pushed numbers that rows read, and what they cost in precision.
 
 A row gathers x = narrow(push / out-degree). Exactly what was stored is subtracted from the residual, so a
 format decides how fast the residual falls and never what it falls to. A format whose rounding error is at
@@ -34,7 +34,7 @@ _MEAN = 0.25 / math.log(2)
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """One format of the numbers that rows gather, its dtype as NumPy calls it.
+    """A format of the numbers that rows gather.
 
     The relative errors of rounding to it are the largest, and the mean over numbers of all sizes alike.
     """

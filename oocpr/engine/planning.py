@@ -185,7 +185,7 @@ def plan_run(store: GraphStore, settings: Settings, request: RunRequest, base: i
     with.
     """
     from oocpr.engine.cuda.device import named_devices
-    from oocpr.engine.job import check_weighted
+    from oocpr.engine.stripe import check_weighted
 
     devices = named_devices(request.device)
     if request.device_memory is not None and not devices and not request.free:

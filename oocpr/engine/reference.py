@@ -1,7 +1,4 @@
-"""The backend that is read rather than run: plain NumPy, the oracle of the others.
-
-One statement a step of the method; no narrow arithmetic beyond the rounding of what is stored.
-"""
+"""The backend that is read rather than run: plain NumPy, the oracle of the others."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class ReferenceState:
 
 
 class ReferenceTile(NamedTuple):
-    """Links of a tile: columns uint32, lengths of its segments uint32, weights float64."""
+    """Edges of a tile: columns uint32, lengths of its segments uint32, weights float64."""
 
     columns: NDArray[np.uint32]
     lengths: NDArray[np.uint32]
@@ -266,9 +263,9 @@ def local_sweeps(
         before = factors * value
         for (low, high), region in zip(bounds, groups, strict=True):
             for rows, edges, owner in region:
-                links = columns[edges]
-                own = (links >= low) & (links < high)
-                sent = weights[edges] * np.where(own, factors[links] * value[links], before[links])
+                sources = columns[edges]
+                own = (sources >= low) & (sources < high)
+                sent = weights[edges] * np.where(own, factors[sources] * value[sources], before[sources])
                 value[rows] = gains[rows] * (start[rows] + np.bincount(owner, sent, len(rows)))
     return value
 
@@ -279,7 +276,7 @@ def _gains(
     factors: NDArray[np.float64],
     weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """By what the link of a row to itself multiplies it: 1 / (1 - what of it the link returns); else 1."""
+    """By what an edge of a row to itself multiplies it: 1 / (1 - what of it the edge returns); else 1."""
     owner = np.repeat(np.arange(len(lengths)), lengths)
     edges = np.flatnonzero((columns == owner) & (owner < len(factors)))
     own = owner[edges]
@@ -320,8 +317,8 @@ def _groups(
     inside: dict[int, NDArray[np.int64]] = {}
     for segment in map(int, _segments(lengths, region)):
         edges = np.arange(ends[segment] - lengths[segment], ends[segment])
-        links = columns[edges]
-        edges = edges[(links >= 0) & (links < rows) & (links != segment)]
+        sources = columns[edges]
+        edges = edges[(sources >= 0) & (sources < rows) & (sources != segment)]
         if segment < rows and len(edges):
             inside[segment] = edges
     long = [row for row, edges in inside.items() if len(edges) > LONG]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +11,17 @@ from oocpr.engine import method
 from oocpr.engine.degree_check import check_balance
 from oocpr.engine.executors.dask_client import check_versions
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
-from oocpr.engine.job import Job, check_weighted, each_backend
 from oocpr.engine.method import PassRecord, Solution, as_distribution
-from oocpr.engine.process import release_frames
-from oocpr.engine.stripe import sweep_step
+from oocpr.engine.stripe import Job, check_weighted, each_backend
 from oocpr.engine.tiles.merged import JoinedStore, closing_joins
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import UsageError
 from oocpr.plan.forecast import passes_from
 from oocpr.progress import silent
+from oocpr.system import release_frames
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
     from oocpr.progress import Progress
 
 
-def solve(
+def rank_graph(
     store: RankedStore,
     plan: Plan,
     settings: Settings,
@@ -58,22 +55,15 @@ def solve(
 
     Parameters
     ----------
-    store, plan, settings
-        What and how; the plan is checked against its memory first.
     path, client
         A ``distributed.Client``, whose workers open the graph there; None to work in this process.
     backend
         A name that `make_backend` takes; without a client also names of several CUDA devices, as
         `named_devices` takes them, or a backend itself, or several of them: one for each stripe.
-    threads, kernel
-        Threads that work on one tile, and the product of a CUDA device; None for the default.
-    teleport, start
-        The teleport vector, and what the run begins from, such as earlier ranks: float64, shape (nodes,), sum
-        to 1; None for uniform, and to begin from the teleport vector.
+    threads, kernel, teleport, start, trace
+        See `Job`.
     kept
         Where method ``components`` leaves the graph in memory for later runs in this process; None to forget.
-    trace
-        Receives when each tile was read, sent and computed; None for nothing.
     progress
         Called after every pass.
 
@@ -100,10 +90,14 @@ def solve(
     if store.weights is not None:
         check_weighted(settings.method, kernel)
     if settings.method == "components":
+        if backend != "cpu":
+            raise UsageError(f"method components does not run on {backend}.", "Use method mixed there.")
         with release_frames():
-            return _solve_whole(
-                store, settings, path, client, backend, threads, teleport, start, kept, progress
-            )
+            if client is None:
+                return _rank_in_memory(store, settings, threads, teleport, start, kept, progress)
+            from oocpr.engine.executors.dask import rank_on_worker
+
+            return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     scale = weight_scale_of(store, settings.reads)
     cuts = store.cuts if isinstance(store, JoinedStore) else None
@@ -116,7 +110,19 @@ def solve(
 
 def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) -> Solution:
     settings, begun = job.settings, time.perf_counter()
-    with _executor(job, store, client) as executor:
+    with ExitStack() as stack:
+        executor: Executor
+        if client is None:
+            backends = LocalBackends(job, several=isinstance(job.backend, tuple))
+            stack.callback(backends.close)
+            executor = local = LocalExecutor(job, store, backends)
+            stack.callback(local.close)
+            local.allocate()
+        else:
+            from oocpr.engine.executors.dask import DaskExecutor
+
+            executor = DaskExecutor(job, client)
+            stack.callback(executor.close)
         state, history = _iterate(job, store, executor, progress)
         ranks = executor.finish(state)
         peak, peak_device = executor.peak_memory(), executor.peak_device_memory()
@@ -136,24 +142,15 @@ def _solve_tiles(job: Job, store: RankedStore, client: Any, progress: Progress) 
     )
 
 
-def _solve_whole(
+def _rank_in_memory(
     store: RankedStore,
     settings: Settings,
-    path: str,
-    client: Any,
-    backend: str | Backend | tuple[str | Backend, ...],
     threads: int | None,
     teleport: NDArray[np.float64] | None,
     start: NDArray[np.float64] | None,
     kept: dict[str, SccGraph] | None,
     progress: Progress,
 ) -> Solution:
-    if backend != "cpu":
-        raise UsageError(f"method components does not run on {backend}.", "Use method mixed there.")
-    if client is not None:
-        from oocpr.engine.executors.dask import rank_on_worker
-
-        return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
     from oocpr.engine.scc.run import load_scc_graph, rank_components
 
     begun = time.perf_counter()
@@ -166,27 +163,16 @@ def _solve_whole(
     return rank_components(graph, settings, threads, begun, bytes_read, progress, teleport, start)
 
 
-@contextmanager
-def _executor(job: Job, store: RankedStore, client: Any) -> Iterator[Executor]:
-    if client is None:
-        with (
-            closing(LocalBackends(job, several=isinstance(job.backend, tuple))) as backends,
-            closing(LocalExecutor(job, store, backends)) as executor,
-        ):
-            executor.allocate()
-            yield executor
-        return
-    from oocpr.engine.executors.dask import DaskExecutor
-
-    with closing(DaskExecutor(job, client)) as workers:
-        yield workers
-
-
 def _iterate(
     job: Job, store: RankedStore, executor: Executor, progress: Progress
 ) -> tuple[method.State, list[PassRecord]]:
     settings, plan = job.settings, job.plan
-    state = method.begin(settings, len(plan.stripes), _largest_push(job, store))
+    begun_from = job.teleport if job.start is None else job.start
+    # Largest first push per out-edge; an upper bound is enough.
+    peak = 1 / store.nodes if begun_from is None else float(begun_from.max())
+    if job.weight_scale is not None:
+        peak /= job.weight_scale.least
+    state = method.begin(settings, len(plan.stripes), peak)
     history: list[PassRecord] = []
     while state.number < settings.pass_limit:
         begun = time.perf_counter()
@@ -217,19 +203,12 @@ def reduce_pass(job: Job, state: method.State, report: PassReport, nodes: int) -
 
     Raises DamagedError if they contradict each other, as those of a sound store do not.
     """
-    step = sweep_step(job, state, nodes, report.pushed)
+    step = method.sweep_step(job.settings, state, nodes, report.pushed, job.mark_key)
     balances = [part.balance for part in report.sums if part.balance is not None]
     if balances:
         check_balance(job.path, balances, report.pushed, [part.carry for part in report.sums], nodes)
     after = method.end_pass(state, step, report.pushed, report.sums)
     return after if job.start is None else method.start_again(job.settings, state, after)
-
-
-def _largest_push(job: Job, store: RankedStore) -> float:
-    """Largest first push per out-edge; an upper bound is enough."""
-    begun = job.teleport if job.start is None else job.start
-    most = 1 / store.nodes if begun is None else float(begun.max())
-    return most if job.weight_scale is None else most / job.weight_scale.least
 
 
 def _note(record: PassRecord, edges: int) -> str:

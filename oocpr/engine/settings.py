@@ -1,4 +1,4 @@
-"""What a run is asked to do, checked once before anything is opened."""
+"""What a run has to do, checked once before anything is opened."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ STOPS = ("certified", "residual")
 ROUNDING = 3e-14
 """L1 rounding error of the kept residual, relative to the sum of the ranks.
 
-The residual is updated, never recomputed, so float64 rounding adds up over the passes. Against a fresh
-float64 product it differed by less than a third of this on every graph tested; each bound includes it.
+The residual is updated, never recomputed, so rounding adds up over the passes. Against a fresh float64
+product it differed by less than a third of this on every graph tested; each bound includes it.
 """
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of a run, checked; UsageError for values that cannot be, with the way out.
+    """Parameters of a run; raises UsageError for values that cannot be.
 
     Parameters
     ----------

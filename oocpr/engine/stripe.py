@@ -1,4 +1,4 @@
-"""The stripes that one backend of a process computes: their rows, their stream of tiles, what they gather.
+"""A run as each process has it, and the stripes that one backend computes: rows, stream of tiles, gathering.
 
 A pass is a push of all stripes, then a sweep over the tiles of each, then a reduction of what they report::
 
@@ -10,34 +10,224 @@ Each sweep takes what all stripes have pushed; whoever adds those few sums gets 
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_right
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 
 from oocpr.engine import method
-from oocpr.engine.backend import Streams
+from oocpr.engine.backend import Streams, StripeSpec
+from oocpr.engine.cuda.device import ALL, all_devices, is_cuda, named_devices, open_device
 from oocpr.engine.degree_check import claims_of
 from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.engine.tiles.stream import PassTraffic, TileStream
 from oocpr.engine.trace import COMPUTE
-from oocpr.plan.residency import RING_SLOTS, ring_slots
+from oocpr.errors import UsageError
+from oocpr.plan.forecast import SMALL_EDGES
+from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
+from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.backend import Backend, PushSums, StripeSpec, SweepStep
-    from oocpr.engine.job import Job
+    from oocpr.engine.backend import Backend, PushSums, SweepStep
     from oocpr.engine.method import Claims, State, StripeSums
-    from oocpr.engine.tiles.source import RankedStore
+    from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.source import RankedStore, WeightScale
     from oocpr.engine.tiles.stream import Tiles
     from oocpr.engine.trace import Trace
+    from oocpr.plan.device_memory import DeviceTiers
+    from oocpr.plan.plan import Plan
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything a worker must know of a run, small enough to send to each.
+
+    Parameters
+    ----------
+    path, identity
+        Where a worker can open the graph's store, and which identity it has to have there.
+    backend
+        A name that `make_backend` takes, or, within this process, a backend; of several, one for each stripe.
+    threads
+        Threads that work on one tile; None for all cores of the process, eight at most.
+    teleport, start
+        float64, shape (nodes,), sum to 1; None for uniform, and to begin from the teleport vector.
+    kernel
+        Product of a CUDA device; None for the default.
+    weight_scale
+        What weights are multiplied by; None for a graph without weights.
+    trace
+        Receives when each tile was read, sent and computed, within this process; None for nothing.
+    cuts
+        First stored tile of each that the run takes, if workers have to merge them; None for stored tiles.
+    token
+        Names the run inside a process.
+    """
+
+    path: str
+    settings: Settings
+    plan: Plan
+    backend: str | Backend | tuple[str | Backend, ...] = "cpu"
+    threads: int | None = None
+    teleport: NDArray[np.float64] | None = None
+    kernel: str | None = None
+    start: NDArray[np.float64] | None = None
+    weight_scale: WeightScale | None = None
+    trace: Trace | None = None
+    cuts: tuple[int, ...] | None = None
+    identity: str | None = None
+    token: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def slots(self) -> int:
+        """Passes that mixing remembers."""
+        return self.plan.mixing if self.settings.mixed else 0
+
+    @property
+    def mark_key(self) -> int:
+        """Key of the marks of `degree_check`: positive, below 2^63, and nobody's guess."""
+        return int(self.token, 16) % (2**63 - 1) + 1
+
+    @property
+    def readers(self) -> int:
+        """Threads that read tiles for one stripe."""
+        return reading_threads(usable_cores(), past_cache=self.plan.direct and self.plan.streamed_bytes > 0)
+
+    def make_backend(self, stripe: int) -> Backend:
+        """Make what computes a stripe in this process."""
+        name = self.backend[stripe] if isinstance(self.backend, tuple) else self.backend
+        tiers = self.plan.devices[stripe] if self.plan.devices else None
+        return make_backend(name, self.threads, self.kernel, tiers)
+
+    def spec(self, store: RankedStore, stripe: int) -> StripeSpec:
+        """Rows and tiles of one stripe."""
+        first, last = self.plan.stripes[stripe]
+        return StripeSpec(
+            first_tile=first,
+            last_tile=last,
+            row_begin=int(store.tile_rows[first]),
+            row_end=int(store.tile_rows[last]),
+            nodes=store.nodes,
+            slots=self.slots,
+            proposals=self.settings.mixed and self.plan.proposals,
+            reads=self.settings.reads,
+        )
+
+
+def each_backend(
+    backend: str | Backend | tuple[str | Backend, ...],
+) -> str | Backend | tuple[str | Backend, ...]:
+    """Part the names of several devices, one for each stripe; anything else stays as it is.
+
+    Examples
+    --------
+    >>> each_backend("cuda:0,cuda:2"), each_backend("cuda"), each_backend("cpu")
+    (('cuda:0', 'cuda:2'), 'cuda', 'cpu')
+    """
+    several = named_devices(backend) if isinstance(backend, str) else ()
+    return several if len(several) > 1 else backend
+
+
+def make_backend(
+    name: str | Backend,
+    threads: int | None,
+    kernel: str | None = None,
+    tiers: DeviceTiers | None = None,
+) -> Backend:
+    """Make the backend of a name, or return the one that is given.
+
+    Names are ``cpu``, ``reference``, ``cuda``, ``cuda:`` and the number of a device, or ``auto``: a CUDA
+    device if there is one. `tiers` is what stays where on that device; None if everything does. Raises
+    UsageError for a name or a kernel that is not known, and for a device that cannot be used.
+    """
+    if not isinstance(name, str):
+        return name
+    name = chosen_device(name, kernel)
+    if kernel is not None and not is_cuda(name):
+        raise UsageError(
+            f"kernel {kernel!r} is for CUDA devices and the device is {name}.",
+            "Use device cuda, or leave the kernel out.",
+        )
+    if name == "cpu":
+        from oocpr.engine.cpu.backend import CpuBackend
+
+        return CpuBackend(threads)
+    if name == "reference":
+        from oocpr.engine.reference import ReferenceBackend
+
+        return ReferenceBackend()
+    if not is_cuda(name):
+        raise UsageError(
+            f"device {name!r} is not known.",
+            "Use one of cpu, reference, auto, cuda, cuda:1, several such as cuda:0,cuda:1, or cuda:all.",
+        )
+    from oocpr.engine.cuda.backend import CudaBackend
+
+    product, thresholds = "balanced", None
+    if kernel is not None:
+        from oocpr.engine.cuda.baselines import parse_kernel
+
+        product, thresholds = parse_kernel(kernel)
+    return CudaBackend(
+        open_device(name),
+        product,
+        # Gathering proposals beside pushes saved one pass in five and made each a third longer on an H200.
+        pairs=tiers is not None and tiers.pairs,
+        rows_in_host=tiers is not None and tiers.rows_in_host,
+        diagonal_blocks_from=SMALL_EDGES + 1,
+        thresholds=thresholds,
+        limit=None if tiers is None else tiers.limit,
+        slices=1 if tiers is None else tiers.partitions,
+    )
+
+
+def check_weighted(method: str, kernel: str | None = None) -> None:
+    """Raise UsageError for a method, or a kernel of a CUDA device, without a version for weighted graphs."""
+    from oocpr.engine.cuda.baselines import parse_kernel
+
+    if method == "components":
+        raise UsageError(
+            "the graph is weighted, which method components does not take yet.", "Use method mixed."
+        )
+    if parse_kernel(kernel)[0] != "balanced":
+        raise UsageError(
+            f"the graph is weighted, which kernel {kernel} does not take.", "Use kernel balanced."
+        )
+
+
+def chosen_device(name: str, kernel: str | None) -> str:
+    """Resolve a name on this machine: ``"auto"`` is a CUDA device if one can be used, ``"cuda:all"`` are all.
+
+    If several are named, each is looked for; raises UsageError for one that is named twice or cannot be used.
+    """
+    if name == ALL:
+        return all_devices()
+    several = named_devices(name)
+    if len(several) > 1:
+        for device in several:
+            open_device(device)
+        return ",".join(several)
+    if name != "auto":
+        return name
+    try:
+        open_device("cuda")
+    except UsageError as error:
+        if kernel is None:
+            _LOG.info("%s Going on with the processor.", error.cause)
+            return "cpu"
+    return "cuda"
 
 
 @dataclass(frozen=True)
@@ -95,38 +285,34 @@ class StripeGroup:
         self.after_read: Callable[[], None] | None = None
         """Called after each tile that was read for it has been computed or launched."""
         self._claims: list[Claims] = []
-        reads, proposals = job.settings.reads, self.specs[0].proposals
-        self.gather_vector = backend.allocate_reads(store.nodes, reads, proposals)
-        trace = self._tracks()
+        self.gather_vector = backend.allocate_reads(store.nodes, job.settings.reads, self.specs[0].proposals)
+        trace = job.trace
+        if trace is not None and isinstance(job.backend, tuple):
+            trace = trace.part(f"device {stripes[0]}")
         placements = self._planned_placements() if placement is None else [placement]
         self.streams = [self._open_stream(number, each, trace) for number, each in enumerate(placements)]
         # A device with a stream of its own measures by itself when it computes.
         self._trace = trace if isinstance(self.streams[0], TileStream) else None
 
-    def _tracks(self) -> Trace | None:
-        """Where the timeline goes, on tracks of its own for each of several devices."""
-        if self._job.trace is None or not isinstance(self._job.backend, tuple):
-            return self._job.trace
-        return self._job.trace.part(f"device {self.stripes[0]}")
-
     def _planned_placements(self) -> list[TilePlacement]:
         """Of each stripe that a device has planned room for, or else of all together."""
-        job = self._job
-        if job.plan.devices and isinstance(self.backend, Streams):
-            placements = []
-            for stripe, spec in zip(self.stripes, self.specs, strict=True):
-                tiles = range(spec.first_tile, spec.last_tile)
-                placements.append(TilePlacement(tiles, *job.plan.devices[stripe].places(tiles)))
-            return placements
-        resident = (job.plan.resident(stripe) for stripe in self.stripes)
+        plan = self._job.plan
+        if plan.devices and isinstance(self.backend, Streams):
+            ranges = [range(spec.first_tile, spec.last_tile) for spec in self.specs]
+            return [
+                TilePlacement(tiles, *plan.devices[stripe].places(tiles))
+                for stripe, tiles in zip(self.stripes, ranges, strict=True)
+            ]
+        resident = (plan.resident(stripe) for stripe in self.stripes)
         tiles = range(self.specs[0].first_tile, self.specs[-1].last_tile)
         return [TilePlacement(tiles, frozenset(), frozenset().union(*resident))]
 
     def _open_stream(self, number: int, placement: TilePlacement, trace: Trace | None) -> Tiles:
         job, store, backend = self._job, self._store, self.backend
-        plan, tiers, scale = job.plan, job.tiers(self.stripes[number]), job.weight_scale
+        plan, scale = job.plan, job.weight_scale
         tiles, on_device, in_memory = placement
-        if tiers is not None and isinstance(backend, Streams):
+        if plan.devices and isinstance(backend, Streams):
+            tiers = plan.devices[self.stripes[number]]
             first, last = self.specs[number].first_tile, self.specs[number].last_tile
             return backend.open_stream(
                 tiles_of(store),
@@ -167,20 +353,17 @@ class StripeGroup:
         """Make the states of all rows."""
         job, store = self._job, self._store
         for spec in self.specs:
-            degree = self._divisors(spec)
-            self._claims.append(claims_of(store, spec, degree, job.mark_key))
+            # What the ranks are divided by: out-degrees, or the weights that leave each row.
+            divisors: NDArray[Any]
+            if job.weight_scale is None:
+                divisors = store.out_degree(spec.row_begin, spec.row_end)
+            else:
+                divisors = store.out_weight(spec.row_begin, spec.row_end)
+                divisors *= job.weight_scale.factor
+            self._claims.append(claims_of(store, spec, divisors, job.mark_key))
             rows = slice(spec.row_begin, spec.row_end)
             teleport, start = (None if whole is None else whole[rows] for whole in (job.teleport, job.start))
-            self.states.append(self.backend.allocate(spec, degree, teleport, start))
-
-    def _divisors(self, spec: StripeSpec) -> NDArray[Any]:
-        """What the ranks of a stripe's rows are divided by: out-degrees, or the weights that leave them."""
-        scale = self._job.weight_scale
-        if scale is None:
-            return self._store.out_degree(spec.row_begin, spec.row_end)
-        sums = self._store.out_weight(spec.row_begin, spec.row_end)
-        sums *= scale.factor
-        return sums
+            self.states.append(self.backend.allocate(spec, divisors, teleport, start))
 
     @property
     def all_resident(self) -> bool:
@@ -194,10 +377,6 @@ class StripeGroup:
             step = method.publish_step(self._job.settings, state, stripe)
             begun.append((spec.row_begin, *self.backend.publish(rows, step)))
         return partial(_pushes, begun)
-
-    def push(self, state: State) -> list[StripePush]:
-        """Make the next push of each stripe."""
-        return self.begin_push(state)()
 
     def load(self, pieces: Iterable[tuple[int, Any]]) -> None:
         """Put pushes, each with its first row, where rows gather."""
@@ -224,7 +403,8 @@ class StripeGroup:
         A device is still at it when this returns; who asks for the report waits until all is done.
         """
         begun = time.perf_counter()
-        step = sweep_step(self._job, state, self._store.nodes, pushed)
+        job = self._job
+        step = method.sweep_step(job.settings, state, self._store.nodes, pushed, job.mark_key)
         swept: list[list[Any]] = [[] for _ in self.specs]
         runs: list[PassTraffic] = []
         for number, stream in enumerate(self.streams):
@@ -235,13 +415,6 @@ class StripeGroup:
                 reading = not stream.all_resident
                 runs.append(stream.run(partial(self._sweep_tile, swept, step, reading)))
         return partial(self._report, swept, step, runs, time.perf_counter() - begun)
-
-    def sweep(
-        self, state: State, pushed: Sequence[PushSums], pieces: Iterable[tuple[int, Any]]
-    ) -> SweepReport:
-        """Load what all have pushed, and sweep all tiles once."""
-        self.load(pieces)
-        return self.begin_sweep(state, pushed)()
 
     def _sweep_tile(
         self, swept: list[list[Any]], step: SweepStep, reading: bool, tile: int, prepared: Any
@@ -261,23 +434,26 @@ class StripeGroup:
     def _report(
         self, swept: list[list[Any]], step: SweepStep, runs: list[PassTraffic], launched: float
     ) -> SweepReport:
-        # A probe may sweep no tile of a stripe.
-        sums = [self._sums(number, tiles, step) for number, tiles in enumerate(swept) if tiles]
-        return SweepReport(sums, PassTraffic.of(runs), launched, time.perf_counter())
-
-    def _sums(self, number: int, swept: list[Any], step: SweepStep) -> StripeSums:
-        spec, rows = self.specs[number], self.states[number]
-        sums = self.backend.sums(rows, swept, step)
-        return method.StripeSums(
-            rows=spec.rows,
-            carry=step.damping * sums.carry[0],
-            norm=sums.norm,
-            with_change=sums.with_change,
-            with_residual=sums.with_residual,
-            peaks=sums.peaks,
-            first=self.backend.first_row(rows, step.live) if spec.rows else np.zeros(1 + len(step.live)),
-            balance=method.Balance(self._claims[number], sums.marks, sums.residual) if step.key else None,
-        )
+        reports = []
+        for spec, rows, claims, tiles in zip(self.specs, self.states, self._claims, swept, strict=True):
+            if not tiles:  # a probe may sweep no tile of a stripe
+                continue
+            sums = self.backend.sums(rows, tiles, step)
+            first = self.backend.first_row(rows, step.live) if spec.rows else np.zeros(1 + len(step.live))
+            balance = method.Balance(claims, sums.marks, sums.residual) if step.key else None
+            reports.append(
+                method.StripeSums(
+                    rows=spec.rows,
+                    carry=step.damping * sums.carry[0],
+                    norm=sums.norm,
+                    with_change=sums.with_change,
+                    with_residual=sums.with_residual,
+                    peaks=sums.peaks,
+                    first=first,
+                    balance=balance,
+                )
+            )
+        return SweepReport(reports, PassTraffic.of(runs), launched, time.perf_counter())
 
     def finish(self, state: State) -> Iterator[NDArray[np.float64]]:
         """Sum of p and r of each stripe's rows; what is left of a stripe is freed before the next one."""
@@ -286,7 +462,7 @@ class StripeGroup:
             yield self.backend.finish(self.states.pop(0), state.carries[stripe])
 
     def close(self) -> None:
-        """End what the streams of tiles are still doing, and free the rows."""
+        """End what the streams of tiles are still doing, and free tiles and rows."""
         self.close_streams()
         self.states.clear()
 
@@ -298,9 +474,3 @@ class StripeGroup:
 
 def _pushes(begun: list[tuple[int, Any, Callable[[], PushSums]]]) -> list[StripePush]:
     return [StripePush(row_begin, stored, sums()) for row_begin, stored, sums in begun]
-
-
-def sweep_step(job: Job, state: State, nodes: int, pushed: Sequence[PushSums]) -> SweepStep:
-    """How the next pass of a run treats each tile; the first one adds marks up, too."""
-    step = method.sweep_step(job.settings, state, nodes, pushed)
-    return step if state.number else replace(step, key=job.mark_key)

@@ -1,8 +1,7 @@
 """A timeline of a run: which tile was read, sent and computed when, and where.
 
-Written in the Trace Event Format of Chrome's profilers, which Perfetto and chrome://tracing draw: a track for
-each buffer that tiles are read into, one for copies to a device, one for what computes, and one for the
-thread of the host that takes tiles and launches what computes with them.
+In the Trace Event Format, which Perfetto and chrome://tracing draw: a track for each buffer that tiles are
+read into, one for copies to a device, one for computing, one for the host's thread that launches it.
 """
 
 from __future__ import annotations
@@ -37,12 +36,7 @@ class Span(NamedTuple):
 
 
 class Trace:
-    """What happened in a run; any thread adds to it.
-
-    Attributes
-    ----------
-    spans
-        All of it, in no order.
+    """What happened in a run; any thread adds to its `spans`, which are in no order.
 
     Examples
     --------
@@ -60,7 +54,7 @@ class Trace:
         self.spans: list[Span] = []
 
     def part(self, name: str) -> Trace:
-        """Give the same timeline with tracks of its own for a part of the run.
+        """Return the same timeline with tracks of its own for a part of the run.
 
         Examples
         --------
@@ -78,7 +72,7 @@ class Trace:
         self.spans.append(Span(track + self._where, name, begin, end, nbytes))
 
     def pause(self, *tracks: str) -> None:
-        """Add nothing that begins from now on, which takes time of its own, to tracks of such kinds."""
+        """Add nothing that begins from now on to tracks of such kinds, which would take time of its own."""
         self._paused.update(tracks)
 
     def resume(self, *tracks: str) -> None:
@@ -109,21 +103,16 @@ class Trace:
         return {kind: _covered(spans) for kind, spans in sorted(kinds.items())}
 
     def to_json(self) -> dict[str, Any]:
-        """Give the timeline in the Trace Event Format, times in microseconds."""
+        """Convert to the Trace Event Format, times in microseconds."""
         tracks = {track: number for number, track in enumerate(sorted({span.track for span in self.spans}))}
         events: list[dict[str, Any]] = [
             {"ph": "M", "pid": 1, "tid": number, "name": "thread_name", "args": {"name": track}}
             for track, number in tracks.items()
         ]
         for span in sorted(self.spans, key=lambda span: span.begin):
-            event: dict[str, Any] = {
-                "ph": "X",
-                "pid": 1,
-                "tid": tracks[span.track],
-                "name": span.name,
-                "ts": round(1e6 * (span.begin - self._origin), 3),
-                "dur": round(1e6 * (span.end - span.begin), 3),
-            }
+            began, took = 1e6 * (span.begin - self._origin), 1e6 * (span.end - span.begin)
+            event: dict[str, Any] = {"ph": "X", "pid": 1, "tid": tracks[span.track], "name": span.name}
+            event |= {"ts": round(began, 3), "dur": round(took, 3)}
             if span.nbytes:
                 event["args"] = {"bytes": span.nbytes}
             events.append(event)

@@ -19,7 +19,7 @@ from oocpr.engine.executors.local import LocalBackends, LocalExecutor, PassRepor
 from oocpr.engine.number_formats import widen
 from oocpr.engine.planning import PlannedRun, RunRequest, plan_request, plan_run, stats_of
 from oocpr.engine.probe.measure import measure_rates
-from oocpr.engine.run import reduce_pass, solve
+from oocpr.engine.run import rank_graph, reduce_pass
 from oocpr.engine.settings import METHODS, Settings
 from oocpr.engine.stripe import StripeGroup
 from oocpr.ingest.build import build_store
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.job import Job
     from oocpr.engine.method import Solution
+    from oocpr.engine.stripe import Job
 
     from .digraphs import Digraph
 
@@ -137,7 +137,7 @@ def rank(
         store, settings, stripes=stripes, sweeps=sweeps, kept=kept, personalized=teleport is not None
     )
     more = {} if progress is None else {"progress": progress}
-    return solve(
+    return rank_graph(
         store,
         plan,
         settings,
@@ -230,7 +230,7 @@ def rank_whole(
     settings = Settings(method="components", reads="float32", **chosen)
     request = plan_request(settings, memory=PLENTY)
     plan = make_plan(stats_of(store), request)
-    return solve(
+    return rank_graph(
         store,
         plan,
         settings,

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 import oocpr
 from oocpr.engine.executors import dask_client
-from oocpr.engine.executors.dask_client import joined
+from oocpr.engine.executors.dask_client import open_client
 from oocpr.errors import EXTRAS, DoesNotFitError, LostError, SetupError
 
 from .digraphs import random_digraph
@@ -75,7 +75,7 @@ def test_workers_that_are_started_and_lost_leave_nothing(stored, tmp_path, monke
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     store = stored(GRAPH, 700)
-    with joined(None, 1) as client:
+    with open_client(None, 1) as client:
         (pid,) = client.run(os.getpid).values()
 
         def kill(stage: str, done: int, *rest: Any) -> None:
@@ -91,7 +91,7 @@ def test_workers_that_are_started_and_lost_leave_nothing(stored, tmp_path, monke
 
 
 def test_a_run_without_any_workers_left_is_lost(stored, monkeypatch):
-    monkeypatch.setattr("oocpr.engine.executors.dask.RETURN", 1.0)
+    monkeypatch.setattr("oocpr.engine.executors.dask.RETURN_TIMEOUT", 1.0)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
@@ -124,7 +124,7 @@ def test_a_worker_that_ends_while_it_starts_is_lost():
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        with pytest.raises(LostError, match="ended while it was started"), joined(None, 1):
+        with pytest.raises(LostError, match="ended while it was started"), open_client(None, 1):
             pass
     finally:
         ended.set()

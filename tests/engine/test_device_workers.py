@@ -20,7 +20,7 @@ from oocpr.engine.executors.dask import (
     assign_workers,
 )
 from oocpr.engine.planning import asked_settings, plan_for_devices, plan_request, stats_of
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.errors import LostError, UsageError
 
 from .digraphs import exact_ranks, random_digraph
@@ -85,14 +85,14 @@ def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, clien
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     seats = [DeviceAssignment(worker, "cpu", 1, {RESOURCE: 1}) for worker in workers]
     monkeypatch.setattr(engine_cluster, "assign_workers", lambda _: seats)
-    run = solve(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda:all", threads=1)
-    alone = solve(joined, plan, SETTINGS, backend=("cpu", "cpu"), threads=1)
+    run = rank_graph(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda:all", threads=1)
+    alone = rank_graph(joined, plan, SETTINGS, backend=("cpu", "cpu"), threads=1)
     assert np.array_equal(run.ranks, alone.ranks)
     assert [x.residual for x in run.history] == [x.residual for x in alone.history]
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound
     monkeypatch.setattr(engine_cluster, "assign_workers", lambda _: seats[:1])
     with pytest.raises(LostError, match="planned for 2 workers with devices and 1 are left"):
-        solve(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda")
+        rank_graph(joined, plan, SETTINGS, path=store.path, client=client, backend="cuda")
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.errors import DamagedError
@@ -46,7 +46,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> GraphStore:
 def test_ranks_have_the_same_bits(store, kept, stripes):
     settings = Settings(tol=1e-6)
     plan = plan_of(store, settings, stripes=stripes, kept=kept)
-    buffered, direct = (solve(store, replace(plan, direct=direct), settings) for direct in (False, True))
+    buffered, direct = (rank_graph(store, replace(plan, direct=direct), settings) for direct in (False, True))
     assert (buffered.ranks == direct.ranks).all()
     assert buffered.passes == direct.passes
     # What fills up pages counts, too.
@@ -73,4 +73,4 @@ def test_a_damaged_tile_ends_the_run(store):
     settings = Settings()
     plan = replace(plan_of(store, settings, kept="none"), direct=True)
     with pytest.raises(DamagedError, match="tile 2 "):
-        solve(open_store(store.path), plan, settings)
+        rank_graph(open_store(store.path), plan, settings)

@@ -262,7 +262,7 @@ def killing(client: Client, times: int) -> Any:
 # Last, since the cluster needs a while to replace the workers.
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, times):
-    monkeypatch.setattr(dask_import, "PATIENCE", 0.5)
+    monkeypatch.setattr(dask_import, "CHECK_INTERVAL", 0.5)
     own = build(tmp_path / "own", None, tile_edges=1000)
     hands = DaskSortEncodeService(scaled(client, 2))
     theirs = build(tmp_path / "theirs", hands, tile_edges=1000, progress=killing(client, times))
@@ -270,8 +270,8 @@ def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, t
 
 
 def test_an_import_ends_when_all_workers_are_gone(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_import, "PATIENCE", 0.5)
-    monkeypatch.setattr(dask_import, "RETURN", 1.0)
+    monkeypatch.setattr(dask_import, "CHECK_INTERVAL", 0.5)
+    monkeypatch.setattr(dask_import, "RETURN_TIMEOUT", 1.0)
     hands = DaskSortEncodeService(scaled(client, 2))
     kill = killing(client, 1)
 

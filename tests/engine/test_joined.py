@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from oocpr.api.graphs import Graph
 from oocpr.engine.planning import asked_settings, stats_of
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.scc.run import load_scc_graph
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.source import split_tile, tiles_of
@@ -96,7 +96,7 @@ SETTINGS = asked_settings("mixed", None, damping=0.85, tol=1e-10, stop="certifie
 def test_a_device_gets_joined_tiles_in_one_stripe(opened):
     _, plan, store = planned_run(opened.store, SETTINGS, **DEVICE, **HOW)
     assert (plan.stats.tiles, plan.stripes, len(store.tile_rows) - 1) == (1, ((0, 1),), 1)
-    run = solve(store, plan, SETTINGS, path=opened.store.path)
+    run = rank_graph(store, plan, SETTINGS, path=opened.store.path)
     assert run.converged
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
 
@@ -134,7 +134,7 @@ def test_several_devices_get_a_stripe_of_joined_tiles_each(opened):
     tiles = opened.store.tiles
     first_rows = [int(opened.store.tile_rows[tiles * k // 3]) for k in range(3)]
     assert store.tile_rows[:3].tolist() == first_rows
-    run = solve(store, plan, SETTINGS, path=opened.store.path)
+    run = rank_graph(store, plan, SETTINGS, path=opened.store.path)
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
 
 
@@ -173,7 +173,7 @@ def test_stripes_that_share_a_device_share_its_memory(opened):
     assert store is opened.store
     assert [(tiers.device, tiers.sharing) for tiers in ample.devices] == [(0, 4)] * 4
     assert sum(tiers.on_device for tiers in ample.devices) == store.tiles
-    run = solve(store, ample, settings, path=store.path)
+    run = rank_graph(store, ample, settings, path=store.path)
     assert np.abs(run.ranks - exact_ranks(GRAPH, 0.85)).sum() <= run.error_bound <= 1e-10
     of_workers = planned(None, device="cuda", alone=False, free=[2**30, 2**31]).plan
     assert [(tiers.device, tiers.memory) for tiers in of_workers.devices] == [
@@ -290,7 +290,7 @@ def test_ranks_of_joined_weights_are_exact(tmp_path, how, stripes):
     _, plan, store = planned_run(opened.store, SETTINGS, **how, **HOW)
     assert (len(plan.stripes), plan.stats.tiles) == (stripes, stripes)
     here = JoinedStore(opened.store, 1000, store.cuts)
-    run = solve(here, plan, SETTINGS, path=opened.store.path)
+    run = rank_graph(here, plan, SETTINGS, path=opened.store.path)
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound <= 1e-10
 
 

@@ -10,7 +10,7 @@ import pytest
 from oocpr.engine.probe import pass_times
 from oocpr.engine.probe.measure import measure_rates, measure_whole
 from oocpr.engine.probe.pass_times import SAMPLED, spread
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
 from oocpr.plan.memory import tile_edges
@@ -90,7 +90,7 @@ def test_a_plan_is_run_with_or_without_its_forecast(stored):
     settings = Settings()
     plan = plan_of(store, settings)
     timed = plan.timed(measure_rates(store, plan, settings, threads=1))
-    one, other = (solve(store, which, settings, threads=1) for which in (plan, timed))
+    one, other = (rank_graph(store, which, settings, threads=1) for which in (plan, timed))
     assert one.ranks.tobytes() == other.ranks.tobytes()
 
 
@@ -108,7 +108,7 @@ def test_bytes_predicted_are_the_bytes_read(stored):
     settings = Settings(tol=1e-6)
     for kept in ("decoded", "none"):
         plan = plan_of(store, settings, kept=kept)
-        done = solve(store, plan, settings, threads=1)
+        done = rank_graph(store, plan, settings, threads=1)
         found = [record.bytes_read for record in done.history]
         assert found[0] == plan.stats.column_bytes
         assert set(found[1:]) == {plan.streamed_bytes}

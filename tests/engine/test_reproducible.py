@@ -12,7 +12,7 @@ from oocpr.api import plan as plan_of
 from oocpr.api.graphs import Graph
 from oocpr.api.ranking import check_reproducible
 from oocpr.engine.planning import asked_settings
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.errors import DoesNotFitError, UsageError
 
 from .digraphs import random_digraph
@@ -32,7 +32,7 @@ def ranks_of(opened, memory, *, threads=2, auto=False, reproducible=True):
         opened.store, SETTINGS, auto=auto, memory=memory, reproducible=reproducible
     )
     plan.validate()
-    solution = solve(store, plan, settings, path=opened.store.path, threads=threads)
+    solution = rank_graph(store, plan, settings, path=opened.store.path, threads=threads)
     assert solution.converged
     return solution.ranks.tobytes()
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.number_formats import READS
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError, DoesNotFitError
 from oocpr.store.graph import GraphStore, open_store
@@ -164,7 +164,7 @@ def test_a_run_that_does_not_fit_is_refused_before_a_pass(stored):
     store = stored(random_digraph(200, 500, seed=1), 64)
     plan = replace(plan_of(store, Settings()), memory=2**20)
     with pytest.raises(DoesNotFitError, match="1 MiB"):
-        solve(store, plan, Settings())
+        rank_graph(store, plan, Settings())
 
 
 def flip_a_bit(store: GraphStore, name: str) -> None:

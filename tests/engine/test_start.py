@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine import method
-from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS, narrow, widen
 from oocpr.engine.settings import Settings
+from oocpr.engine.stripe import Job
 
 from .digraphs import Digraph, digraphs, exact_ranks, fewer, product, random_digraph, teleports
 from .running import TILED, Stored, passes, plan_of, rank, rank_whole

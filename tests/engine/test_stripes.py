@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
+from oocpr.engine.stripe import Job
 
 from .digraphs import Digraph, digraphs, exact_ranks, fewer
 from .running import Stored, passes, plan_of, rank

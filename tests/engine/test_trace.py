@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, READ, Span, Trace
 from oocpr.errors import UsageError
@@ -28,7 +28,7 @@ def test_a_timeline_has_every_tile_of_every_pass(kept: str, tmp_path: Path) -> N
     with Stored(random_digraph(300, 2500, seed=8), 300) as store:
         settings = Settings()
         plan = plan_of(store, settings, kept=kept)
-        solution = solve(store, plan, settings, trace=trace)
+        solution = rank_graph(store, plan, settings, trace=trace)
         tiles, cached = store.tiles, plan.cached_tiles
     computed = [span for span in trace.spans if span.track == COMPUTE]
     read = [span for span in trace.spans if span.track.startswith(READ)]
@@ -64,4 +64,4 @@ def test_what_has_no_timeline_is_refused() -> None:
     with Stored(random_digraph(30, 200, seed=8), 300) as store:
         settings = Settings(method="components", reads="float32")
         with pytest.raises(UsageError, match="no timeline"):
-            solve(store, plan_of(store, Settings()), settings, trace=Trace())
+            rank_graph(store, plan_of(store, Settings()), settings, trace=Trace())

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import ROUNDING, Settings
+from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
 
@@ -228,9 +228,9 @@ def test_what_has_no_version_for_weights_is_refused(stored):
     store = stored(random_weighted(50, 100, 1), 40)
     settings = Settings(method="components", reads="float32")
     with pytest.raises(UsageError, match=r"weighted.* method components"):
-        solve(store, plan_of(store, Settings()), settings)
+        rank_graph(store, plan_of(store, Settings()), settings)
     with pytest.raises(UsageError, match=r"weighted.* kernel binned:6:96 does not take"):
-        solve(store, plan_of(store, Settings()), Settings(), backend="cuda:0", kernel="binned:6:96")
+        rank_graph(store, plan_of(store, Settings()), Settings(), backend="cuda:0", kernel="binned:6:96")
 
 
 def test_reads_that_cannot_hold_the_span_of_the_weights_are_refused(stored):

@@ -44,9 +44,9 @@ def folders(tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "none").mkdir()
 
     def seen_by_workers(*args: Any, path: str, **more: Any) -> Any:
-        return engine_run.solve(*args, path="/proc/self/cwd/g.zarr", **more)
+        return engine_run.rank_graph(*args, path="/proc/self/cwd/g.zarr", **more)
 
-    monkeypatch.setattr(running, "solve", seen_by_workers)
+    monkeypatch.setattr(running, "rank_graph", seen_by_workers)
     yield tmp_path
     client.run(os.chdir, "/")
 

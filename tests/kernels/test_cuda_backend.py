@@ -12,9 +12,9 @@ import zarr
 from oocpr.engine.backend import StripeSpec, SweepStep
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.baselines import KERNELS
-from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
 from oocpr.engine.settings import Settings
+from oocpr.engine.stripe import Job
 from oocpr.errors import DamagedError
 from oocpr.sources import open_source
 from oocpr.store.codec.tiles import encode_tile

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.errors import DamagedError, UsageError
@@ -31,7 +31,7 @@ GRAPH = random_digraph(300, 2500, seed=8)
 
 def run(store: GraphStore, plan: Plan, chosen: Settings, devices: list[Device], **how: Any) -> Solution:
     backends = tuple(CudaBackend(device, pairs=True) for device in devices[: len(plan.stripes)])
-    return solve(store, plan, chosen, backend=backends, **how)
+    return rank_graph(store, plan, chosen, backend=backends, **how)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_several_devices_have_the_bits_of_one(devices: list[Device], how: dict[s
             runs = []
             for on_each, pinned in ((2, False), (0, True), (1, True)):
                 plan = plan_for(store, chosen, count, on_each, pinned=pinned)
-                one = solve(store, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
+                one = rank_graph(store, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
                 runs += [one, run(store, plan, chosen, devices)]
             for other in runs:
                 assert other.converged
@@ -76,7 +76,7 @@ def test_a_stripe_may_have_no_row(devices: list[Device]) -> None:
         first = plan.stripes[0][1]
         assert store.tile_rows[first] <= 1
         several = run(store, plan, chosen, devices)
-        one = solve(store, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
+        one = rank_graph(store, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
     assert np.array_equal(several.ranks, one.ranks)
     assert np.abs(several.ranks - exact_ranks(graph, 0.85)).sum() <= several.error_bound + 1e-14
 
@@ -115,7 +115,7 @@ def test_a_kernel_that_takes_tiles_decoded_does_not_stream(devices: list[Device]
         plan = plan_for(store, chosen, 2, 1, pinned=True)
         backends = tuple(CudaBackend(device, "csr-vector") for device in devices[:2])
         with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            solve(store, plan, chosen, backend=backends)
+            rank_graph(store, plan, chosen, backend=backends)
 
 
 def test_a_timeline_has_tracks_for_each_device(devices: list[Device]) -> None:

@@ -14,11 +14,11 @@ from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import EVERYTHING, Gather, SegmentSums, SpMV
 from oocpr.engine.cuda.tile import upload_weights
-from oocpr.engine.job import Job
 from oocpr.engine.number_formats import READS
 from oocpr.engine.planning import plan_request, stats_of
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
+from oocpr.engine.stripe import Job
 from oocpr.engine.tiles.merged import JoinedStore
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
@@ -67,7 +67,7 @@ def test_ranks_lie_within_their_bound_wherever_tiles_are(
     runs = []
     for on_device, in_host in ((store.tiles, 0), (0, store.tiles), (0, 0), (3, 2)):
         plan = streaming_plan(store, chosen, on_device, in_host)
-        runs.append(solve(store, plan, chosen, backend=CudaBackend(device)))
+        runs.append(rank_graph(store, plan, chosen, backend=CudaBackend(device)))
     for run in runs:
         assert run.converged
         assert np.abs(run.ranks - exact).sum() <= run.error_bound + 1e-14
@@ -141,7 +141,7 @@ def test_what_a_weighted_tile_cannot_be_is_refused(device: Device, tmp_path: Pat
     chosen = Settings(method="residual")
     plan = streaming_plan(store, chosen, store.tiles, 0)
     with pytest.raises(UsageError, match="takes no weighted graphs"):
-        solve(store, plan, chosen, backend=CudaBackend(device, "csr-vector"))
+        rank_graph(store, plan, chosen, backend=CudaBackend(device, "csr-vector"))
 
 
 @RUNS
@@ -168,6 +168,6 @@ def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path:
         assert plan.device is not None
     assert (plan.device.on_device, plan.device.in_host) == (stats.tiles, 0)[:: 1 if stays else -1]
     assert plan.stats.tiles < store.tiles
-    run = solve(JoinedStore(store, 150, cuts), plan, chosen, backend=CudaBackend(device))
+    run = rank_graph(JoinedStore(store, 150, cuts), plan, chosen, backend=CudaBackend(device))
     assert run.converged
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound + 1e-14

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-from oocpr.engine import job
+from oocpr.engine import stripe
 from oocpr.engine.cuda import communication, vectors
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.executors import dask, dask_worker
 from oocpr.engine.executors.dask import RESOURCE, DeviceAssignment
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.errors import DamagedError
 
@@ -62,7 +62,7 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     def make_backend(name: Any, *_: Any) -> Any:
         return CudaBackend(devices[name], pairs=True) if isinstance(name, str) else name
 
-    monkeypatch.setattr(job, "make_backend", make_backend)
+    monkeypatch.setattr(stripe, "make_backend", make_backend)
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
     seats = [DeviceAssignment(worker, f"cuda:{k}", 1, {RESOURCE: 1}) for k, worker in enumerate(workers)]
     monkeypatch.setattr(dask, "assign_workers", lambda _: seats)
@@ -72,7 +72,7 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 def run(store: GraphStore, client: Any = None) -> Solution:
     plan = plan_for(store, SETTINGS, 2, 1, pinned=True)
     device = "cuda:0,cuda:1" if client is None else "cuda"
-    return solve(store, plan, SETTINGS, path=store.path, client=client, backend=device)
+    return rank_graph(store, plan, SETTINGS, path=store.path, client=client, backend=device)
 
 
 def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_an_error_of_one_worker_ends_the_run(
     seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key_of_a_meeting(monkeypatch)
-    monkeypatch.setattr(dask, "PATIENCE", 0.5)
+    monkeypatch.setattr(dask, "CHECK_INTERVAL", 0.5)
     sweep, calls = dask_worker.StripeWorker._sweep, count(1)
 
     def damaged(*args: Any) -> Any:

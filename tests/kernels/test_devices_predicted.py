@@ -18,7 +18,7 @@ from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.staging import CudaTileStream
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.probe.sample_run import SampleRun
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.merged import HostJoins, JoinedStore
 from oocpr.errors import DamagedError, UsageError
@@ -57,7 +57,7 @@ def named(devices: list[Device], monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise UsageError(f"device {name} does not exist.", "Use another.")
         return by_name[name]
 
-    for place in ("oocpr.engine.job.open_device", "oocpr.engine.cuda.device.open_device"):
+    for place in ("oocpr.engine.stripe.open_device", "oocpr.engine.cuda.device.open_device"):
         monkeypatch.setattr(place, open_device)
     return list(by_name)
 
@@ -122,7 +122,7 @@ def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
             tuple(PacedBackend(PacedDevice(shim_folder), edge=edge) for edge in each) for _ in range(2)
         )
         timing = plan.timed(measure_rates(store, plan, chosen, backend=measured)).forecast
-        done = solve(store, plan, chosen, backend=ranking)
+        done = rank_graph(store, plan, chosen, backend=ranking)
         least = each[1] * (store.edges - 600)
     assert timing is not None
     assert 0.99 * least < timing.each < 1.35 * least
@@ -149,7 +149,7 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
         paces["far"] = rows_in_host
         rates = measure_rates(store, plan, chosen, backend=PacedBackend(device, **paces))
         timing = plan.timed(rates).forecast
-        done = solve(store, plan, chosen, backend=PacedBackend(device, **paces))
+        done = rank_graph(store, plan, chosen, backend=PacedBackend(device, **paces))
     assert timing is not None
     took = median(record.seconds for record in done.history[1:])
     # Some of the tiles are measured; where kernels use the link too, rounds of them.
@@ -248,9 +248,9 @@ def test_a_run_on_devices_that_were_measured_has_the_same_bits(devices: list[Dev
     chosen = Settings(tol=1e-6)
     with Stored(GRAPH, 300) as store:
         plan = plan_for(store, chosen, len(devices), on_each, pinned=True)
-        before = solve(store, plan, chosen, backend=backends_of(devices))
+        before = rank_graph(store, plan, chosen, backend=backends_of(devices))
         timed = plan.timed(measure_rates(store, plan, chosen, backend=backends_of(devices)))
-        after = solve(store, timed, chosen, backend=backends_of(devices))
+        after = rank_graph(store, timed, chosen, backend=backends_of(devices))
     assert after.ranks.tobytes() == before.ranks.tobytes()
 
 

@@ -52,7 +52,7 @@ def machine(
     asked = request.node.callspec.params.get("device", "cuda")
     if len(named_devices(asked)) > made.devices:
         pytest.skip(f"this machine does not have {asked}")
-    for place in ("oocpr.engine.job", "oocpr.engine.cuda.device"):
+    for place in ("oocpr.engine.stripe", "oocpr.engine.cuda.device"):
         monkeypatch.setattr(f"{place}.open_device", made.open_device)
     # Small change would hide all that a run on a small graph takes, and measuring longer shows no more.
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
@@ -222,7 +222,7 @@ def test_diagonal_blocks_fit_into_what_their_plan_says(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, joined: bool
 ) -> None:
     # Only large tiles have diagonal blocks, and neighbours are what is linked inside them.
-    for place in ("oocpr.engine.job", "oocpr.plan.device_plan"):
+    for place in ("oocpr.engine.stripe", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
     if joined:
         sizes = import_module("oocpr.plan.tile_merge")

@@ -16,7 +16,7 @@ from oocpr.engine.cuda.device import download
 from oocpr.engine.cuda.spmv import Gather, SegmentSums, SpMV
 from oocpr.engine.cuda.vectors import PartitionedGatherVector
 from oocpr.engine.number_formats import READS
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.engine.trace import COMPUTE, COPY, Trace
@@ -126,7 +126,7 @@ def backend_of(device: Device, plan: Plan) -> CudaBackend:
 
 
 def run(device: Device, store: GraphStore, plan: Plan, chosen: Settings, **vectors: Any) -> Solution:
-    return solve(store, plan, chosen, backend=backend_of(device, plan), **vectors)
+    return rank_graph(store, plan, chosen, backend=backend_of(device, plan), **vectors)
 
 
 @RUNS
@@ -214,7 +214,7 @@ def test_a_timeline_has_each_tile_once_for_each_slice(device: Device) -> None:
     trace, chosen = Trace(), Settings()
     with Stored(GRAPH, 600) as store:
         plan = sliced_plan(store, chosen, 2, in_host=store.tiles, slots=2)
-        found = solve(store, plan, chosen, backend=backend_of(device, plan), trace=trace)
+        found = rank_graph(store, plan, chosen, backend=backend_of(device, plan), trace=trace)
         runs = 2 * found.passes * store.tiles
     assert len([span for span in trace.spans if span.track == COMPUTE]) == 2 * runs
     assert runs <= len([span for span in trace.spans if span.track == COPY]) <= runs + 2
@@ -227,7 +227,7 @@ def test_kernels_that_take_tiles_decoded_gather_from_all_nodes(device: Device) -
         plan = sliced_plan(store, chosen, 2, on_device=store.tiles, in_host=0)
         backend = CudaBackend(device, "csr-vector", pairs=False, rows_in_host=True, slices=2)
         with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            solve(store, plan, chosen, backend=backend)
+            rank_graph(store, plan, chosen, backend=backend)
 
 
 @RUNS

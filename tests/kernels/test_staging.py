@@ -18,7 +18,7 @@ from oocpr.engine.cuda.device import Device, download
 from oocpr.engine.cuda.staging import DecodeWorkspace
 from oocpr.engine.cuda.tile import map_tile
 from oocpr.engine.planning import plan_request, stats_of
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.tiles.merged import HostJoins, JoinedStore
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
@@ -122,7 +122,7 @@ def stream(
 ) -> Solution:
     chosen = Settings(**how)
     plan = streaming_plan(store, chosen, on_device, in_host)
-    return solve(store, plan, chosen, backend=CudaBackend(device), trace=trace)
+    return rank_graph(store, plan, chosen, backend=CudaBackend(device), trace=trace)
 
 
 @RUNS
@@ -189,7 +189,7 @@ def test_where_rows_stay_changes_no_bit(device: Device, method: str, reads: str,
     with Stored(graph, 300) as store:
         plan = streaming_plan(store, chosen, 0, 0, rows_in_host=True)
         runs = [
-            solve(
+            rank_graph(
                 store, plan, chosen, backend=CudaBackend(device, pairs=False, rows_in_host=in_host), **vectors
             )
             for in_host in (False, True)
@@ -262,7 +262,7 @@ def test_a_damaged_tile_is_found_on_its_way(device: Device) -> None:
 
         store.encoded.read_into = damaged  # type: ignore[method-assign]
         with pytest.raises(DamagedError):
-            solve(store, plan, chosen, backend=CudaBackend(device))
+            rank_graph(store, plan, chosen, backend=CudaBackend(device))
 
 
 @RUNS
@@ -276,7 +276,7 @@ def test_a_limit_ends_with_the_run(device: Device, kernel: str) -> None:
         assert device.limit(None) == 2**30
         # The second one is refused once everything is set up.
         with nullcontext() if kernel == "balanced" else pytest.raises(UsageError):
-            solve(store, plan, chosen, backend=backend)
+            rank_graph(store, plan, chosen, backend=backend)
     assert device.limit(None) == before
 
 
@@ -286,7 +286,7 @@ def test_kernels_that_take_tiles_decoded_need_them_on_the_device(device: Device)
         chosen = Settings(method="residual")
         plan = streaming_plan(store, chosen, 2, 0)
         with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            solve(store, plan, chosen, backend=CudaBackend(device, "csr-vector"))
+            rank_graph(store, plan, chosen, backend=CudaBackend(device, "csr-vector"))
 
 
 def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> None:
@@ -334,7 +334,8 @@ def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: 
         # As many rounds of threads as there are.
         cuts = tuple(np.linspace(0, store.tiles, 2 * at_once + 1).astype(int).tolist())
         larger = merged_stats(stats, store.tile_rows, cuts)
-        joined = JoinedStore(store, stats.tile_edges, cuts, Meeting(store, at_once))
+        joined = JoinedStore(store, stats.tile_edges, cuts)
+        joined.encoded._joins = Meeting(store, at_once)
         joining = merge_memory(stats, larger, np.diff(joined.tile_rows), at_once, 1)
         plan = plan_on_devices(
             larger,
@@ -343,6 +344,6 @@ def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: 
             all_resident=False,
             merging=joining,
         )
-        run = solve(joined, plan, chosen, backend=CudaBackend(device))
+        run = rank_graph(joined, plan, chosen, backend=CudaBackend(device))
         exact = exact_ranks(random_digraph(1500, 9000, seed=4), chosen.damping)
     assert np.abs(run.ranks - exact).sum() <= run.error_bound

@@ -29,11 +29,10 @@ from machine import describe
 
 from oocpr.engine import method
 from oocpr.engine.executors.local import PassReport
-from oocpr.engine.job import Job
 from oocpr.engine.planning import plan_request, stats_of
-from oocpr.engine.run import reduce_pass, solve
+from oocpr.engine.run import rank_graph, reduce_pass
 from oocpr.engine.settings import Settings
-from oocpr.engine.stripe import StripeGroup, StripePush, sweep_step
+from oocpr.engine.stripe import Job, StripeGroup, StripePush
 from oocpr.ingest.build import build_store
 from oocpr.plan.plan import make_plan
 from oocpr.sources import open_source
@@ -83,7 +82,7 @@ def plan_of(store: GraphStore, settings: Settings, stripes: int) -> Plan:
 def run(store: GraphStore, settings: Settings, stripes: int, client: Any = None) -> list[float]:
     """Seconds of the passes of a run with one thread a process."""
     plan = plan_of(store, settings, stripes)
-    done = solve(store, plan, settings, path=str(Path(store.path).resolve()), threads=1, client=client)
+    done = rank_graph(store, plan, settings, path=str(Path(store.path).resolve()), threads=1, client=client)
     return [record.seconds for record in done.history[UNCOUNTED:]]
 
 
@@ -95,10 +94,12 @@ def bare(store: GraphStore, settings: Settings, stripes: int) -> list[float]:
     seconds = []
     while not (state.residuals and settings.satisfied(state.residuals[-1])):
         began = perf_counter()
-        pushes = group.push(state)
+        pushes = group.begin_push(state)()
         pushed = [push.sums for push in pushes]
-        report = group.sweep(state, pushed, ((push.row_begin, push.stored) for push in pushes))
-        state = method.end_pass(state, sweep_step(job, state, store.nodes, pushed), pushed, report.sums)
+        group.load((push.row_begin, push.stored) for push in pushes)
+        report = group.begin_sweep(state, pushed)()
+        step = method.sweep_step(settings, state, store.nodes, pushed, job.mark_key)
+        state = method.end_pass(state, step, pushed, report.sums)
         seconds.append(perf_counter() - began)
     return seconds[UNCOUNTED:]
 
@@ -142,7 +143,7 @@ def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
     group = _opened(job, open_store(job.path), [index])
     asked.send("ready")
     while (state := asked.recv()) is not None:
-        (own,) = group.push(state)
+        (own,) = group.begin_push(state)()
         # In turns: a pipe holds less than a push.
         if index == 0:
             _send(own, other)
@@ -150,8 +151,8 @@ def _member(job: Job, index: int, asked: Connection, other: Connection) -> None:
         if index == 1:
             _send(own, other)
         parts = [own, theirs] if index == 0 else [theirs, own]
-        pieces = ((push.row_begin, push.stored) for push in parts)
-        asked.send((own.sums, group.sweep(state, [push.sums for push in parts], pieces)))
+        group.load((push.row_begin, push.stored) for push in parts)
+        asked.send((own.sums, group.begin_sweep(state, [push.sums for push in parts])()))
 
 
 def _send(own: StripePush, other: Connection) -> None:

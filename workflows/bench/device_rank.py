@@ -28,8 +28,8 @@ from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda import backend as cuda
 from oocpr.engine.cuda.spmv import SpMV
 from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
-from oocpr.engine.job import make_backend
 from oocpr.engine.settings import Settings
+from oocpr.engine.stripe import make_backend
 from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
 from oocpr.plan.tile_merge import MERGED_EDGES

@@ -28,11 +28,11 @@ from device_rank import Bench
 from device_stream import Coded, InMemory
 
 from oocpr.engine.cuda.device import Device
-from oocpr.engine.job import chosen_device
 from oocpr.engine.planning import plan_request
 from oocpr.engine.probe.measure import measure_rates
-from oocpr.engine.run import solve
+from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
+from oocpr.engine.stripe import chosen_device
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.plan.device_plan import plan_on_devices, resident_weights
 from oocpr.plan.partition import GraphStats, weighted_stripes
@@ -248,7 +248,7 @@ def measure_runs(
     ]
     bench.note(name, f"{where}: bytes of the largest stripe over their mean", max(sizes))
     bench.note(name, f"{where}: sweeps", plan.sweeps)
-    rank = partial(solve, store, plan, settings)
+    rank = partial(rank_graph, store, plan, settings)
     every = ",".join(names)
     several = [rank(backend=every) for _ in range(RUNS)]
     for turn, solution in enumerate(several):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from oocpr.engine.cuda.device import ALL, all_devices, free_memory, open_device
-from oocpr.engine.executors.dask_client import RETURN, check_workers, telling_faults
+from oocpr.engine.executors.dask_client import CHECK_INTERVAL, RETURN_TIMEOUT, check_workers, cluster_errors
 from oocpr.engine.executors.dask_worker import StripeWorker, WorkerAddress, close_workers, rank_whole
 from oocpr.engine.executors.local import PassReport
 from oocpr.errors import DoesNotFitError, LostError, UsageError
@@ -30,13 +30,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from oocpr.engine.job import Job
     from oocpr.engine.method import Solution, State
     from oocpr.engine.settings import Settings
+    from oocpr.engine.stripe import Job
 
+
+_LOG = logging.getLogger(__name__)
 
 RESOURCE = "GPU"
 """What workers declare that are meant for tasks on a device: ``dask worker --resources GPU=1``."""
+
+SWITCH = "OOCPR_NCCL"
+"""Environment variable that is ``off`` if pushes have to pass through the host."""
+
+_MORE_MEMORY = "Start the run again with more memory a worker; the graph's store is unharmed."
 
 
 class VisibleDevice(NamedTuple):
@@ -48,10 +55,7 @@ class VisibleDevice(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceAssignment:
-    """A worker, its name for the device that it computes on, and how many bytes of that a run may take.
-
-    Tasks on it have to carry the `resources`.
-    """
+    """A worker, its name for its device, bytes of that that a run may take, and resources of tasks on it."""
 
     worker: str
     device: str
@@ -71,10 +75,7 @@ def names_workers_devices(device: str) -> bool:
 
 
 def assign_workers(client: Any) -> list[DeviceAssignment]:
-    """Ask the workers of a client for their devices, and assign these; in the order of addresses.
-
-    Raises UsageError if no worker has a device.
-    """
+    """Assign devices to the workers of a client, in the order of addresses; UsageError if none has any."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     declared = {address: about.get("resources", {}).get(RESOURCE, 0) for address, about in workers.items()}
     meant = [address for address, count in declared.items() if count] or list(workers)
@@ -124,17 +125,6 @@ def assign_gpus(
     return sorted(assigned, key=lambda each: each.worker)
 
 
-_LOG = logging.getLogger(__name__)
-
-SWITCH = "OOCPR_NCCL"
-"""Variable of the environment that says ``off`` if pushes are to pass through the host."""
-
-PATIENCE = 2.0
-"""Seconds after which a pass that has not ended asks whether its workers still live."""
-
-_MORE_MEMORY = "Start the run again with more memory a worker; the graph's store is unharmed."
-
-
 class DaskExecutor:
     """Stripes on the workers of a ``distributed.Client``, which all find the graph at the path of the job.
 
@@ -145,28 +135,40 @@ class DaskExecutor:
     def __init__(self, job: Job, client: Any) -> None:
         self._job = job
         self._client = client
-        with telling_faults(client):
+        with cluster_errors(client):
             assigned = _assignments(job, client)
-        if _on_devices(job):
+        on_devices = _on_devices(job)
+        if on_devices:
             job = replace(job, backend=tuple(each.device for each in assigned))
         addresses = {
             each.worker: WorkerAddress(each.worker, f"oocpr-stripes-{job.token}-{each.worker}")
             for each in assigned
         }
-        self._addresses = [addresses[worker] for worker in sorted(addresses)]
+        self._names = sorted(addresses)
+        self._addresses = [addresses[worker] for worker in self._names]
         self._held: list[Any] = []
         try:
-            with self._telling_faults():
+            with self._errors():
                 (shared_job,) = client.scatter([job], broadcast=True, hash=False)
                 self._held.append(shared_job)
                 for address in self._addresses:
                     own = [stripe for stripe, each in enumerate(assigned) if each.worker == address.worker]
-                    others = [other for other in self._addresses if other != address]
-                    self._held.append(
-                        self._submit(assigned[own[0]], address, shared_job, own, address, others)
+                    actor = client.submit(
+                        StripeWorker,
+                        shared_job,
+                        own,
+                        address,
+                        [other for other in self._addresses if other != address],
+                        key=address.key,
+                        workers=[address.worker],
+                        resources=dict(assigned[own[0]].resources) or None,
+                        actor=True,
+                        priority=1,
+                        retries=0,
                     )
+                    self._held.append(actor)
             self._workers = self._wait(self._held[1:])
-            if _on_devices(self._job) and len(self._addresses) == len(assigned) > 1:
+            if on_devices and len(self._addresses) == len(assigned) > 1:
                 self._join()
         except BaseException:
             # Nobody has this executor, so nobody can close it.
@@ -184,7 +186,7 @@ class DaskExecutor:
 
     def peak_memory(self) -> int:
         """See Executor."""
-        with self._telling_faults():
+        with self._errors():
             return int(max(self._client.run(peak_resident).values()))
 
     def peak_device_memory(self) -> int:
@@ -194,8 +196,8 @@ class DaskExecutor:
     def close(self) -> None:
         """See Executor."""
         # After a fault there is nothing left to free, or nobody to be asked.
-        with suppress(LostError, DoesNotFitError), self._telling_faults():
-            check_workers(self._client, [address.worker for address in self._addresses])
+        with suppress(LostError, DoesNotFitError), self._errors():
+            check_workers(self._client, self._names)
             self._client.run(close_workers, self._job.token, on_error="ignore")
             self._client.cancel(self._held)
 
@@ -212,34 +214,21 @@ class DaskExecutor:
             self._ask("leave")
         _LOG.info("pushes go from device to device %s", "with NCCL" if able else "through the host")
 
-    def _submit(self, each: DeviceAssignment, address: WorkerAddress, *args: Any) -> Any:
-        return self._client.submit(
-            StripeWorker,
-            *args,
-            key=address.key,
-            workers=[address.worker],
-            resources=dict(each.resources) or None,
-            actor=True,
-            priority=1,
-            retries=0,
-        )
-
     def _ask(self, question: str, *about: Any) -> list[Any]:
         """Ask all workers the same."""
-        with self._telling_faults():
+        with self._errors():
             calls = [getattr(worker, question)(*about) for worker in self._workers]
         return self._wait(calls)
 
     def _wait(self, calls: Sequence[Any]) -> list[Any]:
         """Results of all calls, or the first failure of one."""
-        workers = [address.worker for address in self._addresses]
-        with self._telling_faults():
+        with self._errors():
             while (results := self._client.sync(_results, calls)) is None:
-                check_workers(self._client, workers)
+                check_workers(self._client, self._names)
             return list(results)
 
-    def _telling_faults(self) -> AbstractContextManager[None]:
-        return telling_faults(self._client, [address.worker for address in self._addresses])
+    def _errors(self) -> AbstractContextManager[None]:
+        return cluster_errors(self._client, self._names)
 
 
 def _on_devices(job: Job) -> bool:
@@ -266,19 +255,21 @@ def _assignments(job: Job, client: Any) -> list[DeviceAssignment]:
 
 
 async def _results(calls: Sequence[Any]) -> list[Any] | None:
-    """What calls return, or None if some have not ended after PATIENCE; raises the first failure."""
-    waiting = [asyncio.ensure_future(_result(call)) for call in calls]
+    """What calls return, or None if some have not ended after CHECK_INTERVAL; raises the first failure."""
+
+    async def result(call: Any) -> Any:
+        return await call
+
+    waiting = [asyncio.ensure_future(result(call)) for call in calls]
     try:
-        done, pending = await asyncio.wait(waiting, timeout=PATIENCE, return_when=asyncio.FIRST_EXCEPTION)
+        done, pending = await asyncio.wait(
+            waiting, timeout=CHECK_INTERVAL, return_when=asyncio.FIRST_EXCEPTION
+        )
     finally:
         for one in waiting:
             one.cancel()
     ended = [one.result() for one in waiting if one in done]
     return None if pending else ended
-
-
-async def _result(call: Any) -> Any:
-    return await call
 
 
 def rank_on_worker(
@@ -292,10 +283,9 @@ def rank_on_worker(
 ) -> Solution:
     """Rank a graph that one worker keeps in memory whole; its progress stays there.
 
-    Raises LostError if worker after worker dies, or none is there to rank, and otherwise what
-    `open_on_worker` and the run raise.
+    Raises LostError if worker after worker dies, or none is there to rank.
     """
-    with telling_faults(client, remedy=_MORE_MEMORY):
+    with cluster_errors(client, remedy=_MORE_MEMORY):
         future = client.submit(rank_whole, path, identity, settings, threads, teleport, start, pure=False)
         begun: float | None = None
         while (results := client.sync(_results, [future])) is None:
@@ -303,7 +293,7 @@ def rank_on_worker(
                 begun = None
                 continue
             begun = begun or time.monotonic()
-            if time.monotonic() - begun > RETURN:
+            if time.monotonic() - begun > RETURN_TIMEOUT:
                 raise LostError("all workers were lost.", _MORE_MEMORY)
         solution: Solution = results[0]
     return solution

@@ -14,34 +14,30 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from oocpr import version
-from oocpr.errors import (
-    DoesNotFitError,
-    LostError,
-    OocprError,
-    SetupError,
-    UsageError,
-    install_remedy,
-)
+from oocpr.errors import DoesNotFitError, LostError, OocprError, SetupError, UsageError, install_remedy
 from oocpr.system import usable_cores
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-PATIENCE = 10
+ANSWER_TIMEOUT = 10
 """Seconds in which a scheduler has to answer."""
 
-STARTING = 60
+START_TIMEOUT = 60
 """Seconds in which a worker of this machine has to be there."""
 
-CLOSING = 10
+CLOSE_TIMEOUT = 10
 """Seconds in which workers of this machine end by themselves; then they are killed."""
 
-SETTLING = 2.0
+NOTICE_TIMEOUT = 2.0
 """Seconds in which a scheduler says that a worker is gone whose calls have failed."""
 
-RETURN = 20.0
+RETURN_TIMEOUT = 20.0
 """Seconds in which a worker has to come back when all are dead."""
+
+CHECK_INTERVAL = 2.0
+"""Seconds after which who waits for a call asks whether its worker still lives."""
 
 OVER_MEMORY = "worker-restart-memory"
 """Topic under which Dask's nannies say whom they ended for its memory."""
@@ -50,7 +46,7 @@ RANK_AGAIN = "Start the run again; the graph's store is unharmed."
 
 
 @contextmanager
-def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
+def open_client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     """Give a client while a command needs it, of a scheduler or of workers started here, or None.
 
     Raises UsageError if both are given or no scheduler answers, SetupError if Dask is not installed or
@@ -74,14 +70,14 @@ def joined(scheduler: str | None, workers: int | None) -> Iterator[Any]:
                 yield client
             return
         try:
-            client = Client(scheduler, timeout=PATIENCE)
+            client = Client(scheduler, timeout=ANSWER_TIMEOUT)
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"No Dask scheduler answers at {scheduler}: {error}.",
                 "Give its address, such as tcp://HOST:8786.",
             ) from error
         with ExitStack() as stack:
-            stack.callback(_ended, client)
+            stack.callback(_close, client)
             yield client
 
 
@@ -115,17 +111,17 @@ def _own_client(workers: int) -> Iterator[Any]:
                 TemporaryDirectory(prefix="oocpr-workers-", ignore_cleanup_errors=True)
             )
             stack.enter_context(dask.config.set({"temporary-directory": folder}))
-            with _uninterrupted(), _telling_starts():
+            with _uninterrupted(), _start_errors():
                 cluster = LocalCluster(
                     n_workers=workers,
                     threads_per_worker=cores,
                     dashboard_address=":0",
                     silence_logs=logging.CRITICAL,
-                    death_timeout=STARTING,
+                    death_timeout=START_TIMEOUT,
                 )
-                stack.callback(_ended, cluster)
+                stack.callback(_close, cluster)
                 client = Client(cluster)
-                stack.callback(_ended, client)
+                stack.callback(_close, client)
             yield client
     finally:
         if before is None:
@@ -135,8 +131,8 @@ def _own_client(workers: int) -> Iterator[Any]:
 
 
 @contextmanager
-def _telling_starts() -> Iterator[None]:
-    """Tell why workers of this machine did not come: an error of their Python, or that they ended."""
+def _start_errors() -> Iterator[None]:
+    """Raise why workers of this machine did not come: an error of their Python, or that they ended."""
     try:
         yield
     except (RuntimeError, OSError) as error:
@@ -154,10 +150,10 @@ def _telling_starts() -> Iterator[None]:
         ) from error
 
 
-def _ended(opened: Any) -> None:
-    """Close a client or a cluster, in the time that it has; what it says of its faults was raised before."""
+def _close(opened: Any) -> None:
+    """Close a client or a cluster in the time that it has; its faults were raised before."""
     # A client that looks for its scheduler would go on with that.
-    seconds = 1 if opened.status == "connecting" else CLOSING
+    seconds = 1 if opened.status == "connecting" else CLOSE_TIMEOUT
     with suppress(OSError, RuntimeError, CancelledError, ValueError, AssertionError):
         opened.close(timeout=seconds)
     for nanny in getattr(opened, "workers", {}).values():
@@ -168,11 +164,11 @@ def _ended(opened: Any) -> None:
 
 
 @contextmanager
-def telling_faults(client: Any, workers: Iterable[str] = (), remedy: str = RANK_AGAIN) -> Iterator[None]:
-    """Raise errors that tell a cluster's faults apart, in place of what Dask raises.
+def cluster_errors(client: Any, workers: Iterable[str] = (), remedy: str = RANK_AGAIN) -> Iterator[None]:
+    """Raise errors of this package in place of what Dask raises.
 
     LostError if the scheduler or one of the `workers` that are needed has gone, DoesNotFitError if one was
-    ended as it had more memory than it may, SetupError if one lacks a package.
+    ended for its memory, SetupError if one lacks a package.
     """
     from distributed import KilledWorker
 
@@ -190,7 +186,7 @@ def telling_faults(client: Any, workers: Iterable[str] = (), remedy: str = RANK_
         if isinstance(error, KilledWorker):
             workers = [error.last_worker.address]
         # Dask has no class of its own for a lost actor, and calls end before the scheduler knows why.
-        until = time.monotonic() + SETTLING
+        until = time.monotonic() + NOTICE_TIMEOUT
         while True:
             check_workers(client, workers, remedy)
             if time.monotonic() > until:
@@ -202,54 +198,56 @@ def telling_faults(client: Any, workers: Iterable[str] = (), remedy: str = RANK_
 
 
 def check_workers(client: Any, workers: Iterable[str], remedy: str = RANK_AGAIN) -> dict[str, int]:
-    """Refuse to wait for workers that are gone; gives the threads of all that are there.
+    """Refuse to wait for workers that are gone; returns the threads of all that are there.
 
     Raises LostError if the scheduler or one of the workers has gone, and DoesNotFitError if a nanny ended one
-    of them as it had more memory than it may.
+    for its memory.
     """
     # A client whose connection ends gives up all that it waits for, even if it finds the scheduler again.
     if client.status not in ("running", "newly-created"):
-        raise lost_scheduler(client, remedy)
+        raise _lost_scheduler(client, remedy)
     try:
-        living: dict[str, int] = client.nthreads(callback_timeout=PATIENCE)
+        living: dict[str, int] = client.nthreads(callback_timeout=ANSWER_TIMEOUT)
         gone = sorted(set(workers) - set(living))
         if not gone:
             return living
         # Nannies and workers tell the scheduler by ways of their own.
         time.sleep(0.1)
-        ended = client.sync(client.scheduler.events, topic=OVER_MEMORY, callback_timeout=PATIENCE)
+        ended = client.sync(client.scheduler.events, topic=OVER_MEMORY, callback_timeout=ANSWER_TIMEOUT)
     except (OSError, CancelledError) as error:
-        raise lost_scheduler(client, remedy) from error
+        raise _lost_scheduler(client, remedy) from error
     for _, event in ended:
         if event["worker"] in gone:
-            raise over_memory(event)
+            raise DoesNotFitError(
+                f"worker {event['worker']} had {format_bytes(event['rss'])}, more than its memory limit "
+                "allows, and was ended by its nanny.",
+                "Give workers a higher memory limit, start more of them, or give a smaller memory to the "
+                "run.",
+            )
     raise LostError(f"worker {gone[0]} was lost, and what it kept with it.", remedy)
 
 
 def worker_limits(client: Any) -> list[int]:
-    """Memory limits of the workers of a client in bytes, one for each that has one."""
-    with telling_faults(client):
+    """Memory limits in bytes of those workers of a client that have one."""
+    with cluster_errors(client):
         workers = client.scheduler_info(n_workers=-1)["workers"]
     return [about["memory_limit"] for about in workers.values() if about.get("memory_limit")]
 
 
 def worker_count(client: Any) -> int:
     """Workers that a client has now; asked before a run, as after it nobody may be left to answer."""
-    with telling_faults(client):
+    with cluster_errors(client):
         return len(client.nthreads())
 
 
 def own_version() -> str:
-    """Say which version of this package a process has."""
+    """Version of this package in the process that this runs in."""
     return version.__version__
 
 
 def check_versions(client: Any, remedy: str = RANK_AGAIN) -> None:
-    """Raise SetupError if a worker of a ``distributed.Client`` has another version, or lacks this package.
-
-    `remedy` is what to do if a worker was lost meanwhile, which raises LostError.
-    """
-    with telling_faults(client, remedy=remedy):
+    """Raise SetupError if a worker has another version of this package, or none; LostError if one is lost."""
+    with cluster_errors(client, remedy=remedy):
         for worker, answer in client.run(own_version, on_error="return").items():
             if isinstance(answer, OSError):
                 check_workers(client, [worker], remedy)
@@ -260,18 +258,8 @@ def check_versions(client: Any, remedy: str = RANK_AGAIN) -> None:
                 )
 
 
-def lost_scheduler(client: Any, remedy: str) -> LostError:
-    """Make the error of a scheduler that does not answer any more."""
+def _lost_scheduler(client: Any, remedy: str) -> LostError:
     return LostError(f"the Dask scheduler at {client.scheduler.address} was lost.", remedy)
-
-
-def over_memory(event: dict[str, Any]) -> DoesNotFitError:
-    """Make the error of a worker that its nanny has ended."""
-    return DoesNotFitError(
-        f"worker {event['worker']} had {format_bytes(event['rss'])}, more than its memory limit allows, and "
-        "was ended by its nanny.",
-        "Give workers a higher memory limit, start more of them, or give a smaller memory to the run.",
-    )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Buckets sorted and tiles packed by the workers of a Dask client, for an import.
+"""Buckets sorted and tiles encoded by the workers of a Dask client, for an import.
 
-What is sorted or packed goes straight to one worker and the result straight back; the scheduler sees the
-names of both. A worker that dies takes with it what it was given, so it is given to another.
+Arrays go straight to one worker and the result straight back; the scheduler sees the names of both. What a
+worker that dies was given is given to another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oocpr.engine.executors.dask_client import RETURN, check_versions, check_workers
+from oocpr.engine.executors.dask_client import CHECK_INTERVAL, RETURN_TIMEOUT, check_versions, check_workers
 from oocpr.errors import LostError, UsageError
 from oocpr.plan.memory import Needs
 from oocpr.store.codec.tiles import TileEncoder
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
-
-PATIENCE = 2.0
-"""Seconds after which a call that has not ended asks whether its worker still lives."""
 
 ATTEMPTS = 5
 """Workers that may die over one call: who dies that often dies of the call."""
@@ -51,11 +48,11 @@ def encode(columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[
 
 
 class DaskSortEncodeService:
-    """Sorts and encodes for an import, see `SortEncodeService`, on the workers of a ``distributed.Client``.
+    """A `SortEncodeService` on the workers of a ``distributed.Client``.
 
     `workers` counts the calls that are worth having under way: one for each thread of a worker, and one on
     its way to each. Raises UsageError if there is no worker, and SetupError for one of another version, which
-    may encode otherwise.
+    may encode otherwise. Calls raise LostError if worker after worker dies, or none is left.
     """
 
     needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 20)
@@ -72,11 +69,11 @@ class DaskSortEncodeService:
         self.workers: int = sum(threads.values()) + len(threads)
 
     def sort(self, keys: NDArray[np.uint64]) -> None:
-        """See SortEncodeService; raises LostError if worker after worker dies, or none is left."""
+        """See SortEncodeService."""
         keys[:] = self._done(sort, keys)
 
     def encode(self, columns: NDArray[np.uint32], lengths: NDArray[np.uint32]) -> NDArray[np.uint8]:
-        """See SortEncodeService; raises LostError if worker after worker dies, or none is left."""
+        """See SortEncodeService."""
         coded: NDArray[np.uint8] = self._done(encode, columns, lengths)
         return coded
 
@@ -89,7 +86,7 @@ class DaskSortEncodeService:
             with self._worker() as worker:
                 tried.add(worker)
                 try:
-                    return self._called(worker, function, arrays)
+                    return self._wait_for(worker, self._call(worker, function, arrays))
                 except (_Lost, CancelledError, KilledWorker, OSError):
                     # What it was given is still here. An OSError is of a connection: calls open no files.
                     continue
@@ -99,10 +96,9 @@ class DaskSortEncodeService:
             f"{ATTEMPTS} workers were lost, one after another, with the same piece of the import.", _AGAIN
         )
 
-    def _called(self, worker: str, function: Any, arrays: tuple[NDArray[Any], ...]) -> Any:
-        call = self._call(worker, function, arrays)
+    def _wait_for(self, worker: str, call: Any) -> Any:
         called = asyncio.run_coroutine_threadsafe(call, self._client.loop.asyncio_loop)
-        while not wait([called], PATIENCE).done:
+        while not wait([called], CHECK_INTERVAL).done:
             # Connections to a worker that has gone are tried for long.
             if worker not in check_workers(self._client, (), _AGAIN):
                 called.cancel()
@@ -136,11 +132,11 @@ class DaskSortEncodeService:
                 self._calls[worker] -= 1
 
     def _living(self) -> dict[str, int]:
-        """Give the threads of each worker, of one at least."""
+        """Threads of each worker, of one at least."""
         while not (threads := check_workers(self._client, (), _AGAIN)):
             # All calls wait for the same workers.
             self._alone_since = self._alone_since or time.monotonic()
-            if time.monotonic() - self._alone_since > RETURN:
+            if time.monotonic() - self._alone_since > RETURN_TIMEOUT:
                 raise LostError("all workers were lost.", _AGAIN)
             time.sleep(0.1)
         self._alone_since = None

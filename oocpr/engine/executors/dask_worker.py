@@ -33,22 +33,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.cuda.communication import Communicator
-    from oocpr.engine.job import Job
     from oocpr.engine.method import Solution, State
     from oocpr.engine.settings import Settings
-    from oocpr.engine.stripe import StripePush, SweepReport
+    from oocpr.engine.stripe import Job, StripePush, SweepReport
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.store.graph import GraphStore
 
 _LOG = logging.getLogger(__name__)
 
-PATIENCE = 5.0
+PUSH_TIMEOUT = 5.0
 """Seconds after which a worker that has not got all pushes asks whether anybody still wants it."""
 
 
 @dataclass(frozen=True)
 class WorkerAddress:
-    """Where the stripes of a worker are: the address of the worker, and the key of its actor there."""
+    """Address of a worker that has stripes, and the key of its actor there."""
 
     worker: str
     key: str
@@ -72,7 +71,9 @@ class StripeWorker:
         self._own_push: Any = None
         # The worker's own threads are for tasks, and its event loop has to stay free.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-stripes")
-        store = _open_graph(job)
+        stored = open_on_worker(job.path, job.identity)
+        tile_edges, cuts = stored.attributes.tile_edges, job.cuts
+        store: RankedStore = stored if cuts is None else JoinedStore(stored, tile_edges, cuts)
         self._backend = job.make_backend(stripes[0])
         try:
             self._group = StripeGroup(job, store, self._backend, stripes)
@@ -97,7 +98,7 @@ class StripeWorker:
         return [replace(push, stored=None) for push in made], report
 
     def _push(self, state: State) -> list[StripePush]:
-        pushes = self._group.push(state)
+        pushes = self._group.begin_push(state)()
         if not self._device_to_device:
             return [replace(push, stored=download(push.stored)) for push in pushes]
         # It stays on the device until all others come for it.
@@ -106,12 +107,13 @@ class StripeWorker:
         return [replace(push, stored=None)]
 
     def _sweep(self, state: State, pushes: Sequence[StripePush]) -> SweepReport:
-        sums = [push.sums for push in pushes]
-        if not self._device_to_device:
-            return self._group.sweep(state, sums, ((push.row_begin, push.stored) for push in pushes))
-        assert self._communicator is not None, "the devices have met"
-        begins = [*(push.row_begin for push in pushes), self._group.specs[0].nodes]
-        return self._group.sweep(state, sums, self._communicator.gather(self._own_push, begins))
+        if self._device_to_device:
+            assert self._communicator is not None, "the devices have met"
+            begins = [*(push.row_begin for push in pushes), self._group.specs[0].nodes]
+            self._group.load(self._communicator.gather(self._own_push, begins))
+        else:
+            self._group.load((push.row_begin, push.stored) for push in pushes)
+        return self._group.begin_sweep(state, [push.sums for push in pushes])()
 
     async def receive(self, number: int, index: int, push: StripePush) -> None:
         """Take what a stripe of another worker has pushed; it may be ahead of this worker's own question."""
@@ -137,7 +139,6 @@ class StripeWorker:
             self._communicator = self._backend.join_group(  # type: ignore[attr-defined]
                 unique_id, index, len(self._job.plan.stripes)
             )
-            # What they send each other arrives as it was.
             return bool(self._communicator.works())
         except RuntimeError as error:
             # NCCL's own class, and CUDA's, are known only if they are loaded.
@@ -145,7 +146,7 @@ class StripeWorker:
             return False
 
     async def leave(self) -> None:
-        """Send pushes through the host after all, as another worker cannot do without."""
+        """Send pushes through the host after all, as another worker has to."""
         self._device_to_device = False
 
     def close(self) -> None:
@@ -163,7 +164,7 @@ class StripeWorker:
 
         while True:
             try:
-                await asyncio.wait_for(pushes.complete.wait(), PATIENCE)
+                await asyncio.wait_for(pushes.complete.wait(), PUSH_TIMEOUT)
             except TimeoutError:
                 # Who asked may have given the run up, or be gone: what is missing then never comes.
                 if self._own.key not in get_worker().state.actors:
@@ -198,16 +199,10 @@ def rank_whole(
     return rank_components(graph, settings, threads, begun, graph.bytes_read, silent, teleport, start)
 
 
-def _open_graph(job: Job) -> RankedStore:
-    """Open the graph of a run on a worker, in the tiles of the plan."""
-    store = open_on_worker(job.path, job.identity)
-    return store if job.cuts is None else JoinedStore(store, store.attributes.tile_edges, job.cuts)
-
-
 def open_on_worker(path: str, identity: str | None) -> GraphStore:
-    """Open the graph of a run, of that identity, on the worker that calls this.
+    """Open the graph of a run on the worker that calls this.
 
-    Raises SetupError if the worker cannot open a store there, and ReplacedError if it is of another graph.
+    Raises SetupError if the worker cannot open a store there, and ReplacedError if that has another identity.
     """
     from distributed import get_worker
 

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import Backend, PushSums
-    from oocpr.engine.job import Job
     from oocpr.engine.method import State, StripeSums
-    from oocpr.engine.stripe import StripePush, SweepReport, TilePlacement
+    from oocpr.engine.stripe import Job, StripePush, SweepReport, TilePlacement
     from oocpr.engine.tiles.source import RankedStore
 
 Result = TypeVar("Result")
@@ -35,7 +34,7 @@ with the usual 5 ms four H200s took 28 ms for a pass of R-MAT with 1.06 G edges,
 
 @dataclass(frozen=True)
 class PassReport:
-    """What all stripes pushed and what their sweeps report, in the order of the stripes."""
+    """What all stripes pushed and what their sweeps report, in their order."""
 
     pushed: list[PushSums]
     sums: list[StripeSums]
@@ -43,16 +42,16 @@ class PassReport:
 
     @classmethod
     def of(cls, pushed: list[PushSums], reports: Sequence[SweepReport]) -> PassReport:
-        """Put together what the backends report, whose stripes follow each other."""
+        """What backends report whose stripes follow each other."""
         traffic = PassTraffic.of([report.traffic for report in reports])
         return cls(pushed, [sums for report in reports for sums in report.sums], traffic)
 
 
 class Executor(Protocol):
-    """Carries out passes."""
+    """Carries out passes: in this process, or on the workers of a Dask client."""
 
     def run_pass(self, state: State) -> PassReport:
-        """Do one pass."""
+        """Push and sweep once."""
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """Sum of p and r of all nodes; float64, shape (nodes,)."""
@@ -118,13 +117,12 @@ class LocalBackends:
 class LocalExecutor:
     """Stripes in this process: one after another on one backend, or side by side, each on its own device.
 
-    Within a pass all stripes push, then all sweep; what they report is added in their order. So the bits are
-    those of one such device that takes the stripes one after another.
+    All stripes push, then all sweep, and what they report is added in their order, so the bits are those of
+    one such device that takes the stripes in turn.
 
-    While tiles are read each device has a thread, which waits for them. Once all are where they stay, nothing
-    is waited for but sums: then one thread launches for all devices, since several would take turns with
-    Python at every launch. It begins where most tiles are streamed, so that the link there is at work
-    meanwhile.
+    While tiles are read each device has a thread, which waits for them. Once all are resident, one thread
+    launches for all devices, since several would take turns with Python at every launch; it begins where most
+    tiles are streamed, so that the link there is at work meanwhile.
 
     The backends stay the caller's. A probe gives `placements` of some tiles.
     """
@@ -163,30 +161,20 @@ class LocalExecutor:
             made = self._backends.each(partial(self._push, state))
         return [push for pushes in made for push in pushes]
 
-    def sweep(self, state: State, pushes: Sequence[StripePush]) -> list[SweepReport]:
-        """Deliver the pushes to every tile, and propose the next ones."""
+    def sweep(self, state: State, pushes: Sequence[StripePush], *, again: bool = False) -> list[SweepReport]:
+        """Deliver the pushes to every tile, and propose the next ones.
+
+        `again` is for a probe: it sweeps over what was loaded before, and waits for each device in its own
+        thread, since in turns only the last of them would be known to be done.
+        """
         if not self._all_resident:
-            return self._backends.each(partial(self._sweep, state, pushes))
+            return self._backends.each(partial(self._sweep, state, pushes, again))
         begun = {}
         for index in self._most_streamed_first():
-            begun[index] = self._begin_sweep(state, pushes, index)
+            begun[index] = self._begin_sweep(state, pushes, again, index)
+        if again:
+            return self._backends.each(lambda index: begun[index]())
         return [begun[index]() for index in range(len(self.groups))]
-
-    def sweep_again(self, state: State, pushes: Sequence[StripePush]) -> list[SweepReport]:
-        """Sweep over what was loaded before; for a probe, which has to know when each device was done.
-
-        In turns only the last of them would be known, so each is waited for in its own thread.
-        """
-        pushed = [push.sums for push in pushes]
-        if not self._all_resident:
-            return self._backends.each(
-                lambda index: self.groups[index].begin_sweep(state, pushed, bring=False)()
-            )
-        begun = {
-            index: self.groups[index].begin_sweep(state, pushed, bring=False)
-            for index in self._most_streamed_first()
-        }
-        return self._backends.each(lambda index: begun[index]())
 
     @property
     def _all_resident(self) -> bool:
@@ -204,17 +192,18 @@ class LocalExecutor:
 
     # No function inside another and no comprehension has the pushes: an error that leaves it would hold them.
     def _push(self, state: State, index: int) -> list[StripePush]:
-        return self.groups[index].push(state)
+        return self.groups[index].begin_push(state)()
 
     def _begin_sweep(
-        self, state: State, pushes: Sequence[StripePush], index: int
+        self, state: State, pushes: Sequence[StripePush], again: bool, index: int
     ) -> Callable[[], SweepReport]:
         group = self.groups[index]
-        group.load((push.row_begin, push.stored) for push in pushes)
-        return group.begin_sweep(state, [push.sums for push in pushes])
+        if not again:
+            group.load((push.row_begin, push.stored) for push in pushes)
+        return group.begin_sweep(state, [push.sums for push in pushes], bring=not again)
 
-    def _sweep(self, state: State, pushes: Sequence[StripePush], index: int) -> SweepReport:
-        return self._begin_sweep(state, pushes, index)()
+    def _sweep(self, state: State, pushes: Sequence[StripePush], again: bool, index: int) -> SweepReport:
+        return self._begin_sweep(state, pushes, again, index)()
 
     def finish(self, state: State) -> NDArray[np.float64]:
         """See Executor."""

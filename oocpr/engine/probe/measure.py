@@ -20,16 +20,16 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from oocpr.engine.executors.local import LocalBackends
-from oocpr.engine.job import Job, each_backend
 from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTimings, device_works
 from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MIN_ROUNDS, SECONDS, SampleRun
-from oocpr.engine.process import release_frames
+from oocpr.engine.stripe import Job, each_backend
 from oocpr.engine.tiles.merged import closing_joins, free_joins
 from oocpr.engine.tiles.source import tiles_of, weight_scale_of
 from oocpr.jit import MustCompileError, watched, without_compiling
 from oocpr.plan.forecast import Forecast, Rates
 from oocpr.progress import silent
 from oocpr.store.direct_io import aligned
+from oocpr.system import release_frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from oocpr.engine.executors.local import LocalBackends
-    from oocpr.engine.job import Job
     from oocpr.engine.probe.measure import Measuring
     from oocpr.engine.probe.pass_times import TileSample, TileTimings
-    from oocpr.engine.stripe import StripePush
+    from oocpr.engine.stripe import Job, StripePush
     from oocpr.engine.tiles.source import RankedStore
 
 SECONDS = 0.25
@@ -192,7 +191,7 @@ class SampleRun:
             if not took:
                 self._load(pushes)
             begun = time.perf_counter()
-            reports = self._executor.sweep_again(state, pushes)
+            reports = self._executor.sweep(state, pushes, again=True)
             for launching, report in zip(self._launching, reports, strict=True):
                 launching.append(report.launched)
             took.append([report.ended - begun for report in reports])

@@ -29,16 +29,8 @@ if TYPE_CHECKING:
 class HostJoins:
     """Makes one tile of several, on the processor; any number of threads may ask.
 
-    There are as many rooms as threads that have joined at a time.
-
-    Parameters
-    ----------
-    tiles
-        Encoded tiles as stored.
-    edges
-        Of the graph.
-    tile_edges
-        Of each stored tile but the last.
+    A thread has memory of its own for that, which the next tile takes again: fresh memory costs as much as
+    joining. `tile_edges` are in each stored tile but the last of a graph with so many `edges`.
     """
 
     def __init__(self, tiles: TileBytes, edges: int, tile_edges: int) -> None:
@@ -49,23 +41,9 @@ class HostJoins:
     def join(
         self, stored: range, rows: NDArray[np.int64], out: NDArray[np.uint8], *, direct: bool = False
     ) -> int:
-        """Read and check stored tiles, and write them as one; returns its number of bytes.
+        """Read, check and encode stored tiles as one; returns its number of bytes.
 
-        Parameters
-        ----------
-        stored
-            Their numbers.
-        rows
-            First owned row of each, and of the next one.
-        out
-            Receives the bytes that :func:`oocpr.store.codec.tiles.encode_tile` makes of their edges.
-        direct
-            Whether stored tiles are read past the system's page cache.
-
-        Raises
-        ------
-        DamagedError
-            When bytes are not what was written.
+        `rows` are the first owned row of each of them, and of the next one.
         """
         try:
             room = self._rooms.pop()
@@ -126,13 +104,7 @@ class _Room:
 
 
 def check_segments(tile: int, found: int, belong: int) -> None:
-    """Refuse a tile with another number of segments than its rows, and the one after them.
-
-    Raises
-    ------
-    DamagedError
-        With the number of the tile.
-    """
+    """Raise DamagedError for a tile with another number of segments than its rows, and the one after them."""
     if found != belong:
         raise DamagedError(f"tile {tile} has {found} segments where {belong} belong.")
 
@@ -140,33 +112,17 @@ def check_segments(tile: int, found: int, belong: int) -> None:
 class JoinedStore:
     """A stored graph with fewer, larger tiles; a `RankedStore`.
 
-    Parameters
-    ----------
-    store
-        The graph as stored.
-    tile_edges
-        Most edges of a stored tile.
-    cuts
-        First stored tile of each joined one, and the number of tiles.
-    joins
-        Makes the joined tiles; None for new ones.
-
-    Attributes
-    ----------
-    cuts
-        The same.
+    A stored tile has at most `tile_edges`; `cuts` are the first stored tile of each joined one, and their
+    number.
     """
 
-    def __init__(
-        self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: HostJoins | None = None
-    ) -> None:
+    def __init__(self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...]) -> None:
         self._store = store
         self.cuts = cuts
         self.path = store.path
         self.nodes, self.edges, self.dangling = store.nodes, store.edges, store.dangling
-        joins = joins or HostJoins(store.encoded, store.edges, tile_edges)
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
-        self.encoded = JoinedTiles(store, tile_edges, cuts, joins)
+        self.encoded = JoinedTiles(store, tile_edges, cuts)
         self.weights = (
             None if store.weights is None else JoinedWeights(store.weights, store.edges, tile_edges, cuts)
         )
@@ -203,23 +159,17 @@ def free_joins(store: RankedStore) -> None:
 class JoinedTiles:
     """Encoded tiles, each made of several when it is read; see `JoinedStore`."""
 
-    def __init__(self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...], joins: HostJoins) -> None:
+    def __init__(self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...]) -> None:
         self._tiles = store.encoded
         self._rows = store.tile_rows
         self._cuts = cuts
-        self._joins = joins
+        self._joins = HostJoins(store.encoded, store.edges, tile_edges)
         self._left = self._all()
         rows = int(np.diff(self._rows[np.asarray(cuts)]).max()) + 1
         self.max_bytes = max_merged_bytes(_most_edges(store.edges, tile_edges, cuts), rows)
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
-        """Read and check the stored tiles, and write them as one; returns its number of bytes.
-
-        Raises
-        ------
-        DamagedError
-            When bytes are not what was written.
-        """
+        """Read and check the stored tiles, and write them as one; returns its number of bytes."""
         first, last = self._cuts[tile], self._cuts[tile + 1]
         if last - first == 1:
             size = self._tiles.read_into(first, out, direct=direct)
@@ -242,17 +192,7 @@ class JoinedTiles:
 
 
 class JoinedWeights:
-    """Weights of tiles, each made of those of several when they are read; any number of threads may read.
-
-    Parameters
-    ----------
-    weights
-        Those of the stored tiles.
-    edges, tile_edges
-        Of the graph, and of a stored tile at most.
-    cuts
-        As for `JoinedStore`.
-    """
+    """Weights of tiles, each made of those of several when they are read; any number of threads may read."""
 
     def __init__(self, weights: TileBytes, edges: int, tile_edges: int, cuts: tuple[int, ...]) -> None:
         self._weights = weights
@@ -261,13 +201,7 @@ class JoinedWeights:
         self.max_bytes = max_weight_bytes(_most_edges(edges, tile_edges, cuts))
 
     def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:
-        """Read and check the weights of the stored tiles, and write them as one; returns the number of bytes.
-
-        Raises
-        ------
-        DamagedError
-            When bytes are not what was written.
-        """
+        """Read and check weights of stored tiles, and write them as one; returns their number of bytes."""
         first, last = self._cuts[tile], self._cuts[tile + 1]
         if last - first == 1:
             return self._weights.read_into(first, out, direct=direct)
