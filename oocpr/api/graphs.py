@@ -453,6 +453,6 @@ def append(
             service=sort_encode_service(client),
         )
     tiles = old.store.tiles
-    kept = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
-    notices = [*opened.notices, *weight_notices(opened, duplicates), kept]
+    unchanged = f"{copied:,} of {tiles:,} tiles of {old.path} are as they were."
+    notices = [*opened.notices, *weight_notices(opened, duplicates), unchanged]
     return Graph(open_store(path), notices=notices)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Name = int | str
 
-BLOCK_ROWS = 1 << 18
+MAX_BLOCK_ROWS = 1 << 18
 """Most rows of a block of numbers."""
 
 SORTING_BYTES = 1 << 24
@@ -69,7 +69,7 @@ class Names(Protocol):
 
 
 def _cuts(nodes: int) -> Iterator[tuple[int, int]]:
-    return ((first, min(first + BLOCK_ROWS, nodes)) for first in range(0, nodes, BLOCK_ROWS))
+    return ((first, min(first + MAX_BLOCK_ROWS, nodes)) for first in range(0, nodes, MAX_BLOCK_ROWS))
 
 
 class RowNames:

@@ -17,7 +17,7 @@ from oocpr.errors import InputError, OocprError, UsageError
 from oocpr.ingest.budget import require
 from oocpr.plan.memory import writing_bytes
 from oocpr.result.names import (
-    BLOCK_ROWS,
+    MAX_BLOCK_ROWS,
     FileNames,
     RowNames,
     from_arrow,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _RUN_KEY = b"oocpr"
 """Metadata key of a Parquet file under which the report of the run stands, as JSON."""
 
-_ROWS = BLOCK_ROWS
+_ROWS = MAX_BLOCK_ROWS
 _WRITTEN_BYTES = 1 << 22
 _READ_BYTES = 1 << 21
 """Most rows and, unless one row has more, most bytes that are written or read at a time."""
