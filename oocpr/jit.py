@@ -18,6 +18,7 @@ import contextlib
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from secrets import randbits
 from threading import get_ident
 from time import perf_counter
@@ -29,8 +30,6 @@ from numba.core.event import Listener, install_listener
 from oocpr.progress import Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from oocpr.progress import Progress
 
 _CACHED: dict[str, Any] = {"nogil": True, "cache": True, "no_cfunc_wrapper": True}

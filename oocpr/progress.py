@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol, Self, TextIO
 
 from oocpr.units import format_bytes, format_count, format_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self, TextIO
 
 _LIVE_SECONDS = 0.1
 _PLAIN_SECONDS = 5.0

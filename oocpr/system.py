@@ -8,16 +8,13 @@ import errno
 import os
 import resource
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oocpr.errors import LostError, SetupError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 _LIMIT_FILES = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.limit_in_bytes",)}
 """Files with a group's limits, by the type of the file system. Past memory.high, a group crawls."""

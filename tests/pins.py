@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,6 @@ import oocpr
 from oocpr.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Graphs = dict[str, Path]
 
 ROOT = Path(__file__).resolve().parents[1]

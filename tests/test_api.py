@@ -9,20 +9,18 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 import oocpr
 from oocpr.api import as_graph
 from oocpr.errors import InputError, NotAStoreError, UsageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 HEAVY = ("cupy", "dask", "distributed", "numba", "numpy", "pyarrow", "scipy", "zarr")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,6 @@ import pytest
 import oocpr
 from oocpr.cli import main
 from oocpr.errors import ReplacedError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 A = np.array([0, 1, 2, 2]), np.array([1, 2, 0, 1])
 B = np.array([0, 1, 2, 1]), np.array([1, 2, 0, 0])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import gzip
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import oocpr
@@ -16,11 +18,6 @@ from oocpr.api import as_graph
 from oocpr.sources import open_source
 
 from .sources.reading import read
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 REAL = {
     "wiki-Vote.txt.gz": None,

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from oocpr.system import limit_files, memory_limits, release_frames
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def found(groups: str, mounts: str) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from oocpr.errors import UsageError
 from oocpr.units import format_bytes, format_count, format_seconds, parse_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(

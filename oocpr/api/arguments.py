@@ -6,7 +6,8 @@ import difflib
 import functools
 import inspect
 import os
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -16,9 +17,6 @@ from oocpr.sources.base import SourceOptions
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from oocpr.progress import Listener, Progress
 
     P = ParamSpec("P")

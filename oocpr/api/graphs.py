@@ -6,8 +6,9 @@ import logging
 import os
 import tempfile
 import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from oocpr.api.arguments import ImportOptions, as_progress, checked, render_argument
 from oocpr.errors import UsageError, masked
@@ -16,9 +17,6 @@ from oocpr.sources.block import unused_columns
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Unpack
-
     from oocpr.engine.scc.run import SccGraph
     from oocpr.ingest.tiles import SortEncodeService
     from oocpr.progress import Listener

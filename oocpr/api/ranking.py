@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -19,9 +20,6 @@ from oocpr.progress import Progress, silent
 from oocpr.result.ranks import Ranks, report_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Unpack
-
     from oocpr.api.graphs import Graph
     from oocpr.plan.plan import Plan
     from oocpr.progress import Listener

@@ -11,11 +11,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 USAGE = 2
 NOT_CONVERGED = 3

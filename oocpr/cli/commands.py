@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -30,8 +31,6 @@ from oocpr.errors import OocprError, UsageError
 from oocpr.units import MAX_L1_DISTANCE, format_bound, format_error_bound, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from oocpr.api import Graph, Ranks
     from oocpr.result.ranks import Report
     from oocpr.result.verify import Verification

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shlex
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,6 @@ import click
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from oocpr.progress import Reporter
 
 

@@ -7,6 +7,7 @@ import functools
 import json
 import math
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from oocpr.system import is_disk_full
 from oocpr.units import format_bytes, format_count, format_error_bound, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from oocpr.api import Graph
     from oocpr.progress import Reporter
     from oocpr.result.ranks import Report

@@ -7,18 +7,16 @@ decided outside, from the few numbers these calls return.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.tiles.stream import TileBytes, Tiles
     from oocpr.engine.trace import Trace
 

@@ -19,7 +19,8 @@ alone cannot see are contradictions that cancel in the first push, or are as sma
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from numba import uint32, uint64
 
@@ -29,9 +30,6 @@ from oocpr.jit import entry, inner
 from oocpr.store.integrity import check_dangling, check_degree_sum
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     from numpy.typing import NDArray
 
     from oocpr.engine.backend import PushSums, StripeSpec

@@ -14,20 +14,18 @@ Everything here is a pure function of a few numbers a stripe, added in stripe or
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PublishStep, SweepStep
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.backend import PushSums
     from oocpr.engine.settings import Settings
 

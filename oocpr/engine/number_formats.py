@@ -18,12 +18,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 LEVELS_PER_OCTAVE = 5
 _STEP = 2.0 ** (1 / LEVELS_PER_OCTAVE)

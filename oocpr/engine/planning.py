@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -9,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.plan.device_plan import plan_on_devices, resident_weights
@@ -33,10 +35,6 @@ from oocpr.system import available_memory, resident_after_trim, usable_cores, wh
 from oocpr.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.memory import EncodedSizes

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.backend import RESTART, START, PushSums, TileSums, join_sums
 from oocpr.engine.degree_check import column_marks
@@ -14,10 +16,6 @@ from oocpr.store.codec.mantissa_segments import join_segments
 from oocpr.store.codec.tiles import decode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.backend import PublishStep, StripeSpec, SweepStep
 
 

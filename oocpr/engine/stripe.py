@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine import method
 from oocpr.engine.backend import Streams, StripeSpec
@@ -34,10 +36,6 @@ from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
 from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.backend import Backend, PushSums, SweepStep
     from oocpr.engine.method import Claims, State, StripeSums
     from oocpr.engine.settings import Settings

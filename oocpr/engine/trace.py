@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -18,7 +19,6 @@ from oocpr.store.atomic import replacing
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
 
     from oocpr.engine.cuda.device import Device
 

@@ -10,12 +10,14 @@ were, and are copied. Later ones are decoded, merged with the new edges, and cut
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest import budget
@@ -37,9 +39,6 @@ from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
-
-    from numpy.typing import NDArray
 
     from oocpr.ingest.read import SpilledEdges
     from oocpr.store.format import Attributes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
@@ -50,10 +52,7 @@ from oocpr.units import format_count
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
-
-    from numpy.typing import NDArray
 
     from oocpr.ingest.nodes.dictionary import Dictionary
     from oocpr.ingest.nodes.strings import Piece

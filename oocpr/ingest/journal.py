@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,6 @@ from oocpr.ingest.spill.files import SpillDir, SpillFile, disk_errors, making_fi
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
     from io import FileIO
 
     Event = dict[str, Any]

@@ -13,11 +13,13 @@ was not used for longest is replaced: about what a core has for itself. A node t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.ingest import orders
@@ -30,10 +32,6 @@ from oocpr.system import resident_after_trim
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
     from oocpr.ingest.orders import EdgeScan, Permutation
     from oocpr.ingest.read import SpilledEdges
     from oocpr.ingest.spill.files import SpillDir

@@ -18,11 +18,13 @@ pass finds next to nothing and few nodes are left, or after `MAX_PASSES` passes;
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.ingest.nodes.hashing import NOT_FOUND
 from oocpr.ingest.nodes.strings import NumberedStrings, StringFile, external_argsort, split_strings
@@ -30,10 +32,6 @@ from oocpr.ingest.spill.partition import KeyRun, relabel_keys
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.ingest.nodes.strings import Piece
     from oocpr.ingest.spill.files import SpillDir
     from oocpr.ingest.spill.id_bitmap import IdBitmap

@@ -8,12 +8,14 @@ memory, so are all ids that follow, and in the end those that came before.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require, spill_memory
@@ -35,10 +37,6 @@ from oocpr.system import resident
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
     from oocpr.progress import Progress
 
     T = TypeVar("T")

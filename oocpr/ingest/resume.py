@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.ingest import journal
@@ -37,9 +39,6 @@ from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import int64, uint8, uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.ingest.spill.files import SpillFile, require_disk
@@ -26,10 +28,6 @@ from oocpr.ingest.spill.partition import WEIGHT_BYTES, KeyRun, add_count, partit
 from oocpr.jit import BORROWING, entry, inner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
     Sort = Callable[[NDArray[np.uint64]], None]
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numba import uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.ingest.budget import ENTERED_BYTES_PER_ROW, LOCAL_NEEDS, require
 from oocpr.ingest.rows import EdgeCounter, Rows, sorted_pieces, weighted_pieces
@@ -23,10 +25,7 @@ from oocpr.system import resident, usable_cores
 from oocpr.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
     from concurrent.futures import Executor
-
-    from numpy.typing import NDArray
 
     from oocpr.ingest.spill.id_bitmap import IdRanks
     from oocpr.ingest.spill.partition import KeyRun

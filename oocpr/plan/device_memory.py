@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.memory import READ_BYTES
@@ -14,8 +15,6 @@ from oocpr.plan.residency import spread_evenly
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import PlanRequest
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.plan.device_memory import (
     DEVICE_SLOTS,
@@ -28,10 +30,6 @@ from oocpr.plan.residency import evenly, resident_tiles, ring_slots
 from oocpr.plan.tile_merge import NO_MERGE, MergeMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from oocpr.plan.memory import EncodedSizes
     from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import PlanRequest

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.store.direct_io import PAGE
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import PlanRequest
 

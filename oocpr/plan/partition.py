@@ -7,19 +7,15 @@ rows over earlier partitions wait in pinned memory of the host, and so does what
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.plan.memory import READ_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 EDGES_PER_STRIPE = 2**25
 """A graph gets a stripe per so many edges, so that every worker of a cluster finds one."""

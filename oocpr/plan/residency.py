@@ -6,18 +6,16 @@ less, if it leaves out a tile of many rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.plan.memory import guessed_sizes, tile_edges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from oocpr.plan.memory import EncodedSizes
     from oocpr.plan.partition import GraphStats
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.plan.memory import max_column_bytes, weighted_tile_bytes
 from oocpr.store.codec.mantissa_segments import max_weight_bytes
 from oocpr.store.direct_io import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from oocpr.plan.partition import GraphStats
 
 MERGED_EDGES = (2**28, 2**26)

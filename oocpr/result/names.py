@@ -7,12 +7,15 @@ for each batch. So memory goes to the names that are looked up, mostly few, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
@@ -20,11 +23,7 @@ from oocpr.sources.block import Strings, arrow_array, arrow_numbers, arrow_strin
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from oocpr.ingest.nodes.hashing import Fingerprints
     from oocpr.store.graph import GraphStore

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, OocprError, UsageError
 from oocpr.result.names import block_of, find_rows, name_at, place_values, valid_names, zip_blocks
@@ -19,10 +20,6 @@ from oocpr.sources.lines import LONGEST_LINE
 from oocpr.sources.registry import BLANKS, is_comment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.result.names import Block, Name, Names
 
     Entries = Iterator[tuple[Block, NDArray[np.float64]]]

@@ -8,10 +8,12 @@ import math
 import os
 import secrets
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, OocprError, UsageError
 from oocpr.ingest.budget import require
@@ -32,11 +34,7 @@ from oocpr.store.atomic import replacing, require_room
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import BinaryIO
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from oocpr.result.names import Block, Name, Names
 

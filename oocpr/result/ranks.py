@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.result.names import permute_names, strings_of, zip_blocks
 from oocpr.units import format_error_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import BinaryIO
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.method import PassRecord, Solution
     from oocpr.result.names import Name, Names
     from oocpr.store.graph import GraphStore

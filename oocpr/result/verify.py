@@ -15,11 +15,13 @@ from __future__ import annotations
 import contextlib
 import math
 import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest.budget import SLACK_BYTES, require
@@ -32,10 +34,6 @@ from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from numpy.typing import NDArray
-
     from oocpr.ingest.spill.files import SpillFile
     from oocpr.progress import Progress
     from oocpr.result.ranks import Ranks, Vector

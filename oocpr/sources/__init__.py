@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from oocpr.errors import UsageError
 from oocpr.sources.base import SourceOptions, Undirected, check_names
@@ -11,8 +11,6 @@ from oocpr.sources.block import no_weights
 from oocpr.sources.registry import FORMATS, open_files
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from oocpr.sources.block import Source
 
 __all__ = ["FORMATS", "SourceOptions", "open_source"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, ResumableSource
@@ -14,10 +16,6 @@ from oocpr.sources.files import ByteStream, input_file, stamp, uncompressed_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Unpack
-
-    from numpy.typing import NDArray
 
     from oocpr.sources.block import Block, Labels, Source
     from oocpr.sources.files import InputFile

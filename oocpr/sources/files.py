@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -20,8 +21,6 @@ from oocpr.errors import InputError, OocprError, SetupError, UsageError, install
 from oocpr.system import remote_error, server_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from _typeshed import WriteableBuffer
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError
 from oocpr.sources.block import Strings
@@ -14,10 +16,6 @@ from oocpr.sources.files import COMPRESSED, ByteStream, input_file, uncompressed
 from oocpr.sources.lines import LineReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from oocpr.sources.files import AnyPath, InputFile
 
 _SPACE, _TAB, _RETURN, _NEWLINE, _HASH = (np.uint8(ord(c)) for c in " \t\r\n#")

@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,8 +27,6 @@ from oocpr.sources.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Source
     from oocpr.sources.files import InputFile

@@ -7,9 +7,10 @@ edge e is a function of the seed and of e alone: 30 to 38 million permuted edges
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,6 @@ from oocpr.jit import entry
 from oocpr.sources.base import BaseSource
 from oocpr.sources.block import EdgeBlock
 from oocpr.system import usable_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

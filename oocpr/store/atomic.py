@@ -17,15 +17,12 @@ import secrets
 import shutil
 import stat
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
 from oocpr.system import is_disk_full
 from oocpr.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PAGE = 4096  # what addresses, offsets and lengths are multiples of: as large as any disk's blocks
 _HUGE_PAGE = 2 << 20

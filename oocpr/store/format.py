@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oocpr.errors import DamagedError, NotAStoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FORMAT = 1
 CODEC_NAME = "oocpr.packed_ints"

@@ -6,11 +6,13 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from zarr.core.sync import sync
 
 from oocpr.errors import DamagedError, NotAStoreError, OocprError, ReplacedError
@@ -41,9 +43,6 @@ from oocpr.store.tile_reader import EncodedTiles, EncodedWeights
 from oocpr.store.zarr_arrays import PinnedFolder, StoredArray, open_zarr_store, read_documents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
     from zarr.abc.store import Store
 
     from oocpr.store.node_data import TextPiece

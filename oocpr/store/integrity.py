@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from crc32c import crc32c
+from numpy.typing import NDArray
 from zarr.abc.store import SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
@@ -30,9 +32,6 @@ from oocpr.store.format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
-
-    from numpy.typing import NDArray
     from zarr.abc.store import Store
 
     from oocpr.store.format import Attributes

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.store.atomic import NewFolder, naming_failures
@@ -30,10 +32,6 @@ from oocpr.store.zarr_arrays import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
     TextPiece = tuple[NDArray[np.uint8], NDArray[np.integer[Any]]]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from crc32c import crc32c
+from numpy.typing import NDArray
 from zarr.storage import LocalStore
 
 from oocpr.errors import DamagedError, ReplacedError, UsageError
@@ -25,10 +27,6 @@ from oocpr.store.format import CODEC_NAME, CRC_BYTES, SEGMENTS_NAME
 from oocpr.store.zarr_arrays import check_file, read_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from oocpr.store.format import Attributes
     from oocpr.store.zarr_arrays import StoredArray
 

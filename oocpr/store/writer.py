@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import zarr
 from crc32c import crc32c
+from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.store.atomic import NewFolder, naming_failures, root_checksum
@@ -37,11 +41,6 @@ from oocpr.store.zarr_arrays import Appender, StoredArray, create_array, write_a
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-    from types import TracebackType
-
-    from numpy.typing import NDArray
 
     from oocpr.store.node_data import TextPiece
 

@@ -7,10 +7,13 @@ import json
 import os
 import stat
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.core.buffer import default_buffer_prototype
@@ -21,12 +24,6 @@ from oocpr.errors import DamagedError, OocprError
 from oocpr.store.codec.zarr_codecs import register_codecs
 from oocpr.store.format import CHECKSUM_KEY, metadata_checksum
 from oocpr.system import remote_error, server_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 register_codecs()
 

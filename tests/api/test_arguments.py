@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,6 @@ import oocpr
 from oocpr.api import as_graph
 from oocpr.errors import InputError, UsageError
 from oocpr.result.node_vectors import node_weights
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FRAME = pd.DataFrame({"from": [0, 1, 2, 2], "to": [1, 2, 0, 1]})
 LONG = "x" * 300

@@ -6,17 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import oocpr
 from oocpr.cli import main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass

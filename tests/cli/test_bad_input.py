@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +18,6 @@ import oocpr
 from oocpr.store.format import FORMAT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Fails = Callable[..., str]
     Run = Callable[..., Any]
 

@@ -9,6 +9,8 @@ import logging
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,9 +28,6 @@ from oocpr.ingest.build import ORDERS
 from oocpr.sources import FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Run = Callable[..., Any]
 
 COMMANDS = ["import", "append", "generate rmat", "info", "plan", "rank", "top", "verify"]

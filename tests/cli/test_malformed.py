@@ -8,6 +8,8 @@ import io
 import lzma
 import re
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +21,6 @@ import zstandard
 from oocpr.system import resident
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     Run = Callable[..., Any]
 
 TEXT = "".join(f"{u} {u * 7 % 100}\n" for u in range(100)).encode()

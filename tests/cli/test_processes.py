@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ import pytest
 import oocpr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Start = Callable[..., subprocess.Popen[bytes]]
 
 TWO_LINES = re.compile(r"error: .+\nremedy: .+\n")

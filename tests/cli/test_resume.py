@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +18,6 @@ import oocpr
 from oocpr.sources.rmat import Rmat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Run = Callable[..., Any]
 
 RMAT = ("generate", "rmat", "--scale", 18, "--resume")

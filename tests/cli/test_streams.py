@@ -7,12 +7,9 @@ import io
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = "import sys\nfrom oocpr.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 

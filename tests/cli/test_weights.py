@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -17,9 +19,6 @@ from scipy.sparse import coo_array, csr_array, diags_array, save_npz
 import oocpr
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Run = Callable[..., Any]
 
 NODES = 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +12,6 @@ from oocpr.sources import open_source
 from .running import build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from oocpr.store.graph import GraphStore
 
     from .digraphs import Digraph

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, diags_array
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine import method
 from oocpr.engine.cuda.device import download
@@ -29,10 +31,6 @@ from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.method import Solution
     from oocpr.engine.stripe import Job
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +15,6 @@ from oocpr.errors import DamagedError
 from oocpr.sources import open_source
 
 from .running import build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def mark(node: int, key: int) -> int:

@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import psutil
@@ -20,9 +21,6 @@ from oocpr.errors import EXTRAS, DoesNotFitError, LostError, SetupError
 
 from .digraphs import random_digraph
 from .running import rank, rank_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GRAPH = random_digraph(2000, 12_000, seed=12)
 

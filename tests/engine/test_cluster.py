@@ -6,9 +6,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +21,6 @@ from oocpr.errors import DamagedError, LostError, UsageError
 from .digraphs import random_digraph
 from .running import Stored, rank, rank_whole
 from .weighted import WeightedGraph, weights_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GRAPH = random_digraph(2000, 12_000, seed=12)
 STRIPES = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,6 @@ from oocpr.errors import LostError, UsageError
 from .digraphs import exact_ranks, random_digraph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from oocpr.engine.planning import stats_of
 from oocpr.engine.tiles.merged import HostJoins, JoinedStore
@@ -24,10 +26,6 @@ from .running import Stored
 from .weighted import WeightedGraph, weights_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
     from oocpr.store.graph import GraphStore
 
 

@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import oocpr
 from oocpr.engine.executors import dask_import
@@ -27,11 +29,6 @@ from oocpr.sources import open_source
 from oocpr.store.codec.tiles import encode_tile
 
 from .running import PLENTY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 MIB = 1 << 20
 IDS = np.random.default_rng(4).integers(0, 5000, (2, 60_000))

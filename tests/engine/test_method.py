@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from oocpr.engine import method
 from oocpr.engine.backend import PushSums
 from oocpr.engine.method import State, StripeSums
 from oocpr.engine.settings import Settings
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MASS = [PushSums(0.0, 1.0, 1.0)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +14,6 @@ from oocpr.sources.rmat import Rmat
 from .running import build, rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from oocpr.store.graph import GraphStore
 
 # Sweeps of textbook power iteration from the uniform vector until the residual is below 1e-10.

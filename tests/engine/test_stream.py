@@ -6,12 +6,15 @@ import random
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from oocpr.engine.tiles.stream import PassTraffic, TileBytes, TileStream
 from oocpr.errors import DamagedError
@@ -20,12 +23,6 @@ from oocpr.store.graph import GraphStore, open_store
 
 from .digraphs import random_digraph
 from .running import build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 
 @pytest.fixture(scope="module")

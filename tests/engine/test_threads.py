@@ -5,20 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from numba.core.errors import TypingError
+from numpy.typing import NDArray
 
 from oocpr.engine.cpu.threads import PRESENT, Team, barrier, parallel_region
 from oocpr.jit import entry, inner
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 
 class Given(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,8 +26,6 @@ from .running import KEPT, PLENTY, TILED, passes, plan_of, rank
 from .weighted import KINDS, WeightedGraph, weighted_graphs, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from oocpr.store.graph import GraphStore
 
 # Ranks that are pushed as a whole and rounded to 16 bits settle nowhere.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +20,6 @@ from oocpr.sources import open_source
 from . import running
 from .digraphs import random_digraph
 from .running import build, rank, rank_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 GRAPH, OTHER = random_digraph(2000, 12_000, seed=12), random_digraph(2000, 12_000, seed=13)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from oocpr.store.graph import GraphStore, open_store
@@ -14,11 +15,6 @@ from oocpr.store.writer import GraphWriter
 
 from ..store.writing import add_tile
 from .digraphs import Digraph, digraphs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

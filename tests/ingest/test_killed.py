@@ -6,17 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 EDGES = 24_000
 MOMENTS = ("before", "torn", "after")

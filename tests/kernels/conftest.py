@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from oocpr.engine.cuda.device import Device
 
 from .shim.host import SANITIZE, HostDevice
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 HOSTS = {
     "host": {"warp": 32},

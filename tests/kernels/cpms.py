@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.cuda.device import THREADS, download, grid
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.engine.cuda.baselines import Matrix
     from oocpr.engine.cuda.device import Device
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine.cuda.backend import CudaBackend
@@ -10,9 +12,6 @@ from oocpr.engine.cuda.backend import CudaBackend
 from .shim.host import HostDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from oocpr.engine.cuda.device import named_devices, open_device
@@ -11,10 +14,6 @@ from .shim.host import HostDevice
 from .shim.pool import Pool, PooledNumpy, PoolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-    from types import ModuleType
-
     from oocpr.engine.cuda.device import Device
 
 MEMORY = 1 << 36

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from .shim.host import HostDevice
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run(device: HostDevice, body: str, *, block: int = 128, grid: int = 2) -> np.ndarray:

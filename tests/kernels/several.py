@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from oocpr.engine.planning import plan_request, stats_of
@@ -10,8 +11,6 @@ from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.partition import stripe_tiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from oocpr.engine.settings import Settings
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore

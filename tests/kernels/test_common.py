@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from .probes import hosts, run
 from .shim.host import HostError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WARPS = pytest.mark.parametrize("warp", [32, 64])
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from oocpr.engine.cuda.device import OPTIONS, inline
 
 from . import nvrtc
 from .shim.host import SANITIZE, kernel_names
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 READS = ("Float64", "Float32", "Bits16", "Bits8")
 OF_CUPY = "-ftz=true"

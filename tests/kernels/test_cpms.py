@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,6 @@ from oocpr.sources import open_source
 from .cpms import SegmentedVector, cpms_pagerank
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.engine.cuda.device import Device
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +27,6 @@ from .conftest import HOSTS, RUNS
 from .shim.host import HostDevice
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.engine.backend import Backend
     from oocpr.engine.cuda.device import Device
     from oocpr.store.graph import GraphStore

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -18,9 +18,6 @@ from oocpr.errors import UsageError
 
 from ..engine.digraphs import random_digraph
 from .shim.host import HostDevice
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class DriverError(RuntimeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,8 +35,6 @@ from .test_staging import streaming_plan
 from .tiles import placed, random_tile
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.engine.cuda.device import Device
     from oocpr.plan.plan import Plan
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -28,9 +30,6 @@ from .shim.host import HostDevice, HostLink
 from .test_cuda_devices import plan_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from oocpr.engine.method import Solution
     from oocpr.store.graph import GraphStore
 

@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,6 @@ from .paced import PacedBackend, PacedDevice
 from .several import plan_for
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.engine.cuda.device import Device
     from oocpr.plan.plan import Plan
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,9 +31,6 @@ from .shim.host import HostKernel
 from .shim.pool import Pool, PoolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from oocpr.engine.settings import Settings
     from oocpr.plan.plan import Plan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,8 +32,6 @@ from .matrices import exact_numbers
 from .tiles import placed, tiles
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.method import Solution
     from oocpr.plan.plan import Plan

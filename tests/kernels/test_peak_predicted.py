@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,8 +22,6 @@ from ..engine.weighted import WeightedGraph
 from .pooled import PooledMachine
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.plan.plan import Plan
 
 TILE_EDGES = 2**12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,8 +35,6 @@ from .shim.host import HostDevice
 from .tiles import placed, random_tile, tiles
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.spmv import Window
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from oocpr.engine.planning import plan_request
 from oocpr.engine.settings import Settings
@@ -37,8 +38,6 @@ from oocpr.plan.tile_merge import (
 from oocpr.store.direct_io import PAGE
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.plan.plan import Plan
 
 # R-MAT of scale 26 in order of degree: half of the rows, all in the last tile, have no edges.

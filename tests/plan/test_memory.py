@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +39,6 @@ from ..engine.running import Stored
 from ..engine.weighted import WeightedGraph, weights_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.store.graph import GraphStore
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from oocpr.errors import DoesNotFitError, InputError, UsageError
 from oocpr.result import names as node_names
@@ -25,11 +27,6 @@ from oocpr.result.names import (
 )
 from oocpr.result.node_vectors import rows_named, start_vector, teleport_vector
 from oocpr.result.ranks import Ranks
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 LABELS = ListedNames(["a", "two words", "c"])
 IDS = ListedNames(np.array([10, 30, 20], np.uint32))

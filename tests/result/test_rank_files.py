@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +23,6 @@ from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from oocpr.result.ranks import Report
 
 VALUES = np.array([0.1, 1 / 3, 5e-324, 1 / 3, 0.2333333333333333])

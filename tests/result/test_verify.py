@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError, InputError, UsageError
 from oocpr.ingest.build import build_store
@@ -26,8 +27,6 @@ from oocpr.store.writer import GraphWriter
 from ..store.writing import add_tile
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.store.graph import GraphStore
 
 MEMORY = 1 << 33

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import fsspec
 import numpy as np
 import pytest
 
 from oocpr.sources import open_source
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def text(folder: Path) -> Path:

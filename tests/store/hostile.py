@@ -6,12 +6,15 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import google_crc32c
 import numpy as np
 import scipy.sparse
 import zarr
+from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from oocpr.store.codec.tiles import encode_tile
@@ -20,11 +23,7 @@ from oocpr.store.format import CHECKSUM_KEY, metadata_checksum
 from tests.store import reference_codec as reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from numpy.random import Generator
-    from numpy.typing import NDArray
 
 INDICES, DATA, INDPTR = "in_edges/indices", "in_edges/data", "in_edges/indptr"
 

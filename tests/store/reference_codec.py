@@ -6,12 +6,9 @@ It is the oracle of the compiled coder and of device decoders, and a thousand ti
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _TILE, _RUNS, _VERBATIM = 2, 1 << 8, 1 << 9
 

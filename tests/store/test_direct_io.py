@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +14,6 @@ from oocpr.errors import DamagedError, UsageError
 from oocpr.store import direct_io as files
 from oocpr.store.direct_io import PAGE, aligned, open_file, read_file, takes_direct_reads
 from oocpr.store.graph import open_store
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def read(path: Path, size: int, rest: int, *, direct: bool) -> tuple[int, bytes, bytes]:

@@ -10,7 +10,9 @@ import shutil
 import signal
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,10 +21,6 @@ import zarr
 from oocpr.cli import EXIT_CODES, UNEXPECTED, main
 
 from . import hostile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 SECONDS = 30
 """Longest that a command may take; sound ones take a tenth of a second once everything is compiled."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -40,7 +41,6 @@ from oocpr.sources.rmat import Rmat
 from oocpr.store.graph import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from multiprocessing.connection import Connection
 
     from oocpr.plan.plan import Plan

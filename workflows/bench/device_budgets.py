@@ -17,14 +17,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from machine import describe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RANK = """
 import json, sys

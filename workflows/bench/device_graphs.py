@@ -5,6 +5,7 @@ An edge is one 64-bit number, receiver above, sender below, so that sorting give
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import cupy as cp
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.cuda.tile import DeviceTile, check_columns, raise_faults, upload_tile
 from oocpr.store.codec.layout import parse_tile
@@ -21,9 +23,6 @@ from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
     from oocpr.engine.cuda.device import Device
 

@@ -11,10 +11,11 @@ import argparse
 import json
 import os
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cupy as cp
 import device_graphs as graphs
@@ -35,9 +36,6 @@ from oocpr.engine.cuda.spmv import (
 from oocpr.engine.cuda.tile import HUBS, DeviceTile, check_columns
 from oocpr.engine.number_formats import level_table
 from oocpr.plan.tile_merge import MERGED_EDGES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Tiles = list[tuple[int, DeviceTile]]
 

@@ -12,6 +12,7 @@ import json
 import os
 import traceback
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ import cupy as cp
 import device_graphs as graphs
 import numpy as np
 from device_graphs import encoded_tiles, local_share
+from numpy.typing import NDArray
 
 from oocpr.engine import method
 from oocpr.engine.backend import StripeSpec
@@ -35,10 +37,6 @@ from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
 from oocpr.plan.tile_merge import MERGED_EDGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.cuda.backend import CudaBackend
 
 VECTORS = ("make_push", "load", "update", "end_local_sweep")

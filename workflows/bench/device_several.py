@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +27,7 @@ import numpy as np
 from device_graphs import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
 from device_rank import Bench
 from device_stream import Coded, InMemory
+from numpy.typing import NDArray
 
 from oocpr.engine.cuda.device import Device
 from oocpr.engine.planning import plan_request
@@ -39,10 +41,6 @@ from oocpr.plan.partition import GraphStats, weighted_stripes
 from oocpr.plan.tile_merge import MERGED_EDGES, SHARED_EDGES, even_merge_bounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.cuda.device import Event
     from oocpr.engine.method import Solution
     from oocpr.plan.plan import Plan

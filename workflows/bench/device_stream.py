@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -21,6 +22,7 @@ import device_graphs as graphs
 import numpy as np
 from device_graphs import encoded_tiles, local_share
 from device_rank import Bench, Peer, Stripe
+from numpy.typing import NDArray
 from plain_tiles import plain_tile
 
 from oocpr.engine import method
@@ -39,9 +41,6 @@ from oocpr.plan.tile_merge import STREAMED_EDGES
 from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
     from plain_tiles import Encode
 
     from oocpr.engine.cuda.staging import CudaTileStream

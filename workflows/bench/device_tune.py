@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -37,8 +38,6 @@ from oocpr.engine.cuda.tile import HUBS
 from oocpr.engine.number_formats import READS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Axis = list[dict[str, Any]]
     Works = tuple[Callable[[], object], Callable[[], int]]
 

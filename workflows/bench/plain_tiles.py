@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.store.codec.layout import (
     BLOCK,
@@ -19,10 +21,6 @@ from oocpr.store.codec.layout import (
 from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     Encode = Callable[[NDArray[np.uint32], NDArray[np.integer]], "bytes | NDArray[np.uint8]"]
 
 

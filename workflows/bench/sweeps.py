@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from statistics import median
 from time import perf_counter
@@ -13,8 +14,6 @@ from edge_set import DAMPING
 from programs import TARGET, fresh_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from edge_set import EdgeSet
 
 LEAST_EDGES = 100_000_000

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.backend import PushSums, StripeSpec, TileSums, join_sums
 from oocpr.engine.cpu.gather import PIECE, SlicedEdges, TileCsr, pieces_of, slice_tile
@@ -38,10 +40,6 @@ from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.codec.tiles import decode_columns, expand_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.backend import PublishStep, SweepStep
 
 _EMPTY = np.empty(0, np.uint32)

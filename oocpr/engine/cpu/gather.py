@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import types, uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.engine.cpu.numbers import by_types, copy_weight, pad_weight, times_weight, widened
 from oocpr.jit import entry, inner
 from oocpr.store.codec.tiles import decode_block
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.store.codec.layout import PackedTile
 
 PIECE = 4

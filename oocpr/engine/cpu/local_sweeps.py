@@ -17,17 +17,15 @@ column says by its number which of the two it reads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import float32, uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
 from oocpr.engine.cpu.numbers import edge_factor, loop_share, pad_weight, store_share
 from oocpr.jit import inner
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 TILE_REGIONS = 8
 """Parts of a tile that are swept side by side."""

@@ -15,13 +15,12 @@ import numpy as np
 from llvmlite import ir
 from numba import float32, float64, int64, types, uint8, uint16, uint32, uint64
 from numba.extending import intrinsic, overload
+from numpy.typing import NDArray
 
 from oocpr.engine.number_formats import LEVELS_PER_OCTAVE, level_table
 from oocpr.jit import entry, inner
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.store.codec.mantissa_segments import Segments
 
 _LEVELS = level_table()[:128]

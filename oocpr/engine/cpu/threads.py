@@ -13,9 +13,10 @@ an error or an interrupt between two works leaves nothing that waits for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -23,14 +24,10 @@ from numba import int64, types, uint32
 from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from oocpr.jit import entry, inner
 from oocpr.system import usable_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 # A board is int64, in lines of the cache: counters of the work and how often to look before a nap, what is
 # posted, how many have done it, how many threads are there, and a line for each thread but the caller's.

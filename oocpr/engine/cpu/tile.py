@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import float32, uint64
+from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import (
     PIECE,
@@ -32,9 +33,6 @@ from oocpr.engine.cpu.threads import barrier, next_chunk, parallel_region
 from oocpr.engine.degree_check import add_marks
 from oocpr.jit import entry, inner
 from oocpr.store.codec.tiles import SCRATCH
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class StripeRows(NamedTuple):

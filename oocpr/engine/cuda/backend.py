@@ -6,6 +6,7 @@ a pass are asked for. Workspaces of kernels are kept from tile to tile.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from threading import Lock
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.cuda.communication import Communicator
 from oocpr.engine.cuda.device import THREADS, download
@@ -33,10 +35,6 @@ from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.codec.tiles import decode_tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.backend import PublishStep, PushSums, StripeSpec, SweepStep, TileSums
     from oocpr.engine.cuda.baselines import BinThresholds
     from oocpr.engine.cuda.device import Device

@@ -10,9 +10,11 @@ by sorting whole numbers that hold what is sorted by and what is sorted, so equa
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,9 +24,6 @@ from oocpr.engine.cuda.spmv import EVERYTHING, READ_STRUCTS, Gather, window_word
 from oocpr.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
     from oocpr.engine.cuda.device import Device, Kernels
     from oocpr.engine.cuda.spmv import Window
 

@@ -7,6 +7,7 @@ once all have pushed, and who ends a run aborts the group.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,8 +17,6 @@ import numpy as np
 from oocpr.plan.device_memory import STAGED_NUMBERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from oocpr.engine.cuda.device import Device
 
 _LOG = logging.getLogger(__name__)

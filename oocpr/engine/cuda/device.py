@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from types import ModuleType
+from typing import Any, Protocol, cast
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from oocpr.engine.cuda.communication import NcclTransport, PeerCopies
 from oocpr.errors import DoesNotFitError, UsageError, install_remedy
 from oocpr.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import ModuleType
-
-    from numpy.typing import DTypeLike, NDArray
 
 ALL = "cuda:all"
 """Name of all devices of the machine."""

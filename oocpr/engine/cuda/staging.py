@@ -8,10 +8,12 @@ of slots. Nothing here is waited for but a pinned buffer that is to be read into
 from __future__ import annotations
 
 from collections import deque
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.cuda.device import THREADS, grid
 from oocpr.engine.cuda.tile import (
@@ -29,11 +31,6 @@ from oocpr.store.codec.layout import GROUP, blocks_of
 from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.cuda.device import Device, Event
     from oocpr.engine.cuda.tile import Part, StreamMap
     from oocpr.engine.tiles.stream import TileBytes

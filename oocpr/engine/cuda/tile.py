@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.cuda.device import to_device, upload
 from oocpr.engine.tiles.source import split_tile
@@ -18,8 +19,6 @@ from oocpr.store.codec.layout import BLOCK, GROUP, blocks_of, parse_tile
 from oocpr.store.codec.mantissa_segments import parse_segments
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.engine.cuda.backend import DiagonalBlocks
     from oocpr.engine.cuda.baselines import Matrix, Product
     from oocpr.engine.cuda.device import Device

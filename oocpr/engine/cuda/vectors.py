@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.backend import PushSums, TileSums
 from oocpr.engine.cpu.numbers import divisors
@@ -21,8 +22,6 @@ from oocpr.plan.device_memory import STAGED_NUMBERS
 from oocpr.plan.partition import partition_bounds, partition_nodes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.engine.backend import PublishStep, StripeSpec, SweepStep
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.spmv import SegmentSums, Window

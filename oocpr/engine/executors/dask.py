@@ -11,11 +11,13 @@ import logging
 import os
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.cuda.device import ALL, all_devices, free_memory, open_device
 from oocpr.engine.executors.dask_client import CHECK_INTERVAL, RETURN_TIMEOUT, check_workers, cluster_errors
@@ -25,11 +27,6 @@ from oocpr.errors import DoesNotFitError, LostError, UsageError
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.method import Solution, State
     from oocpr.engine.settings import Settings
     from oocpr.engine.stripe import Job

@@ -7,19 +7,17 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oocpr import version
 from oocpr.errors import DoesNotFitError, LostError, OocprError, SetupError, UsageError, install_remedy
 from oocpr.system import usable_cores
 from oocpr.units import format_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 ANSWER_TIMEOUT = 10
 """Seconds in which a scheduler has to answer."""

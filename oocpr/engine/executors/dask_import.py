@@ -10,21 +10,18 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import CancelledError, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.executors.dask_client import CHECK_INTERVAL, RETURN_TIMEOUT, check_versions, check_workers
 from oocpr.errors import LostError, UsageError
 from oocpr.plan.memory import Needs
 from oocpr.store.codec.tiles import TileEncoder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 ATTEMPTS = 5
 """Workers that may die over one call: who dies that often dies of the call."""

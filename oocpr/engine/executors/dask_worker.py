@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,6 @@ from oocpr.errors import NotAStoreError, OocprError, ReplacedError, SetupError
 from oocpr.progress import silent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from numpy.typing import NDArray
 
     from oocpr.engine.cuda.communication import Communicator

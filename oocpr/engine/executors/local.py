@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.backend import Streams
 from oocpr.engine.stripe import StripeGroup
@@ -16,10 +18,6 @@ from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.system import peak_resident
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.backend import Backend, PushSums
     from oocpr.engine.method import State, StripeSums
     from oocpr.engine.stripe import Job, StripePush, SweepReport, TilePlacement

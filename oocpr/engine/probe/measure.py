@@ -12,6 +12,7 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -32,8 +33,6 @@ from oocpr.store.direct_io import aligned
 from oocpr.system import release_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from oocpr.engine.backend import Backend
     from oocpr.engine.method import Solution
     from oocpr.engine.probe.pass_times import DeviceWork, TileSample

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapreplace
@@ -10,16 +11,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.engine.trace import COMPUTE, COPY
 from oocpr.plan.memory import tile_edges
 from oocpr.plan.residency import ring_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.trace import Span
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.partition import GraphStats

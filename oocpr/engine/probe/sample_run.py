@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -24,8 +25,6 @@ from oocpr.engine.trace import COMPUTE, COPY, HOST, READ, Trace
 from oocpr.plan.memory import tile_edges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from oocpr.engine.executors.local import LocalBackends
     from oocpr.engine.probe.measure import Measuring
     from oocpr.engine.probe.pass_times import TileSample, TileTimings

@@ -19,16 +19,14 @@ same pages; in a crawl more than a third of all edges repeat those of another ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import int64, uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS
 from oocpr.jit import entry, inner
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 COMPONENT_REGIONS = 4
 """Parts of a large component that are swept side by side."""

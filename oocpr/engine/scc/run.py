@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numba import float32, float64, uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, sum_long_row, sum_slice
 from oocpr.engine.cpu.rows import ROW_BLOCK, add_up, norm
@@ -29,8 +30,6 @@ from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import peak_resident, usable_cores
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.engine.scc.level_schedule import LevelSchedule
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError
 from oocpr.plan.tile_merge import max_merged_bytes
@@ -17,10 +18,6 @@ from oocpr.store.codec.tiles import TileEncoder, add_lengths, decode_columns, ex
 from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
-
     from oocpr.engine.tiles.source import RankedStore
     from oocpr.engine.tiles.stream import TileBytes
     from oocpr.store.graph import GraphStore

@@ -10,13 +10,12 @@ import math
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import UsageError
 from oocpr.store.direct_io import PAGE
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.engine.tiles.stream import TileBytes
 
 

@@ -8,6 +8,7 @@ the memory whatever the speeds are. Resident tiles are read and prepared once, i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,8 +18,6 @@ from oocpr.engine.trace import READ
 from oocpr.store.direct_io import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

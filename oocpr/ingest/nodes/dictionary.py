@@ -13,11 +13,13 @@ make the words be drawn again, from both. At last the keys of edges get numbers 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError
 from oocpr.ingest.budget import SLACK_BYTES, require
@@ -30,10 +32,6 @@ from oocpr.sources.block import MAX_NODES, Source, Strings
 from oocpr.system import resident_after_trim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from oocpr.progress import Progress
 
 WORD_BYTES = 8

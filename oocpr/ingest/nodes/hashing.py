@@ -20,13 +20,12 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numpy.typing import NDArray
 
 from oocpr.ingest.nodes.strings import INT64S, TEXT
 from oocpr.store.codec.bitpacking import intrinsic
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.sources.block import Strings
 
 NOT_FOUND = np.uint32(0xFFFFFFFF)

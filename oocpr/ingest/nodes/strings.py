@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.store.node_data import spans_of_bytes, text_pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from numpy.typing import NDArray
-
     from oocpr.ingest.spill.files import SpillDir
 
     Piece = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
-    from numpy.typing import NDArray
 
 BUCKETS = 64
 BYTES_PER_NAME = 32

@@ -8,21 +8,21 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import DoesNotFitError, OocprError, UsageError
 from oocpr.system import is_disk_full
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from io import FileIO
-    from pathlib import Path
 
-    from numpy.typing import NDArray
 
 _REMEDY = "Free some, or name a folder on a larger disk for the temporary files or for the store."
 

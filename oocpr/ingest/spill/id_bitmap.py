@@ -10,17 +10,15 @@ FOCS 1989). Beside the bitmap that is half a bit an id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.ingest.spill.partition import set_bits
 from oocpr.jit import entry, inner
 from oocpr.store.codec.bitpacking import count_ones, lowest_one
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _ALL_WORDS = 2**32 // 64
 

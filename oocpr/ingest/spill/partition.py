@@ -22,22 +22,21 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import types, uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.ingest.spill.files import SpillFile, require_disk
 from oocpr.jit import entry
 from oocpr.store.codec.bitpacking import BufferPool, intrinsic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor, Future
-
-    from numpy.typing import NDArray
 
     from oocpr.ingest.spill.id_bitmap import IdBitmap
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import errno
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, OocprError, UsageError
 from oocpr.sources.base import BaseSource, FileSource
@@ -28,11 +30,7 @@ from oocpr.sources.block import (
 from oocpr.sources.files import LocalFile, RemoteFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Unpack
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block

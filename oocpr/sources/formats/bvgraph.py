@@ -9,8 +9,9 @@ Vigna, "Codes for the World Wide Web", Internet Math. 2, 2005) and nibbles of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -22,9 +23,6 @@ from oocpr.sources.files import ByteStream
 from oocpr.sources.lines import LineReader, whole_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Unpack
-
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.files import InputFile
 

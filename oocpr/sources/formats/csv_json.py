@@ -7,11 +7,13 @@ import csv
 import io
 import json
 from abc import abstractmethod
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.jit import entry
@@ -21,10 +23,7 @@ from oocpr.sources.lines import LONGEST_LINE, LineReader, parse_weights
 from oocpr.sources.registry import BLANKS, is_comment, is_header, rows_of, separator_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from oocpr.sources.block import Strings
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Unpack
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import FileSource
@@ -13,9 +14,6 @@ from oocpr.sources.names import scan_names
 from oocpr.sources.registry import are_words, is_comment, names_ends
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Unpack
-
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block, EdgeBlock
     from oocpr.sources.files import InputFile

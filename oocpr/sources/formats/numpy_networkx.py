@@ -6,23 +6,20 @@ import io
 import itertools
 import math
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from numbers import Real
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, Unpack
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource, FileSource
 from oocpr.sources.block import WEIGHT_REMEDY, NameBlock, NodeBlock, Strings, id_block
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Unpack
-
-    from numpy.typing import NDArray
-
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block, EdgeBlock
     from oocpr.sources.files import InputFile

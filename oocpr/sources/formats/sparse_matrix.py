@@ -10,11 +10,13 @@ import math
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocpr.errors import InputError, UsageError
 from oocpr.sources.base import BaseSource, FileSource, both_ways
@@ -24,11 +26,6 @@ from oocpr.sources.formats.numpy_networkx import read_entries, read_header
 from oocpr.sources.lines import EdgeLines, LineReader, whole_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Unpack
-
-    from numpy.typing import NDArray
-
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block
     from oocpr.sources.files import InputFile

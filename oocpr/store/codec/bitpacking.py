@@ -9,20 +9,17 @@ of bounds. Vectors have sixteen 32-bit lanes; LLVM splits or joins them for the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba import types, uint32, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
+from numpy.typing import DTypeLike, NDArray
 
 from oocpr.jit import BORROWING, entry, inner
 from oocpr.store.codec.layout import GROUP, Counts, Stream, allocate_offsets, parse_offsets, word_rows
-
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
-
 
 # The decorated function is called with one argument less than it is declared with.
 intrinsic: Any = _intrinsic

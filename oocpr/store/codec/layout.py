@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import uint8, uint64
+from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
 
 GROUP = 32  # values that share a width
 BLOCK = 1024  # values that share an entry of the directory

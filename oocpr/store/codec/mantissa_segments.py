@@ -9,16 +9,14 @@ PageRank with reduced precision based on mantissa segmentation", IA3 (2018).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import uint64
+from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError
 from oocpr.jit import entry
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SEGMENTS = 4  # of 16 bits each, the head with the sign, the exponent and four bits of the mantissa
 SEGMENTS_MAGIC = b"ocs1"

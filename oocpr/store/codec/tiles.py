@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numba import uint32, uint64
+from numpy.typing import NDArray
 
 from oocpr.errors import DamagedError, UsageError
 from oocpr.jit import BORROWING, entry, inner
@@ -30,8 +31,6 @@ from oocpr.store.codec.bitpacking import (
 from oocpr.store.codec.layout import BLOCK, GROUP, PackedTile, allocate_tile, blocks_of, parse_tile
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from oocpr.store.codec.bitpacking import WidthChoice
 
 

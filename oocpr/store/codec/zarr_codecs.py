@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from zarr.abc.codec import ArrayBytesCodec
 from zarr.registry import register_codec
 
@@ -23,9 +24,6 @@ from oocpr.store.codec.tiles import decode_tile, encode_runs
 from oocpr.store.format import CODEC_NAME, SEGMENTS_NAME
 
 if TYPE_CHECKING:
-    from typing import Self
-
-    from numpy.typing import NDArray
     from zarr.core.array_spec import ArraySpec
     from zarr.core.buffer import Buffer, NDBuffer
     from zarr.core.common import JSON

@@ -13,17 +13,15 @@ import subprocess
 import threading
 from pathlib import Path
 from time import perf_counter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from oocpr.engine.cuda.device import inline
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    from numpy.typing import DTypeLike, NDArray
-
     from oocpr.engine.cuda.device import Event
 
 SHIM = Path(__file__).parent

@@ -6,14 +6,11 @@ import threading
 import weakref
 from bisect import insort
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
 UNIT = 512
 """Bytes of which all pieces are multiples."""
