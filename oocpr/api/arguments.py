@@ -115,7 +115,7 @@ _RULES: list[tuple[str, Callable[[Any], bool], str, str]] = [
         "nothing to call",
         "Give True to see progress, None for silence, or a function.",
     ),
-    ("tell", callable, "nothing to call", "Give a function, or leave it out."),
+    ("on_message", callable, "nothing to call", "Give a function, or leave it out."),
     (
         "client",
         lambda value: hasattr(value, "submit") and hasattr(value, "scheduler_info"),

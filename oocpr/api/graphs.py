@@ -143,7 +143,7 @@ def import_graph(
     resume: bool = False,
     client: Any = None,
     progress: Listener = None,
-    tell: Callable[[str], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
     **options: Unpack[ImportOptions],
 ) -> Graph:
     """Turn a graph in any format into a store.
@@ -174,7 +174,7 @@ def import_graph(
         work in this process. `memory` is that of this process.
     progress
         True to see on standard error how far it is, or an `oocpr.progress.Progress`; None for silence.
-    tell
+    on_message
         A function that gets at once what interrupted imports have left; None for the graph's ``notices``.
     **options
         How the source is read, see `ImportOptions`.
@@ -217,7 +217,7 @@ def import_graph(
         resume=resume,
         duplicates=duplicates,
         progress=progress,
-        on_message=left.append if tell is None else tell,
+        on_message=left.append if on_message is None else on_message,
         on_reason=reasons.append,
         service=service,
     )

@@ -320,7 +320,7 @@ def pagerank(
             kernel=kernel,
             teleport=teleport,
             start=begun,
-            kept=opened.decoded,
+            decoded=opened.decoded,
             trace=timeline,
             progress=progress,
         )

@@ -99,7 +99,7 @@ def _import(session: Session, source: Any, output: str, parameters: dict[str, An
     began = time.monotonic()
     with session.progress() as progress:
         graph = api.import_graph(
-            source, output, progress=progress, tell=notice_writer(progress), **parameters
+            source, output, progress=progress, on_message=notice_writer(progress), **parameters
         )
     write_notices(graph.notices)
     emit(imported(graph, time.monotonic() - began))

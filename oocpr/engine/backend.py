@@ -1,6 +1,6 @@
 """What every backend can do to one stripe, and the numbers that pass in and out.
 
-A stripe is a run of tiles, whose rows keep their state in the backend's memory. A pass calls `publish` once,
+A stripe is a run of tiles, whose rows keep their state in the backend's memory. A pass calls `make_push`,
 `sweep_tile` for each tile in order, then `sums`. Everything global (dangling mass, mixing, when to stop) is
 decided outside, from the few numbers these calls return.
 """
@@ -50,7 +50,7 @@ less a multiple of each remembered step."""
 
 
 @dataclass(frozen=True)
-class PublishStep:
+class PushStep:
     """How the next push is made from the state.
 
     `kind` is START, RESTART, RESIDUAL or MIXED; `mixing_coefficients` are (slot, theta) of each remembered
@@ -161,7 +161,7 @@ class Backend(Protocol):
     def allocate_reads(self, nodes: int, reads: str, proposals: bool) -> Any:
         """What rows gather, for all nodes: last push, and beside it this pass's proposal."""
 
-    def publish(self, state: Any, step: PublishStep) -> tuple[Any, Callable[[], PushSums]]:
+    def make_push(self, state: Any, step: PushStep) -> tuple[Any, Callable[[], PushSums]]:
         """Make the next push; returns the narrow numbers of the rows, and what waits for the sums."""
 
     def load(self, reads: Any, row_begin: int, pushed: Any) -> None:
@@ -219,7 +219,7 @@ class Streams(Protocol):
     """A backend with a memory of its own, through which tiles pass."""
 
     @property
-    def taken_bytes(self) -> int:
+    def allocated_bytes(self) -> int:
         """Most bytes that have been taken of it."""
 
     def close(self) -> None:

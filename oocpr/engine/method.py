@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PublishStep, SweepStep
+from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PushStep, SweepStep
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
 
@@ -129,10 +129,10 @@ def start_again(settings: Settings, before: State, after: State) -> State:
     return replace(after, mixing_coefficients=(), scale=scale, starting=True)
 
 
-def publish_step(settings: Settings, state: State, stripe: int) -> PublishStep:
+def push_step(settings: Settings, state: State, stripe: int) -> PushStep:
     """What `stripe` has to do before the next pass."""
     usual = RESTART if settings.method == "power" else MIXED if settings.mixed else RESIDUAL
-    return PublishStep(
+    return PushStep(
         kind=START if state.starting else usual,
         mixing_coefficients=state.mixing_coefficients,
         carry=state.carries[stripe],

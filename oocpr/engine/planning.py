@@ -415,10 +415,10 @@ def _merge(
     stripes: int = 1,
 ) -> _Tiles:
     """Merge stored tiles, of which `sizes` has the bytes, in stripes that are read side by side."""
-    from oocpr.engine.tiles.merged import JoinedStore
+    from oocpr.engine.tiles.merged import MergedStore
 
     larger = merged_stats(stats, store.tile_rows, bounds)
     encoded = merged_sizes(larger, store.tile_rows[np.asarray(bounds)], sizes, bounds)
-    tiles = JoinedStore(store, stats.tile_edges, bounds)
+    tiles = MergedStore(store, stats.tile_edges, bounds)
     rows = np.diff(tiles.tile_rows)
     return _Tiles(larger, tiles, merge_memory(stats, larger, rows, size.at_once, stripes), encoded)

@@ -16,7 +16,7 @@ from oocpr.store.codec.mantissa_segments import join_segments
 from oocpr.store.codec.tiles import decode_tile
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import PublishStep, StripeSpec, SweepStep
+    from oocpr.engine.backend import PushStep, StripeSpec, SweepStep
 
 
 @dataclass
@@ -77,8 +77,8 @@ class ReferenceBackend:
         """See Backend."""
         return np.zeros((nodes, 1 + proposals), READS[reads].dtype)
 
-    def publish(
-        self, state: ReferenceState, step: PublishStep
+    def make_push(
+        self, state: ReferenceState, step: PushStep
     ) -> tuple[NDArray[np.generic], Callable[[], PushSums]]:
         """See Backend."""
         if state.spec.rows:

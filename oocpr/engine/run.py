@@ -13,7 +13,7 @@ from oocpr.engine.executors.dask_client import check_versions
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.stripe import Job, check_weighted, each_backend
-from oocpr.engine.tiles.merged import JoinedStore, closing_joins
+from oocpr.engine.tiles.merged import MergedStore, closing_merges
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import UsageError
 from oocpr.plan.forecast import passes_from
@@ -47,7 +47,7 @@ def rank_graph(
     kernel: str | None = None,
     teleport: NDArray[np.float64] | None = None,
     start: NDArray[np.float64] | None = None,
-    kept: dict[str, SccGraph] | None = None,
+    decoded: dict[str, SccGraph] | None = None,
     trace: Trace | None = None,
     progress: Progress = silent,
 ) -> Solution:
@@ -62,7 +62,7 @@ def rank_graph(
         `named_devices` takes them, or a backend itself, or several of them: one for each stripe.
     threads, kernel, teleport, start, trace
         See `Job`.
-    kept
+    decoded
         Where method ``components`` leaves the graph in memory for later runs in this process; None to forget.
     progress
         Called after every pass.
@@ -94,17 +94,17 @@ def rank_graph(
             raise UsageError(f"method components does not run on {backend}.", "Use method mixed there.")
         with release_frames():
             if client is None:
-                return _rank_in_memory(store, settings, threads, teleport, start, kept, progress)
+                return _rank_in_memory(store, settings, threads, teleport, start, decoded, progress)
             from oocpr.engine.executors.dask import rank_on_worker
 
             return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     scale = weight_scale_of(store, settings.reads)
-    cuts = store.cuts if isinstance(store, JoinedStore) else None
+    cuts = store.cuts if isinstance(store, MergedStore) else None
     named = each_backend(backend)
     identity = None if client is None else store.identity
     job = Job(path, settings, plan, named, threads, teleport, kernel, start, scale, trace, cuts, identity)
-    with release_frames(), closing_joins(store):
+    with release_frames(), closing_merges(store):
         return _solve_tiles(job, store, client, progress)
 
 
@@ -148,17 +148,17 @@ def _rank_in_memory(
     threads: int | None,
     teleport: NDArray[np.float64] | None,
     start: NDArray[np.float64] | None,
-    kept: dict[str, SccGraph] | None,
+    decoded: dict[str, SccGraph] | None,
     progress: Progress,
 ) -> Solution:
     from oocpr.engine.scc.run import load_scc_graph, rank_components
 
     begun = time.perf_counter()
-    kept = {} if kept is None else kept
-    known = "graph" in kept
+    decoded = {} if decoded is None else decoded
+    known = "graph" in decoded
     if not known:
-        kept["graph"] = load_scc_graph(store, threads)
-    graph = kept["graph"]
+        decoded["graph"] = load_scc_graph(store, threads)
+    graph = decoded["graph"]
     bytes_read = 0 if known else graph.bytes_read
     return rank_components(graph, settings, threads, begun, bytes_read, progress, teleport, start)
 

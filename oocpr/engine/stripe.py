@@ -372,8 +372,8 @@ class StripeGroup:
         """Have the backend begin to make the next push of each stripe; returns what waits for them."""
         begun = []
         for stripe, spec, rows in zip(self.stripes, self.specs, self.states, strict=True):
-            step = method.publish_step(self._job.settings, state, stripe)
-            begun.append((spec.row_begin, *self.backend.publish(rows, step)))
+            step = method.push_step(self._job.settings, state, stripe)
+            begun.append((spec.row_begin, *self.backend.make_push(rows, step)))
         return partial(_pushes, begun)
 
     def load(self, pieces: Iterable[tuple[int, Any]]) -> None:

@@ -135,7 +135,7 @@ class SortBudget:
         self._nodes = nodes
         self._edges = edges
         self._key = SORTED_BYTES + needs.key_bytes + WEIGHT_BYTES * weighted
-        self._usual = max(DEFAULT_BUCKET_EDGES, needs.usual_keys)
+        self._usual = max(DEFAULT_BUCKET_EDGES, needs.typical_keys)
         self._tile = (ENTERED_BYTES_PER_ROW + needs.row_bytes) * planned_rows(nodes, edges, tile_edges)
         self._tile += _written_bytes(needs, weighted=weighted) * min(tile_edges, edges)
         self._filling = (TILE_BYTES_PER_EDGE + WEIGHT_BYTES * weighted) * min(tile_edges, edges)

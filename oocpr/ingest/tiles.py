@@ -163,7 +163,7 @@ class Sorter:
                 continue
             filled += sum(some.size for some in run.blocks(keys))
             # No more at once than the service wants: small sorts stay in the caches.
-            if filled - sorted_to >= self.service.needs.usual_keys:
+            if filled - sorted_to >= self.service.needs.typical_keys:
                 self.service.sort(buffers.keys[sorted_to:filled])
                 sorted_to = filled
         if self.how is None and sorted_to < filled:

@@ -178,13 +178,13 @@ class Needs:
     """Bytes that sorting and encoding for an import take beside what they are given, of all calls together.
 
     The encoded bytes of a tile count, at most 6 per edge and 5 per row. Neighbouring buckets are sorted in
-    one call until they have `usual_keys` keys, if memory allows.
+    one call until they have `typical_keys` keys, if memory allows.
     """
 
     key_bytes: int
     edge_bytes: int
     row_bytes: int
-    usual_keys: int = 1
+    typical_keys: int = 1
 
 
 def weighted_tile_bytes(columns: int, weights: int) -> int:

@@ -107,7 +107,7 @@ def test_what_is_no_store_is_refused_by_name(graph: oocpr.Graph, call: str, valu
         *(("path", value) for value in (None, 5, "", b"x", "\0", LONG)),
         *(("memory", value) for value in (None, "4", -1)),
         *(("order", value) for value in (None, 5)),
-        *((name, 5) for name in ("tmp", "tell", "progress", "client", "device")),
+        *((name, 5) for name in ("tmp", "on_message", "progress", "client", "device")),
         *((name, "yes") for name in ("overwrite", "resume")),
         *(("weight", 3.5), ("duplicates", "mean"), ("overwrit", True)),
     ],

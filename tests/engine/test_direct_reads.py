@@ -11,7 +11,7 @@ import pytest
 
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.merged import MergedStore
 from oocpr.errors import DamagedError
 from oocpr.plan.tile_merge import merge_bounds
 from oocpr.sources import open_source
@@ -58,7 +58,7 @@ def test_joined_tiles_have_the_same_bytes(tmp_path):
     stored = build(open_source(random_digraph(3000, 40_000, seed=4).entries), tmp_path / "graph.zarr", 8192)
     if not stored.takes_direct_reads():
         pytest.skip("the file system of temporary files takes no direct reads")
-    tiles = JoinedStore(stored, 8192, merge_bounds(stored.tiles, 8192, 16384)).encoded
+    tiles = MergedStore(stored, 8192, merge_bounds(stored.tiles, 8192, 16384)).encoded
     for tile in range(-(-stored.tiles // 2)):
         outs = [aligned(tiles.max_bytes) for _ in range(2)]
         buffered, direct = tiles.read_into(tile, outs[0]), tiles.read_into(tile, outs[1], direct=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from oocpr.engine.planning import stats_of
-from oocpr.engine.tiles.merged import HostJoins, JoinedStore
+from oocpr.engine.tiles.merged import HostJoins, MergedStore
 from oocpr.errors import DamagedError
 from oocpr.plan.tile_merge import max_merged_bytes, merge_bounds, merge_memory, merged_stats
 from oocpr.store.codec.tiles import decode_tile, encode_tile
@@ -189,7 +189,7 @@ def test_weights_are_joined_beside_rooms(tmp_path: Path) -> None:
     weight = weights_of(np.random.default_rng(6), len(bare.src), "reals")
     store = WeightedGraph(bare.nodes, bare.src, bare.dst, weight).write(tmp_path / "g.zarr", TILE_EDGES)
     stats, threads = stats_of(store), 2
-    larger = JoinedStore(store, TILE_EDGES, merge_bounds(store.tiles, TILE_EDGES, 5 * TILE_EDGES))
+    larger = MergedStore(store, TILE_EDGES, merge_bounds(store.tiles, TILE_EDGES, 5 * TILE_EDGES))
     planned = merge_memory(
         stats, merged_stats(stats, store.tile_rows, larger.cuts), np.diff(larger.tile_rows), threads, 1
     )

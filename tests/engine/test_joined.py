@@ -18,7 +18,7 @@ from oocpr.api.graphs import Graph
 from oocpr.engine.planning import asked_settings, stats_of
 from oocpr.engine.run import rank_graph
 from oocpr.engine.scc.run import load_scc_graph
-from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.merged import MergedStore
 from oocpr.engine.tiles.source import split_tile, tiles_of
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.tile_merge import (
@@ -41,9 +41,9 @@ from .weighted import KINDS, WeightedGraph, weighted_graphs, weights_of
 GRAPH = random_digraph(3000, 20_000, seed=4)
 
 
-def joined(store, edges: int) -> JoinedStore:
+def joined(store, edges: int) -> MergedStore:
     tile_edges = store.attributes.tile_edges
-    return JoinedStore(store, tile_edges, merge_bounds(store.tiles, tile_edges, edges))
+    return MergedStore(store, tile_edges, merge_bounds(store.tiles, tile_edges, edges))
 
 
 @fewer(2)
@@ -289,7 +289,7 @@ def test_ranks_of_joined_weights_are_exact(tmp_path, how, stripes):
     opened = Graph(graph.write(tmp_path / "graph.zarr", 1000))
     _, plan, store = planned_run(opened.store, SETTINGS, **how, **HOW)
     assert (len(plan.stripes), plan.stats.tiles) == (stripes, stripes)
-    here = JoinedStore(opened.store, 1000, store.cuts)
+    here = MergedStore(opened.store, 1000, store.cuts)
     run = rank_graph(here, plan, SETTINGS, path=opened.store.path)
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound <= 1e-10
 

@@ -120,9 +120,9 @@ class Others:
 
     workers = 3
 
-    def __init__(self, processes, usual_keys=1):
+    def __init__(self, processes, typical_keys=1):
         self._processes = processes
-        self.needs = Needs(key_bytes=100, edge_bytes=100, row_bytes=100, usual_keys=usual_keys)
+        self.needs = Needs(key_bytes=100, edge_bytes=100, row_bytes=100, typical_keys=typical_keys)
 
     def sort(self, keys):
         keys[:] = self._processes.submit(sorted, keys.tolist()).result()
@@ -145,16 +145,16 @@ pairs_of_ids = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_s
     order=st.sampled_from(["keep", "degree"]),
     tile_edges=st.sampled_from([1, 3, 40, 1024]),
     bucket_edges=st.sampled_from([2, 30, 1000]),
-    usual_keys=st.sampled_from([1, 20, 2000]),
+    typical_keys=st.sampled_from([1, 20, 2000]),
 )
 @settings(max_examples=20)
 def test_any_service_makes_the_bytes_of_this_process(
-    tmp_path_factory, arrays, contents, processes, pairs, order, tile_edges, bucket_edges, usual_keys
+    tmp_path_factory, arrays, contents, processes, pairs, order, tile_edges, bucket_edges, typical_keys
 ):
     src, dst = np.array(pairs).T
     folder = tmp_path_factory.mktemp("service")
     ways = {"memory": PLENTY, "order": order, "tile_edges": tile_edges, "bucket_edges": bucket_edges}
-    for path, service in (("own", None), ("others", Others(processes, usual_keys))):
+    for path, service in (("own", None), ("others", Others(processes, typical_keys))):
         build_store(arrays(src, dst), folder / path, block_edges=50, service=service, **ways)
     assert contents(folder / "others") == contents(folder / "own")
 
@@ -171,9 +171,9 @@ def test_other_services_add_edges(tmp_path, arrays, contents, processes):
 class Counted(LocalSortEncode):
     """Counts the calls that are under way at once, and the keys of each."""
 
-    def __init__(self, workers, usual_keys=1):
+    def __init__(self, workers, typical_keys=1):
         super().__init__(workers)
-        self.needs = Needs(key_bytes=0, edge_bytes=24, row_bytes=20, usual_keys=usual_keys)
+        self.needs = Needs(key_bytes=0, edge_bytes=24, row_bytes=20, typical_keys=typical_keys)
         self.most = self._now = 0
         self.sizes = []
         self._lock = threading.Lock()
@@ -230,7 +230,7 @@ def test_what_a_service_raises_ends_the_import_and_leaves_nothing(tmp_path, arra
         key_bytes=st.integers(0, 64),
         edge_bytes=st.integers(0, 64),
         row_bytes=st.integers(0, 64),
-        usual_keys=st.integers(1, 2**24),
+        typical_keys=st.integers(1, 2**24),
     ),
 )
 def test_what_a_service_needs_is_in_the_budget(spare, edges, workers, needs):
@@ -239,5 +239,5 @@ def test_what_a_service_needs_is_in_the_budget(spare, edges, workers, needs):
     if share.min_bytes() <= spare:
         tiles = max(1, got) * min(edges, 1 << 20) * (12 + needs.edge_bytes)
         assert tiles + share.bucket_edges(spare, got, 1) * (16 + needs.key_bytes) <= spare
-    more = Needs(needs.key_bytes + 1, needs.edge_bytes, needs.row_bytes, needs.usual_keys)
+    more = Needs(needs.key_bytes + 1, needs.edge_bytes, needs.row_bytes, needs.typical_keys)
     assert budget.SortBudget(1000, edges, 1 << 20, more).min_bytes() > share.min_bytes()

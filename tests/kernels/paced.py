@@ -109,10 +109,10 @@ class PacedBackend(CudaBackend):
         self._reach((rows[1] - rows[0]) * self._row)
         return super().sweep_tile(state, reads, tile, rows, *how)
 
-    def publish(self, state: Any, step: Any) -> tuple[Any, Callable[[], PushSums]]:
+    def make_push(self, state: Any, step: Any) -> tuple[Any, Callable[[], PushSums]]:
         """See Backend."""
         self._reach(state.spec.rows * self._push)
-        stored, told = super().publish(state, step)
+        stored, told = super().make_push(state, step)
         done = self._paced.record_event()
 
         def tell() -> PushSums:

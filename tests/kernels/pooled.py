@@ -40,11 +40,11 @@ class PooledDevice(HostDevice):
         return MEMORY - self._pool.used
 
     @property
-    def taken_bytes(self) -> int:
+    def allocated_bytes(self) -> int:
         """See Device."""
         return self._pool.most
 
-    def forget_taken(self) -> None:
+    def reset_allocated(self) -> None:
         """See Device."""
         self._pool.most = self._pool.total
 

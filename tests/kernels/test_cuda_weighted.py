@@ -20,7 +20,7 @@ from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import Job
-from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.merged import MergedStore
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.device_plan import plan_on_devices
@@ -167,6 +167,6 @@ def test_joined_tiles_bring_their_weights(device: Device, stays: bool, tmp_path:
         assert plan.device is not None
     assert (plan.device.on_device, plan.device.in_host) == (stats.tiles, 0)[:: 1 if stays else -1]
     assert plan.stats.tiles < store.tiles
-    run = rank_graph(JoinedStore(store, 150, cuts), plan, chosen, backend=CudaBackend(device))
+    run = rank_graph(MergedStore(store, 150, cuts), plan, chosen, backend=CudaBackend(device))
     assert run.converged
     assert np.abs(run.ranks - graph.exact_ranks(0.85)).sum() <= run.error_bound + 1e-14

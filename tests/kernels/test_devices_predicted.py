@@ -21,7 +21,7 @@ from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.probe.sample_run import SampleRun
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.merged import HostJoins, JoinedStore
+from oocpr.engine.tiles.merged import HostJoins, MergedStore
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.partition import stripe_tiles
 
@@ -227,7 +227,7 @@ def test_nothing_is_joined_any_more_when_ranks_come(
 
         monkeypatch.setattr(of, name, noted)
 
-    noting(JoinedStore, "close")
+    noting(MergedStore, "close")
     noting(SampleRun, "finishing")
     with Stored(GRAPH, 300) as store:
         plan = oocpr.plan(oocpr.open_graph(store.path), device=",".join(named))

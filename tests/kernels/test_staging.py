@@ -20,7 +20,7 @@ from oocpr.engine.cuda.tile import map_tile
 from oocpr.engine.planning import plan_request, stats_of
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.merged import HostJoins, JoinedStore
+from oocpr.engine.tiles.merged import HostJoins, MergedStore
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
@@ -334,7 +334,7 @@ def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: 
         # As many rounds of threads as there are.
         cuts = tuple(np.linspace(0, store.tiles, 2 * at_once + 1).astype(int).tolist())
         larger = merged_stats(stats, store.tile_rows, cuts)
-        joined = JoinedStore(store, stats.tile_edges, cuts)
+        joined = MergedStore(store, stats.tile_edges, cuts)
         joined.encoded._joins = Meeting(store, at_once)
         joining = merge_memory(stats, larger, np.diff(joined.tile_rows), at_once, 1)
         plan = plan_on_devices(

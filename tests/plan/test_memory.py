@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.planning import stats_of
-from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.merged import MergedStore
 from oocpr.engine.tiles.source import tiles_of
 from oocpr.plan.memory import (
     MERGE_SLACK,
@@ -142,7 +142,7 @@ def test_joined_weights_have_no_more_bytes_than_are_counted(weighted: GraphStore
     larger, rows = merged_stats(stats, weighted.tile_rows, cuts), weighted.tile_rows[list(cuts)]
     counted = merged_sizes(larger, rows, weighted.tile_sizes(), cuts)
     assert counted is not None
-    found = np.array(read_bytes(JoinedStore(weighted, TILE_EDGES, cuts)))
+    found = np.array(read_bytes(MergedStore(weighted, TILE_EDGES, cuts)))
     assert (found <= counted.limits).all()
     assert found / counted.typical == pytest.approx(1, rel=0.15)
 
@@ -155,7 +155,7 @@ def test_joined_tiles_have_no_more_bytes_than_are_counted(seed: int, nodes: int,
         larger = merged_stats(stats, store.tile_rows, cuts)
         counted = merged_sizes(larger, store.tile_rows[list(cuts)], store.tile_sizes(), cuts)
         assert counted is not None
-        found = np.array(read_bytes(JoinedStore(store, TILE_EDGES, cuts)))
+        found = np.array(read_bytes(MergedStore(store, TILE_EDGES, cuts)))
     assert (found <= counted.limits).all()
     # Without the bytes that any tile is given, too.
     assert (found < MERGE_SLACK * counted.typical).all()

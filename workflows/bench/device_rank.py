@@ -123,7 +123,7 @@ class Stripe(NamedTuple):
 
     def run_pass(self, settings: Settings, state: method.State, reads: Any) -> method.State:
         """One pass, as :mod:`oocpr.engine.stripe` does it; the state after it."""
-        stored, sums = self.backend.publish(self.state, method.publish_step(settings, state, 0))
+        stored, sums = self.backend.make_push(self.state, method.push_step(settings, state, 0))
         pushed = sums()
         self.backend.load(reads, 0, stored)
         step = method.sweep_step(settings, state, self.spec.nodes, [pushed])

@@ -40,7 +40,7 @@ from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.codec.tiles import decode_columns, expand_segments
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import PublishStep, SweepStep
+    from oocpr.engine.backend import PushStep, SweepStep
 
 _EMPTY = np.empty(0, np.uint32)
 
@@ -177,8 +177,8 @@ class CpuBackend:
         stride = 1 + proposals
         return CpuGatherVector(np.zeros((nodes + 1) * stride, READS[reads].dtype), stride)
 
-    def publish(
-        self, state: CpuState, step: PublishStep
+    def make_push(
+        self, state: CpuState, step: PushStep
     ) -> tuple[NDArray[np.generic], Callable[[], PushSums]]:
         """See Backend."""
         rows, spec = state.rows, state.spec

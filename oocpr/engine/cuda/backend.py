@@ -35,7 +35,7 @@ from oocpr.store.codec.mantissa_segments import parse_segments
 from oocpr.store.codec.tiles import decode_tile
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import PublishStep, PushSums, StripeSpec, SweepStep, TileSums
+    from oocpr.engine.backend import PushStep, PushSums, StripeSpec, SweepStep, TileSums
     from oocpr.engine.cuda.baselines import BinThresholds
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.tile import DeviceTile
@@ -84,7 +84,7 @@ class CudaBackend:
         self._device, self.slices = device, slices
         self._limited = limit is not None
         self._limit_before = device.limit(limit)
-        device.forget_taken()
+        device.reset_allocated()
         self._opened: list[ref[Any]] = []
         self._kernel = kernel
         self._pairs = pairs
@@ -133,7 +133,7 @@ class CudaBackend:
         self._opened.append(ref(made))
         return made
 
-    def publish(self, state: RowState, step: PublishStep) -> tuple[Any, Callable[[], PushSums]]:
+    def make_push(self, state: RowState, step: PushStep) -> tuple[Any, Callable[[], PushSums]]:
         """See Backend."""
 
         def sums() -> PushSums:
@@ -193,9 +193,9 @@ class CudaBackend:
         return tile
 
     @property
-    def taken_bytes(self) -> int:
+    def allocated_bytes(self) -> int:
         """See Streams."""
-        return self._device.taken_bytes
+        return self._device.allocated_bytes
 
     def close(self) -> None:
         """See Streams; what was made here is freed whoever has it, as the error of a run that failed may."""

@@ -132,13 +132,13 @@ class Device:
         return free + held
 
     @property
-    def taken_bytes(self) -> int:
-        """Most memory that CuPy had taken at any time since `forget_taken` was called."""
+    def allocated_bytes(self) -> int:
+        """Most memory that CuPy had taken at any time since `reset_allocated` was called."""
         with self._device:
             taken: int = self.xp.get_default_memory_pool().total_bytes()
         return max(taken, _TAKEN.get(self.index, 0))
 
-    def forget_taken(self) -> None:
+    def reset_allocated(self) -> None:
         """Count from now on."""
         _TAKEN[self.index] = 0
 

@@ -22,7 +22,7 @@ from oocpr.plan.device_memory import STAGED_NUMBERS
 from oocpr.plan.partition import partition_bounds, partition_nodes
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import PublishStep, StripeSpec, SweepStep
+    from oocpr.engine.backend import PushStep, StripeSpec, SweepStep
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.cuda.spmv import SegmentSums, Window
     from oocpr.engine.cuda.tile import DeviceTile
@@ -250,7 +250,7 @@ class RowState:
         """Free all of it."""
         vars(self).clear()
 
-    def make_push(self, step: PublishStep) -> None:
+    def make_push(self, step: PushStep) -> None:
         """Make the next push."""
         spec = self.spec
         if spec.rows == 0:

@@ -52,7 +52,7 @@ class DaskSortEncodeService:
     may encode otherwise. Calls raise LostError if worker after worker dies, or none is left.
     """
 
-    needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, usual_keys=1 << 20)
+    needs = Needs(key_bytes=8, edge_bytes=6, row_bytes=5, typical_keys=1 << 20)
 
     def __init__(self, client: Any) -> None:
         self._client = client

@@ -24,7 +24,7 @@ from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.communication import new_unique_id
 from oocpr.engine.cuda.device import download
 from oocpr.engine.stripe import StripeGroup
-from oocpr.engine.tiles.merged import JoinedStore
+from oocpr.engine.tiles.merged import MergedStore
 from oocpr.errors import NotAStoreError, OocprError, ReplacedError, SetupError
 from oocpr.progress import silent
 
@@ -72,7 +72,7 @@ class StripeWorker:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-stripes")
         stored = open_on_worker(job.path, job.identity)
         tile_edges, cuts = stored.attributes.tile_edges, job.cuts
-        store: RankedStore = stored if cuts is None else JoinedStore(stored, tile_edges, cuts)
+        store: RankedStore = stored if cuts is None else MergedStore(stored, tile_edges, cuts)
         self._backend = job.make_backend(stripes[0])
         try:
             self._group = StripeGroup(job, store, self._backend, stripes)

@@ -97,9 +97,9 @@ class LocalBackends:
         return self._threads[index].submit(work).result() if self.several else work()
 
     @property
-    def taken_bytes(self) -> int:
+    def allocated_bytes(self) -> int:
         """Most bytes that were taken of a device with a memory of its own; 0 without one."""
-        return max((each.taken_bytes for each in self.backends if isinstance(each, Streams)), default=0)
+        return max((each.allocated_bytes for each in self.backends if isinstance(each, Streams)), default=0)
 
     def close(self) -> None:
         """Wait until no thread is at work, and let others have what the backends were limited to."""
@@ -182,11 +182,13 @@ class LocalExecutor:
         """Backends, by how many of their tiles do not stay on their device."""
         plan = self._job.plan
 
-        def staying(index: int) -> int:
+        def resident(index: int) -> int:
             first, last = plan.stripes[index]
             return plan.devices[index].on_device - (last - first)
 
-        return sorted(range(len(self.groups)), key=staying) if plan.devices else list(range(len(self.groups)))
+        return (
+            sorted(range(len(self.groups)), key=resident) if plan.devices else list(range(len(self.groups)))
+        )
 
     # No function inside another and no comprehension has the pushes: an error that leaves it would hold them.
     def _push(self, state: State, index: int) -> list[StripePush]:
@@ -230,7 +232,7 @@ class LocalExecutor:
 
     def peak_device_memory(self) -> int:
         """See Executor; of the device that took the most."""
-        return self._backends.taken_bytes
+        return self._backends.allocated_bytes
 
     def close(self) -> None:
         """See Executor; the backends stay open."""

@@ -24,7 +24,7 @@ from oocpr.engine.executors.local import LocalBackends
 from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTimings, device_works
 from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MIN_ROUNDS, SECONDS, SampleRun
 from oocpr.engine.stripe import Job, each_backend
-from oocpr.engine.tiles.merged import closing_joins, free_joins
+from oocpr.engine.tiles.merged import closing_merges, free_joins
 from oocpr.engine.tiles.source import tiles_of, weight_scale_of
 from oocpr.jit import MustCompileError, watched, without_compiling
 from oocpr.plan.forecast import Forecast, Rates
@@ -65,7 +65,7 @@ def measure_rates(
     DamagedError if a tile's bytes are not what was written.
     """
     job = _job(store, plan, settings, backend, threads, kernel=kernel)
-    with release_frames(), closing_joins(store):
+    with release_frames(), closing_merges(store):
         return _measure(job, store, progress)
 
 

@@ -106,7 +106,7 @@ def check_segments(tile: int, found: int, belong: int) -> None:
         raise DamagedError(f"tile {tile} has {found} segments where {belong} belong.")
 
 
-class JoinedStore:
+class MergedStore:
     """A stored graph with fewer, larger tiles; a `RankedStore`.
 
     A stored tile has at most `tile_edges`; `cuts` are the first stored tile of each joined one, and their
@@ -119,9 +119,9 @@ class JoinedStore:
         self.path = store.path
         self.nodes, self.edges, self.dangling = store.nodes, store.edges, store.dangling
         self.tile_rows: NDArray[np.int64] = store.tile_rows[np.asarray(cuts)]
-        self.encoded = JoinedTiles(store, tile_edges, cuts)
+        self.encoded = MergedTiles(store, tile_edges, cuts)
         self.weights = (
-            None if store.weights is None else JoinedWeights(store.weights, store.edges, tile_edges, cuts)
+            None if store.weights is None else MergedWeights(store.weights, store.edges, tile_edges, cuts)
         )
 
     @property
@@ -142,19 +142,19 @@ class JoinedStore:
         self.encoded.close()
 
 
-def closing_joins(store: RankedStore) -> AbstractContextManager[object]:
+def closing_merges(store: RankedStore) -> AbstractContextManager[object]:
     """Free, at the end, what joining its tiles takes, if a store joins any."""
-    return closing(store) if isinstance(store, JoinedStore) else nullcontext()
+    return closing(store) if isinstance(store, MergedStore) else nullcontext()
 
 
 def free_joins(store: RankedStore) -> None:
     """Free what joining its tiles takes, if a store joins any, while none is read."""
-    if isinstance(store, JoinedStore):
+    if isinstance(store, MergedStore):
         store.close()
 
 
-class JoinedTiles:
-    """Encoded tiles, each made of several when it is read; see `JoinedStore`."""
+class MergedTiles:
+    """Encoded tiles, each made of several when it is read; see `MergedStore`."""
 
     def __init__(self, store: GraphStore, tile_edges: int, cuts: tuple[int, ...]) -> None:
         self._tiles = store.encoded
@@ -188,7 +188,7 @@ class JoinedTiles:
         return set(range(len(self._cuts) - 1))
 
 
-class JoinedWeights:
+class MergedWeights:
     """Weights of tiles, each made of those of several when they are read; any number of threads may read."""
 
     def __init__(self, weights: TileBytes, edges: int, tile_edges: int, cuts: tuple[int, ...]) -> None:

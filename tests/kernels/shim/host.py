@@ -239,11 +239,11 @@ class HostDevice:
         return 1 << 36
 
     @property
-    def taken_bytes(self) -> int:
+    def allocated_bytes(self) -> int:
         """See Device; the host's memory is not counted."""
         return 0
 
-    def forget_taken(self) -> None:
+    def reset_allocated(self) -> None:
         """See Device."""
 
     def limit(self, nbytes: int | None) -> int:
