@@ -18,7 +18,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "laptop"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--run-slow", action="store_true", help="run the tests marked slow as well")
+    parser.addoption("--run-long", action="store_true", help="run the tests marked long as well")
+    parser.addoption("--run-slow", action="store_true", help="run the tests marked slow or long as well")
     parser.addoption("--run-device", action="store_true", help="run the tests marked device as well")
     parser.addoption(
         "--variants",
@@ -29,9 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for marker in ("slow", "device"):
+    for marker in ("slow", "long", "device"):
         option = f"--run-{marker}"
-        if not config.getoption(option):
+        if not (config.getoption(option) or (marker == "long" and config.getoption("--run-slow"))):
             skip = pytest.mark.skip(reason=f"runs with {option}")
             for item in items:
                 if marker in item.keywords:

@@ -75,6 +75,7 @@ def test_first_command_prints_what_the_readme_shows() -> None:
         assert float(line.split()[1]) == pytest.approx(float(rank), abs=1e-10)
 
 
+@pytest.mark.long
 def test_only_compiled_code_calls_what_is_compiled_for_it() -> None:
     # Such a function has nothing that takes Python's objects apart; called by Python it ends the process.
     files = [*modules(), *(ROOT / "tests").rglob("*.py")]
@@ -107,7 +108,7 @@ def _compiled(node: ast.AST) -> str | None:
         for decorator in node.decorator_list:
             called = decorator.func if isinstance(decorator, ast.Call) else decorator
             name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
-            if name in {"entry", "inner", "intrinsic", "njit", "overload"}:
+            if name in {"by_types", "entry", "inner", "intrinsic", "njit", "overload"}:
                 return name
     return None
 
@@ -133,6 +134,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_commands_of_the_guides_run(folder: Path) -> None:
     guides = ["tutorial", "how-to/growing-graphs", "how-to/weights", "how-to/cluster"]
     shown = [block for name in guides for block in blocks(ROOT / "docs" / f"{name}.md", "console")]

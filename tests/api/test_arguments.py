@@ -93,6 +93,7 @@ def test_what_gives_no_weights_is_refused_by_name(graph: oocpr.Graph, name: str,
 NO_STORE = (FRAME, None, 5, b"x", [], {}, (np.array([0]), np.array([1])), object())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("value", [*NO_STORE, "", "\0", LONG], ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("call", ["plan", "verify", "append", "open_graph", "read_ranks"])
 def test_what_is_no_store_is_refused_by_name(graph: oocpr.Graph, call: str, value: Any) -> None:

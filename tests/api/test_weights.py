@@ -49,6 +49,7 @@ def multigraph(frame: pd.DataFrame, kind: type[nx.MultiDiGraph] = nx.MultiDiGrap
     return nx.from_pandas_edgelist(frame, "payer", "payee", ["amount"], create_using=kind)
 
 
+@pytest.mark.long
 def test_a_frame_with_weights_has_the_ranks_of_networkx(frame: pd.DataFrame) -> None:
     exact = nx.pagerank(multigraph(frame), weight="amount", tol=1e-14, max_iter=1000)
     assert distance(oocpr.pagerank(frame, weight="amount", **COLUMNS), exact) < 2e-10

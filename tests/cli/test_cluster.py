@@ -32,6 +32,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.long
 def test_workers_import_and_add_to_the_same_store(oocpr_command: Run, links: Path, tmp_path: Path) -> None:
     with LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=":0") as cluster:
         for name, words in (
@@ -59,6 +60,7 @@ def test_workers_rank_to_the_same_bits(oocpr_command: Run, links: Path, tmp_path
     assert theirs.out.count("\n") == 901
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "why"),
     [("components", "method components ranks on one"), ("mixed", r"--stripes takes up to \d+")],

@@ -131,6 +131,7 @@ def test_there_are_two_hundred() -> None:
     assert len(set(CASES)) > 195
 
 
+@pytest.mark.long
 def test_each_is_refused_and_nothing_is_left(fails: Run, tmp_path: Path) -> None:
     before = resident()
     for number, (name, data) in enumerate(CASES):

@@ -166,6 +166,7 @@ def test_an_interrupted_import_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_an_interrupted_run_leaves_nothing(process: Start, graph: Path, tmp_path: Path) -> None:
     terminal = Terminal()
     never = ("--method", "power", "--reads", "float64", "--damping", 0.99999, "--tol", 1e-8)
@@ -200,6 +201,7 @@ def test_a_terminal_gets_one_live_line_and_a_drawn_table(process: Start, data: P
     assert "home" in answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "unit", "stages"),
     [

@@ -35,6 +35,7 @@ def wait_for(journal: Path, lines: int, seconds: float = 60) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_an_import_that_was_interrupted_goes_on(
     process: Run, oocpr_command: Run, tmp_path: Path, number: signal.Signals

@@ -42,6 +42,7 @@ def test_closed_streams_end_with_a_documented_code(
     assert [path.name for path in names.parent.iterdir()] == ["n.tsv"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_names_that_a_terminal_cannot_show_are_escaped_and_files_are_not(
     names: Path, environment: dict[str, str], encoding: str
@@ -59,6 +60,7 @@ def test_names_that_a_terminal_cannot_show_are_escaped_and_files_are_not(
     assert {row["node"] for row in rows} == {"café", "漢"}
 
 
+@pytest.mark.long
 def test_workers_run_no_code_of_the_working_folder(names: Path, environment: dict[str, str]) -> None:
     script = names.parent / "programs" / "run.py"
     script.parent.mkdir()

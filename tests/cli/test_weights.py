@@ -184,5 +184,5 @@ def test_a_store_has_its_weights_already(
     fails: Run, tmp_path: Path, sources: dict[str, tuple[Path, str]]
 ) -> None:
     oocpr.import_graph(sources["txt"][0], tmp_path / "g.zarr", weight=3)
-    assert "settled" in fails(2, "rank", tmp_path / "g.zarr", "--weight", "3")
-    assert "settled" in fails(2, "rank", tmp_path / "g.zarr", "--duplicates", "sum")
+    assert "decided" in fails(2, "rank", tmp_path / "g.zarr", "--weight", "3")
+    assert "decided" in fails(2, "rank", tmp_path / "g.zarr", "--duplicates", "sum")

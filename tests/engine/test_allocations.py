@@ -25,6 +25,7 @@ UNCOUNTED_BYTES = 2**20
 """Bytes of reports, tables and views that no plan counts."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("name", GRAPHS)
 @pytest.mark.parametrize(("method", "reads"), [("mixed", "float64"), ("residual", "bits8")])

@@ -32,6 +32,7 @@ def first_passes(
     return one, two
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize("tile_edges", [1, 5, 16, 64, 2000])
 def test_a_pass_delivers_what_the_plain_backend_delivers(stored, reads, tile_edges):
@@ -58,6 +59,7 @@ CONVERGENT = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "reads"), CONVERGENT)
 @pytest.mark.parametrize("stripes", [1, 2, 3, 4])
 def test_a_run_takes_as_many_passes_as_the_plain_one(stored, name, reads, stripes):
@@ -84,6 +86,7 @@ def test_any_number_of_threads_gives_the_same_bits(stored, reads, kept):
         assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
 
 
+@pytest.mark.long
 @fewer(5)
 @given(graph=digraphs(most_nodes=60, most_links=150), data=st.data())
 def test_threads_and_cached_tiles_change_no_bit_of_any_graph(graph, data):

@@ -69,6 +69,7 @@ def test_memory_limits_of_workers_count(client, tmp_path, monkeypatch):
         oocpr.pagerank(graph, client=client, method="mixed", memory="2GiB")
 
 
+@pytest.mark.long
 def test_workers_that_are_started_and_lost_leave_nothing(stored, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -88,6 +89,7 @@ def test_workers_that_are_started_and_lost_leave_nothing(stored, tmp_path, monke
     assert "PYTHONSAFEPATH" not in os.environ
 
 
+@pytest.mark.long
 def test_a_run_without_any_workers_left_is_lost(stored, monkeypatch):
     monkeypatch.setattr("oocpr.engine.executors.dask.RETURN_TIMEOUT", 1.0)
     with (

@@ -52,6 +52,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_any_number_of_workers_gives_the_bits_of_this_process(stored, client, workers):
     store = stored(GRAPH, 700)

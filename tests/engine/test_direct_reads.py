@@ -41,6 +41,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> GraphStore:
     return built
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", ["none", "some", "packed", "decoded"])
 @pytest.mark.parametrize("stripes", [1, 2])
 def test_ranks_have_the_same_bits(store, kept, stripes):

@@ -66,6 +66,7 @@ def build(
     return contents(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_any_number_of_workers_makes_the_bytes_of_this_process(client, tmp_path, workers):
     hands = DaskSortEncodeService(scaled(client, workers))
@@ -103,6 +104,7 @@ def test_workers_add_edges_to_the_bytes_of_this_process(client, tmp_path):
     assert contents(tmp_path / "theirs") == contents(tmp_path / "own")
 
 
+@pytest.mark.long
 def test_a_data_frame_of_the_cluster_comes_partition_by_partition(client, tmp_path):
     frames = pytest.importorskip("dask.dataframe")
     scaled(client, 2)

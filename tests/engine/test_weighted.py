@@ -52,6 +52,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[WeightedGraph,
     return store
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "reads"), CONVERGENT)
 @pytest.mark.parametrize("kind", quick("counts", "reals"))
 def test_ranks_lie_within_their_bound(stored, name, reads, kind):
@@ -66,6 +67,7 @@ def test_ranks_lie_within_their_bound(stored, name, reads, kind):
         assert np.abs(run.ranks - exact).sum() <= run.error_bound
 
 
+@pytest.mark.long
 @fewer(5)
 @given(graph=weighted_graphs(), data=st.data())
 def test_any_small_graph(graph, data):

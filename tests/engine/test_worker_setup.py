@@ -49,6 +49,7 @@ def folders(tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch) -> 
     client.run(os.chdir, "/")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stale", [1, 2])
 @pytest.mark.parametrize(
     ("folder", "error", "message"),

@@ -63,6 +63,7 @@ def appended(folder, first, others, *, tile_edges=None, ways=None, contents=None
     return copied
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [*IDS, "names"])
 @settings(max_examples=15)
 @given(data=st.data(), tile_edges=st.integers(1, 30), bucket_edges=st.sampled_from([2, 7, 1000]))
@@ -316,6 +317,7 @@ def weigh_lines(folder, parts, suffix="txt"):
 
 
 class TestWeights:
+    @pytest.mark.long
     @pytest.mark.parametrize("kind", [*IDS, "names"])
     @settings(max_examples=10)
     @given(data=st.data(), tile_edges=st.integers(1, 30), bucket_edges=st.sampled_from([3, 7, 1000]))

@@ -178,6 +178,7 @@ LOADED = """
 """
 
 
+@pytest.mark.long
 def test_nothing_is_compiled_once_memory_has_been_shared_out(tmp_path):
     words = [sys.executable, "-c", textwrap.dedent(LOADED), tmp_path]
     run = subprocess.run(words, check=True, capture_output=True, text=True)
@@ -287,6 +288,7 @@ ADD = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["hub", "ids", "names"])
 def test_peak_memory_stays_in_a_tight_budget_when_edges_are_added(tmp_path, kind):
     run = subprocess.run(
@@ -315,6 +317,7 @@ def imported(path, scale, *, spare=0, total=0, order="keep", kind="rows", block_
     return int(memory), int(peak), int(edges), stages
 
 
+@pytest.mark.long
 def test_peak_memory_stays_in_a_tight_budget(tmp_path):
     memory, peak, edges, stages = imported(tmp_path / "g.zarr", 19, spare=44 * MIB)
     assert 8 * edges == 64 * MIB
@@ -345,6 +348,7 @@ def test_peak_memory_stays_in_a_tight_budget_for_any_nodes(tmp_path, order, kind
     assert peak <= memory, (peak - memory) >> 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "order", "stop"), [("rows", "keep", "writing"), ("names", "degree", "numbering")]
 )

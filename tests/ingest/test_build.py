@@ -120,6 +120,7 @@ def test_the_same_bytes_for_any_budget_and_block(tmp_path, contents, order, gaps
         assert other == stores[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["rows", "gaps", "hub"])
 def test_the_same_bytes_for_any_budget_and_number_of_threads(tmp_path, contents, cores, kind):
     blocks = list(Rmat(17).blocks(1 << 16))

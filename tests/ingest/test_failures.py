@@ -91,6 +91,7 @@ FULL = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stage", "size", "bucket", "cause"),
     [

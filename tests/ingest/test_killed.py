@@ -136,6 +136,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     return make_sources(tmp_path_factory.mktemp("sources"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "order"),
     [

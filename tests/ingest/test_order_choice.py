@@ -362,6 +362,7 @@ PEAK = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["degree", "host", "bfs", "auto"])
 def test_an_order_takes_the_memory_that_it_asks_for(tmp_path, order):
     nodes = 1 << (20 if order == "host" else 22)

@@ -95,6 +95,7 @@ def test_it_may_stop_at_any_stage_and_go_on_with_other_memory(
     assert stopped == [stage for stage in STAGES if stage not in skipped]
 
 
+@pytest.mark.long
 def test_ids_whose_bitmap_does_not_fit_any_more_wait_for_memory(tmp_path, contents):
     ids = np.random.default_rng(3).integers(0, 2**32 - 1, (2, 3000), np.uint32)
     paths = [tmp_path / "from.npy", tmp_path / "to.npy"]

@@ -65,6 +65,7 @@ weights = st.one_of(
 links = st.lists(st.tuples(ids, ids, weights), min_size=1, max_size=60)
 
 
+@pytest.mark.long
 @given(
     links=links,
     duplicates=st.sampled_from(["merge", "sum", "count"]),

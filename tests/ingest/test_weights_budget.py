@@ -189,6 +189,7 @@ LOADED = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("duplicates", ["merge", "sum", "count"])
 def test_nothing_is_compiled_once_memory_has_been_shared_out(tmp_path, duplicates):
     words = [sys.executable, "-c", textwrap.dedent(LOADED), tmp_path, duplicates]

@@ -75,6 +75,7 @@ CONVERGENT = [
 ]
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize(("name", "reads", "stripes"), CONVERGENT)
 def test_a_run_takes_no_more_passes_than_on_a_processor(
@@ -150,6 +151,7 @@ WAYS = {
 }
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("reads", ["bits16", "bits8"])
 @pytest.mark.parametrize("way", WAYS)
@@ -186,6 +188,7 @@ def test_a_row_that_spans_blocks_tiles_and_stripes(device: Device, tile_edges: i
         assert np.abs(then.after - later.after).sum() <= 1e-4 * np.abs(later.after - plain.after).sum()
 
 
+@pytest.mark.long
 def test_orders_of_threads_and_widths_of_warps_change_no_bit(shim_folder: Path) -> None:
     with Stored(random_digraph(1500, 9000, seed=2), 4000) as store:
         for reads in ("bits16", "bits8"):

@@ -34,6 +34,7 @@ def run(store: GraphStore, plan: Plan, chosen: Settings, devices: list[Device], 
     return rank_graph(store, plan, chosen, backend=backends, **how)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "how",
     [{}, {"method": "residual"}, {"reads": "bits8"}, {"method": "power", "reads": "float64"}],
@@ -57,6 +58,7 @@ def test_several_devices_have_the_bits_of_one(devices: list[Device], how: dict[s
                 assert [x.residual for x in other.history] == [x.residual for x in runs[0].history]
 
 
+@pytest.mark.long
 def test_several_devices_agree_with_the_processor(devices: list[Device]) -> None:
     chosen = Settings()
     with Stored(GRAPH, 300) as store:

@@ -50,6 +50,7 @@ def random_weighted(nodes: int, links: int, seed: int, kind: str = "reals") -> W
     return replace(bare, weight=weights_of(np.random.default_rng(seed), len(bare.src), kind))
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize(
     ("method", "reads"),

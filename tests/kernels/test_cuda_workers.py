@@ -79,6 +79,7 @@ def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_worker, "new_unique_id", lambda: key)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("staged", [2**22, 7])
 @pytest.mark.parametrize("way", ["host", "linked", "switched off", "changes what passes"])
 def test_workers_have_the_bits_of_one_process(
@@ -115,6 +116,7 @@ def test_workers_have_the_bits_of_one_process(
     assert not stripes_held()
 
 
+@pytest.mark.long
 def test_workers_take_weighted_graphs(
     seats: list[DeviceAssignment], client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

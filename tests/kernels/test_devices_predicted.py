@@ -74,6 +74,7 @@ def limits(devices: list[Device]) -> list[int]:
     return [device.limit(None) for device in devices]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["mixed", "residual"])
 @pytest.mark.parametrize("staying", ["all", "one", "none", "different"])
 @pytest.mark.parametrize("pinned", [True, False])
@@ -106,6 +107,7 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(
     assert timing.loading >= 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stay", [(True, True), (False, False), (True, False)])
 def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
     shim_folder: Path, stay: tuple[bool, bool]
@@ -129,6 +131,7 @@ def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
     assert timing.each == pytest.approx(took, rel=0.3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("link", "rows_in_host", "expected"),
     [(0.45, False, 0.45), (0.1, False, 0.1 + 0.1 + 0.1), (0.2, True, 0.2 + 0.1 + 0.1)],
@@ -242,6 +245,7 @@ def test_fewer_tiles_than_devices_are_predicted(named: list[str]) -> None:
     assert plan.seconds is not None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_each", [0, 2])
 def test_a_run_on_devices_that_were_measured_has_the_same_bits(devices: list[Device], on_each: int) -> None:
     chosen = Settings(tol=1e-6)

@@ -156,6 +156,7 @@ def test_runs_in_one_process_each_keep_their_promise(
         assert taken <= max(tiers.max_bytes for tiers in plan.devices)
 
 
+@pytest.mark.long
 @MOSTLY_WEIGHTED
 def test_a_run_in_slices_keeps_its_promise(machine: Machine, stores: dict[str, str], graph: str) -> None:
     expected = oocpr.pagerank(stores[graph], device="cpu", tol=1e-5)
@@ -216,6 +217,7 @@ def test_a_run_fits_into_what_its_plan_says(
         assert ranks.run.peak_device_memory <= budget
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("joined", [False, True])
 def test_diagonal_blocks_fit_into_what_their_plan_says(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, joined: bool
@@ -274,6 +276,7 @@ class Failing:
         self.at, self.calls = at, 0
 
 
+@pytest.mark.long
 @MOSTLY_BARE
 @pytest.mark.parametrize("device", ["cuda", "cuda:0,cuda:1"])
 @pytest.mark.parametrize("streams", [False, True])

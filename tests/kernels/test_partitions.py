@@ -81,6 +81,7 @@ def sums_of(tile: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> np.ndarr
 SLICES = st.sampled_from(list(partition_counts(NODES))[1:])
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(tile=tiles(NODES), reads=st.sampled_from(list(READS)), slices=SLICES, checked=st.booleans())
 def test_slices_together_bring_what_all_nodes_do(
@@ -128,6 +129,7 @@ def run(device: Device, store: GraphStore, plan: Plan, chosen: Settings, **vecto
     return rank_graph(store, plan, chosen, backend=backend_of(device, plan), **vectors)
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize(
     ("method", "reads", "begun"),
@@ -179,6 +181,7 @@ def test_weighted_graphs_are_gathered_in_slices(device: Device, kind: str, tmp_p
     assert weight_scale_of(store, chosen.reads) is not None
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("reads", ["bits16", "float64"])
 def test_where_tiles_stay_and_how_many_slots_there_are_changes_no_bit(device: Device, reads: str) -> None:
@@ -229,6 +232,7 @@ def test_kernels_that_take_tiles_decoded_gather_from_all_nodes(device: Device) -
             rank_graph(store, plan, chosen, backend=backend)
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("slices", [2, 3])
 def test_a_probe_measures_all_slices(device: Device, slices: int) -> None:

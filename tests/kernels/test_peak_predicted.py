@@ -75,6 +75,7 @@ def way_of(plan: Plan, stored: int) -> Way:
     return Way(of_all, tiers.rows_in_host, plan.stats.tiles < stored, tiers.partitions > 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("graph", "device", "way"),
     [

@@ -170,6 +170,7 @@ def shapes(draw: st.DrawFn, word: int, shared_bytes: int) -> LaunchConfig:
     return LaunchConfig(teams, resident, 1 if hubs else draw(st.integers(1, 40)), order, hubs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("reads", "pairs"), [("bits16", 1), ("bits16", 2), ("bits8", 2), ("float64", 1)])
 @settings(max_examples=20)
 @given(data=st.data(), tile=tiles(NODES), seed=st.integers(0, 9))

@@ -303,6 +303,7 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
             short.validate()
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("method", ["mixed", "residual"])
 def test_a_probe_measures_the_tiles_that_a_plan_has_on_a_device(device: Device, method: str) -> None:

@@ -260,6 +260,7 @@ def test_labels_beside_a_graph_are_found_behind_urls_as_on_disks(server, tmp_pat
         assert bare.labels is None
 
 
+@pytest.mark.long
 def test_a_server_that_goes_away_is_lost_and_one_that_asks_for_credentials_a_wrong_setup(monkeypatch):
     pytest.importorskip("aiohttp")
     size = 40 << 20

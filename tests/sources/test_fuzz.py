@@ -57,6 +57,7 @@ def test_a_thousand_damaged_files(tmp_path, name):
     assert tried(tmp_path, name, 20, 1000).keys() >= {"0", "2"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["bvgraph", "csv", "matrixmarket", "names"])
 def test_compiled_loops_keep_to_their_arrays(tmp_path, name):
     kept = os.environ.get("NUMBA_CACHE_DIR", str(tmp_path))

@@ -35,6 +35,7 @@ LABELS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in COUNTS if not name.endswith(".tsv.gz")])
 def test_a_real_graph_is_read_whole(graphs, name):
     source = open_source(graphs / name)

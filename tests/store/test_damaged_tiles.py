@@ -108,6 +108,7 @@ def run_fuzz(seed: int, count: int) -> None:
     assert done.returncode == 0, f"seed {seed}: exit {done.returncode}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.long
 def test_no_damage_leads_outside_the_buffers():
     run_fuzz(1, 400)
 

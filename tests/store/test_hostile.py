@@ -188,6 +188,7 @@ def attack(
     return counts, faults
 
 
+@pytest.mark.long
 def test_sound_stores_are_ranked(sound, tmp_path):
     for store in sound:
         copy = tmp_path / "sound.zarr"

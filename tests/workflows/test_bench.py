@@ -120,6 +120,7 @@ def test_results_are_kept_and_other_settings_are_refused(tiny: Path, results: di
     assert out.read_bytes() == before
 
 
+@pytest.mark.long
 def test_imports_are_measured_from_every_format(tmp_path: Path) -> None:
     out = tmp_path / "imports.json"
     words = [sys.executable, str(BENCH / "imports.py"), "--scale", "10", "--times", "2"]
@@ -287,6 +288,7 @@ def test_graphs_ranked_from_disk_are_measured_and_tabled(tmp_path: Path) -> None
     assert len(tables.disk_rates(results)) == 2 + sum("all" in cell for cell in found.values())
 
 
+@pytest.mark.long
 def test_runs_within_budgets_are_put_beside_their_plans(tmp_path: Path) -> None:
     graph = oocpr.import_graph((np.array([0, 1, 2, 3]), np.array([1, 2, 0, 0])), tmp_path / "g.zarr")
     assert graph.nodes == 4

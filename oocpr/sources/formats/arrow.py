@@ -1,9 +1,8 @@
 """Tables: Arrow record batches as blocks, from data frames in memory and from Parquet files.
 
-The metadata of Parquet files and the headers of their pages are read before Arrow decompresses what they
-announce: a page is decompressed as a whole, and only its own header says how much that gives, and Arrow's own
-objects for the metadata of columns end the process if these contradict themselves. All are structs of Thrift
-in its compact protocol, see ``parquet.thrift`` of parquet-format.
+Metadata of Parquet files and headers of pages are read before Arrow decompresses a page, as a whole: only its
+header says how much that gives, and Arrow ends the process if metadata of columns contradict themselves. All
+are structs of Thrift in its compact protocol, see ``parquet.thrift`` of parquet-format.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from oocpr.sources.base import SourceOptions
     from oocpr.sources.block import Block
     from oocpr.sources.files import InputFile
-
 
 _SOURCES = ("src", "source", "from", "tail", "u")
 _TARGETS = ("dst", "target", "to", "head", "v")
