@@ -236,6 +236,6 @@ def rank_whole(
         threads=threads,
         teleport=teleport,
         start=start,
-        kept=kept,
+        decoded=kept,
         client=client,
     )
