@@ -151,6 +151,7 @@ def test_commands_of_the_guides_run(folder: Path) -> None:
     assert (folder / "ranks2.parquet").is_file()
 
 
+@pytest.mark.long
 def test_python_of_the_readme_and_the_tutorial_runs(folder: Path) -> None:
     (short,) = blocks(ROOT / "README.md", "python")
     (whole,) = blocks(ROOT / "docs" / "tutorial.md", "python")

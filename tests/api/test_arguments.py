@@ -78,6 +78,7 @@ def refused(call: Any, name: str, *arguments: Any, **named: Any) -> None:
     assert len(error.cause) < 300
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "value"), WRONG, ids=lambda value: repr(value)[:20])
 def test_what_a_run_cannot_take_is_refused_by_name(graph: oocpr.Graph, name: str, value: Any) -> None:
     refused(oocpr.pagerank, name, graph, **{name: value})
@@ -119,6 +120,7 @@ def test_what_an_import_cannot_take_is_refused_by_name(tmp_path: Path, name: str
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_other_calls_refuse_by_name(graph: oocpr.Graph) -> None:
     ranks = oocpr.pagerank(graph)
     for k in (-1, 2.5, True, None, "3"):

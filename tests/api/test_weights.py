@@ -57,6 +57,7 @@ def test_a_frame_with_weights_has_the_ranks_of_networkx(frame: pd.DataFrame) -> 
     assert distance(merged, exact) > 1e-3  # duplicates matter
 
 
+@pytest.mark.long
 def test_every_way_to_give_weights_has_the_same_ranks(frame: pd.DataFrame, tmp_path: Path) -> None:
     expected = by_name(oocpr.pagerank(frame, weight="amount", **COLUMNS))
     pq.write_table(pa.table(frame), tmp_path / "g.parquet")

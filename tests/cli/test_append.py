@@ -34,6 +34,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.long
 def test_a_graph_grows_and_is_ranked_from_its_earlier_ranks(
     oocpr_command: Run, old: Path, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_workers_import_and_add_to_the_same_store(oocpr_command: Run, links: Pat
     assert contents(tmp_path / "started.zarr") == contents(tmp_path / "found.zarr") == own
 
 
+@pytest.mark.long
 def test_workers_rank_to_the_same_bits(oocpr_command: Run, links: Path, tmp_path: Path) -> None:
     store = tmp_path / "g.zarr"
     assert oocpr_command("import", links, "-o", store).code == 0

@@ -44,6 +44,7 @@ def test_info_tells_weights_and_counts_their_bytes(oocpr_command: Run, store: Pa
     assert "without out-edges of any weight" in told
 
 
+@pytest.mark.long
 def test_a_run_uses_the_weights_and_verifies(
     oocpr_command: Run, store: Path, graph: WeightedGraph, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_run_takes_as_many_passes_as_the_plain_one(stored, name, reads, stripe
     assert np.abs(ours.ranks - plain.ranks).sum() <= ours.error_bound + plain.error_bound
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", ["decoded", "none"])
 @pytest.mark.parametrize("reads", READS)
 def test_any_number_of_threads_gives_the_same_bits(stored, reads, kept):
@@ -110,6 +111,7 @@ def long_rows() -> Digraph:
 
 
 # One tile of several pieces of 16 x 1024 edges; tiles that lie inside the long row; stripes that do.
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tile_edges", "stripes", "sweeps"), [(2**17, 1, 3), (20_000, 1, 3), (5000, 4, 3), (5000, 4, 1)]
 )

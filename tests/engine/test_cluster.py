@@ -65,6 +65,7 @@ def test_any_number_of_workers_gives_the_bits_of_this_process(stored, client, wo
     assert run.peak_memory > 2**20
 
 
+@pytest.mark.long
 def test_workers_rank_weighted_graphs_with_the_bits_of_this_process(client, tmp_path):
     bare = WeightedGraph.of(GRAPH)
     graph = replace(bare, weight=weights_of(np.random.default_rng(1), len(bare.src), "reals"))

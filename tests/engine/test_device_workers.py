@@ -78,6 +78,7 @@ def planned(store: GraphStore) -> tuple[Plan, RankedStore]:
     return plan, joined
 
 
+@pytest.mark.long
 def test_workers_have_the_bits_of_one_process_with_as_many_devices(stored, client, monkeypatch):
     store = stored(GRAPH, 700)
     plan, joined = planned(store)

@@ -66,6 +66,7 @@ def test_joined_tiles_have_the_same_bytes(tmp_path):
         assert outs[0][:buffered].tobytes() == outs[1][:direct].tobytes()
 
 
+@pytest.mark.long
 def test_a_damaged_tile_ends_the_run(store):
     file = next(Path(store.path).rglob("indices/c/2"))
     data = bytearray(file.read_bytes())

@@ -22,6 +22,7 @@ from .running import KEPT, Stored, plan_of, rank_whole, stripes_held
 GRAPH = random_digraph(2000, 12_000, seed=12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("method", ["mixed", "residual"])
 def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(stored, kept, method):

@@ -174,6 +174,7 @@ def flip_a_bit(store: GraphStore, name: str) -> None:
     file.write_bytes(data)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_a_damaged_tile_ends_the_run(backend):
     with Stored(random_digraph(200, 900, seed=1), 64) as store:

@@ -199,6 +199,7 @@ def test_a_disk_that_is_full_before_all_was_read_keeps_nothing(
     assert imports.finish()["told"] == ["Nothing to resume: the import starts from the beginning."]
 
 
+@pytest.mark.long
 def test_every_name_and_file_may_be_the_last_that_is_changed(ask: Any, sources: Any, tmp_path: Path) -> None:
     imports = Imports(ask, tmp_path, sources["rmat"], "keep")
     calls = imports.finish()["calls"]

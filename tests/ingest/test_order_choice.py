@@ -249,6 +249,7 @@ def assert_one_store(source, folder, contents, chosen):
     return reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chosen", ["keep", "degree", "bfs"])
 @pytest.mark.parametrize("kind", ["ids", "gaps", "wide", "names"])
 def test_the_store_is_the_one_that_was_chosen(tmp_path, arrays, named, contents, chosen, kind):
@@ -374,6 +375,7 @@ def test_an_order_takes_the_memory_that_it_asks_for(tmp_path, order):
     assert taken >= 0.6 * asked
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [

@@ -47,6 +47,7 @@ def first_passes(
 TILES = [("bits16", 1), *((reads, edges) for reads in READS for edges in (7, 64, 2000))]
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize(("reads", "tile_edges"), TILES)
 def test_a_pass_delivers_what_the_plain_backend_delivers(device: Device, reads: str, tile_edges: int) -> None:
@@ -94,6 +95,7 @@ def test_a_run_takes_no_more_passes_than_on_a_processor(
     assert [x.residual for x in ours.history] == [x.residual for x in again.history]
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("reads", READS)
 def test_a_given_start_is_pushed_as_on_a_processor(device: Device, reads: str) -> None:
@@ -202,6 +204,7 @@ def test_orders_of_threads_and_widths_of_warps_change_no_bit(shim_folder: Path) 
                 assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_column_that_is_no_node_is_found(shim_folder: Path, stays: bool) -> None:
     backend = CudaBackend(HostDevice(shim_folder))

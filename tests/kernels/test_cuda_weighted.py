@@ -74,6 +74,7 @@ def test_ranks_lie_within_their_bound_wherever_tiles_are(
         assert np.array_equal(run.ranks, runs[0].ranks)
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("reads", READS)
 @pytest.mark.parametrize("sweeps", [1, 3])

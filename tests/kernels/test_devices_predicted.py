@@ -162,6 +162,7 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
     assert timing.first == pytest.approx(done.history[0].seconds, rel=0.35)
 
 
+@pytest.mark.long
 def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:
     together = ",".join(named)
     with Stored(GRAPH, 300) as store:

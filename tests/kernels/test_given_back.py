@@ -317,6 +317,7 @@ def test_wherever_a_run_fails_its_error_holds_nothing(
     assert len(errors) >= 5
 
 
+@pytest.mark.long
 @WEIGHTED
 def test_a_run_goes_where_one_had_no_room(machine: Machine, stores: dict[str, str], graph: str) -> None:
     budget = least_budgets(stores[graph])[1]

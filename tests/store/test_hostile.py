@@ -198,6 +198,7 @@ def test_sound_stores_are_ranked(sound, tmp_path):
         shutil.rmtree(copy)
 
 
+@pytest.mark.long
 def test_no_contradiction_passes(sound, tmp_path, capfd):
     counts, faults = attack(sound, tmp_path, range(30), lambda _: capfd.readouterr())
     assert not faults, "\n".join(faults)
