@@ -51,6 +51,10 @@ sorted, 20; its row, 8; and what Arrow and allocators hold beside. Its text is c
 
 _MIN_BATCH = 1 << 22
 
+_SPARE_BYTES = 3 * SLACK_BYTES
+"""What a batch leaves free: for what is here, for the pieces of both files that are read, and for what
+allocators keep of the batch before. With two thirds of it a look-up of 20 M names passed 512 MiB by one."""
+
 
 class Names(Protocol):
     """The names of a graph's nodes, in store order."""
@@ -332,7 +336,7 @@ def find_rows(
     batch: list[Entries] = []
     size = 0
     if memory is not None:
-        needed = resident_after_trim() + 2 * SLACK_BYTES + _MIN_BATCH
+        needed = resident_after_trim() + _SPARE_BYTES + _MIN_BATCH
         require(needed, memory, f"Looking up {nodes:,} nodes by their names")
     budget = _budget(memory)
     for block, values in theirs:
@@ -369,11 +373,10 @@ def _in_order(
 
 
 def _budget(memory: int | None) -> int:
-    """Bytes that the next batch may take: allocators do not give back everything that the last one took."""
+    """Bytes that the next batch may take."""
     if memory is None:
         return 1 << 62
-    # Once for what is here, once for the pieces of both files that are read.
-    return max(_MIN_BATCH, memory - resident_after_trim() - 2 * SLACK_BYTES)
+    return max(_MIN_BATCH, memory - resident_after_trim() - _SPARE_BYTES)
 
 
 def _look_up(names: Names, nodes: int, batch: list[Entries]) -> Iterator[Found]:
