@@ -51,9 +51,9 @@ sorted, 20; its row, 8; and what Arrow and allocators hold beside. Its text is c
 
 _MIN_BATCH = 1 << 22
 
-_SPARE_BYTES = 3 * SLACK_BYTES
-"""What a batch leaves free: for what is here, for the pieces of both files that are read, and for what
-allocators keep of the batch before. With two thirds of it a look-up of 20 M names passed 512 MiB by one."""
+_SPARE_BYTES = 2 * SLACK_BYTES + (6 << 20)
+"""What a batch leaves free: a share for what is here, one for the pieces of both files that are read, and
+what allocators keep of the batch before. Without the last, a look-up of 20 M names passed 512 MiB by one."""
 
 
 class Names(Protocol):
