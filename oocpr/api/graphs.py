@@ -79,11 +79,6 @@ class Graph:
         """Where the store is."""
         return str(self.store.path)
 
-    @property
-    def decoded_bytes(self) -> int:
-        """Bytes of what earlier runs left decoded in memory."""
-        return sum(graph.nbytes for graph in self.decoded.values())
-
     def __repr__(self) -> str:
         place = "temporary" if self.temporary else masked(self.path)
         return f"Graph({self.nodes:,} nodes, {self.edges:,} edges, {place})"

@@ -104,7 +104,7 @@ def plan(
         io=io,
         reproducible=reproducible,
         personalized=personalized,
-        reusable=opened.decoded_bytes,
+        reusable=_decoded_bytes(opened),
     )
     run, loading = plan_loaded(opened.store, settings, request, progress)
     # The probe's own memory is none of the run's.
@@ -299,7 +299,7 @@ def pagerank(
         alone=client is None,
         free=free,
         limits=limits,
-        reusable=opened.decoded_bytes,
+        reusable=_decoded_bytes(opened),
     )
     planned, loading = plan_loaded(store, settings, request, progress)
     made = planned.plan
@@ -494,3 +494,8 @@ def _rank(graph: Graph, methods: Iterable[str]) -> None:
     for method in methods:
         for reads in (None,) if method in ("auto", "power") else READS:
             pagerank(graph, method=method, reads=reads, tol=1e-4).top(3)
+
+
+def _decoded_bytes(graph: Graph) -> int:
+    """Bytes of what earlier runs left in memory, which a run takes up."""
+    return sum(decoded.nbytes for decoded in graph.decoded.values())
