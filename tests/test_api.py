@@ -325,6 +325,7 @@ def _keep_no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "decoded_bytes", lambda *_: 2**60)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("room", "direct"), [(2**40, False), (0, True)])
 def test_tiles_are_read_directly_where_the_page_cache_is_smaller(
     graph: oocpr.Graph, monkeypatch: pytest.MonkeyPatch, room: int, direct: bool

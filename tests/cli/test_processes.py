@@ -62,6 +62,7 @@ def test_an_import_on_a_full_disk_leaves_nothing(tmp_path: Path, environment: di
     assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ranks.parquet", "ranks.zarr"])
 def test_ranks_on_a_full_disk_leave_what_was_there(
     tmp_path: Path, graph: Path, environment: dict[str, str], name: str

@@ -87,6 +87,7 @@ def test_a_worker_that_has_the_graph_whole_gives_the_bits_of_this_process(stored
     assert np.array_equal(run.ranks, alone.ranks)
 
 
+@pytest.mark.long
 def test_every_way_of_running_gives_the_bits_of_this_process(stored, client):
     store = stored(GRAPH, 700)
     scaled(client, 2)

@@ -75,6 +75,7 @@ def test_plain_residual_with_narrow_reads_takes_hardly_more(real, name, reads):
     assert run.passes <= max(POWER[name] + 2, 1.05 * POWER[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", by_size(MIXED))
 @pytest.mark.parametrize("stripes", [1, 4])
 def test_the_default_method_meets_its_goals(real, name, stripes):

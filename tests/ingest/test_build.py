@@ -41,6 +41,7 @@ def reference(src, dst, known):
     return matrix
 
 
+@pytest.mark.long
 @given(
     pairs=pairs_of_ids,
     order=st.sampled_from(["keep", "degree", "bfs"]),

@@ -65,6 +65,7 @@ def in_order(nodes, pairs, order, called):
     return nodes if order == "keep" else called
 
 
+@pytest.mark.long
 @given(pairs=pairs_of_ids, order=orders, block_edges=st.sampled_from([1, 3, 100]))
 @settings(max_examples=30)
 def test_ids_of_64_bits_are_kept(tmp_path_factory, arrays, pairs, order, block_edges):
@@ -85,6 +86,7 @@ def test_ids_of_64_bits_are_kept(tmp_path_factory, arrays, pairs, order, block_e
     assert called == in_order(nodes, pairs, order, called)
 
 
+@pytest.mark.long
 @given(pairs=pairs_of_names, order=orders, block_edges=st.sampled_from([1, 3, 100]), extra=words)
 @settings(max_examples=30)
 def test_names_are_kept_in_the_order_they_come(tmp_path_factory, named, pairs, order, block_edges, extra):

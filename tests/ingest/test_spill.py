@@ -434,6 +434,7 @@ def test_skew_changes_no_byte(tmp_path, contents, kind):
     assert contents(tmp_path / "0.zarr") == contents(tmp_path / "1.zarr")
 
 
+@pytest.mark.long
 def test_temporary_files_that_take_much_are_announced(tmp_path, monkeypatch):
     from oocpr.ingest import read
 

@@ -176,6 +176,7 @@ def bin_thresholds() -> st.SearchStrategy[BinThresholds]:
     return st.builds(lambda a, b, block: BinThresholds(min(a, b), max(a, b), block), bound, bound, block)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reads", READS)
 def test_bounds_of_bins_change_no_bit(device: Device, reads: str) -> None:
     stored = stored_numbers(reads)

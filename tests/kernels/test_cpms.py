@@ -101,6 +101,7 @@ def counts(device: Device, host: Matrix, segments: int) -> tuple[int, ...]:
     return cpms_pagerank(device, there, segments).counts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "expected"), GOLDEN.items(), ids=str)
 def test_counts_of_the_authors_program(
     device: Device, graphs: Path, name: str, expected: tuple[tuple[int, ...], ...]

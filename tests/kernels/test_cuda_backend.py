@@ -236,6 +236,7 @@ def test_a_tile_of_other_rows_is_refused(shim_folder: Path) -> None:
         backend.sweep_tile(state, backend.allocate_reads(10, "float32", False), tile, (0, 10), step, None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stripes", [1, 3])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_kernel_delivers_the_same(shim_folder: Path, kernel: str, stripes: int) -> None:

@@ -67,6 +67,7 @@ def test_several_devices_agree_with_the_processor(devices: list[Device]) -> None
     assert np.abs(ours.ranks - theirs.ranks).sum() <= ours.error_bound + theirs.error_bound
 
 
+@pytest.mark.long
 def test_a_stripe_may_have_no_row(devices: list[Device]) -> None:
     # All but two of the links go to node 0, whose row is cut into many tiles: the first owns it.
     nodes = 400

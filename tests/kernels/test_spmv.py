@@ -149,6 +149,7 @@ def test_odd_rows(device: Device, name: str) -> None:
     check(device, tile, "bits16", 2)
 
 
+@pytest.mark.long
 def test_no_schedule_changes_a_bit(device: Device) -> None:
     tile = random_tile(1000, 12, NODES)
     stored = gathered("bits16", 2, 2)

@@ -125,6 +125,7 @@ def stream(
     return rank_graph(store, plan, chosen, backend=CudaBackend(device), trace=trace)
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("method", ["mixed", "residual"])
 def test_where_tiles_stay_changes_no_bit(device: Device, method: str) -> None:
@@ -176,6 +177,7 @@ def test_rows_are_not_put_into_pieces_of_what_was_there_before() -> None:
         backend.close()
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize(
     ("method", "reads", "begun"), [("mixed", "bits16", False), ("residual", "bits8", True)]

@@ -140,6 +140,7 @@ lists_of = st.integers(1, 40).flatmap(
 flags_of = st.fixed_dictionaries({}, optional={part: st.sampled_from(sorted(CODES)) for part in PARTS})
 
 
+@pytest.mark.long
 @given(lists_of, st.integers(0, 4), st.integers(0, 4), flags_of, st.randoms(), st.integers(1, 50))
 def test_any_lists_in_any_codes(tmp_path_factory, lists, window, least, flags, random, max_edges):
     lists = [sorted(successors) for successors in lists]

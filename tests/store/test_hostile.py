@@ -239,6 +239,7 @@ def test_nothing_is_added_to_tiles_that_contradict_the_store(sound, tmp_path, na
     assert codes[5] > 0
 
 
+@pytest.mark.long
 def test_no_contradiction_of_a_rank_file_passes(sound, tmp_path, capfd):
     store, kept, ranks = sound[2], tmp_path / "kept.zarr", tmp_path / "ranks.zarr"
     assert run("rank", store, "-o", kept, "--method", "mixed", "--stripes", 1) == (0, "")
