@@ -48,6 +48,7 @@ def test_calls_load_what_they_need_when_they_are_made() -> None:
     )
 
 
+@pytest.mark.long
 def test_tables_of_names_are_read_and_written_without_pandas(tmp_path: Path) -> None:
     pq.write_table(pa.table({"from": ["a", "b"], "to": ["b", "c"]}), tmp_path / "links.parquet")
     # Loading it takes half a second and fifty mebibytes of a budget; much of pyarrow does so by the way.

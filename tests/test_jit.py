@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 SOURCE = """
 from oocpr.jit import entry
@@ -59,6 +58,7 @@ def test_what_one_process_compiles_another_loads(tmp_path: Path) -> None:
             assert sum(function.stats.cache_misses.values()) == compiled
 
 
+@pytest.mark.long
 def test_compiled_functions_go_where_they_can(tmp_path):
     import os
     import subprocess

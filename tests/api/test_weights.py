@@ -120,6 +120,7 @@ TABLE = pa.table(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["arrow", "pandas", "parquet", "dask"])
 def test_a_column_of_numbers_that_is_not_used_is_said(tmp_path: Path, form: str) -> None:
     def source(table: pa.Table) -> Any:
@@ -211,6 +212,7 @@ def test_edges_that_are_added_become_what_those_before_became(frame: pd.DataFram
             oocpr.append(whole, frame, tmp_path / "c.zarr", duplicates=wrong, weight="amount", **COLUMNS)
 
 
+@pytest.mark.long
 def test_counts_go_on_being_counted(tmp_path: Path) -> None:
     (tmp_path / "g.txt").write_text("0 1\n0 1\n0 2\n1 0\n2 0\n")
     old = oocpr.import_graph(tmp_path / "g.txt", tmp_path / "old.zarr", duplicates="count")

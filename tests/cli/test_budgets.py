@@ -161,6 +161,7 @@ class TestLongNames:
         self.check([320, 400, 600], "top", "ranks.parquet", "-k", 100_000)
 
 
+@pytest.mark.long
 def test_too_little_memory_to_write_is_refused_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("0 1\n1 0\n")
     measured("import", tmp_path / "edges.txt", "-o", tmp_path / "g.zarr")

@@ -201,6 +201,7 @@ def test_import_reads_every_format(
     assert [entry["rank"] for entry in found["top"]] == pytest.approx(ranks, abs=1e-12)
 
 
+@pytest.mark.long
 def test_an_order_that_was_chosen_is_said_and_kept(oocpr_command: Run, data: Path, tmp_path: Path) -> None:
     path = tmp_path / "graph.zarr"
     made = oocpr_command("generate", "rmat", "--scale", 12, "-o", path, "--order", "auto")
@@ -215,6 +216,7 @@ def test_an_order_that_was_chosen_is_said_and_kept(oocpr_command: Run, data: Pat
     assert "order: " not in oocpr_command("import", site, "-o", path, "--overwrite").out
 
 
+@pytest.mark.long
 def test_pages_are_ordered_by_host(oocpr_command: Run, tmp_path: Path) -> None:
     source, graph = tmp_path / "links.tsv", tmp_path / "graph.zarr"
     source.write_text("http://www.b.org/\thttps://a.org/x\nhttps://a.org/x\thttp://b.org/\n")

@@ -54,6 +54,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_an_import_on_a_full_disk_leaves_nothing(tmp_path: Path, environment: dict[str, str]) -> None:
     done = limited(environment, 5_000, "generate", "rmat", "--scale", 12, "-o", tmp_path / "graph.zarr")
     assert done.returncode == 4
@@ -80,6 +81,7 @@ def test_ranks_on_a_full_disk_leave_what_was_there(
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.long
 def test_a_source_on_a_full_disk_leaves_no_temporary_store(
     tmp_path: Path, data: Path, environment: dict[str, str]
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_source_on_a_full_disk_leaves_no_temporary_store(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("rank", "-o", "-"), ("info",)])
 def test_a_full_standard_output_is_an_error(process: Start, graph: Path, words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -101,6 +104,7 @@ def test_a_full_standard_output_is_an_error(process: Start, graph: Path, words: 
     assert "Traceback" not in err.decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("top", "-k", "4000"), ("rank", "-o", "-")])
 def test_a_reader_that_goes_away_is_no_error(
     process: Start, graph: Path, tmp_path: Path, words: tuple[str, ...]
@@ -188,6 +192,7 @@ def interrupted(
     assert TWO_LINES.fullmatch(last), last
 
 
+@pytest.mark.long
 def test_a_terminal_gets_one_live_line_and_a_drawn_table(process: Start, data: Path) -> None:
     terminal = Terminal()
     words: tuple[Any, ...] = ("rank", data / "tiny" / "site.txt", "--top", 3)

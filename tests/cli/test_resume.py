@@ -88,6 +88,7 @@ def test_another_order_is_refused(fails: Run, killed: tuple[Path, Path]) -> None
     assert cause.endswith("cannot go on: order was keep and is degree.")
 
 
+@pytest.mark.long
 def test_what_is_left_is_reported_without_resume(oocpr_command: Run, killed: tuple[Path, Path]) -> None:
     source, store = killed
     outcome = oocpr_command("import", source, "-o", store)
@@ -104,6 +105,7 @@ def test_standard_input_cannot_be_resumed(fails: Run, tmp_path: Path) -> None:
     assert cause == "An import of stdin cannot be resumed: nobody can tell whether it has changed."
 
 
+@pytest.mark.long
 def test_from_python_it_is_among_the_notices(killed: tuple[Path, Path]) -> None:
     graph = oocpr.import_graph(*killed, resume=True)
     [notice] = graph.notices

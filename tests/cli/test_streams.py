@@ -21,6 +21,7 @@ def names(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "closed", "code", "told"),
     [

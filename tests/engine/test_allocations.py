@@ -70,6 +70,7 @@ print(resident("VmHWM") - before, need.total)
 """
 
 
+@pytest.mark.long
 def test_a_graph_in_memory_whole_takes_no_more_than_its_plan(stored):
     nodes = 1_500_000
     # Half of the rows have the links of others, and half of the links lie in cycles.

@@ -150,6 +150,7 @@ def test_a_client_without_workers_is_refused(stored):
 
 
 # Last, since the cluster needs a while to replace the worker.
+@pytest.mark.long
 @pytest.mark.parametrize("which", [min, max])
 def test_a_worker_that_is_killed_ends_the_run(stored, client, monkeypatch, which):
     monkeypatch.setattr(engine_cluster, "CHECK_INTERVAL", 0.5)

@@ -84,6 +84,7 @@ def test_any_number_of_workers_makes_the_bytes_of_this_process(client, tmp_path,
         assert build(tmp_path / f"cluster{number}", hands, **ways) == own
 
 
+@pytest.mark.long
 def test_names_and_graphs_without_links_make_the_bytes_of_this_process(client, tmp_path):
     names = tmp_path / "names.tsv"
     names.write_text("".join(f"page-{src}\tpage-{dst}\n" for src, dst in IDS.T[:3000]))
@@ -150,6 +151,7 @@ def test_workers_sort_and_encode_anything(client, values, rows):
     assert hands.encode(columns, lengths).tobytes() == encode_tile(columns, lengths)
 
 
+@pytest.mark.long
 def test_the_scheduler_sees_no_data_and_workers_keep_none(client, tmp_path):
     scaled(client, 2)
     sizes: list[int] = []
@@ -175,6 +177,7 @@ def test_what_a_worker_raises_is_raised_here(client):
         DaskSortEncodeService(client).encode(np.array([2, 1], np.uint32), np.array([2], np.uint32))
 
 
+@pytest.mark.long
 def test_workers_of_another_version_are_refused(client, tmp_path):
     # Local, so that it travels by value.
     def become(version: str) -> None:
@@ -268,6 +271,7 @@ def test_workers_that_are_killed_change_no_byte(client, tmp_path, monkeypatch, t
     assert theirs == own
 
 
+@pytest.mark.long
 def test_an_import_ends_when_all_workers_are_gone(client, tmp_path, monkeypatch):
     monkeypatch.setattr(dask_import, "CHECK_INTERVAL", 0.5)
     monkeypatch.setattr(dask_import, "RETURN_TIMEOUT", 1.0)

@@ -283,6 +283,7 @@ def test_threads_join_weights_at_once(tmp_path):
     assert all(one == read_all(larger.weights, count) for one in found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("how", "stripes"), [(DEVICE, 1), (SEVERAL, 3)])
 def test_ranks_of_joined_weights_are_exact(tmp_path, how, stripes):
     graph = weighted("counts")

@@ -60,6 +60,7 @@ def real(graphs: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
     return store
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", by_size(POWER))
 def test_power_takes_the_known_number_of_sweeps(real, name):
     run = rank(real(name), method="power", reads="float64", stop="residual", threads=None)

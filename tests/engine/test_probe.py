@@ -40,6 +40,7 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(st
     assert not stripes_held()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kept", KEPT)
 @pytest.mark.parametrize("most", [SAMPLED, 1000])
 def test_tiles_are_told_as_they_are_read(stored, monkeypatch, kept, most):

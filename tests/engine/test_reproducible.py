@@ -43,6 +43,7 @@ def needs(opened, *, auto):
     return plan.need.total, plan.need.total + plan.cache_bytes
 
 
+@pytest.mark.long
 def test_the_same_bits_for_any_memory_and_threads_of_passes_over_tiles(opened):
     least, most = needs(opened, auto=False)
     assert least < most

@@ -54,6 +54,7 @@ def test_it_is_still_exact_at_the_end_of_a_run(stored, name, reads):
 FLUSH = 2.0**-26
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @fewer(2)
 @given(graph=digraphs(), reads=st.sampled_from(list(READS)), data=st.data())

@@ -53,6 +53,7 @@ def test_the_true_error_is_below_the_certified_bound_from_any_start(graph, data)
         assert abs(run.ranks.sum() - 1) <= 1e-14
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 @fewer(2)
 @given(

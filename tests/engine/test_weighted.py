@@ -142,6 +142,7 @@ def test_any_start_gives_the_same_ranks(stored, reads):
     assert run.passes < plain.passes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reads", ["float64", "float32", "bits16"])
 @pytest.mark.parametrize("kept", ["decoded", "none"])
 def test_the_unit_of_the_weights_of_a_node_changes_no_bit(stored, reads, kept):

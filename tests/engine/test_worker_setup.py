@@ -74,6 +74,7 @@ def test_workers_with_another_graph_or_none_are_refused(
             rank_whole(store, client=client)
 
 
+@pytest.mark.long
 def test_workers_of_another_version_are_refused(client: Client, folders: Path) -> None:
     # Local, so that it travels by value.
     def become(version: str) -> None:

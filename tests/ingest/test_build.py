@@ -314,6 +314,7 @@ def test_real_graphs_have_their_published_counts(
     assert (facts.self_loops, facts.dangling) == (loops, dangling)
 
 
+@pytest.mark.long
 def test_a_graph_makes_the_same_store_from_every_format(tmp_path, graphs, contents):
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -158,6 +158,7 @@ def test_killed_while_it_notes_what_is_finished(
         shutil.rmtree(imports.path)
 
 
+@pytest.mark.long
 def test_killed_again_and_again(ask: Any, sources: Any, tmp_path: Path) -> None:
     imports = Imports(ask, tmp_path, sources["several"], "keep")
     kills = 0

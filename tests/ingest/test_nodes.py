@@ -106,6 +106,7 @@ def test_names_are_kept_in_the_order_they_come(tmp_path_factory, named, pairs, o
     assert called == in_order(nodes, pairs, order, called)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["keep", "degree", "bfs", "auto"])
 @pytest.mark.parametrize("kind", ["ids", "names"])
 def test_a_list_that_does_not_fit_gives_the_same_bytes(
@@ -138,6 +139,7 @@ def test_small_ids_and_large_ones_in_turn(tmp_path, arrays, contents):
     )
 
 
+@pytest.mark.long
 def test_ids_of_32_bits_too_far_apart_for_a_bitmap_are_looked_up(tmp_path, arrays, contents):
     rng = np.random.default_rng(1)
     source = arrays(*rng.integers(0, 2**32 - 1, (2, 3000), np.uint32))

@@ -278,6 +278,7 @@ def pages(rng, hosts=300, links=60_000):
     ]
 
 
+@pytest.mark.long
 def test_names_of_pages_are_ordered_by_host(tmp_path, named, contents):
     source = named(pages(np.random.default_rng(1)))
     reason = assert_one_store(source, tmp_path, contents, "host")

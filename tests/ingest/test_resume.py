@@ -57,6 +57,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["keep", "degree"])
 @pytest.mark.parametrize("kind", ["edges", "links"])
 @pytest.mark.parametrize("bucket_edges", [900, 10**6])

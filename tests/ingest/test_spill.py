@@ -122,6 +122,7 @@ def test_buckets_together_are_the_run(tmp_path_factory, keys, capacity):
     np.testing.assert_array_equal(np.sort(np.concatenate([*held, keys[:0]])), np.sort(keys))
 
 
+@pytest.mark.long
 @given(key_lists, st.integers(2, 40))
 @settings(max_examples=200)
 def test_any_run_is_sorted_in_little_space(tmp_path_factory, keys, capacity):
@@ -219,6 +220,7 @@ def test_keys_take_as_few_bytes_as_they_need(tmp_path):
     assert sizes == pytest.approx({2**8: 2, 2**16: 4, 2**23: 5, 2**32 - 1: 8}, abs=0.01)
 
 
+@pytest.mark.long
 def test_threads_that_partition_at_once_lose_nothing(tmp_path):
     rng = np.random.default_rng(2)
     blocks = [Edges.of(*(rng.integers(0, 2**22, (2, 50_000)) ** 2 >> 22)) for _ in range(40)]

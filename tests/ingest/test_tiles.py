@@ -140,6 +140,7 @@ def processes():
 pairs_of_ids = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=200)
 
 
+@pytest.mark.long
 @given(
     pairs=pairs_of_ids,
     order=st.sampled_from(["keep", "degree"]),

@@ -94,6 +94,7 @@ def test_a_pass_delivers_what_the_plain_backend_delivers(
     assert np.abs(ours.after - plain.after).sum() <= 1e-14
 
 
+@pytest.mark.long
 @settings(max_examples=20)
 @given(data=st.data())
 def test_sums_are_those_of_the_weighted_links(device: Device, data: st.DataObject) -> None:

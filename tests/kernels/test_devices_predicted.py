@@ -181,6 +181,7 @@ def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:
     assert np.array_equal(measured.to_numpy(), plain.to_numpy())
 
 
+@pytest.mark.long
 def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     joined: list[range] = []
     told: list[tuple[int, str, int, int | None, str]] = []
@@ -258,6 +259,7 @@ def test_a_run_on_devices_that_were_measured_has_the_same_bits(devices: list[Dev
     assert after.ranks.tobytes() == before.ranks.tobytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("measured", [False, True])
 def test_a_damaged_tile_is_found_and_leaves_nothing_open(
     devices: list[Device], named: list[str], monkeypatch: pytest.MonkeyPatch, measured: bool

@@ -100,6 +100,7 @@ def test_tiles_without_rows_or_links_have_no_links_inside(device: Device) -> Non
     assert not listed(blocks, 300).any()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("reads", "paired"), [("float32", True), ("bits16", True), ("bits16", False)])
 @pytest.mark.parametrize("turns", [1, 4])
 def test_sweeps(device: Device, reads: str, paired: bool, turns: int) -> None:

@@ -147,6 +147,7 @@ def test_where_tiles_stay_changes_no_bit(device: Device, method: str) -> None:
             assert run.history[1].bytes_read == pytest.approx(share * encoded, rel=0.3)
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("known", [0, 5])
 def test_what_is_remembered_of_tiles_in_slots_changes_no_bit(
@@ -203,6 +204,7 @@ def test_where_rows_stay_changes_no_bit(device: Device, method: str, reads: str,
             assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
 
 
+@pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("in_host", [0, 3, 6])
 def test_a_timeline_has_what_was_sent_and_computed(device: Device, in_host: int) -> None:
@@ -329,6 +331,7 @@ class Meeting(HostJoins):
         return super().join(stored, *how, **more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("at_once", [2, 7])
 def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: int) -> None:
     chosen = Settings(method="residual")

@@ -147,6 +147,7 @@ def test_joined_weights_have_no_more_bytes_than_are_counted(weighted: GraphStore
     assert found / counted.typical == pytest.approx(1, rel=0.15)
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32 - 1), st.sampled_from([60, 900, 100_000]), st.integers(2, 9))
 def test_joined_tiles_have_no_more_bytes_than_are_counted(seed: int, nodes: int, each: int) -> None:
     with Stored(random_digraph(nodes, 40_000, seed=seed), TILE_EDGES) as store:
