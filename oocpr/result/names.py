@@ -314,13 +314,13 @@ def match_rows(
 
 
 def place_values(
-    names: Names, nodes: int, theirs: Iterable[Entries], memory: int | None = None
+    nodes: int, found: Iterable[tuple[NDArray[np.int64], NDArray[np.float64]]]
 ) -> tuple[NDArray[np.float64], int]:
-    """Values in the order of the nodes that they name, NaN for others, and how many named a node."""
+    """Values of rows in the order of the rows, NaN for others, and how many have a row."""
     values, placed = np.full(nodes, np.nan), 0
-    for _, rows, found in match_rows(names, nodes, theirs, memory):
+    for rows, some in found:
         known = rows >= 0
-        values[rows[known]] = found[known]
+        values[rows[known]] = some[known]
         placed += int(known.sum())
     return values, placed
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.errors import InputError, OocprError, UsageError
-from oocpr.result.names import block_of, find_rows, name_at, place_values, valid_names, zip_blocks
+from oocpr.result.names import block_of, find_rows, match_rows, name_at, place_values, valid_names, zip_blocks
 from oocpr.result.rank_files import read_ranks
 from oocpr.result.ranks import Ranks
 from oocpr.sources.lines import LONGEST_LINE
@@ -70,7 +70,8 @@ def start_vector(
         )
     if theirs is None:
         return values / total
-    start, _ = place_values(names, nodes, theirs, memory)
+    found = match_rows(names, nodes, theirs, memory)
+    start, _ = place_values(nodes, ((rows, values) for _, rows, values in found))
     start /= total
     fresh = np.isnan(start)
     if fresh.all():

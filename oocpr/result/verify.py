@@ -4,7 +4,7 @@ The engine gathers narrow numbers along sorted rows and keeps a residual up to d
 every node sends its float64 rank over its out-degree along its edges, out-degrees and out-weights are counted
 on the way, and what comes out is compared with what went in. The two share the bytes on disk and their
 decoders, nothing else. Tiles come in the order of their rows, so sums are held for a window of rows only;
-memory holds 12 bytes per node: its share, and how often it was met; 20 if edges have weights.
+memory holds 10 bytes per node: its share, and how often it was met; 18 if edges have weights.
 """
 
 # numba compiles by the types of the arguments, not by annotations.
@@ -28,7 +28,7 @@ from oocpr.ingest.budget import SLACK_BYTES, require
 from oocpr.ingest.spill.files import SpillDir
 from oocpr.jit import entry
 from oocpr.progress import silent
-from oocpr.result.names import FileNames, file_names, in_same_order, place_values, zip_blocks
+from oocpr.result.names import FileNames, file_names, in_same_order, match_rows, place_values, zip_blocks
 from oocpr.result.ranks import MemoryVector
 from oocpr.store.integrity import check_dangling, check_degrees
 from oocpr.system import resident_after_trim
@@ -43,7 +43,7 @@ _WINDOW = 1 << 16
 """Rows that are compared at a time: sums are pairwise inside a window, and exact between windows."""
 
 _UNIT = 2.0**-53
-_ROW_BYTES = 12  # the share of a rank that goes along an edge, and how many edges were met
+_ROW_BYTES = 10  # the share of a rank that goes along an edge, and how many edges were met, modulo 2^16
 _WEIGHTED_ROW_BYTES = 8  # the sum of the weights
 _WINDOW_ROW_BYTES = 96  # what a row receives, its edges, rank, step, offsets, and comparisons
 _EDGE_BYTES = 8  # columns decoded, and what allocators hold beside
@@ -82,9 +82,12 @@ class Verification:
 
 
 @entry()
-def _receive(columns, lengths, weights, share, received, counted, sums):
-    """Add to each row what its edges bring, in their order; `weights` and `sums` may be empty."""
-    at = 0
+def _receive(columns, lengths, weights, share, received, counted, sums, full):
+    """Add to each row what its edges bring, in their order; `weights` and `sums` may be empty.
+
+    `counted` is modulo 2^16; gives how many columns, the first of `full`, came to 0 again.
+    """
+    at = again = 0
     for row in range(lengths.size):
         total = received[row]
         for _ in range(lengths[row]):
@@ -95,8 +98,12 @@ def _receive(columns, lengths, weights, share, received, counted, sums):
                 sums[column] += weights[at]
             total += given
             counted[column] += 1
+            if counted[column] == 0:
+                full[again] = column
+                again += 1
             at += 1
         received[row] = total
+    return again
 
 
 def verify(
@@ -148,7 +155,8 @@ class _Pass:
         )
         self._octaves = -math.frexp(most)[1] if weighted else 0
         self._share = np.empty(store.nodes)
-        self._counted = np.zeros(store.nodes, np.uint32)
+        self._counted = np.zeros(store.nodes, np.uint16)
+        self._full = [np.empty(0, np.uint32)]  # columns, once for each 2^16 edges
         self._weighed = np.zeros(store.nodes if weighted else 0)
         self._offset = 0  # edges of all rows before the window
         self._wrong_offsets: int | None = None
@@ -185,10 +193,13 @@ class _Pass:
                 count = min(lengths.size, hi - first)
                 used = int(lengths[:count].sum(dtype=np.int64))
                 here = slice(first - lo, first - lo + count)
-                _receive(
+                full = np.empty(used, np.uint32)
+                again = _receive(
                     columns[:used], lengths[:count], weights[:used], self._share, received[here],
-                    self._counted, self._weighed,
+                    self._counted, self._weighed, full,
                 )  # fmt: skip
+                if again:
+                    self._full.append(full[:again].copy())
                 edges[here] += lengths[:count]
                 held = None
                 if count < lengths.size:
@@ -264,8 +275,12 @@ class _Pass:
     def _check_counts(self, dangling_nodes: int) -> None:
         """Raise DamagedError if edges contradict out-degrees, out-weights or row offsets."""
         store = self._store
+        full, times = np.unique(np.concatenate(self._full), return_counts=True)
         for lo, hi in self._windows():
-            check_degrees(store.path, self._counted[lo:hi], store.out_degree(lo, hi), lo)
+            counted = self._counted[lo:hi].astype(np.int64)
+            here = slice(*np.searchsorted(full, (lo, hi)))
+            counted[full[here] - lo] += times[here] << 16
+            check_degrees(store.path, counted, store.out_degree(lo, hi), lo)
         check_dangling(store.path, dangling_nodes, store.dangling)
         for lo, hi in self._windows() if store.weights is not None else ():
             leaving, weighed = self._leaving(lo, hi), self._weighed[lo:hi]
@@ -321,11 +336,11 @@ class _Sum:
         return math.fsum([*self._sums, float(np.sum(self._held))])
 
 
-def check_verifying_memory(store: GraphStore, memory: int, *, personalized: bool = False) -> None:
-    """Raise DoesNotFitError if a graph's ranks cannot be verified in `memory` bytes of the whole process."""
+def _check_memory(store: GraphStore, memory: int) -> None:
+    """Raise DoesNotFitError if the pass cannot be made in `memory` bytes of the whole process."""
     facts = store.attributes
     weighted = store.weights is not None
-    rows = store.nodes * (_ROW_BYTES + _WEIGHTED_ROW_BYTES * weighted + 8 * personalized)
+    rows = store.nodes * (_ROW_BYTES + _WEIGHTED_ROW_BYTES * weighted)
     rows += min(store.nodes, _WINDOW) * _WINDOW_ROW_BYTES
     edges = min(facts.tile_edges, facts.edges)
     tile = edges * (_EDGE_BYTES + _WEIGHTED_EDGE_BYTES * weighted) + store.encoded.max_bytes
@@ -349,15 +364,13 @@ class _SpilledVector:
 
 
 @contextlib.contextmanager
-def in_store_order(
-    store: GraphStore, ranks: Ranks, origin: str, memory: int | None = None
-) -> Iterator[Vector]:
+def in_store_order(store: GraphStore, ranks: Ranks, origin: str, memory: int) -> Iterator[Vector]:
     """Yield ranks that were read from a file in the order of the store, by the names of the nodes.
 
-    Ranks in this order, the usual case, stay where they are; others go through a temporary file, and take 8
-    bytes per node while names are looked up in the rest of `memory`, the most bytes of the process. Raises
-    DoesNotFitError if that is too small; InputError if the names are not those of the graph, or name several
-    nodes in another order than the store's.
+    Ranks in this order, the usual case, stay where they are; others go through temporary files of 16 bytes
+    per node. Raises DoesNotFitError if names cannot be looked up, or the ranks verified, in `memory` bytes of
+    the whole process; InputError if the names are not those of the graph, or name several nodes in another
+    order than the store's.
     """
     nodes = store.nodes
     if len(ranks) != nodes:
@@ -367,21 +380,32 @@ def in_store_order(
         )
     names = file_names(store)
     same = in_same_order(names, nodes, ranks.names.blocks(nodes))
-    resident_after_trim()
+    # By now the libraries that read both files are in memory.
+    _check_memory(store, memory)
     if same:
         yield ranks.vector
         return
     with SpillDir(Path(tempfile.gettempdir())) as workspace:
-        file = workspace.file()
-        file.write(0, _matched(names, ranks, origin, memory))
-        resident_after_trim()
+        rows, file = workspace.file(), workspace.file()
+        file.write(0, _matched(names, ranks, origin, memory, rows))
+        workspace.drop(rows)
+        # A look-up leaves more of them, and holes.
+        _check_memory(store, memory)
         yield _SpilledVector(file, nodes)
 
 
-def _matched(names: FileNames, ranks: Ranks, origin: str, memory: int | None) -> NDArray[np.float64]:
-    """Ranks in the order of the nodes that they name."""
+def _matched(
+    names: FileNames, ranks: Ranks, origin: str, memory: int, file: SpillFile
+) -> NDArray[np.float64]:
+    """Ranks in the order of the nodes that they name, whose rows go through `file`."""
     theirs = zip_blocks(ranks.names.blocks(len(ranks)), ranks.chunks())
-    values, placed = place_values(names, len(ranks), theirs, memory)
+    # All names of the graph are read for each batch, so memory is better spent on batches than on ranks.
+    for _, rows, _ in match_rows(names, len(ranks), theirs, memory):
+        file.write(file.size, rows)
+    resident_after_trim()
+    pieces = enumerate(_recut(ranks.chunks(), _WINDOW))
+    found = ((file.read_array(np.int64, k * _WINDOW, piece.size), piece) for k, piece in pieces)
+    values, placed = place_values(len(ranks), found)
     without = np.flatnonzero(np.isnan(values))
     if len(ranks) - without.size < placed:
         raise InputError(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from oocpr.errors import DamagedError, InputError, UsageError
+from oocpr.errors import DamagedError, DoesNotFitError, InputError, UsageError
 from oocpr.ingest.build import build_store
 from oocpr.result import verify as verifying
 from oocpr.result.names import ListedNames, RowNames
@@ -124,6 +124,27 @@ def written(folder: Path, **changes: Any) -> GraphStore:
     return open_store(folder / "graph.zarr")
 
 
+@pytest.mark.parametrize("off", [0, 1, 1 << 16, 1 << 17])
+def test_edges_of_a_node_are_counted_past_the_numbers_of_a_counter(tmp_path: Path, off: int) -> None:
+    nodes = 200_000
+    degree = np.zeros(nodes, np.uint32)
+    degree[5] = nodes - off
+    with GraphWriter(tmp_path / "graph.zarr") as writer:
+        for _ in range(nodes // 50_000):
+            lengths = np.append(np.ones(50_000, np.uint32), np.uint32(0))
+            add_tile(writer, np.full(50_000, 5, np.uint32), lengths)
+        writer.finish(
+            source="a star", order="keep", tile_edges=50_000, duplicates=0, self_loops=1, local_edges=0,
+            out_degree=[degree],
+        )  # fmt: skip
+    store = open_store(tmp_path / "graph.zarr")
+    if off:
+        with pytest.raises(DamagedError, match=f"row 5 has 200000 out-edges .* out-degree {nodes - off}"):
+            verify(store, np.full(nodes, 1 / nodes))
+    else:
+        assert verify(store, np.full(nodes, 1 / nodes)).total == pytest.approx(1)
+
+
 def test_out_degrees_that_are_not_those_of_the_tiles_are_damage(tmp_path: Path) -> None:
     store = written(tmp_path, out_degree=[np.array([1, 2, 0], np.uint32)])
     with pytest.raises(DamagedError, match="row 0 has 2 out-edges in the tiles and out-degree 1"):
@@ -187,7 +208,7 @@ def test_other_parameters_that_cannot_be_are_refused(tmp_path: Path) -> None:
 
 
 def ordered(store: GraphStore, ranks: Ranks) -> list[float]:
-    with in_store_order(store, ranks, "r.csv") as vector:
+    with in_store_order(store, ranks, "r.csv", MEMORY) as vector:
         return [float(value) for chunk in vector.chunks() for value in chunk]
 
 
@@ -216,6 +237,20 @@ class TestOrder:
         store = written(tmp_path, node_ids=np.array([30, 10, 20], np.uint32))
         ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(np.array([10, 20, 30])))
         assert ordered(store, ranks) == [0.7, 0.1, 0.2]
+
+    @pytest.mark.parametrize("ids", [[30, 10, 20], [10, 20, 30]])
+    def test_what_reading_names_has_left_in_memory_counts(
+        self, tmp_path: Path, ids: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = written(tmp_path, node_ids=np.array([30, 10, 20], np.uint32))
+        ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(np.array(ids)))
+        assert sorted(ordered(store, ranks)) == [0.1, 0.2, 0.7]
+        # First the two files are compared, and then, in another order, names are looked up and ranks placed.
+        held = [0, 0, MEMORY] if ids[0] == 10 else [MEMORY]
+        monkeypatch.setattr(verifying, "resident_after_trim", lambda: held.pop(0))
+        with pytest.raises(DoesNotFitError, match="Verifying"):
+            ordered(store, ranks)
+        assert not held
 
     def test_a_node_without_a_rank_is_named(self, tmp_path: Path) -> None:
         ranks = Ranks(np.array([0.1, 0.2, 0.7]), ListedNames(np.array([2, 1, 5])))
@@ -275,6 +310,6 @@ def test_memory_holds_for_graphs_of_many_named_nodes(tmp_path: Path) -> None:
     alone = peak(graph, ranks, 1 << 32)
     nodes = 2_000_000
     graph, *files = permutation_graph(tmp_path / "large", nodes)
-    budget = alone + 12 * nodes + (64 << 20)
+    budget = alone + 10 * nodes + (64 << 20)
     for path in files:
         assert peak(graph, path, budget) <= budget
