@@ -38,8 +38,6 @@ from oocpr.store.codec.bitpacking import BufferPool, intrinsic
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from oocpr.ingest.spill.id_bitmap import IdBitmap
-
 
 KEY_BYTES = 8
 """Bytes of a key in memory, and most bytes of one in a file."""
@@ -461,11 +459,9 @@ class Partitioner(PartitionedFile):
         self._last_rows = np.append(first_rows[1:], np.uint64(2**32)) - np.uint64(1)
         self.first_rows, self._lows = first_rows, [int(row) << 32 for row in first_rows]
 
-    def add(self, edges: Edges, ids: IdBitmap | None = None) -> None:
-        """Write some edges, and add their ends to `ids`; several threads may do so at once."""
+    def add(self, edges: Edges) -> None:
+        """Write some edges; several threads may do so at once."""
         src, dst, largest_src, largest_dst, weight = edges
-        if ids is not None:
-            ids.add(src, dst)
         if not src.size:
             return
         try:
