@@ -214,11 +214,6 @@ class Tile:
         self.first_row = first_row
         self._edges = self._parts = 0
 
-    @property
-    def full(self) -> bool:
-        """Whether no more edges fit."""
-        return self._edges == self._columns.size
-
     def fill(self, edges: Rows, start: int) -> int:
         """Add edges from number `start` on, as many as fit; returns the number of the first that did not."""
         stop = min(edges.columns.size, start + self._columns.size - self._edges)
@@ -288,11 +283,10 @@ class TileWriter:
 
     def add(self, edges: Rows) -> None:
         """Add edges, which come after all before."""
-        start = 0
+        start = self._tile.fill(edges, 0)
         while start < edges.columns.size:
-            if self._tile.full:
-                row = int(np.searchsorted(edges.starts, start, side="right")) - 1
-                self._close_tile(int(edges.rows[row]))
+            row = int(np.searchsorted(edges.starts, start, side="right")) - 1
+            self._close_tile(int(edges.rows[row]))
             start = self._tile.fill(edges, start)
 
     def finish(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from oocpr.errors import InputError, UsageError
-from oocpr.sources.base import SourceOptions, Undirected, check_names
+from oocpr.sources.base import SourceOptions, Undirected
 from oocpr.sources.block import no_weights
 from oocpr.sources.files import (
     ByteStream,
@@ -95,7 +95,10 @@ def open_source(spec: Any, **options: Unpack[SourceOptions]) -> Source:
     >>> [(block.src.tolist(), block.dst.tolist()) for block in source.blocks(100)]
     [([0, 1], [1, 2]), ([1, 2], [0, 1])]
     """
-    check_names(options, SourceOptions)
+    known = SourceOptions.__annotations__
+    for name in options:
+        if name not in known:
+            raise UsageError(f"There is no option {name!r}.", f"Options of a source are {', '.join(known)}.")
     paths = [spec] if isinstance(spec, str | os.PathLike) else spec
     named = isinstance(paths, list | tuple) and all(isinstance(path, str | os.PathLike) for path in paths)
     if named and paths:
