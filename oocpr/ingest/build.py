@@ -78,7 +78,7 @@ def warm_up(spill_dir: SpillDir, how: str | None = None) -> None:
     partitioner.plan(edge.dst)
     partitioner.add(edge)
     runs = list(partitioner.runs())
-    [keys] = runs[0].blocks(np.empty(1, np.uint64))
+    [(keys, _)] = runs[0].records(np.empty(1, np.uint64))
     words = spill_dir.file()
     words.write(0, np.arange(5, dtype=np.uint64))
     # Blocks of two keys and of one, whose halves are contiguous and have a type of their own.

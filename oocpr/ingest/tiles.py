@@ -161,7 +161,7 @@ class Sorter:
                 weights = buffers.weights[filled : filled + run.count]
                 filled += sum(some.size for some, _, _ in weighted_pieces(run, keys, weights, self.how))
                 continue
-            filled += sum(some.size for some in run.blocks(keys))
+            filled += sum(some.size for some, _ in run.records(keys))
             # No more at once than the service wants: small sorts stay in the caches.
             if filled - sorted_to >= self.service.needs.typical_keys:
                 self.service.sort(buffers.keys[sorted_to:filled])

@@ -220,15 +220,13 @@ class KeyRun:
         extents = KeyExtents(place, np.full(1, count), width, 4 * width, 0, weighted)
         return cls(file, count, low, high, extents)
 
-    def blocks(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-        """Yield all keys, as many at a time as `buffer` holds, which every block overwrites."""
-        for keys, _ in self.records(buffer, NO_WEIGHTS):
-            yield keys
-
     def records(
-        self, buffer: NDArray[np.uint64], weight_buffer: NDArray[np.float64]
+        self, buffer: NDArray[np.uint64], weight_buffer: NDArray[np.float64] = NO_WEIGHTS
     ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
-        """Yield all keys and, if there is a buffer of the same size for them, their weights."""
+        """Yield all keys and, if there is a buffer of the same size for them, their weights.
+
+        They come as many at a time as the buffers hold, which each block overwrites.
+        """
         for done in range(0, self.count, buffer.size):
             keys = buffer[: min(buffer.size, self.count - done)]
             weights = weight_buffer[: keys.size]
@@ -527,14 +525,14 @@ def repartition(
     buffer = np.empty(max(1, min(block_edges, count)), np.uint64)
     weight_buffer = np.empty(buffer.size) if weighted else NO_WEIGHTS
 
-    def relabelled(keys: NDArray[np.uint64], weights: NDArray[np.float64] = NO_WEIGHTS) -> Edges:
+    def relabelled(keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> Edges:
         if relabel is not None:
             relabel(keys)
         sources, destinations = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
         return Edges.of(sources, destinations, weights.copy())
 
     partitioner = Partitioner(out, block_edges, rows, weighted=weighted)
-    samples = [relabelled(next(run.blocks(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
+    samples = [relabelled(*next(run.records(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
     partitioner.plan(np.concatenate(samples or [np.empty(0, np.uint32)]))
     done = 0
     for run in runs:
@@ -558,7 +556,7 @@ def partition_run(
     require_disk(out.folder, run.count * size)
     shift, low = bin_shift(run.high - run.low), np.uint64(run.low)
     bins = np.zeros(((run.high - run.low - 1) >> shift) + 1, np.int64)
-    for keys in run.blocks(space):
+    for keys, _ in run.records(space):
         _count_bins(keys, low, np.uint64(shift), bins)
     starts = plan_buckets(bins.tolist(), space.size)
     bucket_of = np.repeat(np.arange(len(starts), dtype=np.uint16), np.diff(np.append(starts, bins.size)))
