@@ -192,8 +192,8 @@ class EdgeSpiller:
     """Writes blocks as keys to `file`.
 
     Keys are of ids, written by `partitioner`, until there are `records`; then they are of these, by segments,
-    and `listed` nodes were given as such. `ids` are those that occur, None once there are records; `largest`
-    is the largest id if the source has said how many nodes there are.
+    and `listed` nodes were given as such. `ids` are those that occur; None without any, once there are
+    records, and if the source has said how many nodes there are: then `largest` is the largest id.
     """
 
     source: Source
