@@ -45,7 +45,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Loaded on first use: `import oocpr` must not pay for what a program does not touch.
     if name in __all__:
-        return getattr(importlib.import_module("oocpr.api"), name)
+        globals()[name] = found = getattr(importlib.import_module("oocpr.api"), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -7,7 +7,6 @@ import re
 import shlex
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +65,10 @@ class Command(click.Command):
                 formatter.write("".join(f"  {line.strip()}\n" for line in self.examples.strip().splitlines()))
 
 
+_BY_PARAMETER: dict[str, click.Option] = {}
+"""All options by the names of their parameters; those of one name have the same flags in all commands."""
+
+
 def option(
     declaration: str, text: str, *, implied: str = "", name: str = "", **attributes: Any
 ) -> click.Option:
@@ -75,13 +78,15 @@ def option(
     """
     words = declaration.split()
     names = [word for word in words if word.startswith("-")]
-    return click.Option(
+    made = click.Option(
         [*names, name] if name else names,
         metavar=" ".join(words[len(names) :]) or None,
         help=f"{text}  [default: {implied}]" if implied else text,
         show_default=attributes.get("default") is not None,
         **attributes,
     )
+    _BY_PARAMETER[str(made.name)] = made
+    return made
 
 
 def flag(name: str, text: str, **attributes: Any) -> click.Option:
@@ -391,20 +396,6 @@ _NAME = re.compile(r"""(?<![\w.'"/?&=-])([a-z]+(?:_[a-z]+)+)(?![\w'"/=(-])""")
 _SUBJECT = re.compile(r"([a-z_]+)(?= is )")
 
 
-@cache
-def _options() -> dict[str, click.Option]:
-    """All options of all commands, by the names of their parameters."""
-    from oocpr.cli.commands import cli
-
-    commands: list[click.Command] = [cli]
-    found: dict[str, click.Option] = {}
-    for command in commands:
-        if isinstance(command, click.Group):
-            commands += command.commands.values()
-        found |= {str(one.name): one for one in command.params if isinstance(one, click.Option)}
-    return found
-
-
 def in_flags(text: str) -> str:
     """Write a remedy or a notice with flags in place of parameters.
 
@@ -426,12 +417,12 @@ def cause_in_flags(text: str) -> str:
 
 
 def _named(found: re.Match[str]) -> str:
-    option = _options().get(found[1])
+    option = _BY_PARAMETER.get(found[1])
     return found[0] if option is None else max(option.opts, key=len)
 
 
 def _valued(found: re.Match[str]) -> str:
-    option = _options().get(found[1])
+    option = _BY_PARAMETER.get(found[1])
     if option is None:
         return found[0]
     flag = max(option.opts, key=len)

@@ -174,7 +174,8 @@ def _iterate(
         peak /= job.weight_scale.least
     state = method.begin(settings, len(plan.stripes), peak)
     history: list[PassRecord] = []
-    while state.number < settings.pass_limit:
+    limit, gathers, usual = settings.pass_limit, plan.gathers, plan.passes
+    while state.number < limit:
         begun = time.perf_counter()
         report = executor.run_pass(state)
         state = reduce_pass(job, state, report, store.nodes)
@@ -183,7 +184,7 @@ def _iterate(
             number=state.number,
             residual=residual,
             bound=settings.bound(residual),
-            gathers=plan.gathers,
+            gathers=gathers,
             seconds=time.perf_counter() - begun,
             bytes_read=report.traffic.bytes_read,
             wait_seconds=report.traffic.wait_seconds,
@@ -191,7 +192,7 @@ def _iterate(
         history.append(record)
         # How many are left is predicted by how the error has fallen so far.
         errors = [done.bound if settings.stop == "certified" else done.residual for done in history]
-        total = passes_from(errors, settings.tol, plan.passes)
+        total = passes_from(errors, settings.tol, usual)
         progress("ranking", state.number, total, "passes", _note(record, plan.stats.edges))
         if settings.satisfied(residual):
             break

@@ -279,6 +279,7 @@ class StripeGroup:
     ) -> None:
         self._job, self._store, self.backend, self.stripes = job, store, backend, stripes
         self.specs = [job.spec(store, stripe) for stripe in stripes]
+        self._tile_ends = [spec.last_tile for spec in self.specs]
         self.states: list[Any] = []
         self.after_read: Callable[[], None] | None = None
         """Called after each tile that was read for it has been computed or launched."""
@@ -417,7 +418,7 @@ class StripeGroup:
     def _sweep_tile(
         self, swept: list[list[Any]], step: SweepStep, reading: bool, tile: int, prepared: Any
     ) -> None:
-        number = bisect_right(self.specs, tile, key=lambda spec: spec.last_tile)
+        number = bisect_right(self._tile_ends, tile)
         before = swept[number][-1] if swept[number] else None
         rows = (int(self._store.tile_rows[tile]), int(self._store.tile_rows[tile + 1]))
         trace = self._trace

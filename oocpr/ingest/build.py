@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from oocpr.errors import UsageError
 from oocpr.ingest import budget
 from oocpr.ingest.budget import SLACK_BYTES, require
-from oocpr.ingest.journal import interrupted_import
 from oocpr.ingest.nodes.strings import permute_strings, write_strings
 from oocpr.ingest.order_choice import ORDERS, Ordering
 from oocpr.ingest.orders import EdgeScan, Order, count_degrees, make_order, order_by_degree
 from oocpr.ingest.read import SpilledEdges, spill
-from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, rows_after
+from oocpr.ingest.resume import OneShotImport, ResumableImport, in_ids, interrupted_import, rows_after
 from oocpr.ingest.rows import (
     NO_RANKS,
     EdgeCounter,
@@ -60,12 +59,17 @@ if TYPE_CHECKING:
     from oocpr.store.format import Attributes
 
 
+_warm: set[str | None] = set()
+
+
 def warm_up(spill_dir: SpillDir, how: str | None = None) -> None:
-    """Call each compiled function of an import once.
+    """Call each compiled function of an import once in a process.
 
     They are compiled, or loaded, when they are first called, and that takes memory, which has to be taken
     before the rest is divided.
     """
+    if how in _warm:
+        return
     edge = Edges.of(np.ones(1), np.zeros(1))
     ids = IdBitmap()
     ids.reach(1)
@@ -74,7 +78,7 @@ def warm_up(spill_dir: SpillDir, how: str | None = None) -> None:
     partitioner.plan(edge.dst)
     partitioner.add(edge)
     runs = list(partitioner.runs())
-    [keys] = runs[0].blocks(np.empty(1, np.uint64))
+    [(keys, _)] = runs[0].records(np.empty(1, np.uint64))
     words = spill_dir.file()
     words.write(0, np.arange(5, dtype=np.uint64))
     # Blocks of two keys and of one, whose halves are contiguous and have a type of their own.
@@ -93,8 +97,12 @@ def warm_up(spill_dir: SpillDir, how: str | None = None) -> None:
     TileEncoder().encode(tile.columns, tile.lengths())
     tile.local_edges()
     encode_chunk(np.zeros(1, np.int64))
-    if how is None:
-        return
+    if how is not None:
+        _warm_up_weights(spill_dir, how)
+    _warm.add(how)
+
+
+def _warm_up_weights(spill_dir: SpillDir, how: str) -> None:
     # An edge that comes four times, with memory for all of them and without.
     weighted = how != "count"
     if weighted:
@@ -269,7 +277,6 @@ class Pipeline:
         self._planned_rows = budget.planned_rows(nodes, total, tile_edges)
         self.counter = EdgeCounter(nodes, weighted=weighted)
         ranks = NO_RANKS if order.relabel is not None or edges.ids is None else edges.ids.ranks
-        space = self.resources.bucket_edges or space
         self.sorter = Sorter(service, self._callers, workers, space, ranks, self.counter, self.how)
 
     def write_tiles(self, pieces: Iterable[Rows], first_tile: int, first_row: int, total: int) -> int:
@@ -383,21 +390,26 @@ def build_store(
             return open_store(path).attributes
         resources = Resources(memory, progress, service or LocalSortEncode(), block_edges, bucket_edges)
         pipeline = Pipeline(source, job, stack, "An import", how, tile_edges, resources)
-        edges, ordered = pipeline.read(
-            lambda edges: Ordering(edges, source, pipeline.spill_dir, memory, progress).find(order),
-            1 if order == "keep" else 2,
-            on_message,
-        )
+
+        def find_order(edges: SpilledEdges) -> Order:
+            if order == "keep":
+                return make_order(order, None, edges.ids)
+            return Ordering(edges, source, pipeline.spill_dir, memory, progress).find(order)
+
+        edges, ordered = pipeline.read(find_order, 1 if order == "keep" else 2, on_message)
         if ordered.reason is not None:
             on_reason(ordered.reason)
         pipeline.plan_tiles(edges, ordered, tile_edges or budget.tile_edges_for(edges.edges))
         counter, local_edges = pipeline.counter, 0
         done = job.resumed_tiles(pipeline.writer, counter)
         if done.row < edges.nodes:
-            by_id = ordered.relabel is None and edges.ids is not None
-            key = in_ids(done.key, ordered.node_ids) if by_id else done.key
-            runs = (run for run in edges.runs if key is None or run.high > key + 1)
-            pieces = rows_after(pipeline.sorter.pieces(runs), done.key, counter)
+            if done.key is None:
+                pieces = pipeline.sorter.pieces(edges.runs)
+            else:
+                by_id = ordered.relabel is None and edges.ids is not None
+                key = in_ids(done.key, ordered.node_ids) if by_id else done.key
+                runs = (run for run in edges.runs if run.high > key + 1)
+                pieces = rows_after(pipeline.sorter.pieces(runs), done.key, counter)
             local_edges = pipeline.write_tiles(pieces, done.count, done.row, edges.edges)
         return pipeline.finish(
             edges.edges, counter.self_loops, done.local_edges + local_edges, counter.out_degree()

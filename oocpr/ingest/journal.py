@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 from oocpr.errors import UsageError
 from oocpr.ingest.spill.files import SpillDir, SpillFile, disk_errors, making_files
-from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     Event = dict[str, Any]
     WrittenTile = tuple[int, int, tuple[int, int] | None]
 
-
-JOURNAL, STORE = "journal", "store.zarr"
 
 VERSION = 3
 """Changes with the events, with the files, and with the bytes to which tiles are encoded."""
@@ -93,51 +90,6 @@ class DurableSpillDir(SpillDir):
             os.fsync(descriptor)
             os.close(descriptor)
         return {name: file.size for name, file in files.items()}
-
-
-def folder_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:
-    """Folder of an import to the store `path` that can be resumed.
-
-    Examples
-    --------
-    >>> folder_of(Path("graphs/web.zarr"), None).as_posix(), folder_of(Path("web.zarr"), "/tmp").as_posix()
-    ('graphs/web.zarr.unfinished', '/tmp/web.zarr.unfinished')
-    """
-    return (path.parent if tmp is None else Path(tmp)) / f"{path.name}.unfinished"
-
-
-def partial_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:
-    """Folder of its store until that is whole, on the disk where it is going to be."""
-    return folder_of(path, None) / STORE if tmp is None else path.with_name(f"{path.name}.partial.zarr")
-
-
-def disk_bytes(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder; what vanishes meanwhile has none."""
-    total = 0
-    for file in [path, *path.rglob("*")]:
-        try:
-            total += file.lstat().st_size if not file.is_dir() else 0
-        except FileNotFoundError:
-            continue
-    return total
-
-
-def interrupted_import(path: Path, tmp: str | os.PathLike[str] | None) -> str | None:
-    """Say what an import to the store `path` has left that is not under way any more; None for nothing."""
-    folder, partial = folder_of(path, tmp), partial_of(path, tmp)
-    if not (folder / JOURNAL).is_file():
-        return None
-    with (folder / JOURNAL).open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return None
-    paths = (folder,) if partial.is_relative_to(folder) or not partial.exists() else (folder, partial)
-    size = format_bytes(sum(map(disk_bytes, paths)))
-    return (
-        f"An interrupted import has left {size}; continue it with resume=True, "
-        f"or remove it with: rm -r {' '.join(map(str, paths))}"
-    )
 
 
 def line_of(event: Event) -> bytes:

@@ -310,10 +310,8 @@ class Ordering:
         )
 
     def find(self, order: str) -> orders.Order:
-        """Find the rows of an order, one of `ORDERS`; UsageError for hosts of nodes without names."""
+        """Find the rows of an order, but "keep"; UsageError for hosts of nodes without names."""
         ids = self.edges.ids
-        if order == "keep":
-            return orders.make_order("keep", None, ids)
         needed = self._nodes * _BYTES_PER_NODE[order] + _BYTES_BESIDE.get(order, 0) + SLACK_BYTES
         lacking = resident_after_trim() + needed - self.memory
         if lacking > 0:

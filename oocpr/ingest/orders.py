@@ -61,7 +61,7 @@ class EdgeScan:
     def __iter__(self) -> Iterator[NDArray[np.uint64]]:
         buffer = np.empty(min(_BLOCK_EDGES, max(self.count, 1)), np.uint64)
         for run in self._runs:
-            for keys in run.blocks(buffer):
+            for keys, _ in run.records(buffer):
                 if self._ids is not None:
                     self._ids.relabel(keys)
                 yield keys

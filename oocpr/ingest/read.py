@@ -166,12 +166,14 @@ def _foresee(source: Source, spiller: EdgeSpiller, spill_dir: SpillDir, passes: 
 
 def _check_ids(source: Source, spiller: EdgeSpiller) -> SpilledEdges:
     """Check a source whose ids are below 2^32."""
+    ids = None
     if source.nodes is not None:
         if spiller.largest >= source.nodes:
             raise out_of_range(source, spiller.largest)
-        nodes, ids = source.nodes, None
+        nodes = source.nodes
+    elif spiller.ids is None:
+        nodes = 0
     else:
-        assert spiller.ids is not None
         nodes = len(spiller.ids)
         ids = spiller.ids if spiller.ids.largest >= nodes else None
     if nodes == 0:
@@ -190,8 +192,8 @@ class EdgeSpiller:
     """Writes blocks as keys to `file`.
 
     Keys are of ids, written by `partitioner`, until there are `records`; then they are of these, by segments,
-    and `listed` nodes were given as such. `ids` are those that occur, None once there are records; `largest`
-    is the largest id if the source has said how many nodes there are.
+    and `listed` nodes were given as such. `ids` are those that occur; None without any, once there are
+    records, and if the source has said how many nodes there are: then `largest` is the largest id.
     """
 
     source: Source
@@ -206,7 +208,7 @@ class EdgeSpiller:
         self.file = self.spill_dir.file(in_memory, EDGES)
         self.partitioner: Partitioner | None = None
         self.largest = -1
-        self.ids: IdBitmap | None = IdBitmap()
+        self.ids: IdBitmap | None = None
         self.records: BlockDictionary | None = None
         self.listed = 0
         self.segments: list[Segment] = []
@@ -254,7 +256,8 @@ class EdgeSpiller:
         if edges and self.source.nodes is not None:
             self.largest = max(self.largest, largest)
             self._partition(edges, None)
-        elif edges and self.ids is not None and self._fits(self.ids, largest):
+        elif edges and self.records is None and self._fits(largest):
+            assert self.ids is not None
             self.ids.reach(largest)
             self._partition(edges, self.ids)
         else:
@@ -264,8 +267,11 @@ class EdgeSpiller:
             first = records.count
             self._write_numbers(records.number_ids(ends), first, weight)
 
-    def _fits(self, ids: IdBitmap, largest: int) -> bool:
-        needed = ids.growth(largest) + SLACK_BYTES
+    def _fits(self, largest: int) -> bool:
+        """Whether there is memory to note ids up to `largest`."""
+        if self.ids is None:
+            self.ids = IdBitmap()
+        needed = self.ids.growth(largest) + SLACK_BYTES
         if resident() + needed > self.memory:
             self._shed(resident() + needed - self.memory)
         return resident() + needed <= self.memory
@@ -297,7 +303,10 @@ class EdgeSpiller:
                 self.file, self.block_edges, self.source.nodes, weighted=self._weighted
             )
             self.partitioner.plan(edges.dst)
-        self.executor.submit(self.partitioner.add, edges, ids)
+        if ids is None:
+            self.executor.submit(self.partitioner.add, edges)
+        else:
+            self.executor.submit(_add_with_ids, self.partitioner, edges, ids)
         self.edges += edges.src.size
 
     def _write_words(self, partitioner: Partitioner) -> None:
@@ -321,6 +330,11 @@ class EdgeSpiller:
         self.file.write(edge * self._record_bytes, to_words(keys, weight))
         self.edges += keys.size
         self.segments.append(Segment(edge, self.edges - edge, first, self.records.count - first))
+
+
+def _add_with_ids(partitioner: Partitioner, edges: Edges, ids: IdBitmap) -> None:
+    ids.add(edges.src, edges.dst)
+    partitioner.add(edges)
 
 
 def out_of_range(source: Source, node: int) -> InputError:

@@ -8,6 +8,7 @@ the tiles themselves.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -41,6 +42,54 @@ if TYPE_CHECKING:
     import os
 
 
+JOURNAL, STORE = "journal", "store.zarr"
+
+
+def folder_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:
+    """Folder of an import to the store `path` that can be resumed.
+
+    Examples
+    --------
+    >>> folder_of(Path("graphs/web.zarr"), None).as_posix(), folder_of(Path("web.zarr"), "/tmp").as_posix()
+    ('graphs/web.zarr.unfinished', '/tmp/web.zarr.unfinished')
+    """
+    return (path.parent if tmp is None else Path(tmp)) / f"{path.name}.unfinished"
+
+
+def partial_of(path: Path, tmp: str | os.PathLike[str] | None) -> Path:
+    """Folder of its store until that is whole, on the disk where it is going to be."""
+    return folder_of(path, None) / STORE if tmp is None else path.with_name(f"{path.name}.partial.zarr")
+
+
+def disk_bytes(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder; what vanishes meanwhile has none."""
+    total = 0
+    for file in [path, *path.rglob("*")]:
+        try:
+            total += file.lstat().st_size if not file.is_dir() else 0
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def interrupted_import(path: Path, tmp: str | os.PathLike[str] | None) -> str | None:
+    """Say what an import to the store `path` has left that is not under way any more; None for nothing."""
+    folder, partial = folder_of(path, tmp), partial_of(path, tmp)
+    if not (folder / JOURNAL).is_file():
+        return None
+    with (folder / JOURNAL).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return None
+    paths = (folder,) if partial.is_relative_to(folder) or not partial.exists() else (folder, partial)
+    size = format_bytes(sum(map(disk_bytes, paths)))
+    return (
+        f"An interrupted import has left {size}; continue it with resume=True, "
+        f"or remove it with: rm -r {' '.join(map(str, paths))}"
+    )
+
+
 @dataclass(frozen=True)
 class ResumedTiles:
     """Tiles of an earlier process; `key` is their last one, the next tile begins with `row`."""
@@ -51,28 +100,27 @@ class ResumedTiles:
     local_edges: int = 0
 
 
-def in_ids(key: int | None, node_ids: NDArray[np.uint32] | None) -> int | None:
+def in_ids(key: int, node_ids: NDArray[np.uint32] | None) -> int:
     """Turn a key of rows into one of their ids, which are the rows themselves if `node_ids` is None."""
-    if key is None or node_ids is None:
+    if node_ids is None:
         return key
     return int(node_ids[key >> 32]) << 32 | int(node_ids[key & 0xFFFFFFFF])
 
 
-def rows_after(pieces: Iterable[Rows], key: int | None, counter: EdgeCounter) -> Iterator[Rows]:
-    """Leave out the edges up to the one of `key`, None for none, and uncount them.
+def rows_after(pieces: Iterable[Rows], key: int, counter: EdgeCounter) -> Iterator[Rows]:
+    """Leave out the edges up to the one of `key`, and uncount them.
 
     The counter has counted all of them, and those of the resumed tiles.
     """
+    pieces = iter(pieces)
     for edges in pieces:
-        if key is None:
-            yield edges
-            continue
         place = edges.place_after(key)
         if place:
             counter.uncount(edges.part(0, place))
         if place < edges.columns.size:
             yield edges.part(place, edges.columns.size)
-            key = None
+            break
+    yield from pieces
 
 
 class OneShotImport:
@@ -140,15 +188,15 @@ class ResumableImport(OneShotImport):
             )
         wanted = {"version": journal.VERSION, "output": str(path.absolute()), **options, "source": known}
         self._weighted = source.weighted
-        self._folder, self._partial = journal.folder_of(path, tmp), journal.partial_of(path, tmp)
-        if not (self._folder / journal.JOURNAL).is_file():
+        self._folder, self._partial = folder_of(path, tmp), partial_of(path, tmp)
+        if not (self._folder / JOURNAL).is_file():
             # A process that ended just before its last step has left an empty folder.
             with suppress(OSError):
                 self._folder.rmdir()
             refuse_existing(path, overwrite=overwrite, marker=ATTRIBUTES_KEY)
         with making_files(self._folder.parent):
             self._folder.mkdir(parents=tmp is None, exist_ok=True)
-        self._journal = journal.Journal(self._folder / journal.JOURNAL)
+        self._journal = journal.Journal(self._folder / JOURNAL)
         try:
             self._take_up(json.loads(json.dumps(wanted)), on_message)
         except BaseException:
@@ -185,7 +233,7 @@ class ResumableImport(OneShotImport):
         if not events:
             shutil.rmtree(self._partial, ignore_errors=True)
             self._journal.add({"import": wanted})
-        self._drop_all_but(*self._state.files, journal.JOURNAL, journal.STORE)
+        self._drop_all_but(*self._state.files, JOURNAL, STORE)
 
     def writer(self) -> GraphWriter:
         """Begin the store, or continue it."""
@@ -242,7 +290,7 @@ class ResumableImport(OneShotImport):
         """Note a stage, and the files that are all that is needed from here on."""
         files = self._files.synced(names)
         self._journal.add({**event, "files": files}, durable=True)
-        self._drop_all_but(*files, journal.JOURNAL, journal.STORE)
+        self._drop_all_but(*files, JOURNAL, STORE)
 
     def resumed_edges(self, source: Source, memory: int) -> SpilledEdges | None:
         """Give the edges as an earlier process has read them, partitioned or not; None if none has."""
@@ -316,15 +364,15 @@ class ResumableImport(OneShotImport):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or len(self._journal.events) < 2:
-            self._drop_all_but(journal.JOURNAL)
+            self._drop_all_but(JOURNAL)
             shutil.rmtree(self._partial, ignore_errors=True)
             # The last to go: until then another process knows what it has before it.
-            (self._folder / journal.JOURNAL).unlink()
+            (self._folder / JOURNAL).unlink()
             self._folder.rmdir()
         else:
-            size = journal.disk_bytes(self._folder)
+            size = disk_bytes(self._folder)
             if not self._partial.is_relative_to(self._folder):
-                size += journal.disk_bytes(self._partial)
+                size += disk_bytes(self._partial)
             error.add_note(
                 f"What is finished is kept, {format_bytes(size)} in {self._folder}: "
                 "the same import with resume=True goes on from there."

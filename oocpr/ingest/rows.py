@@ -44,7 +44,7 @@ def sorted_pieces(
     than `space` holds is partitioned first. `sort` sorts in place.
     """
     if run.count <= space.size:
-        for keys in run.blocks(space):
+        for keys, _ in run.records(space):
             sort(keys)
             yield keys, run.count
     elif run.high - run.low == 1:

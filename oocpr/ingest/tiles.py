@@ -161,7 +161,7 @@ class Sorter:
                 weights = buffers.weights[filled : filled + run.count]
                 filled += sum(some.size for some, _, _ in weighted_pieces(run, keys, weights, self.how))
                 continue
-            filled += sum(some.size for some in run.blocks(keys))
+            filled += sum(some.size for some, _ in run.records(keys))
             # No more at once than the service wants: small sorts stay in the caches.
             if filled - sorted_to >= self.service.needs.typical_keys:
                 self.service.sort(buffers.keys[sorted_to:filled])
@@ -213,11 +213,6 @@ class Tile:
         """Drop all edges, and begin with another row."""
         self.first_row = first_row
         self._edges = self._parts = 0
-
-    @property
-    def full(self) -> bool:
-        """Whether no more edges fit."""
-        return self._edges == self._columns.size
 
     def fill(self, edges: Rows, start: int) -> int:
         """Add edges from number `start` on, as many as fit; returns the number of the first that did not."""
@@ -288,11 +283,10 @@ class TileWriter:
 
     def add(self, edges: Rows) -> None:
         """Add edges, which come after all before."""
-        start = 0
+        start = self._tile.fill(edges, 0)
         while start < edges.columns.size:
-            if self._tile.full:
-                row = int(np.searchsorted(edges.starts, start, side="right")) - 1
-                self._close_tile(int(edges.rows[row]))
+            row = int(np.searchsorted(edges.starts, start, side="right")) - 1
+            self._close_tile(int(edges.rows[row]))
             start = self._tile.fill(edges, start)
 
     def finish(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.errors import InputError, UsageError
+from oocpr.errors import InputError
 from oocpr.sources.block import EdgeBlock, NameBlock, NodeBlock, ResumableSource
 from oocpr.sources.files import ByteStream, input_file, stamp, uncompressed_name
 
@@ -51,14 +51,6 @@ class SourceOptions(TypedDict, total=False):
     target_column: str | None
     weight: str | int | None
     header: bool | None
-
-
-def check_names(options: Mapping[str, Any], kind: type) -> None:
-    """Raise UsageError for keyword options that are no members of `kind`, a typed dictionary."""
-    known = kind.__annotations__
-    for name in options:
-        if name not in known:
-            raise UsageError(f"There is no option {name!r}.", f"Options of a source are {', '.join(known)}.")
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:

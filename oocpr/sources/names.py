@@ -153,7 +153,7 @@ class FileLabels:
 
     def __init__(self, path: AnyPath) -> None:
         self._path = path
-        self._count = sum(names.size for names in self._strings())
+        self._count = sum(names.size for names in listed_names(path, _CHUNK, skip=False))
         if not self._count:
             raise InputError(f"{path} holds no labels.", "Check that it is the file you mean.")
 
@@ -161,13 +161,10 @@ class FileLabels:
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        for names in self._strings():
+        for names in listed_names(self._path, _CHUNK, skip=False):
             text = names.text.tobytes()
             for start, end in zip(names.starts.tolist(), names.ends.tolist(), strict=True):
                 yield text[start:end].decode()
-
-    def _strings(self) -> Iterator[Strings]:
-        return listed_names(self._path, _CHUNK, skip=False)
 
 
 @numba.njit(cache=True, nogil=True)

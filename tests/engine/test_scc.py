@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from oocpr.engine.cpu.rows import ROW_BLOCK
+from oocpr.engine.cpu.numbers import ROW_BLOCK
 from oocpr.engine.scc.level_schedule import LISTED, SHARED, SWEPT, WALKED, find_components, schedule_rows
 from oocpr.engine.scc.run import load_scc_graph
 from oocpr.engine.scc.solve import DEPTH, TERMS, least_squares, mix, record_stride

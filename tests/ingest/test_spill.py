@@ -113,7 +113,8 @@ def test_buckets_together_are_the_run(tmp_path_factory, keys, capacity):
     with SpillFile(folder) as scratch, SpillFile(folder) as out:
         buckets = partition_run(run_of(scratch, keys), out, np.empty(capacity, np.uint64))
         held = [
-            np.concatenate([np.copy(b) for b in bucket.blocks(np.empty(5, np.uint64))]) for bucket in buckets
+            np.concatenate([np.copy(b) for b, _ in bucket.records(np.empty(5, np.uint64))])
+            for bucket in buckets
         ]
     for bucket, part in zip(buckets, held, strict=True):
         assert part.size == bucket.count
@@ -193,9 +194,9 @@ def test_buckets_are_ascending_ranges_of_all_keys(tmp_path_factory, blocks, bloc
     with SpillFile(tmp_path_factory.getbasetemp(), memory) as scratch:
         partitioner = partitioned(scratch, block_edges, blocks, LAST + 1 if known else None)
         runs = list(partitioner.runs())
-        held = [np.concatenate([np.copy(k) for k in run.blocks(np.empty(7, np.uint64))]) for run in runs]
+        held = [np.concatenate([np.copy(k) for k, _ in run.records(np.empty(7, np.uint64))]) for run in runs]
         scratch.shed(memory // 2)
-        again = [np.copy(next(run.blocks(np.empty(run.count, np.uint64)))) for run in runs]
+        again = [np.copy(next(run.records(np.empty(run.count, np.uint64)))[0]) for run in runs]
     for run, keys, others in zip(runs, held, again, strict=True):
         assert run.count == keys.size > 0
         assert run.low <= int(keys.min()) <= int(keys.max()) < run.high
@@ -235,7 +236,7 @@ def test_threads_that_partition_at_once_lose_nothing(tmp_path):
             executor.submit(partitioner.add, edges)
         executor.finish()
         keys = np.concatenate(
-            [next(run.blocks(np.empty(run.count, np.uint64))) for run in partitioner.runs()]
+            [next(run.records(np.empty(run.count, np.uint64)))[0] for run in partitioner.runs()]
         )
     everything = np.concatenate([keys_of(block.src, block.dst) for block in blocks])
     np.testing.assert_array_equal(np.sort(keys), np.sort(everything))

@@ -11,24 +11,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.backend import PushSums, StripeSpec, TileSums, join_sums
-from oocpr.engine.cpu.gather import PIECE, SlicedEdges, TileCsr, pieces_of, slice_tile
+from oocpr.engine.cpu.gather import PIECE, SLICE_ROWS, SlicedEdges, TileCsr, slice_tile
 from oocpr.engine.cpu.local_sweeps import (
     BOUNDS,
     MAX_LOCAL_SLICED,
     REGION_PADDING,
+    ROW_PADDING,
     TILE_REGIONS,
     LocalLayout,
-    max_long_rows,
-    max_slices,
-    permuted_rows,
 )
-from oocpr.engine.cpu.numbers import Weights, decode_weights, divisors, stored_weights, without_data
-from oocpr.engine.cpu.rows import ROW_BLOCK, load, push_rows
+from oocpr.engine.cpu.numbers import (
+    ROW_BLOCK,
+    Weights,
+    decode_weights,
+    divisors,
+    stored_weights,
+    without_data,
+)
 from oocpr.engine.cpu.threads import Team, default_threads
 from oocpr.engine.cpu.tile import (
     StripeRows,
     Sums,
     SweepParams,
+    load,
+    push_rows,
     sweep_decoded,
     sweep_packed,
 )
@@ -57,8 +63,8 @@ class Scratch:
     def sums(self, tile: PackedTile, owned: int, live: int, both: bool, local: bool, permuting: bool) -> Sums:
         """Arrays of a sweep; the blocks are zero."""
         segments = owned + 1
-        places = segments + int(pieces_of(tile.edges)) + 1
-        permuted = permuted_rows(owned) if local else 0
+        places = segments - (-tile.edges // (1024 * PIECE)) + 1
+        permuted = owned + ROW_PADDING if local else 0
         unpermuted = owned + 1 if permuting else 0
         tally = self._take("tally", TILE_REGIONS * (MAX_LOCAL_SLICED + 2), np.uint32)
         return Sums(
@@ -85,15 +91,16 @@ class Scratch:
 
     def layout(self, tile: PackedTile, owned: int, wanted: bool, weighted: bool) -> LocalLayout:
         """Arrays of the edges that stay inside a tile; empty unless they are `wanted`."""
-        edges, rows, permuted = (tile.edges, tile.nonempty, permuted_rows(owned)) if wanted else (0, 0, 0)
+        edges, rows, permuted = (tile.edges, tile.nonempty, owned + ROW_PADDING) if wanted else (0, 0, 0)
         columns = edges + TILE_REGIONS * REGION_PADDING if wanted else 0
         return LocalLayout(
             self._take("row_at", permuted, np.uint32),
             self._take("position", owned + 1 if wanted else 0, np.uint32),
             self._take("factors", permuted, np.float32),
             self._take("gains", permuted, np.float32),
-            self._take("slice_ptr", max_slices(rows), np.uint32),
-            self._take("long_ptr", max_long_rows(edges), np.uint32),
+            # `permute_region` says where the part of a region begins.
+            self._take("slice_ptr", rows // SLICE_ROWS + 2 * TILE_REGIONS + 1, np.uint32),
+            self._take("long_ptr", edges // (MAX_LOCAL_SLICED + 1) + 2 * TILE_REGIONS + 1, np.uint32),
             self._take("local_columns", columns, np.uint32),
             self._take("regions", TILE_REGIONS * BOUNDS, np.uint32).reshape(TILE_REGIONS, BOUNDS),
             self._take("shares", columns, np.float32) if weighted else None,

@@ -52,7 +52,7 @@ class SlicedEdges(NamedTuple):
     weights: NDArray[Any] | None
 
 
-@entry()
+@inner()
 def pieces_of(edges):
     """Pieces of a tile."""
     return (edges + 1024 * PIECE - 1) // (1024 * PIECE)
@@ -176,7 +176,7 @@ def slice_tile(
 
     Weights, float64, become float32 if that is exact.
     """
-    pieces = int(pieces_of(tile.edges))
+    pieces = -(-tile.edges // (1024 * PIECE))
     parts = tile.nonempty + pieces
     begins, ends, targets = (np.empty(parts, np.uint32) for _ in range(3))
     partials = tile.segments

@@ -36,6 +36,9 @@ MAX_LOCAL_SLICED = 255
 REGION_PADDING = SLICE_ROWS * (MAX_LOCAL_SLICED + 1)
 """Columns that a region's slices may need beyond its edges."""
 
+ROW_PADDING = TILE_REGIONS * SLICE_ROWS + 1
+"""Permuted rows of a tile beyond those that it owns; the last is always padding."""
+
 BOUNDS = 6
 """Numbers of a region: its first permuted row and end, first slice, slices, first long row, long rows."""
 
@@ -60,21 +63,6 @@ class LocalLayout(NamedTuple):
     regions: NDArray[np.uint32]
     # Of `columns`: damping times the edge's share of the weight that leaves its node; None without weights.
     shares: NDArray[np.float32] | None
-
-
-def permuted_rows(owned: int) -> int:
-    """Permuted rows of a tile, the last of them always padding."""
-    return owned + TILE_REGIONS * SLICE_ROWS + 1
-
-
-def max_slices(nonempty: int) -> int:
-    """Room that `slice_ptr` needs at most; see permute_region."""
-    return nonempty // SLICE_ROWS + 2 * TILE_REGIONS + 1
-
-
-def max_long_rows(edges: int) -> int:
-    """Room that `long_ptr` needs at most; see permute_region."""
-    return edges // (MAX_LOCAL_SLICED + 1) + 2 * TILE_REGIONS + 1
 
 
 @inner()

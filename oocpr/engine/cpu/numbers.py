@@ -4,6 +4,10 @@ Every kernel is written once, for all number formats, for graphs with weights an
 have a version for each type. Without weights the argument is None and out-degrees are integers, and what only
 weights need compiles to nothing. With weights the divisor of a row is the weight that leaves it, with a sign
 that says whether any does. The bits of narrow numbers are those of :mod:`oocpr.engine.number_formats`.
+
+Compilers may not reorder floating-point additions, so a plain loop adds one number at a time; sums over rows
+are taken in eight interleaved lanes, joined in order, which vector units can follow: the same on every
+processor.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 from numba import float32, float64, int64, types, uint8, uint16, uint32, uint64
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
@@ -288,3 +293,84 @@ def dangles(degree):
     if degree == types.uint32:
         return lambda degree: degree == uint32(0)
     return lambda degree: degree < 0.0
+
+
+ROW_BLOCK = 1024
+"""Rows of one partial sum."""
+
+SIMD_LANES = 8
+_I64 = ir.IntType(64)
+_F64 = ir.DoubleType()
+_VEC = ir.VectorType(_F64, SIMD_LANES)
+
+
+def _load_lanes(b: Any, array: Any, element: Any, index: Any) -> Any:
+    """Eight elements from `index` on as float64."""
+    llvm = ir.FloatType() if element == types.float32 else _F64
+    vector = ir.VectorType(llvm, SIMD_LANES)
+    value = b.load(b.bitcast(b.gep(array.data, [index]), vector.as_pointer()))
+    value.align = 4
+    return b.fpext(value, _VEC) if element == types.float32 else value
+
+
+def _call(b: Any, name: str, result: Any, *args: Any) -> Any:
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return b.call(cgutils.get_or_insert_function(b.module, kind, f"llvm.{name}.v{SIMD_LANES}f64"), args)
+
+
+def _lane_sum(term: Any) -> Any:
+    """Sum ``term(builder, lanes of a, lanes of c)`` over the vectors of two arrays at 0, 8, 16, ..."""
+
+    def lanes(typingctx: Any, a: Any, c: Any, vectors: Any) -> Any:
+        def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            kinds = signature.args[:2]
+            arrays = [
+                context.make_array(kind)(context, b, array) for kind, array in zip(kinds, args, strict=False)
+            ]
+            total = cgutils.alloca_once_value(b, ir.Constant(_VEC, [0.0] * SIMD_LANES))
+            with cgutils.for_range(b, args[2]) as loop:
+                at = b.mul(loop.index, ir.Constant(_I64, SIMD_LANES))
+                first, second = (
+                    _load_lanes(b, array, kind.dtype, at) for kind, array in zip(kinds, arrays, strict=True)
+                )
+                b.store(b.fadd(b.load(total), term(b, first, second)), total)
+            return _call(b, "vector.reduce.fadd", _F64, ir.Constant(_F64, -0.0), b.load(total))
+
+        return types.float64(a, c, types.uint64), codegen
+
+    return intrinsic(lanes)
+
+
+_dot_lanes = _lane_sum(lambda b, first, second: b.fmul(first, second))
+_sum_lanes = _lane_sum(lambda b, first, second: first)
+_norm_lanes = _lane_sum(lambda b, first, second: _call(b, "fabs", _VEC, first))
+
+
+@inner()
+def dot(a, c, count):
+    """Scalar product of ``a[:count]`` and ``c[:count]``, float32 or float64, contiguous."""
+    vectors = uint64(count) // uint64(SIMD_LANES)
+    total = _dot_lanes(a, c, vectors)
+    for i in range(vectors * uint64(SIMD_LANES), uint64(count)):
+        total += float64(a[i]) * float64(c[i])
+    return total
+
+
+@inner()
+def add_up(a, count):
+    """Sum of ``a[:count]``."""
+    vectors = uint64(count) // uint64(SIMD_LANES)
+    total = _sum_lanes(a, a, vectors)
+    for i in range(vectors * uint64(SIMD_LANES), uint64(count)):
+        total += float64(a[i])
+    return total
+
+
+@inner()
+def norm(a, count):
+    """L1 norm of ``a[:count]``."""
+    vectors = uint64(count) // uint64(SIMD_LANES)
+    total = _norm_lanes(a, a, vectors)
+    for i in range(vectors * uint64(SIMD_LANES), uint64(count)):
+        total += abs(float64(a[i]))
+    return total

@@ -167,28 +167,26 @@ class LocalExecutor:
         """
         if not self._all_resident:
             return self._backends.each(partial(self._sweep, state, pushes, again))
-        begun = {}
-        for index in self._most_streamed_first():
+        begun, indices = {}, range(len(self.groups))
+        for index in self._most_streamed_first() if self._job.plan.devices else indices:
             begun[index] = self._begin_sweep(state, pushes, again, index)
         if again:
             return self._backends.each(lambda index: begun[index]())
-        return [begun[index]() for index in range(len(self.groups))]
+        return [begun[index]() for index in indices]
 
     @property
     def _all_resident(self) -> bool:
         return all(group.all_resident for group in self.groups)
 
     def _most_streamed_first(self) -> list[int]:
-        """Backends, by how many of their tiles do not stay on their device."""
+        """Devices, by how many of their tiles do not stay there."""
         plan = self._job.plan
 
         def resident(index: int) -> int:
             first, last = plan.stripes[index]
             return plan.devices[index].on_device - (last - first)
 
-        return (
-            sorted(range(len(self.groups)), key=resident) if plan.devices else list(range(len(self.groups)))
-        )
+        return sorted(range(len(self.groups)), key=resident)
 
     # No function inside another and no comprehension has the pushes: an error that leaves it would hold them.
     def _push(self, state: State, index: int) -> list[StripePush]:

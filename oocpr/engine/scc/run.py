@@ -16,7 +16,7 @@ from numba import float32, float64, uint32, uint64
 from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, sum_long_row, sum_slice
-from oocpr.engine.cpu.rows import ROW_BLOCK, add_up, norm
+from oocpr.engine.cpu.numbers import ROW_BLOCK, add_up, norm
 from oocpr.engine.cpu.threads import Team, barrier, default_threads, parallel_region
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, SHARED, schedule_rows

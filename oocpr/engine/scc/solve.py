@@ -29,7 +29,7 @@ from numba import float32, float64, int64, uint32, uint64
 from numpy.typing import NDArray
 
 from oocpr.engine.cpu.gather import SLICE_ROWS, first_not_below, sum_long_row, sum_slice
-from oocpr.engine.cpu.rows import ROW_BLOCK, dot, norm
+from oocpr.engine.cpu.numbers import ROW_BLOCK, dot, norm
 from oocpr.engine.cpu.threads import barrier, next_chunk, parallel_region
 from oocpr.engine.scc.level_schedule import COMPONENT_REGIONS, LISTED, SHARED, WALKED
 from oocpr.jit import BORROWING, entry, inner

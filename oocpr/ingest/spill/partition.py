@@ -38,8 +38,6 @@ from oocpr.store.codec.bitpacking import BufferPool, intrinsic
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from oocpr.ingest.spill.id_bitmap import IdBitmap
-
 
 KEY_BYTES = 8
 """Bytes of a key in memory, and most bytes of one in a file."""
@@ -222,15 +220,13 @@ class KeyRun:
         extents = KeyExtents(place, np.full(1, count), width, 4 * width, 0, weighted)
         return cls(file, count, low, high, extents)
 
-    def blocks(self, buffer: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
-        """Yield all keys, as many at a time as `buffer` holds, which every block overwrites."""
-        for keys, _ in self.records(buffer, NO_WEIGHTS):
-            yield keys
-
     def records(
-        self, buffer: NDArray[np.uint64], weight_buffer: NDArray[np.float64]
+        self, buffer: NDArray[np.uint64], weight_buffer: NDArray[np.float64] = NO_WEIGHTS
     ) -> Iterator[tuple[NDArray[np.uint64], NDArray[np.float64]]]:
-        """Yield all keys and, if there is a buffer of the same size for them, their weights."""
+        """Yield all keys and, if there is a buffer of the same size for them, their weights.
+
+        They come as many at a time as the buffers hold, which each block overwrites.
+        """
         for done in range(0, self.count, buffer.size):
             keys = buffer[: min(buffer.size, self.count - done)]
             weights = weight_buffer[: keys.size]
@@ -461,11 +457,9 @@ class Partitioner(PartitionedFile):
         self._last_rows = np.append(first_rows[1:], np.uint64(2**32)) - np.uint64(1)
         self.first_rows, self._lows = first_rows, [int(row) << 32 for row in first_rows]
 
-    def add(self, edges: Edges, ids: IdBitmap | None = None) -> None:
-        """Write some edges, and add their ends to `ids`; several threads may do so at once."""
+    def add(self, edges: Edges) -> None:
+        """Write some edges; several threads may do so at once."""
         src, dst, largest_src, largest_dst, weight = edges
-        if ids is not None:
-            ids.add(src, dst)
         if not src.size:
             return
         try:
@@ -531,14 +525,14 @@ def repartition(
     buffer = np.empty(max(1, min(block_edges, count)), np.uint64)
     weight_buffer = np.empty(buffer.size) if weighted else NO_WEIGHTS
 
-    def relabelled(keys: NDArray[np.uint64], weights: NDArray[np.float64] = NO_WEIGHTS) -> Edges:
+    def relabelled(keys: NDArray[np.uint64], weights: NDArray[np.float64]) -> Edges:
         if relabel is not None:
             relabel(keys)
         sources, destinations = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
         return Edges.of(sources, destinations, weights.copy())
 
     partitioner = Partitioner(out, block_edges, rows, weighted=weighted)
-    samples = [relabelled(next(run.blocks(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
+    samples = [relabelled(*next(run.records(buffer[: -(-buffer.size // len(runs))]))).dst for run in runs]
     partitioner.plan(np.concatenate(samples or [np.empty(0, np.uint32)]))
     done = 0
     for run in runs:
@@ -562,7 +556,7 @@ def partition_run(
     require_disk(out.folder, run.count * size)
     shift, low = bin_shift(run.high - run.low), np.uint64(run.low)
     bins = np.zeros(((run.high - run.low - 1) >> shift) + 1, np.int64)
-    for keys in run.blocks(space):
+    for keys, _ in run.records(space):
         _count_bins(keys, low, np.uint64(shift), bins)
     starts = plan_buckets(bins.tolist(), space.size)
     bucket_of = np.repeat(np.arange(len(starts), dtype=np.uint16), np.diff(np.append(starts, bins.size)))
