@@ -189,3 +189,21 @@ template <int LANES = WARP> __device__ __forceinline__ u32 group_or(u32 bits) {
 
 // A number that others read too, through the read-only cache. `from` must not be written by the same kernel.
 template <class T> __device__ __forceinline__ T read_shared(const T* from) { return __ldg(from); }
+
+template <int BYTES> struct RawOf { using Type = uint4; };
+template <> struct RawOf<1> { using Type = u8; };
+template <> struct RawOf<2> { using Type = u16; };
+template <> struct RawOf<4> { using Type = u32; };
+template <> struct RawOf<8> { using Type = uint2; };
+
+// A structure through the read-only cache, in as few loads as there can be; it is aligned to its size or to 16.
+template <class T> __device__ __forceinline__ T read_struct(const T* from) {
+  using Raw = typename RawOf<sizeof(T)>::Type;
+  constexpr int PIECES = int(sizeof(T) / sizeof(Raw));
+  Raw raw[PIECES];
+#pragma unroll
+  for (int k = 0; k < PIECES; ++k) raw[k] = read_shared(reinterpret_cast<const Raw*>(from) + k);
+  T value;
+  memcpy(&value, raw, sizeof value);
+  return value;
+}

@@ -26,13 +26,6 @@ struct Stream {
   const u8* widths;
 };
 
-// The non-empty segments of a tile.
-struct Segments {
-  const u32* begins;  // a bit an edge, set where a segment begins
-  const u32* ranks;   // segments that begin before each block; blocks + 1
-  const u32* starts;  // first column of each; null where the columns are verbatim
-};
-
 // A lane's own 32 values, from and to shared memory.
 __device__ __forceinline__ void take_own(const u32* values, u32 (&own)[GROUP]) {
   const uint4* const from = reinterpret_cast<const uint4*>(values + PITCH * lane<GROUP>());
@@ -71,21 +64,18 @@ __device__ __forceinline__ void patch(const T* exceptions, u32 first, u32 last, 
   }
 }
 
-// Unpacks block b: value i of group g goes to values[PITCH * g + i]. Returns the carry of its directory entry.
-// Other lanes may read the values after sync_group.
-__device__ __forceinline__ u32 unpack(const Stream& stream, u64 b, u32* values) {
+// Unpacks the words of a block, which begins at bit `position` of the row of words at `row`, up to 31; `widths` are those
+// of its groups, aligned to 16 bytes. Value i of group g goes to values[PITCH * g + i]. Other lanes may read the values
+// after sync_group.
+__device__ __forceinline__ void unpack_words(const u32* row, u32 position, const u8* widths, u32* values) {
   const int me = lane<GROUP>();
-  const uint4* const directory = reinterpret_cast<const uint4*>(stream.directory);
-  const uint4 entry = read_shared(directory + b), next = read_shared(directory + b + 1);
-  const u8* const widths = stream.widths + GROUP * b;
   const uint4 first = read_shared(reinterpret_cast<const uint4*>(widths));
   const uint4 second = read_shared(reinterpret_cast<const uint4*>(widths) + 1);
   const u32 four_widths[] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
   // There are 32 words a row and 32 bits a word, so a position less its low bits is where its row begins. The
   // bits of a group end in the row where those of the next begin: one load a group, and none waits for another.
-  const u32* const words = stream.words + me;
-  u32 position = entry.x;
-  u32 word = read_once(words + (position & ~31u));
+  const u32* const words = row + me;
+  u32 word = read_once(words);
 #pragma unroll
   for (int g = 0; g < GROUP; ++g) {
     const u32 width = four_widths[g / 4] >> 8 * (g % 4) & 255;
@@ -95,8 +85,16 @@ __device__ __forceinline__ u32 unpack(const Stream& stream, u64 b, u32* values) 
     position = end;
     word = next_word;
   }
+}
+
+// Unpacks block b of a stream. Returns the carry of its directory entry.
+__device__ __forceinline__ u32 unpack(const Stream& stream, u64 b, u32* values) {
+  const uint4* const directory = reinterpret_cast<const uint4*>(stream.directory);
+  const uint4 entry = read_shared(directory + b), next = read_shared(directory + b + 1);
+  const u8* const widths = stream.widths + GROUP * b;
+  unpack_words(stream.words + (entry.x & ~31u), entry.x & 31, widths, values);
   if (next.y != entry.y || next.z != entry.z) {
-    const u32 own = read_shared(widths + me);
+    const u32 own = read_shared(widths + lane<GROUP>());
     sync_group<GROUP>();
     patch(stream.narrow, entry.y, next.y, own, values);
     patch(stream.wide, entry.z, next.z, own, values);
@@ -119,86 +117,4 @@ template <class T> __device__ __forceinline__ T scan_from(T value, int from) {
     if (step <= distance) value = before + value;
   }
   return value;
-}
-
-constexpr int AHEAD = 4;  // first columns of segments that a lane asks for early
-
-// Where the segments of a block begin, as a lane sees its own 32 edges.
-struct Begins {
-  u32 own;     // bit i: a segment begins at edge i
-  u32 lanes;   // bit l: one begins at an edge of lane l
-  u32 before;  // segments of the tile that begin before the lane's edges
-};
-
-// Ones below the lowest bit that is set; all ones if none is.
-__device__ __forceinline__ u32 bits_before_first(u32 bits) { return (bits & (0u - bits)) - 1; }
-
-__device__ __forceinline__ Begins find_begins(const Segments& segments, u64 b) {
-  Begins begins;
-  begins.own = read_once(segments.begins + GROUP * b + lane<GROUP>());
-  begins.lanes = u32(ballot<GROUP>(begins.own != 0));
-  const u32 count = count_bits(begins.own);
-  begins.before = read_shared(segments.ranks + b) + group_scan<GROUP>(count) - count;
-  return begins;
-}
-
-// Decodes block b of a tile's columns, the first `count` of which there are: column[i] is that of the lane's edge
-// i, which is edge i of group `lane`. Behind the last edge stands `behind`. `values` is free again once all lanes
-// are through.
-__device__ __forceinline__ void decode(const Stream& stream, const Segments& segments, const Begins& begins, u64 b,
-                                       u32 count, u32 behind, u32* values, u32 (&column)[GROUP]) {
-  const int me = lane<GROUP>();
-  u32* const own = values + PITCH * me;
-  u32 breaks = begins.own, lanes = begins.lanes;
-  // Most lanes have few segments; what they need is under way while the block is unpacked.
-  u32 ahead[AHEAD] = {};
-  u32 rank = begins.before;
-  if (segments.starts) {
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
-      if (i < count_bits(breaks)) ahead[i] = read_shared(segments.starts + rank + i);
-    }
-  }
-  u32 carry = unpack(stream, b, values);
-  sync_group<GROUP>();
-  // Where a segment begins, its first column takes the place of the gap.
-  if (segments.starts) {
-    u32 rest = breaks;
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
-      if (rest) own[lowest_bit(rest)] = ahead[i];
-      rest &= rest - 1;
-    }
-    for (rank += AHEAD; rest; rest &= rest - 1) own[lowest_bit(rest)] = read_shared(segments.starts + rank++);
-  }
-  if (count < BLOCK) {
-    // One more segment, which never leaves its first column.
-    const u32 end = count / GROUP;
-    for (int i = u32(me) < end ? GROUP : u32(me) == end ? int(count % GROUP) : 0; i < GROUP; ++i) {
-      own[i] = segments.starts ? ~0u : behind;
-    }
-    if (u32(me) == end) {
-      own[count % GROUP] = behind;
-      breaks |= 1u << count % GROUP;
-    }
-    lanes |= 1u << end;
-  }
-  take_own(values, column);
-  if (!segments.starts) return;
-  u32 sum = 0;
-#pragma unroll
-  for (int i = 0; i < GROUP; ++i) {
-    const u32 gap = column[i];
-    sum = breaks >> i & 1 ? gap : sum + gap + 1;
-    column[i] = sum;
-  }
-  // What is before the lane's first break goes on from the lanes before, and they from the block before.
-  const int from = nearest(lanes);
-  sum = scan_from(sum, from);
-  const u32 before = shuffle_up<GROUP>(sum, 1);
-  const bool whole = (lanes & u32(lanes_before<GROUP>())) == 0;
-  carry = (me ? before : 0) + (whole ? carry : 0);
-  const u32 head = bits_before_first(breaks);
-#pragma unroll
-  for (int i = 0; i < GROUP; ++i) column[i] += head >> i & 1 ? carry : 0;
 }

@@ -6,7 +6,7 @@
 // A link of a row to itself is not among them: it is solved for.
 //
 // Parameters: READS, PAIRED as in gather.cuh.
-#include "decode.cuh"
+#include "group.cuh"
 #include "rows.cuh"
 
 namespace {
@@ -30,22 +30,37 @@ __device__ __forceinline__ u32 find(const u32* columns, u32 from, u32 to, u32 le
   return from;
 }
 
+// The island of a block of threads: neighbouring rows of a tile.
+struct Island {
+  const TileEntry& tile;
+  u32 first, rows;  // first row in the tile, and how many there are
+  u32 row;          // first row in the group
+
+  __device__ __forceinline__ Island(const TileEntry* tiles, u32 count)
+      : tile(tiles[tile_of<&TileEntry::island>(tiles, count, blockIdx.x)]),
+        first((blockIdx.x - tile.island) * MOST_ROWS),
+        rows(min(MOST_ROWS, tile.owned() - first)),
+        row(tile.row + first) {}
+};
+
 // What a row links to inside its island.
 struct Inside {
   u32 from, to;  // places in the columns
   u32 own;       // place of its link to itself; `to` if there is none
   u32 count;     // of others
 
-  __device__ __forceinline__ Inside(const Filled& segments, const u32* edges_of, u32 nonempty, u32 edges,
-                                    const u32* columns, u32 row, u32 first, u32 rows, u32 node) {
+  __device__ __forceinline__ Inside(const Island& island, const u32* filled, const u32* filled_before,
+                                    const u32* edges_of, u32 nonempty, u32 edges, const u32* columns, u32 node) {
     from = to = own = count = 0;
-    const u32 rank = segments.rank(row);
+    const Filled segments = {filled + island.tile.word, filled_before + island.tile.word, 0};
+    const u32 rank = segments.rank(island.first + threadIdx.x);
     if (rank == NOTHING) return;
     const u32 begin = edges_of[rank], end = rank + 1 < nonempty ? edges_of[rank + 1] : edges;
-    from = find(columns, begin, end, node + first);
-    to = find(columns, from, end, node + first + rows);
-    own = find(columns, from, to, node + row);
-    if (own < to && columns[own] != node + row) own = to;
+    const u32 least = node + island.row, row = least + threadIdx.x;
+    from = find(columns, begin, end, least);
+    to = find(columns, from, end, least + island.rows);
+    own = find(columns, from, to, row);
+    if (own < to && columns[own] != row) own = to;
     count = to - from - (own < to);
   }
 };
@@ -64,31 +79,18 @@ __device__ __forceinline__ u32 words_of(u32 count) { return (count + (LINKS - 1)
 
 }  // namespace
 
-// Lists the first edge of each segment that is not empty; 32 lanes a block of edges.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    list_begins(const u32* begins, const u32* ranks, u32 edges, u32* edges_of) {
-  const u64 b = group_number<GROUP>();
-  if (b >= (u64(edges) + (BLOCK - 1)) / BLOCK) return;
-  const Begins found = find_begins({begins, ranks, nullptr}, b);
-  u32 rank = found.before;
-  for (u32 rest = found.own; rest; rest &= rest - 1) {
-    edges_of[rank++] = u32(b) * BLOCK + GROUP * lane<GROUP>() + lowest_bit(rest);
-  }
-}
-
 // Finds how many rows of words each slice takes; one block of threads an island.
 //
-//   edges_of, columns  as list_begins and decode_columns leave them
-//   owned, node        rows of the tile, and the first of them in the graph
+//   edges_of, columns  as list_begins and decode_columns leave them; `edges` and `nonempty` are how many there are
+//   node               first row of the group in the graph
 extern "C" __global__ void __launch_bounds__(THREADS)
-    measure_islands(const u32* filled, const u32* filled_before, const u32* edges_of, u32 nonempty, u32 edges,
-                    const u32* columns, u32 owned, u32 node, u32* words) {
+    measure_islands(const TileEntry* tiles, u32 tile_count, const u32* filled, const u32* filled_before,
+                    const u32* edges_of, u32 nonempty, u32 edges, const u32* columns, u32 node, u32* words) {
   __shared__ u32 counts[THREADS];
-  const u32 first = blockIdx.x * MOST_ROWS, rows = min(MOST_ROWS, owned - first);
+  const Island island(tiles, tile_count);
   u32 count = 0;
-  if (threadIdx.x < rows) {
-    count = Inside({filled, filled_before}, edges_of, nonempty, edges, columns, first + threadIdx.x, first, rows, node)
-                .count;
+  if (threadIdx.x < island.rows) {
+    count = Inside(island, filled, filled_before, edges_of, nonempty, edges, columns, node).count;
   }
   const u32 place = place_of(count, counts);
   if (place % SLICE == 0) words[SLICES * blockIdx.x + place / SLICE] = words_of(count);
@@ -96,15 +98,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Writes the islands down; `before` has the rows of words before each slice, and those of all.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    fill_islands(const u32* filled, const u32* filled_before, const u32* edges_of, u32 nonempty, u32 edges,
-                 const u32* columns, u32 owned, u32 node, const u32* before, u8* order, u32* selves, u32* links) {
+    fill_islands(const TileEntry* tiles, u32 tile_count, const u32* filled, const u32* filled_before,
+                 const u32* edges_of, u32 nonempty, u32 edges, const u32* columns, u32 node, const u32* before,
+                 u8* order, u32* selves, u32* links) {
   __shared__ u32 counts[THREADS], bits[SLICES];
-  const u32 first = blockIdx.x * MOST_ROWS, rows = min(MOST_ROWS, owned - first), me = threadIdx.x;
+  const Island island(tiles, tile_count);
+  const u32 me = threadIdx.x;
   if (me < SLICES) bits[me] = 0;
   u32 from = 0, own = 0, count = 0;
   bool linked = false;
-  if (me < rows) {
-    const Inside inside({filled, filled_before}, edges_of, nonempty, edges, columns, first + me, first, rows, node);
+  if (me < island.rows) {
+    const Inside inside(island, filled, filled_before, edges_of, nonempty, edges, columns, node);
     from = inside.from, own = inside.own, count = inside.count;
     linked = inside.own < inside.to;
   }
@@ -118,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       u32 number = MOST_ROWS;
       if (next < count) {
         const u32 at = from + next;
-        number = columns[at + (linked && at >= own)] - node - first;
+        number = columns[at + (linked && at >= own)] - node - island.row;
       }
       four |= number << 8 * i;
     }
@@ -128,20 +132,22 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (me < SLICES) selves[SLICES * blockIdx.x + me] = bits[me];
 }
 
-// Sweeps inside the islands of a tile `turns` times and keeps the proposals; one block of threads an island.
+// Sweeps inside the islands of a group `turns` times and keeps the proposals; one block of threads an island.
 //
-//   start             what rows have from outside
-//   words, order, selves, links  the islands: rows of words before each slice, numbers of rows, links
-//   owned, offset, rows          rows of the tile, where in the stripe they begin, and rows of the stripe
-//   others            as in vectors.cu
+//   start                        what rows of the group have from outside
+//   before, order, selves, links the islands: rows of words before each slice, numbers of rows, links
+//   offset, rows                 where in the stripe the rows of the group begin, and rows of the stripe
+//   others                       as in vectors.cu
 extern "C" __global__ void __launch_bounds__(THREADS)
-    sweep_islands(const float* start, const u32* before, const u8* order, const u32* selves, const u32* links,
-                  u32 turns, u64 owned, u64 offset, u64 rows, const Stored* stored, const Links* degree, double damping,
-                  double scale, int slot, Kept* steps, float* push, Stored* numbers, u64 node) {
+    sweep_islands(const TileEntry* tiles, u32 tile_count, const float* start, const u32* before, const u8* order,
+                  const u32* selves, const u32* links, u32 turns, u64 offset, u64 rows, const Stored* stored,
+                  const Links* degree, double damping, double scale, int slot, Kept* steps, float* push,
+                  Stored* numbers, u64 node) {
   __shared__ float sends[2][THREADS];
+  const Island island(tiles, tile_count);
   const u32 number = order[THREADS * blockIdx.x + threadIdx.x];
-  const u64 i = u64(blockIdx.x) * MOST_ROWS + number;
-  const bool there = number < MOST_ROWS && i < owned;
+  const u64 i = island.row + number;
+  const bool there = number < island.rows;
   const u32 slice = SLICES * blockIdx.x + threadIdx.x / SLICE;
   const u32 from = before[slice], to = before[slice + 1];
   const Links out = there ? degree[offset + i] : Links(1);

@@ -40,24 +40,6 @@ struct Word {
 };
 #endif
 
-template <int BYTES> struct RawOf { using Type = uint4; };
-template <> struct RawOf<1> { using Type = u8; };
-template <> struct RawOf<2> { using Type = u16; };
-template <> struct RawOf<4> { using Type = u32; };
-template <> struct RawOf<8> { using Type = uint2; };
-
-// A structure through the read-only cache, in as few loads as there can be; it is aligned to its size or to 16.
-template <class T> __device__ __forceinline__ T load(const T* from) {
-  using Raw = typename RawOf<sizeof(T)>::Type;
-  constexpr int PIECES = int(sizeof(T) / sizeof(Raw));
-  Raw raw[PIECES];
-#pragma unroll
-  for (int k = 0; k < PIECES; ++k) raw[k] = read_shared(reinterpret_cast<const Raw*>(from) + k);
-  T value;
-  memcpy(&value, raw, sizeof value);
-  return value;
-}
-
 // What has been delivered to part of a row. Proposals need no precision: any proposal is right.
 struct Sum {
   double push = 0;
@@ -117,7 +99,7 @@ __device__ __forceinline__ Sum sum_edges(const u32* columns, u64 begin, u64 end,
   Sum sum;
   for (u64 e = begin + lane<LANES>(); e < end; e += LANES) {
     const u32 column = read_once(columns + e);
-    sum.add(load(reads + column), column, window);
+    sum.add(read_struct(reads + column), column, window);
   }
   return sum.over<LANES>();
 }

@@ -24,17 +24,18 @@ __device__ __forceinline__ bool dangles(Links links) { return links == 0; }
 // The same in a precision that will do for proposals.
 __device__ __forceinline__ float short_divisor_of(Links links) { return float(divisor_of(links)); }
 
-// Sums of the segments of a tile that are not empty, found by the number of the segment.
+// Sums of the segments of a group that are not empty, found by the number of a segment in its tile.
 constexpr u32 NOTHING = ~0u;
 
-// Which segments are not empty, as decode.cu expands them; null where each segment has a sum of its own.
+// Which segments of a tile are not empty, as decode.cu expands them; null where each segment has a sum of its own.
 struct Filled {
   const u32* bits;    // a bit a segment
-  const u32* before;  // segments that are not empty before each 32
+  const u32* before;  // segments that are not empty before each 32, of the group's tiles before as well
+  u32 first;          // where each segment has a sum: the first of the tile
 
   // Where the sum of a segment is; NOTHING for an empty one.
   __device__ __forceinline__ u32 rank(u64 segment) const {
-    if (!bits) return u32(segment);
+    if (!bits) return first + u32(segment);
     const u32 word = read_shared(bits + segment / 32), bit = u32(segment) & 31;
     if (!(word >> bit & 1)) return NOTHING;
     return read_shared(before + segment / 32) + u32(count_bits(word & ((1u << bit) - 1)));

@@ -1,4 +1,4 @@
-// The balanced product: what a pass delivers to each row of a tile, in one pass over its packed columns.
+// The balanced product: what a pass delivers to each row of a group, in one pass over its packed columns.
 //
 // 32 lanes take 1024 edges, wherever rows begin and end: they decode the columns, gather, and add within each
 // lane, whose 32 edges are neighbours; one scan over the lanes joins the rows that pass from lane to lane, and
@@ -8,16 +8,16 @@
 //   READS, PAIRED, STRIPED  as in gather.cuh
 //   CHECKED     1: columns that are no node are found and not followed
 //   EDGE_ORDER  1: at a time lanes gather for neighbouring edges, which costs a detour through shared memory
-//   LOCAL       1: only nodes of `window` are gathered, whose numbers `reads` begins with; behind them is a zero
+//   LOCAL       1: only nodes of `window` are gathered, whose numbers `reads` begins with; behind them is a zero.
+//               2: only the rows of a tile itself, of which `window` has those of the whole group
 //   HUBS        1: numbers of the first `hubs` nodes are kept in shared memory, where most gathers end if nodes are
 //               sorted by out-degree
 //   PROBE       1: rows are ignored, the gathered numbers only added up: what gathering alone would take
 //   WEIGHTED    1: what a link brings is multiplied by its weight
 //   TEAMS       teams of 32 lanes in a block of threads
 //   RESIDENT    blocks of threads that shall share a multiprocessor
-#include "decode.cuh"
 #include "gather.cuh"
-#include "weights.cuh"
+#include "group.cuh"
 
 #ifndef CHECKED
 #define CHECKED 0
@@ -38,7 +38,7 @@
 #define WEIGHTED 0
 #endif
 #if WEIGHTED
-#define WEIGHTS_OF_LINKS , const u16 *heads_of, const u16 *seconds, const u16 *thirds, const u16 *fourths, u32 weighed, double factor
+#define WEIGHTS_OF_LINKS , u32 weight_parts, double factor
 #else
 #define WEIGHTS_OF_LINKS
 #endif
@@ -72,7 +72,7 @@ struct Numbers {
 
   __device__ __forceinline__ Word at(u32 column) const {
     if (HUBS && column < hubs) return near[column];
-    return load(far + column);
+    return read_struct(far + column);
   }
 };
 
@@ -136,23 +136,23 @@ __device__ __forceinline__ void check(u32 (&column)[GROUP], int count, u32 nodes
 
 }  // namespace
 
-// Sums what the columns of a tile bring, for each segment that is not empty.
+// Sums what the columns of a group bring, for each segment that is not empty.
 //
-//   begins, ranks, starts  as decode.cu expands them; starts is null where columns are verbatim
+//   tiles ... starts       of the group, which has so many `blocks`; as decode.cu opens it
 //   reads                  numbers of all nodes, and zeros behind them
 //   each                   blocks of edges that a block of threads takes, one behind the other: their rows are
 //                          neighbours, and so are many columns of graphs whose order means something
 //   hubs                   see HUBS; `reads` is aligned to 16 bytes, and hubs fill whole pieces of 16
 //   pushes, proposals      receive the sums of the segments, each without what lies in blocks after its first
-//   heads_of ... factor    weights of the links, where there are any; see weights.cuh
+//   weight_parts, factor   how many segments of the weights count, and what they are multiplied by
 //   heads, head_proposals  receive, of each block, the sum of the edges before its first segment begins
 extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
-    product(const u32* words, const u32* directory, const u32* wide, const u16* narrow, const u8* widths,
-            const u32* begins_of_tile, const u32* ranks, const u32* starts, u32 edges, u32 nodes, const Stored* reads,
-            u64 window, u32 each, u32 hubs, double* pushes, float* proposals, double* heads, float* head_proposals,
+    product(const TileEntry* tiles, const BlockEntry* entries, const u8* widths, const u32* begins_of_group,
+            const u32* ranks, const u32* starts, u32 blocks, u32 nodes, const Stored* reads, u64 window, u32 each,
+            u32 hubs, double* pushes, float* proposals, double* heads, float* head_proposals,
             u32* faults WEIGHTS_OF_LINKS) {
-  // Segments that contradict themselves lead anywhere.
-  if (CHECKED && *faults & ~FAULT_RANGE) return;
+  // Segments that contradict themselves lead anywhere, and so do columns that nobody looks at here.
+  if (*faults & (CHECKED ? ~FAULT_RANGE : ~0u)) return;
   DYNAMIC_SHARED(bytes);
   u32* const scratch = reinterpret_cast<u32*>(bytes);
   Word* const near = reinterpret_cast<Word*>(scratch + TEAMS * SCRATCH);
@@ -166,27 +166,40 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
   const int me = lane<GROUP>();
   const int team = int(threadIdx.x) / GROUP;
   u32* const values = scratch + SCRATCH * team;
-  const Stream stream = {words, directory, wide, narrow, widths};
-  const Segments segments = {begins_of_tile, ranks, starts};
+  const Group group = {tiles, entries, widths, begins_of_group, ranks, starts};
   const Rows rows = {pushes, proposals}, rest = {heads, head_proposals};
-#if WEIGHTED
-  const Weights weights = {{heads_of, seconds, thirds, fourths}, weighed, factor};
-  Weights::Piece piece;
-#endif
-  const u64 blocks = (u64(edges) + (BLOCK - 1)) / BLOCK;
 #pragma unroll 1
   for (Turns turns(team, each); turns.block < blocks; turns.go_on()) {
     const u64 b = turns.block;
-    const Begins begins = find_begins(segments, b);
+    const BlockStart block = read_struct(&entries[b].start);
+    const Begins begins = find_begins(group, b);
     u32 column[GROUP];
-    const u32 left = edges - u32(b) * BLOCK, count = left < BLOCK ? left : BLOCK;
-    decode(stream, segments, begins, b, count, nodes, values, column);
-    if (CHECKED) check(column, int(count) - GROUP * me, nodes, faults);
-    if constexpr (LOCAL) {
+    decode(group, block, begins, b, nodes, values, column);
+    if (CHECKED) check(column, int(block.count()) - GROUP * me, nodes, faults);
+    if constexpr (LOCAL == 1) {
       // Unsigned: columns before the window wrap to behind it.
 #pragma unroll
       for (int i = 0; i < GROUP; ++i) column[i] = min(column[i] - u32(window), u32(window >> 32));
+    } else if constexpr (LOCAL == 2) {
+      const TileEntry& tile = tiles[entries[b].rest.tile];
+      const u32 row = tile.row, owned = tile.owned();
+#pragma unroll
+      for (int i = 0; i < GROUP; ++i) {
+        const u32 own = column[i] - u32(window) - row;
+        column[i] = own < owned ? row + own : u32(window >> 32);
+      }
     }
+#if WEIGHTED
+    const TileEntry& weighted = tiles[entries[b].rest.tile];
+    Weights weights = {{}, weighted.weighed, factor};
+#pragma unroll
+    for (int k = 0; k < WEIGHT_PARTS; ++k) {
+      const bool there = u32(k) < weight_parts && weighted.weights[k];
+      weights.parts[k] = there ? weighted.at<u16>(weighted.weights[k]) : nullptr;
+    }
+    const u32 first_edge = (u32(b) - weighted.block) * BLOCK + GROUP * me;
+    Weights::Piece piece;
+#endif
     // Edges at which some lane begins a segment; in long rows there are none.
     const u32 beginning = group_or<GROUP>(begins.own);
     // What is before the lane's first begin may have come from other lanes.
@@ -214,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
           row += begin;
         }
 #if WEIGHTED
-        if (i % PIECE == 0) piece = weights.read(u32(b) * BLOCK + GROUP * me + part + i);
+        if (i % PIECE == 0) piece = weights.read(first_edge + part + i);
         sum.add(word[i], column[part + i], window, piece.bits(i % PIECE) * weights.factor);
 #else
         sum.add(word[i], column[part + i], window);
@@ -243,9 +256,8 @@ extern "C" __global__ void __launch_bounds__(TEAMS* GROUP, RESIDENT)
 }
 
 // Adds to each segment what lies in blocks after its first; one thread a block of edges.
-extern "C" __global__ void join_blocks(const u32* begins, const u32* ranks, u32 edges, const double* heads,
+extern "C" __global__ void join_blocks(const u32* begins, const u32* ranks, u32 blocks, const double* heads,
                                        const float* head_proposals, double* pushes, float* proposals) {
-  const u64 blocks = (u64(edges) + (BLOCK - 1)) / BLOCK;
   const u64 b = thread_number();
   const bool there = b > 0 && b < blocks;
   const u32 rank = there ? ranks[b] : 0;

@@ -9,6 +9,7 @@
 //   PROPOSES       1: rows propose; 0: the residual is the proposal
 //   SLOTS          passes that are remembered; a slot is a vector of `rows` numbers of 16 bits
 //   WEIGHTED       as in rows.cuh, for `degree`
+#include "group.cuh"
 #include "rows.cuh"
 
 #ifndef PROPOSES
@@ -53,6 +54,80 @@ __device__ __forceinline__ void join(const double (&values)[COUNT], double* part
     for (int team = 1; team < THREADS / TEAM; ++team) value = How::of(value, room[threadIdx.x][team]);
     partials[stride * threadIdx.x + place] = value;
   }
+}
+
+// The rows of a group that a block of threads takes, all of one tile: of its rows in the group and the one that the next
+// tile owns, those from `begin` on, ROWS at most.
+struct Piece {
+  const TileEntry& tile;
+  u32 number;  // of the tile in the group
+  u64 begin;
+
+  __device__ __forceinline__ Piece(const TileEntry* tiles, u32 count)
+      : tile(tiles[tile_of<&TileEntry::place>(tiles, count, blockIdx.x)]),
+        number(u32(&tile - tiles)),
+        begin(u64(blockIdx.x - tile.place) * ROWS + threadIdx.x) {}
+
+  __device__ __forceinline__ bool has(u64 i, u64 rows) const {
+    return i < rows && i < begin - threadIdx.x + ROWS;
+  }
+};
+
+// Where the segments of a tile have their sums.
+__device__ __forceinline__ Filled segments_of(const TileEntry& tile, u32 number, const u32* filled,
+                                              const u32* filled_before) {
+  if (!filled) return {nullptr, nullptr, tile.row + number};
+  return {filled + tile.word, filled_before + tile.word, 0};
+}
+
+// What a segment of the group was sent.
+struct Delivered {
+  double push, proposal;
+
+  __device__ __forceinline__ void operator+=(const Delivered& other) {
+    push += other.push;
+    proposal += other.proposal;
+  }
+};
+
+__device__ __forceinline__ Delivered delivered_to(const Filled& segments, u64 i, const double* pushes,
+                                                  const float* proposals, double scale) {
+  const u32 rank = segments.rank(i);
+  Delivered sent = {rank == NOTHING ? 0 : read_once(pushes + rank), 0};
+  if constexpr (PAIRED) sent.proposal = rank == NOTHING ? 0 : double(read_once(proposals + rank));
+  if constexpr (Reads::SCALED) {
+    sent.push *= scale;
+    sent.proposal *= scale;
+  }
+  return sent;
+}
+
+// What the tiles before leave to the first row of tile `number`: the sum of the last segment of the one before; if that
+// one owns no row, what was left to it as well; and if no tile of the group before owns one, what the group before left.
+template <class T, class Last>
+__device__ __forceinline__ T carried_into(const TileEntry* tiles, u32 number, T left, Last last_of) {
+  u32 k = number;
+  while (k > 0 && tiles[k - 1].owned() == 0) --k;
+  for (k = k > 0 ? k - 1 : k; k < number; ++k) {
+    T own = last_of(k);
+    if (tiles[k].owned() == 0) own += left;
+    left = own;
+  }
+  return left;
+}
+
+// What a row of the tile was sent along links inside the tile or, if they are `joined`, inside the group.
+__device__ __forceinline__ float inside_of(const TileEntry* tiles, const Piece& piece, u64 i, int joined,
+                                           const double* sums, const u32* filled, const u32* filled_before) {
+  const auto sum_of = [&](u32 number, u64 segment) {
+    const u32 rank = segments_of(tiles[number], number, filled, filled_before).rank(segment);
+    return rank == NOTHING ? 0.0 : sums[rank];
+  };
+  double sum = sum_of(piece.number, i);
+  if (joined && i == 0) {
+    sum += carried_into(tiles, piece.number, 0.0, [&](u32 k) { return sum_of(k, tiles[k].owned()); });
+  }
+  return float(sum);
 }
 
 }  // namespace
@@ -111,31 +186,34 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   join<Add>(sums, partials, stride, blockIdx.x);
 }
 
-// Adds what a tile's rows were sent to their residual, takes away what they pushed, and begins their proposal.
+// Adds what the rows of a group were sent to their residual, takes away what they pushed, and begins their proposal.
 //
+//   tiles, tile_count    the group
 //   pushes, proposals    sums of segments, see rows.cuh
-//   owned, offset, rows  rows of the tile, where in the stripe they begin, and rows of the stripe
-//   carries, number      push and proposal delivered to the row that a tile ends with and the next one owns: those of
-//                        the tile before at `number`, those of this one behind
+//   offset, rows         where in the stripe the rows of the group begin, and rows of the stripe
+//   carries              push and proposal that the tiles before left to the group's first row; receives, as many places
+//                        behind as there are tiles, what the group leaves to the row behind it
 //   base, spread         a row is sent `base` times its teleport probability plus `spread`
 //   slot, live           slot of this pass (-1: none), and those whose scalar products are wanted, a bit each
 //   start, sends         where `start` is null, the proposal is done; else it receives what rows have from outside the
 //                        tile, and `sends`, if not null, what they send along each link, and a zero behind the last row
-//   numbers, first       what rows gather, and the tile's first row in the graph
+//   numbers, first       what rows gather, and the group's first row in the graph
+//   place                blocks of rows of the stripe before
 //   partials             receive the L1 norm of the residual, the products of the change in each slot with that of
 //                        this pass, and those with the residual
 extern "C" __global__ void __launch_bounds__(THREADS)
-    update(const double* pushes, const float* proposals, const u32* filled, const u32* filled_before, u64 owned,
-           u64 offset, u64 rows, double* carries, u32 number, const Stored* stored, const Links* degree,
+    update(const TileEntry* tiles, u32 tile_count, const double* pushes, const float* proposals, const u32* filled,
+           const u32* filled_before, u64 offset, u64 rows, double* carries, const Stored* stored, const Links* degree,
            double uniform, const double* teleport, double damping, double base, double spread, double scale, int slot,
            u32 live, double* residual, Kept* changes, Kept* steps, float* push, float* start, float* sends,
            Stored* numbers, u64 first, double* partials, u64 stride, u64 place) {
-  const Filled segments = {filled, filled_before};
-  double* const carry = carries + 2 * u64(number);
+  const Piece piece(tiles, tile_count);
+  const Filled segments = segments_of(piece.tile, piece.number, filled, filled_before);
+  const u64 owned = piece.tile.owned();
   double sums[1 + 2 * MOST] = {};
 #pragma unroll 1
-  for (u64 i = u64(blockIdx.x) * ROWS + threadIdx.x; i <= owned && i < (u64(blockIdx.x) + 1) * ROWS; i += THREADS) {
-    const u64 row = offset + i;
+  for (u64 i = piece.begin; piece.has(i, owned + 1); i += THREADS) {
+    const u64 own = piece.tile.row + i, row = offset + own;
     const bool there = i < owned;
     // Everything is asked for before anything is used.
     const Links links = there ? degree[row] : Links(1);
@@ -144,27 +222,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     Kept then[MOST];
 #pragma unroll
     for (int k = 0; k < SLOTS; ++k) then[k] = there && k != slot && live >> k & 1 ? changes[rows * k + row] : Kept(0);
-    const u32 rank = segments.rank(i);
-    double delivered = rank == NOTHING ? 0 : read_once(pushes + rank);
-    double proposed = 0;
-    if constexpr (PAIRED) proposed = rank == NOTHING ? 0 : double(read_once(proposals + rank));
-    if constexpr (Reads::SCALED) {
-      delivered *= scale;
-      proposed *= scale;
-    }
+    Delivered sent = delivered_to(segments, i, pushes, proposals, scale);
     if (i == 0) {
-      delivered += carry[0];
-      proposed += carry[1];
+      sent += carried_into(tiles, piece.number, Delivered{carries[0], carries[1]}, [&](u32 k) {
+        const Filled segments_before = segments_of(tiles[k], k, filled, filled_before);
+        return delivered_to(segments_before, tiles[k].owned(), pushes, proposals, scale);
+      });
     }
     if (!there) {
       // The row that the next tile owns; nobody reads what a row that is not there sends.
-      carry[2] = delivered;
-      carry[3] = proposed;
-      if constexpr (PROPOSES) {
-        if (sends) sends[i] = 0;
+      if (piece.number + 1 == tile_count) {
+        carries[2 * u64(tile_count)] = sent.push;
+        carries[2 * u64(tile_count) + 1] = sent.proposal;
+        if constexpr (PROPOSES) {
+          if (sends) sends[own] = 0;
+        }
       }
       break;
     }
+    const double delivered = sent.push, proposed = sent.proposal;
     const double given = pushed_of(last, divisor_of(links), scale);
     const double change = damping * delivered + (base * (teleport ? teleport[row] : uniform) + spread) - given;
     const double left = before + change;
@@ -185,11 +261,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if constexpr (PROPOSES) {
       const float proposal = float(left + damping * proposed);
       if (start) {
-        start[i] = proposal;
-        if (sends) sends[i] = float(damping) / short_divisor_of(links) * proposal;
+        start[own] = proposal;
+        if (sends) sends[own] = float(damping) / short_divisor_of(links) * proposal;
       } else {
         keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
-             numbers + 2 * (first + i));
+             numbers + 2 * (first + own));
       }
     }
   }
@@ -198,18 +274,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // Ends the tile-local sweeps: a row's proposal is what it has from outside, and the sum of its segment.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    propose(const float* start, const double* sums, const u32* filled, const u32* filled_before, u64 owned, u64 offset,
-            u64 rows, const Stored* stored, const Links* degree, double scale, int slot, Kept* steps, float* push,
-            Stored* numbers, u64 first) {
-  const u64 i = thread_number();
-  if (i >= owned) return;
-  const u32 rank = Filled{filled, filled_before}.rank(i);
-  const float proposal = start[i] + (rank == NOTHING ? 0 : float(sums[rank]));
-  const u64 row = offset + i;
-  const Links links = degree[row];
-  const double given = slot >= 0 ? pushed_of(stored[row], divisor_of(links), scale) : 0;
-  keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
-       numbers + 2 * (first + i));
+    propose(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
+            const u32* filled_before, int joined, u64 offset, u64 rows, const Stored* stored, const Links* degree,
+            double scale, int slot, Kept* steps, float* push, Stored* numbers, u64 first) {
+  const Piece piece(tiles, tile_count);
+#pragma unroll 1
+  for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += THREADS) {
+    const u64 own = piece.tile.row + i, row = offset + own;
+    const float proposal = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
+    const Links links = degree[row];
+    const double given = slot >= 0 ? pushed_of(stored[row], divisor_of(links), scale) : 0;
+    keep(proposal, given, links, scale, push[row], slot >= 0 ? steps + rows * u64(slot) + row : nullptr,
+         numbers + 2 * (first + own));
+  }
 }
 
 // Largest magnitude per out-link of the vector that comes next, then of each live slot's step.
@@ -269,11 +346,14 @@ extern "C" __global__ void finish(u64 rows, double* ranks, const double* residua
 // Tile-local sweeps: between two products with the edges that stay inside a tile (spmv.cu with LOCAL), each row becomes
 // what it has from outside and the sum of its segment.
 // start, sums, sends as in update.
-extern "C" __global__ void settle(const float* start, const double* sums, const u32* filled, const u32* filled_before,
-                                  u64 owned, u64 offset, const Links* degree, double damping, float* sends) {
-  const u64 i = thread_number();
-  if (i >= owned) return;
-  const u32 rank = Filled{filled, filled_before}.rank(i);
-  const float value = start[i] + (rank == NOTHING ? 0 : float(sums[rank]));
-  sends[i] = float(damping) / short_divisor_of(degree[offset + i]) * value;
+extern "C" __global__ void __launch_bounds__(THREADS)
+    resend(const TileEntry* tiles, u32 tile_count, const float* start, const double* sums, const u32* filled,
+           const u32* filled_before, int joined, u64 offset, const Links* degree, double damping, float* sends) {
+  const Piece piece(tiles, tile_count);
+#pragma unroll 1
+  for (u64 i = piece.begin; piece.has(i, piece.tile.owned()); i += THREADS) {
+    const u64 own = piece.tile.row + i;
+    const float value = start[own] + inside_of(tiles, piece, i, joined, sums, filled, filled_before);
+    sends[own] = float(damping) / short_divisor_of(degree[offset + own]) * value;
+  }
 }

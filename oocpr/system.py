@@ -8,11 +8,12 @@ import errno
 import os
 import resource
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from traceback import clear_frames
-from typing import Any
+from typing import Any, TypeVar
 
 from oocpr.errors import LostError, SetupError
 
@@ -21,6 +22,11 @@ _LIMIT_FILES = {"cgroup2": ("memory.max", "memory.high"), "cgroup": ("memory.lim
 
 SERVER_TIMEOUT = 60
 """Seconds after which a server that says nothing is lost."""
+
+PIECE_ITEMS, MAX_THREADS = 1 << 20, 8
+"""Items of an array that a thread takes at a time, and threads that do: more of them wait for memory."""
+
+Result = TypeVar("Result")
 
 _LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "ConnectionError", "TimeoutError"}
 _DENIED = {"PermissionError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
@@ -53,6 +59,19 @@ def resident_after_trim() -> int:
     with contextlib.suppress(AttributeError):  # a function of the GNU library only
         ctypes.CDLL(None).malloc_trim(0)
     return resident()
+
+
+def in_threads(work: Callable[[int, int], Result], size: int) -> list[Result]:
+    """Call ``work(lo, hi)`` for pieces of so many items, in as many threads as there are processors.
+
+    Returns what it gave, in the order of the pieces, whose bounds depend on the size alone.
+    """
+    bounds = range(0, size, PIECE_ITEMS)
+    ends = [min(size, lo + PIECE_ITEMS) for lo in bounds]
+    if len(ends) < 2:
+        return [work(lo, hi) for lo, hi in zip(bounds, ends, strict=True)]
+    with ThreadPoolExecutor(min(len(ends), usable_cores(), MAX_THREADS)) as pool:
+        return list(pool.map(work, bounds, ends))
 
 
 def peak_resident() -> int:

@@ -24,7 +24,7 @@ extern "C" __global__ void bcsr(const Index* offsets, const u32* blocks, const u
   for (u64 k = offsets[row] + lane<ROW_LANES>(); k < end; k += ROW_LANES) {
     const u32 block = read_once(blocks + k);
     const u32 there = read_once(bits + k);
-    const Four four = load(fours + block);
+    const Four four = read_struct(fours + block);
 #pragma unroll
     for (int i = 0; i < WIDTH; ++i) {
       if (there >> i & 1) sum.add(four.word[i], WIDTH * block + i, window);

@@ -44,7 +44,7 @@ __device__ __forceinline__ Sum sum_parts(const u32* columns, u32 size, u32 from,
     }
 #pragma unroll
     for (int k = 0; k < COUNT; ++k) {
-      if (first + k * stride < size) word[k] = load(reads + column[k]);
+      if (first + k * stride < size) word[k] = read_struct(reads + column[k]);
     }
 #pragma unroll
     for (int k = 0; k < COUNT; ++k) {

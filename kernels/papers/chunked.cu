@@ -17,7 +17,7 @@ extern "C" __global__ void add_chunk(const Index* offsets, const u32* numbers, u
   DYNAMIC_SHARED(bytes);
   Word* const chunk = reinterpret_cast<Word*>(bytes);
   const Word* const words = reinterpret_cast<const Word*>(reads) + begin;
-  for (u32 k = threadIdx.x; k < size; k += blockDim.x) chunk[k] = load(words + k);
+  for (u32 k = threadIdx.x; k < size; k += blockDim.x) chunk[k] = read_struct(words + k);
   __syncthreads();
   const Rows rows = {pushes, proposals};
   for (u64 k = first + group_number<ROW_LANES>(); k < last; k += group_count<ROW_LANES>()) {

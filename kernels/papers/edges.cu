@@ -26,6 +26,6 @@ extern "C" __global__ void add_edges(const u32* numbers, const u32* columns, con
   if (e >= edges) return;
   const u32 column = read_once(columns + e);
   Sum sum;
-  sum.add(load(reinterpret_cast<const Word*>(reads) + column), column, window);
+  sum.add(read_struct(reinterpret_cast<const Word*>(reads) + column), column, window);
   Rows{pushes, proposals}.add_atomically(read_once(numbers + e), sum);
 }

@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
     for (int i = 0; i < ABREAST; ++i) column[i] = read_once(columns + b * SIDE * SIDE + (part + i) * SIDE + me);
 #pragma unroll
-    for (int i = 0; i < ABREAST; ++i) word[i] = load(words + column[i]);
+    for (int i = 0; i < ABREAST; ++i) word[i] = read_struct(words + column[i]);
     sync_group<SIDE>();
 #pragma unroll
     for (int i = 0; i < ABREAST; ++i) total += float(Reads::widen(word[i].push));

@@ -19,7 +19,7 @@ extern "C" __global__ void sell(const u64* slices, const u32* sizes, const u32* 
   Sum sum;
   for (u32 j = 0; j < size; ++j, column_of += SLICE) {
     const u32 column = read_once(column_of);
-    sum.add(load(words + column), column, window);
+    sum.add(read_struct(words + column), column, window);
   }
   Rows{pushes, proposals}.put(numbers[slot], sum);
 }

@@ -103,7 +103,7 @@ class Graph:
         """
         self.store.check_current()
         known = self.store.attributes
-        unnamed = "row numbers" if self.store.node_ids() is None else "ids of the source"
+        unnamed = "ids of the source" if self.store.has_ids else "row numbers"
         return {
             "identity": self.store.identity,
             "nodes": known.nodes,

@@ -19,13 +19,15 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from oocpr.engine.tiles.stream import TileBytes, Tiles
     from oocpr.engine.trace import Trace
+    from oocpr.plan.tile_groups import GroupLayout
 
 
 @dataclass(frozen=True)
 class StripeSpec:
     """Tiles and rows that a stripe owns, the last ones excluded, and what its state needs.
 
-    `slots` passes are remembered by mixing; `proposals` are made by method ``mixed``.
+    `slots` passes are remembered by mixing; `proposals` are made by method ``mixed``. `stored_tiles` is how
+    many tiles of the store these are; 0 if each is one.
     """
 
     first_tile: int
@@ -36,6 +38,12 @@ class StripeSpec:
     slots: int
     proposals: bool
     reads: str
+    stored_tiles: int = 0
+
+    @property
+    def borders(self) -> int:
+        """Tiles of the store, at the ends of which rows are cut."""
+        return self.stored_tiles or self.last_tile - self.first_tile
 
     @property
     def rows(self) -> int:
@@ -167,6 +175,39 @@ class Backend(Protocol):
     def load(self, reads: Any, row_begin: int, pushed: Any) -> None:
         """Put a stripe's push where rows gather."""
 
+    def sweep_tile(
+        self,
+        state: Any,
+        reads: Any,
+        tile: Any,
+        rows: tuple[int, int],
+        step: SweepStep,
+        before: Any,
+    ) -> Any:
+        """Deliver the push to a tile's rows, sweep inside the tile, propose.
+
+        Returns what the next tile and `sums` take; it is the backend's own, so that a device need not be
+        waited for between two tiles. `tile` is as it was prepared, or as a stream has it, `rows` the first
+        owned row and the one past the last, counted in the whole graph, and `before` what this returned for
+        the stripe's tile before; None for its first.
+        """
+
+    def sums(self, state: Any, swept: Sequence[Any], step: SweepStep) -> TileSums:
+        """Sums over all tiles of the stripe, from what `sweep_tile` returned for each; waits for them.
+
+        Raises DamagedError for a tile whose bytes are not what was written, if `sweep_tile` could not know.
+        """
+
+    def first_row(self, state: Any, live: tuple[int, ...]) -> NDArray[np.float64]:
+        """Residual of the stripe's first row after `sums`, then its change in each live slot; (1 + live,)."""
+
+    def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
+        """Sum of p and r of the stripe's rows; float64, shape (rows,)."""
+
+
+class HostBackend(Backend, Protocol):
+    """A backend that computes in memory of the host, where tiles are read."""
+
     def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> Any:
         """Check a tile's bytes and take what a sweep needs of them; raises DamagedError.
 
@@ -183,35 +224,6 @@ class Backend(Protocol):
         decode: bool,
     ) -> Any:
         """Do the same for a tile with weights, which are multiplied by `factor`, a power of two."""
-
-    def sweep_tile(
-        self,
-        state: Any,
-        reads: Any,
-        tile: Any,
-        rows: tuple[int, int],
-        step: SweepStep,
-        before: Any,
-    ) -> Any:
-        """Deliver the push to a tile's rows, sweep inside the tile, propose.
-
-        Returns what the next tile and `sums` take; it is the backend's own, so that a device need not be
-        waited for between two tiles. `tile` is as `prepare` returned it, `rows` the first owned row and the
-        one past the last, counted in the whole graph, and `before` what this returned for the stripe's tile
-        before; None for its first.
-        """
-
-    def sums(self, state: Any, swept: Sequence[Any], step: SweepStep) -> TileSums:
-        """Sums over all tiles of the stripe, from what `sweep_tile` returned for each; waits for them.
-
-        Raises DamagedError for a tile whose bytes are not what was written, if `sweep_tile` could not know.
-        """
-
-    def first_row(self, state: Any, live: tuple[int, ...]) -> NDArray[np.float64]:
-        """Residual of the stripe's first row after `sums`, then its change in each live slot; (1 + live,)."""
-
-    def finish(self, state: Any, carry: float) -> NDArray[np.float64]:
-        """Sum of p and r of the stripe's rows; float64, shape (rows,)."""
 
 
 @runtime_checkable
@@ -244,10 +256,9 @@ class Streams(Protocol):
         tiles: Sequence[int],
         nodes: int,
         *,
+        layout: GroupLayout,
         on_device: frozenset[int],
         in_host: frozenset[int],
-        edges: int,
-        segments: int,
         slots: int,
         readers: int,
         buffers: int,
@@ -255,9 +266,9 @@ class Streams(Protocol):
         direct: bool,
         factor: float | None,
     ) -> Tiles:
-        """Bring a stripe's tiles there, in the order of `tiles`, pass after pass.
+        """Bring a stripe's groups of tiles there, in the order of `tiles`, pass after pass.
 
-        Some stay there, some in memory of the host, and the others pass through so many `slots`. No tile has
-        more `edges` or `segments`. `factor` multiplies weights, behind the columns of each tile; None if
-        there are none.
+        Some stay there, some in memory of the host, and the others pass through so many `slots`. `layout`
+        says which tiles of the source are in which group. `factor` multiplies weights, behind the columns of
+        each tile; None if there are none.
         """

@@ -22,12 +22,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numba import uint32, uint64
 
 from oocpr.engine.method import Balance, Claims
 from oocpr.errors import DamagedError
 from oocpr.jit import entry, inner
 from oocpr.store.integrity import check_dangling, check_degree_sum
+from oocpr.system import in_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,21 +92,20 @@ def degree_marks(degree, first, key):
 
 _UNIT = 2.0**-53
 _OTHER_ROUNDINGS = 64  # the push itself, the products, the teleport vector
-_CHUNK = 1 << 20
 
 
 def claims_of(store: RankedStore, spec: StripeSpec, degree: NDArray[Any], key: int) -> Claims:
     """Add up what a store says of a stripe's rows, whose ranks are divided by `degree`, 0 for none."""
-    degrees = marks = 0
-    for lo in range(spec.row_begin, spec.row_end, _CHUNK):
-        hi = min(spec.row_end, lo + _CHUNK)
-        part = degree[lo - spec.row_begin : hi - spec.row_begin]
+
+    def add_up(lo: int, hi: int) -> tuple[int, int, int]:
+        own = part = degree[lo:hi]
         if store.weights is not None:
-            part = store.out_degree(lo, hi)
-        degrees += int(part.sum(dtype="u8"))
-        marks += int(degree_marks(part, lo, key))
-    dangling = int((degree == 0).sum())
-    return Claims(degrees, marks % MODULUS, dangling, store.edges, store.dangling)
+            part = store.out_degree(spec.row_begin + lo, spec.row_begin + hi)
+        marks = int(degree_marks(part, spec.row_begin + lo, key))
+        return int(part.sum(dtype="u8")), marks, int(own.size - np.count_nonzero(own))
+
+    sums = [sum(part) for part in zip(*in_threads(add_up, spec.rows), strict=True)] or [0, 0, 0]
+    return Claims(sums[0], sums[1] % MODULUS, sums[2], store.edges, store.dangling)
 
 
 def check_balance(

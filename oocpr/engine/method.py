@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from oocpr.engine.backend import MIXED, RESIDUAL, RESTART, START, PushStep, SweepStep
 from oocpr.engine.number_formats import READS
 from oocpr.errors import DamagedError
+from oocpr.system import in_threads
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import PushSums
@@ -377,11 +378,17 @@ def as_distribution(ranks: NDArray[np.float64], bound: float) -> NDArray[np.floa
     """
     total = float(ranks.sum())
     if math.isfinite(total) and total != 0:
-        ranks /= total
-        least = float(ranks.min())
-        if least < 0:
-            np.maximum(ranks, 0.0, out=ranks)
-        if -bound <= least and abs(float(ranks.sum()) - 1) <= bound + _ROUNDING:
+
+        def scale(lo: int, hi: int) -> tuple[float, float]:
+            part = ranks[lo:hi]
+            part /= total
+            least = float(part.min())
+            if least < 0:
+                np.maximum(part, 0.0, out=part)
+            return least, float(part.sum())
+
+        least, sums = zip(*in_threads(scale, ranks.size), strict=True)
+        if -bound <= min(least) and abs(math.fsum(sums) - 1) <= bound + _ROUNDING:
             return ranks
     raise DamagedError(
         f"What came out sums to {total:g} and is not what ranks with an L1 error of {bound:.2g} can be: the "

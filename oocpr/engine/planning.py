@@ -9,27 +9,22 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import UsageError
 from oocpr.plan.device_plan import plan_on_devices, resident_weights
-from oocpr.plan.memory import merged_sizes, stored_sizes, weighted_tile_bytes
+from oocpr.plan.memory import weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
 from oocpr.plan.plan import PlanRequest, choose_method, make_plan
 from oocpr.plan.residency import IO, wants_direct
-from oocpr.plan.tile_merge import (
-    NO_MERGE,
+from oocpr.plan.tile_groups import (
     SHARED_EDGES,
     STREAMED_EDGES,
-    MergeMemory,
-    TileSize,
-    even_merge_bounds,
-    merge_bounds,
-    merge_memory,
-    merged_stats,
+    GroupSize,
+    group_bounds,
+    group_sizes,
+    grouped_stats,
+    layout_of,
     pass_bytes,
-    tile_sizes,
 )
 from oocpr.system import available_memory, resident_after_trim, usable_cores, whole_memory
 from oocpr.units import parse_bytes
@@ -37,13 +32,12 @@ from oocpr.units import parse_bytes
 if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore
-    from oocpr.plan.memory import EncodedSizes
     from oocpr.plan.plan import Plan
     from oocpr.progress import Progress
     from oocpr.store.graph import GraphStore
 
     Planned = tuple[Plan, RankedStore]
-    """A plan, and the graph in its tiles."""
+    """A plan, and the graph in its tiles or groups."""
 
 WORKER_SHARE = 3 / 4
 """Share of its memory limit that is planned for a Dask worker: at four fifths it takes no more tasks."""
@@ -51,14 +45,14 @@ WORKER_SHARE = 3 / 4
 DEFAULT_READS = {"components": "float32", "power": "float64"}
 """Reads of the methods that want others than bits16."""
 
+MAX_READING_CORES = 16
+"""Processors that a worker with a device is taken to have."""
+
 KERNEL_BYTES = 80 << 20
 """What numba's compiled functions take once a run has loaded them; 68 to 76 MiB were measured."""
 
 COMPILER_BYTES = 2**28
 """What compiling takes at most; 150 MiB were seen."""
-
-AS_STORED = (TileSize(None, True, False), TileSize(None, False, False), TileSize(None, False, True))
-"""Ways to take stored tiles, the fastest first: all resident, streamed, streamed with rows in the host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +156,8 @@ def timed(run: PlannedRun, request: RunRequest, progress: Progress) -> Plan:
         return replace(plan, expected=Passes(passes, passes, passes), forecast=timing)
     # Of larger graphs in memory, one sweep is measured.
     settings = replace(settings, method="residual") if plan.method == "components" else settings
-    # Stripes that share a device take their turns: they are measured as those of a processor are.
-    measured = replace(plan, devices=()) if plan.shares_devices else plan
+    # Stripes that share a device take their turns: they are measured as one.
+    measured = plan.as_one_stripe() if plan.shares_devices else plan
     rates = measure_rates(
         store,
         measured,
@@ -286,44 +280,47 @@ def _with_io(plan: Plan, request: RunRequest, store: GraphStore) -> Plan:
 def stats_of(store: GraphStore) -> GraphStats:
     """What a plan has to know of a stored graph."""
     known = store.attributes
-    most = known.max_tile_bytes
+    # Of columns or weights that are encoded as they are read, the attributes do not say how many bytes.
+    most, weights = store.encoded.max_bytes, 0 if store.weights is None else store.weights.max_bytes
     return GraphStats(
         nodes=known.nodes,
         edges=known.edges,
         tiles=known.tiles,
         tile_edges=known.tile_edges,
         column_bytes=known.encoded_bytes,
-        max_tile_bytes=weighted_tile_bytes(most, known.max_data_bytes) if known.weighted else most,
+        max_tile_bytes=weighted_tile_bytes(most, weights) if known.weighted else most,
         max_tile_rows=int((store.tile_rows[1:] - store.tile_rows[:-1]).max()),
         local_share=known.local_edges / max(known.edges, 1),
         weighted=known.weighted,
         weight_bytes=known.data_bytes,
-        max_weight_bytes=known.max_data_bytes,
+        max_weight_bytes=weights,
     )
 
 
 def plan_for_devices(
     store: GraphStore, stats: GraphStats, request: PlanRequest, devices: Sequence[str]
 ) -> Planned:
-    """Plan a run on one device or several; returns the graph in the tiles that it takes, too.
+    """Plan a run on one device or several; returns the graph in the groups that it takes, too.
 
     `devices` has their names in this process, and is empty if they are those of workers.
 
     One device takes the whole graph, and of several each has a stripe. A graph of fewer tiles than devices
-    takes as many of them, the first, as it has tiles. Stored tiles are merged within the stripes. Resident
-    tiles take their time by their edges and rows, those that stream by their bytes, and stripes have as much
-    of it as each other. If more stripes than devices are asked for, neighbours share a device, and stripes
-    and tiles are those that processors have. Of a reproducible run, the graph, the settings and the number of
-    devices alone decide on tiles and sweeps.
+    takes as many of them, the first, as it has tiles. Tiles are taken in groups of one stripe. Resident tiles
+    take their time by their edges and rows, those that stream by their bytes, and stripes have as much of it
+    as each other. If more stripes than devices are asked for, neighbours share a device, and stripes are
+    those that processors have. Of a reproducible run, the graph, the settings and the number of devices alone
+    decide on sweeps and on what is proposed.
     """
     stripes = request.stripes
     shared = stripes is not None and stripes > len(request.device_memory)
     alone = len(devices) == 1 and not shared
     given = request.device_memory[: stats.tiles if stripes is None else min(stripes, stats.tiles)]
-    request = replace(request, device_memory=given)
+    # How many processors workers have is not known here.
+    cores = usable_cores() // len(devices) if devices else MAX_READING_CORES
+    request = replace(request, device_memory=given, cores=cores)
     sizes = store.tile_sizes()
     if alone:
-        resident = streamed = None
+        resident = streamed = stripe_tiles(stats.tiles, 1)
     elif shared:
         assert stripes is not None, "more are asked for than there are devices"
         resident = streamed = stripe_tiles(stats.tiles, stripes)
@@ -331,70 +328,45 @@ def plan_for_devices(
         resident = weighted_stripes(resident_weights(store.tile_rows, stats.tile_edges), len(given))
         streamed = resident if sizes is None else weighted_stripes(sizes, len(given))
 
-    def planned(size: TileSize) -> Planned:
-        parts = resident if size.all_resident else streamed
-        tiles = _Tiles(stats, store, encoded=stored_sizes(stats, sizes))
-        if size.edges is not None and parts is None:
-            bounds = merge_bounds(stats.tiles, stats.tile_edges, size.edges)
-            tiles = _merge(store, stats, bounds, sizes, size)
-        elif size.edges is not None and parts is not None:
-            bounds, parts = even_merge_bounds(parts, stats.tile_edges, size.edges)
-            tiles = _merge(store, stats, bounds, sizes, size, len(given))
+    def planned(size: GroupSize) -> Planned:
+        bounds, parts = group_bounds(
+            resident if size.all_resident else streamed, stats.tile_edges, size.edges
+        )
+        layout = layout_of(stats, store.tile_rows, sizes, bounds)
         plan = plan_on_devices(
-            tiles.stats,
-            tiles.store.tile_rows,
+            grouped_stats(stats, layout),
+            layout,
             request,
-            parts,
+            None if alone else parts,
             all_resident=size.all_resident,
             rows_in_host=size.rows_in_host,
             partitioned=size.partitioned,
-            merging=tiles.merging,
-            encoded=tiles.encoded,
         )
-        return plan, tiles.store
+        return plan, GroupedStore(store, layout)
 
-    if shared:
-        wanted = list(AS_STORED)
-    else:
-        # How many processors workers have is not known here; how many merge tiles changes no bit.
-        cores = usable_cores() // len(devices) if devices and not request.reproducible else 0
-        edges = STREAMED_EDGES if alone else SHARED_EDGES
-        wanted = list(tile_sizes(stats, edges, cores=cores, devices=len(given)))
+    edges = STREAMED_EDGES if len(devices) == 1 else SHARED_EDGES
+    wanted = list(group_sizes(stats, edges, alone=alone))
     if request.reproducible:
-        wanted = [size for size in wanted if (size.all_resident, size.edges) == (True, wanted[0].edges)]
+        wanted = [size for size in wanted if size.all_resident]
     return _fastest(wanted, planned)
 
 
-class _Tiles(NamedTuple):
-    """A graph in the tiles of a plan, what making them takes, and the bytes of each if they are known."""
-
-    stats: GraphStats
-    store: RankedStore
-    merging: MergeMemory = NO_MERGE
-    encoded: EncodedSizes | None = None
-
-
-def _fastest(sizes: Sequence[TileSize], planned: Callable[[TileSize], Planned]) -> Planned:
-    """Choose among plans with tiles of these sizes, the fastest first; the last one if none fits.
-
-    Merging takes longer than reading, so merged tiles have to stay, on a device or in memory.
-    """
+def _fastest(sizes: Sequence[GroupSize], planned: Callable[[GroupSize], Planned]) -> Planned:
+    """Choose among plans with groups of these sizes, the fastest first; the last one if none fits."""
     found: Planned | None = None
     for (all_resident, *_), alike in groupby(
         sizes, lambda size: (size.all_resident, size.rows_in_host, size.partitioned)
     ):
-        fitting: dict[int | None, Planned] = {}
+        fitting: list[Planned] = []
         for size in alike:
-            if size.edges in fitting:
-                continue
             found = plan, _ = planned(size)
-            if plan.fits and (size.edges is None or plan.cached_tiles == plan.stats.tiles):
-                fitting[size.edges] = found
+            if plan.fits:
+                fitting.append(found)
                 if all_resident:
                     break
         if fitting:
-            return min(fitting.values(), key=lambda planned: _cost(planned[0]))
-    assert found is not None, "tiles may always be as they are stored"
+            return min(fitting, key=lambda planned: _cost(planned[0]))
+    assert found is not None, "there is a size"
     return found
 
 
@@ -402,23 +374,5 @@ def _cost(plan: Plan) -> tuple[bool, float]:
     """What a pass of tiles that stream takes, to compare: reads of the store, then what is sent."""
     stats, devices = plan.stats, plan.devices
     resident = sum(tiers.on_device for tiers in devices)
-    sent = pass_bytes(stats.typical_bytes, stats.tiles, resident=resident, devices=len(devices))
+    sent = pass_bytes(stats.column_bytes, stats.tiles, resident=resident, devices=len(devices))
     return plan.cached_tiles < stats.tiles, plan.partitions * sent
-
-
-def _merge(
-    store: GraphStore,
-    stats: GraphStats,
-    bounds: tuple[int, ...],
-    sizes: NDArray[np.int64] | None,
-    size: TileSize,
-    stripes: int = 1,
-) -> _Tiles:
-    """Merge stored tiles, of which `sizes` has the bytes, in stripes that are read side by side."""
-    from oocpr.engine.tiles.merged import MergedStore
-
-    larger = merged_stats(stats, store.tile_rows, bounds)
-    encoded = merged_sizes(larger, store.tile_rows[np.asarray(bounds)], sizes, bounds)
-    tiles = MergedStore(store, stats.tile_edges, bounds)
-    rows = np.diff(tiles.tile_rows)
-    return _Tiles(larger, tiles, merge_memory(stats, larger, rows, size.at_once, stripes), encoded)

@@ -13,7 +13,7 @@ from oocpr.engine.executors.dask_client import check_versions
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor
 from oocpr.engine.method import PassRecord, Solution, as_distribution
 from oocpr.engine.stripe import Job, check_weighted, each_backend
-from oocpr.engine.tiles.merged import MergedStore, closing_merges
+from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import weight_scale_of
 from oocpr.errors import UsageError
 from oocpr.plan.forecast import passes_from
@@ -100,11 +100,11 @@ def rank_graph(
             return rank_on_worker(client, path, store.identity, settings, threads, teleport, start)
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     scale = weight_scale_of(store, settings.reads)
-    cuts = store.cuts if isinstance(store, MergedStore) else None
+    layout = store.layout if isinstance(store, GroupedStore) else None
     named = each_backend(backend)
     identity = None if client is None else store.identity
-    job = Job(path, settings, plan, named, threads, teleport, kernel, start, scale, trace, cuts, identity)
-    with release_frames(), closing_merges(store):
+    job = Job(path, settings, plan, named, threads, teleport, kernel, start, scale, trace, layout, identity)
+    with release_frames():
         return _solve_tiles(job, store, client, progress)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
 
 import numpy as np
@@ -36,7 +36,7 @@ from oocpr.plan.residency import RING_SLOTS, reading_threads, ring_slots
 from oocpr.system import usable_cores
 
 if TYPE_CHECKING:
-    from oocpr.engine.backend import Backend, PushSums, SweepStep
+    from oocpr.engine.backend import Backend, HostBackend, PushSums, SweepStep
     from oocpr.engine.method import Claims, State, StripeSums
     from oocpr.engine.settings import Settings
     from oocpr.engine.tiles.source import RankedStore, WeightScale
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from oocpr.engine.trace import Trace
     from oocpr.plan.device_memory import DeviceTiers
     from oocpr.plan.plan import Plan
+    from oocpr.plan.tile_groups import GroupLayout
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,8 +69,8 @@ class Job:
         What weights are multiplied by; None for a graph without weights.
     trace
         Receives when each tile was read, sent and computed, within this process; None for nothing.
-    cuts
-        First stored tile of each that the run takes, if workers have to merge them; None for stored tiles.
+    layout
+        Groups of tiles, if devices take them so; the run's tiles are these groups then.
     token
         Names the run inside a process.
     """
@@ -84,7 +85,7 @@ class Job:
     start: NDArray[np.float64] | None = None
     weight_scale: WeightScale | None = None
     trace: Trace | None = None
-    cuts: tuple[int, ...] | None = None
+    layout: GroupLayout | None = None
     identity: str | None = None
     token: str = field(default_factory=lambda: uuid4().hex)
 
@@ -121,6 +122,9 @@ class Job:
             slots=self.slots,
             proposals=self.settings.mixed and self.plan.proposals,
             reads=self.settings.reads,
+            stored_tiles=0
+            if self.layout is None
+            else int(self.layout.bounds[last] - self.layout.bounds[first]),
         )
 
 
@@ -312,30 +316,31 @@ class StripeGroup:
         tiles, on_device, in_memory = placement
         if plan.devices and isinstance(backend, Streams):
             tiers = plan.devices[self.stripes[number]]
-            first, last = self.specs[number].first_tile, self.specs[number].last_tile
+            assert job.layout is not None, "a plan for devices has groups"
             return backend.open_stream(
                 tiles_of(store),
                 tiles,
                 store.nodes,
+                layout=job.layout,
                 on_device=on_device,
                 in_host=in_memory - on_device,
-                edges=plan.stats.tile_edges,
-                segments=int(np.diff(store.tile_rows[first : last + 1]).max()) + 1,
                 slots=tiers.slots,
-                readers=max(job.readers, tiers.merged_at_once),
-                buffers=ring_slots(tiers.merged_at_once),
+                readers=tiers.readers,
+                buffers=ring_slots(tiers.readers),
                 trace=trace,
                 direct=plan.direct,
                 factor=None if scale is None else scale.factor,
             )
+
+        host = cast("HostBackend", backend)
 
         def prepare(_: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
             decoded = stays and plan.decoded
             # Of a tile that stays decoded no bytes are needed once it has been swept, which follows at once.
             own = encoded.copy() if stays and not decoded else encoded
             if scale is None:
-                return backend.prepare(own, store.nodes, decoded)
-            return backend.prepare_weighted(*split_tile(own), scale.factor, store.nodes, decoded)
+                return host.prepare(own, store.nodes, decoded)
+            return host.prepare_weighted(*split_tile(own), scale.factor, store.nodes, decoded)
 
         return TileStream(
             tiles_of(store),

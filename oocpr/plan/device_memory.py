@@ -5,30 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.memory import READ_BYTES
 from oocpr.plan.partition import partition_nodes
 from oocpr.plan.residency import spread_evenly
+from oocpr.plan.tile_groups import POOL_BYTES, TILE_ENTRY_BYTES, GroupSizes, expanded_bytes
 from oocpr.units import format_bytes
 
 if TYPE_CHECKING:
     from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import PlanRequest
+    from oocpr.plan.tile_groups import GroupLayout
 
 DEVICE_SLOTS = 5
-"""Tiles on a device that do not stay, at most: one computed with, the others there or arriving. Between two
-passes nothing is computed for a time in which several arrive: streams of R-MAT with 1.06 G edges in tiles of
+"""Groups on a device that do not stay, at most: one computed with, the others there or arriving. Between two
+passes nothing is computed for a time in which several arrive: streams of R-MAT with 1.06 G edges in groups of
 2**25 had 95 to 96 % of the link with three, 95 to 98 with four and 99.9 with five."""
 
 MIN_SLOTS = 3
 """The same at least, as long as rows stay on the device."""
 
 MIN_ALTERNATING_SLOTS = 2
-"""The same if rows are kept in memory of the host, unless tiles are as small as they are stored: passes of
-R-MAT with 529 M edges took 63 ms with one slot, and 53 with two, three or five."""
+"""The same if rows are kept in memory of the host, unless a group is a single tile: passes of R-MAT with
+529 M edges took 63 ms with one slot, and 53 with two, three or five."""
 
 STAGED_NUMBERS = 2**22
 """Numbers of another stripe's push that are on their way to where rows gather."""
@@ -53,12 +52,12 @@ class DeviceNeed:
         The last push or a partition of it and, if rows gather proposals, both of them side by side; if the
         stripe is one of several, what all of them push and how it comes.
     scratch
-        Of the largest tile: sums of rows (8 per row and block of 1024 edges, 12 with proposals of others),
-        what tile-local sweeps send (8 per row), of a tile that does not stay where its segments lie, and of
-        one that does what finding its diagonal blocks takes. And of all rows, a few sums of each 1024 and of
+        Of the largest group: sums of rows (8 per row and block of 1024 edges, 12 with proposals of others),
+        what tile-local sweeps send (8 per row), what is expanded of a group that does not stay, and what
+        finding the diagonal blocks of one that does takes. And of all rows, a few sums of each 1024 and of
         each tile.
     ring
-        Slots through which tiles pass that do not stay.
+        Slots through which groups pass that do not stay.
     """
 
     vectors: int
@@ -74,13 +73,13 @@ class DeviceNeed:
 
     @property
     def lasting(self) -> int:
-        """What is there while tiles are merged and after that."""
+        """What is there after the first pass."""
         return self.vectors + self.history + self.reads + self.scratch + self.ring
 
 
 def device_need(
     stats: GraphStats,
-    tile_rows: NDArray[np.int64],
+    layout: GroupLayout,
     request: PlanRequest,
     *,
     slots: int,
@@ -91,21 +90,24 @@ def device_need(
     partitions: int = 1,
     sharing: int = 1,
 ) -> DeviceNeed:
-    """Bytes of a stripe on a device, without the tiles that stay; see `DeviceTiers`.
+    """Bytes of a stripe on a device, without the groups that stay; see `DeviceTiers`.
 
-    `tile_rows` has the first row of each tile of the stripe, and the one past the last.
+    `layout` has the groups of the stripe.
     """
-    nodes, tiles, rows = stats.nodes, len(tile_rows) - 1, int(tile_rows[-1] - tile_rows[0])
-    tile_edges, largest = min(stats.tile_edges, stats.edges), int(np.diff(tile_rows).max()) + 1
-    segments, blocks = min(tile_edges, largest), tile_edges // 1024 + 1
-    scratch = (12 if pairs else 8) * (segments + blocks) + (8 * largest if sweeps > 1 else 0)
+    nodes, sizes = stats.nodes, layout.sizes
+    rows, tiles = int(sizes[:, 3].sum()), int(sizes[:, 0].sum())
+    largest = GroupSizes(*sizes.max(axis=0).tolist())
+    scratch = (12 if pairs else 8) * (largest.nonempty + largest.blocks)
+    scratch += 8 * largest.rows if sweeps > 1 else 0
     # Of each 1024 rows and, where tiles begin and end, of two more of each.
     several = max(1, mixing)
     sums = 1 + 2 * several + (1 + several if request.reads == "bits8" else 0)
     scratch += 8 * sums * (rows // 1024 + 2 * tiles + 1) + 16 * (tiles + 1)
+    # Widths of lengths and of first columns while a group is expanded.
+    scratch += 32 * (largest.length_blocks + largest.start_blocks) + 2 * POOL_BYTES
     if slots:
-        # A bit and a width per edge and row, a first column per row.
-        scratch += tile_edges // 8 + tile_edges // 32 + 4 * segments + largest // 8 * 3 + 2**16
+        # The group of most blocks may not be the one of most rows.
+        scratch += int(expanded_bytes(sizes.max(axis=0)))
     numbers = partition_nodes(nodes, partitions) * (3 if pairs else 1)
     if rows < nodes:
         # On their way between processes they are there twice.
@@ -116,7 +118,7 @@ def device_need(
         history=here * history_bytes(rows, mixing),
         reads=numbers * READ_BYTES[request.reads],
         scratch=scratch,
-        ring=slots * stats.max_tile_bytes,
+        ring=slots * (int(layout.room.max()) + TILE_ENTRY_BYTES * largest.tiles + 2 * POOL_BYTES),
     )
 
 
@@ -147,20 +149,20 @@ class DeviceTiers:
 
     memory: int  # bytes of the device that the stripe was given
     need: DeviceNeed  # without the tiles that stay
-    on_device: int  # tiles that stay on the device
-    in_host: int  # tiles that stay in pinned memory of the host
-    resident_bytes: int  # most bytes of the tiles on the device
+    on_device: int  # groups that stay on the device
+    in_host: int  # groups that stay in pinned memory of the host
+    resident_bytes: int  # most bytes of the groups on the device
     pinned_bytes: int  # most bytes of those in pinned memory
     slots: int  # of the ring on the device
     pairs: bool  # whether rows gather the proposals of others beside their pushes
     promised: bool = False  # whether `memory` is the caller's word, which no other use may exceed either
     rows_in_host: bool = False  # whether kernels reach what rows have in memory of the host, by the link
     typical_host: int = 0  # bytes that the process should come to hold for it
-    merged_at_once: int = 0  # tiles that are read at a time as each is made of several; 0 for stored tiles
     typical: int = 0  # bytes that it should come to take of the device
     partitions: int = 1  # column partitions of what rows gather; see `oocpr.plan.partition`
     device: int = 0  # its number among the devices of the run
     sharing: int = 1  # stripes that share it
+    readers: int = 2  # threads that read tiles for it
 
     @property
     def limit(self) -> int | None:

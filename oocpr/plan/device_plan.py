@@ -23,16 +23,15 @@ from oocpr.plan.device_memory import (
     staged_numbers,
 )
 from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, predicted_passes, streamed_sweeps, sweeps_for
-from oocpr.plan.memory import READ_BYTES, Need, guessed_sizes
+from oocpr.plan.memory import READ_BYTES, Need
 from oocpr.plan.partition import partition_counts, partition_host_bytes
 from oocpr.plan.plan import Plan
-from oocpr.plan.residency import evenly, resident_tiles, ring_slots
-from oocpr.plan.tile_merge import NO_MERGE, MergeMemory
+from oocpr.plan.residency import device_readers, evenly, fitting, resident_groups, ring_slots
 
 if TYPE_CHECKING:
-    from oocpr.plan.memory import EncodedSizes
     from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import PlanRequest
+    from oocpr.plan.tile_groups import GroupLayout
 
 ROW_EDGES = 3
 """Edges that take a device as long as a row does: an H200 moves 74 bytes for a row of R-MAT in a pass, which
@@ -46,15 +45,13 @@ def resident_weights(tile_rows: NDArray[np.int64], tile_edges: int) -> NDArray[n
 
 def plan_on_devices(
     stats: GraphStats,
-    tile_rows: NDArray[np.int64],
+    layout: GroupLayout,
     request: PlanRequest,
     stripes: tuple[tuple[int, int], ...] | None = None,
     *,
     all_resident: bool,
     rows_in_host: bool = False,
     partitioned: bool = False,
-    merging: MergeMemory = NO_MERGE,
-    encoded: EncodedSizes | None = None,
 ) -> Plan:
     """Decide how a run uses the memory of one or several devices and of the host.
 
@@ -63,32 +60,28 @@ def plan_on_devices(
 
     Parameters
     ----------
-    stats, tile_rows
-        The graph in tiles as the run takes them, and the first row of each with the number of nodes behind;
-        int64, shape (tiles + 1,).
+    stats, layout
+        The graph in groups of tiles, and which tiles these are.
     stripes
-        First tile of each stripe and the one past its last; None for one device that takes all tiles.
+        First group of each stripe and the one past its last; None for one device that takes all groups.
     all_resident
-        Whether all tiles are to stay on the devices; else as many as there is room for.
+        Whether all groups are to stay on the devices; else as many as there is room for.
     rows_in_host
         Whether rows are kept in memory of the host, and the device has what they gather, and no more sweeps
         of a tile or slots than it has room for.
     partitioned
         Whether what they gather may be there in column partitions, as few as there is room for. Only with
         rows in memory of the host, and one device.
-    merging
-        What merging stored tiles takes, of the host for all devices.
-    encoded
-        Bytes of each tile; None if only the statistics are known.
     """
     plan_stripe = partial(
         _plan_stripe, stats, all_resident=all_resident, rows_in_host=rows_in_host, partitioned=partitioned
     )
     given = request.device_memory
     if stripes is None:
-        return plan_stripe(tile_rows, request, given[0], merging=merging, encoded=encoded)
+        return plan_stripe(layout, request, given[0])
     devices = [stripe * len(given) // len(stripes) for stripe in range(len(stripes))]
-    parts = [tile_rows[first : last + 1] for first, last in stripes]
+    parts = [layout.part(first, last) for first, last in stripes]
+    rows = [int(part.sizes[:, 3].sum()) for part in parts]
 
     def planned(number: int, memory: int) -> Plan:
         device = devices[number]
@@ -99,19 +92,17 @@ def plan_on_devices(
             given[device] // sharing,
             device=device,
             sharing=sharing,
-            merging=merging.share(len(stripes)),
-            encoded=None if encoded is None else encoded.part(*stripes[number]),
         )
 
     bare = [planned(number, 0) for number in range(len(stripes))]
     # The process is there once. In the end the ranks of all rows are there, and once more those of one
     # stripe; or of all, if they share a device.
     sums = {field.name: sum(getattr(plan.need, field.name) for plan in bare) for field in fields(Need)}
-    twice = stats.nodes if len(stripes) > len(given) else max(int(part[-1] - part[0]) for part in parts)
+    twice = stats.nodes if len(stripes) > len(given) else max(rows)
     need = Need(**sums | {"base": request.base, "vectors": sums["vectors"] + 4 * twice})
     left = max(0, request.memory - need.total)
-    # Tiles that want memory of the host: those that there is no room for on their device.
-    wanted = [len(part) - 1 - plan.devices[0].on_device for part, plan in zip(parts, bare, strict=True)]
+    # Groups that want memory of the host: those that there is no room for on their device.
+    wanted = [len(part.sizes) - plan.devices[0].on_device for part, plan in zip(parts, bare, strict=True)]
     plans = []
     for number, plan in enumerate(bare):
         share = left * wanted[number] // max(1, sum(wanted[number:]))
@@ -132,7 +123,7 @@ def plan_on_devices(
 
 def _plan_stripe(
     stats: GraphStats,
-    tile_rows: NDArray[np.int64],
+    layout: GroupLayout,
     request: PlanRequest,
     memory: int,
     *,
@@ -141,11 +132,9 @@ def _plan_stripe(
     all_resident: bool,
     rows_in_host: bool,
     partitioned: bool,
-    merging: MergeMemory,
-    encoded: EncodedSizes | None,
 ) -> Plan:
     """Plan the stripe of one device, which has so much memory for it, as if it were the run."""
-    tiles, rows = len(tile_rows) - 1, int(tile_rows[-1] - tile_rows[0])
+    groups, (tiles, rows) = len(layout.sizes), layout.sizes[:, [0, 3]].sum(axis=0).tolist()
     mixed = request.method == "mixed"
     # What others propose doubles what is gathered, which costs nothing while the link is busy.
     pairs = mixed and not all_resident and not rows_in_host
@@ -154,7 +143,7 @@ def _plan_stripe(
     def needed(sweeps: int, slots: int, partitions: int) -> DeviceNeed:
         return device_need(
             stats,
-            tile_rows,
+            layout,
             request,
             slots=slots,
             mixing=remembered,
@@ -171,21 +160,20 @@ def _plan_stripe(
             memory,
             # What is swept inside a tile reads proposals, which are not kept from partition to partition.
             sweeps=_sweeps(stats, all_resident=all_resident) if mixed and partitions == 1 else 1,
-            slots=0 if all_resident else min(DEVICE_SLOTS, tiles),
-            min_slots=None if not rows_in_host else MIN_ALTERNATING_SLOTS if merging.at_once else 1,
+            slots=0 if all_resident else min(DEVICE_SLOTS, groups),
+            min_slots=None if not rows_in_host else MIN_ALTERNATING_SLOTS if tiles > groups else 1,
         )
         need = needed(sweeps, slots, partitions)
         if need.total <= memory:
             break
     proposals = sweeps > 1 or pairs
     blocks = sweeps > 1 and not stats.weighted and min(stats.tile_edges, stats.edges) > SMALL_EDGES
-    encoded = encoded or guessed_sizes(stats, tile_rows)
-    resident = resident_tiles(stats, tile_rows, encoded, diagonal=blocks)
-    chosen = evenly(tiles, tiles if all_resident else resident.within(memory - need.total))
+    resident = resident_groups(stats, layout, diagonal=blocks)
+    chosen = evenly(groups, groups if all_resident else resident.within(memory - need.total))
     on_device = len(chosen)
     need = replace(need, scratch=need.scratch + resident.max_finding(chosen))
-    # Slots for more tiles than stream are not made, and devices of one process read each other's numbers.
-    taken = needed(sweeps, min(slots, tiles - on_device), partitions).lasting
+    # Slots for more groups than stream are not made, and devices of one process read each other's numbers.
+    taken = needed(sweeps, min(slots, groups - on_device), partitions).lasting
     taken -= staged_numbers(stats.nodes, rows) // sharing * READ_BYTES[request.reads]
     state = history = 0
     if rows_in_host:
@@ -194,37 +182,34 @@ def _plan_stripe(
     # What a row has beside its ranks in the end, and what these are divided by in the beginning.
     ends = rows * (8 + divisor_bytes(stats))
     vectors = ends + rows * (16 if request.personalized else 0)
-    buffers = min(ring_slots(merging.at_once), tiles)
+    readers = device_readers(request.cores)
+    buffers = min(ring_slots(readers), tiles)
     pushed, brought = partition_host_bytes(rows, tiles, request.reads, partitions)
+    ring = buffers * layout.buffer_bytes
     host = Need(
-        request.base, vectors + state, history, reads=pushed, scratch=merging.host + brought,
-        ring=buffers * stats.max_tile_bytes,
+        request.base, vectors + state, history, reads=pushed, scratch=brought, ring=ring
     )  # fmt: skip
-    others = np.setdiff1d(np.arange(tiles), chosen, assume_unique=True)
-    in_host = encoded.room_for(others, request.memory - host.total)
+    others = np.setdiff1d(np.arange(groups), chosen, assume_unique=True)
+    in_host = fitting(layout.room[others], request.memory - host.total)
     pinned = others[evenly(len(others), in_host)]
-    # Buffers of a ring that a device reads from are there before anything is written to them; in time the
-    # others have held the largest tiles.
-    largest = int(np.sort(encoded.typical)[-buffers:].sum())
     tiers = DeviceTiers(
         memory, need, on_device, in_host, int(resident.limits[chosen].sum()),
-        int(encoded.limits[pinned].sum()), slots, pairs, request.promised, rows_in_host,
-        merged_at_once=merging.at_once,
+        int(layout.room[pinned].sum()), slots, pairs, request.promised, rows_in_host,
         typical_host=_typical_host_bytes(
             ranks=8 * rows,
             divisors=divisor_bytes(stats) * rows,
             state=vectors - ends + state + history + pushed + brought if rows_in_host else 0,
-            tiles=int(encoded.typical[pinned].sum()) + merging.typical_host
-            + (buffers * stats.max_tile_bytes if in_host < len(others) else largest),
+            tiles=int(layout.room[pinned].sum()) + ring,
         ),
         typical=taken + resident.typical_peak(chosen),
         partitions=partitions,
         device=device,
         sharing=sharing,
+        readers=readers,
     )  # fmt: skip
     passes = predicted_passes(request.damping, request.tol, request.method, stats.local_share, pairs=pairs)
     return Plan(
-        stats, request.method, request.reads, ((0, tiles),), remembered, sweeps, host, request.memory,
+        stats, request.method, request.reads, ((0, groups),), remembered, sweeps, host, request.memory,
         on_device + in_host, True, passes, proposals, (tiers,), reproducible=request.reproducible,
     )  # fmt: skip
 
@@ -233,8 +218,8 @@ def _typical_host_bytes(*, ranks: int, divisors: int, state: int, tiles: int) ->
     """Bytes of the host that a run on a device comes to hold, of which `Need` is the most.
 
     In the beginning there are out-degrees or the weights that leave, until devices have them; then tiles, on
-    their way in a ring and those that stay pinned, and what merging takes; in the end ranks, and no tiles any
-    more. `state` is what is kept of rows in memory of the host, their ranks included; else 0.
+    their way in a ring and those that stay pinned; in the end ranks, and no tiles any more. `state` is what
+    is kept of rows in memory of the host, their ranks included; else 0.
     """
     return state + max(divisors, tiles, 0 if state else ranks)
 
@@ -244,7 +229,7 @@ def _sweeps(stats: GraphStats, *, all_resident: bool) -> int:
     if all_resident:
         small = stats.tiles == 1 and stats.edges <= SMALL_EDGES
         return sweeps_for(stats.local_share, on_device=True, small=small)
-    return streamed_sweeps(stats.typical_bytes / max(1, stats.edges), stats.local_share)
+    return streamed_sweeps(stats.column_bytes / max(1, stats.edges), stats.local_share)
 
 
 def _cut_down(
@@ -263,7 +248,7 @@ def _cut_down(
         slots -= 1
     if min_slots is not None and short():
         sweeps = 1
-        # Smaller merged tiles are better than one slot, in which nothing arrives while kernels run.
+        # Smaller groups are better than one slot, in which nothing arrives while kernels run.
         while slots > min_slots and short():
             slots -= 1
     return sweeps, slots

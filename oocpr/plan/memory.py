@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,10 +36,6 @@ ALLOCATOR_SLACK = 2**23
 
 SLACK_FACTOR = 1.25
 """Encoded bytes of a tile over the mean, at most, without what its rows take."""
-
-MERGE_SLACK = 1.125
-"""Encoded bytes of a merged tile over those of the stored ones, at most: edges are encoded in the same
-groups, lengths and first columns of rows in others. On R-MAT it had 0.9995 to 1 of them."""
 
 
 @dataclass(frozen=True)
@@ -192,70 +188,8 @@ def weighted_tile_bytes(columns: int, weights: int) -> int:
     return PAGE + -(-columns // PAGE) * PAGE + weights
 
 
-def max_column_bytes(tile: int, weights: int) -> int:
-    """Most bytes of the columns of a tile that `weighted_tile_bytes` allows for."""
-    return tile - PAGE - weights
-
-
-class EncodedSizes(NamedTuple):
-    """Encoded bytes of each tile, at most and as a rule; int64, shape (tiles,)."""
-
-    limits: NDArray[np.int64]
-    typical: NDArray[np.int64]
-
-    def part(self, first: int, last: int) -> EncodedSizes:
-        """Those of the tiles ``first .. last - 1``."""
-        return EncodedSizes(self.limits[first:last], self.typical[first:last])
-
-    def room_for(self, tiles: NDArray[np.int64], room: int) -> int:
-        """How many of some tiles fit into so many bytes, whichever they are."""
-        largest = np.sort(self.limits[tiles])[::-1]
-        return int(np.searchsorted(largest.cumsum(), room, side="right"))
-
-
-def stored_sizes(stats: GraphStats, sizes: NDArray[np.int64] | None) -> EncodedSizes | None:
-    """Bytes of tiles as they are stored, from those of each with its weights; None if they are not known."""
-    if sizes is None:
-        return None
-    if stats.weighted:
-        # Weights begin on pages of their own, wherever columns end.
-        sizes = np.minimum(sizes + weighted_tile_bytes(1, 0), stats.max_tile_bytes)
-    return EncodedSizes(sizes, sizes)
-
-
-def merged_sizes(
-    stats: GraphStats, tile_rows: NDArray[np.int64], sizes: NDArray[np.int64] | None, bounds: tuple[int, ...]
-) -> EncodedSizes | None:
-    """Bytes of tiles that are merged of stored ones; None if those of the stored ones are not known.
-
-    `stats` and `tile_rows` are those of merged tiles, `sizes` has the bytes of each stored tile with its
-    weights, `bounds` the first stored tile of each merged one, and the number of tiles.
-    """
-    if sizes is None:
-        return None
-    sums = np.add.reduceat(sizes, np.asarray(bounds[:-1]))
-    if stats.weighted:
-        # A weight that needs more bytes than others gives all of its tile as many.
-        limits = guessed_sizes(stats, tile_rows).limits
-    else:
-        limits = np.minimum(stats.max_tile_bytes, (MERGE_SLACK * sums).astype(np.int64) + 2**16)
-    return EncodedSizes(limits, np.minimum(limits, sums))
-
-
-def guessed_sizes(stats: GraphStats, tile_rows: NDArray[np.int64]) -> EncodedSizes:
-    """Bytes of tiles of which no more is known than what all take together.
-
-    `tile_rows` has the first row of each tile of the graph, or of a stripe, and the one past the last.
-    """
-    mean = stats.column_bytes * stats.tile_edges / max(1, stats.edges)
-    limits = int(SLACK_FACTOR * mean) + 2**16 + np.diff(tile_rows) // 16
-    typical = (tile_edges(stats, tile_rows) * (stats.typical_bytes / max(1, stats.edges))).astype(np.int64)
-    limits = np.minimum(stats.max_tile_bytes, limits)
-    return EncodedSizes(limits, np.minimum(limits, typical))
-
-
 def tile_edges(stats: GraphStats, tile_rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Edges of each tile: all have as many but the last, or about as many if stored ones were merged."""
+    """Edges of each tile: all have as many but the last; of groups of tiles, about as many."""
     tiles = len(tile_rows) - 1
     last = stats.edges - (stats.tiles - 1) * stats.tile_edges
     edges = np.full(tiles, min(stats.tile_edges, stats.edges))

@@ -47,12 +47,6 @@ class GraphStats:
     weighted: bool = False
     weight_bytes: int = 0  # of all tiles
     max_weight_bytes: int = 0  # of the tile that has most
-    stored_bytes: int = 0  # of all tiles as stored, if `column_bytes` are the most of merged ones
-
-    @property
-    def typical_bytes(self) -> int:
-        """Encoded bytes of all tiles, as a rule."""
-        return self.stored_bytes or self.column_bytes
 
 
 def default_stripes(edges: int, tiles: int) -> int:

@@ -43,6 +43,7 @@ class PlanRequest:
     stripes: int | None = None  # None to choose by the size of the graph, or the number of devices
     device_memory: tuple[int, ...] = ()  # bytes that may be used of each device
     promised: bool = False  # whether these are the caller's word
+    cores: int = 1  # processors that may read for each device
     personalized: bool = False  # whether the teleport vector is not uniform
     started: bool = False  # whether the run begins from another vector
     reproducible: bool = False  # whether a plan without room for all of the history does not fit
@@ -89,6 +90,18 @@ class Plan:
     def shares_devices(self) -> bool:
         """Whether there are more stripes than devices."""
         return any(tiers.sharing > 1 for tiers in self.devices)
+
+    def as_one_stripe(self) -> Plan:
+        """Return the plan as if the stripes of its one device, and what stays of them, were one."""
+        tiers, first = self.devices, self.devices[0]
+        whole = replace(
+            first,
+            memory=sum(each.memory for each in tiers),
+            on_device=sum(each.on_device for each in tiers),
+            in_host=sum(each.in_host for each in tiers),
+            sharing=1,
+        )
+        return replace(self, stripes=((0, self.stats.tiles),), devices=(whole,))
 
     def on_each_device(self) -> list[list[DeviceTiers]]:
         """What stays where, by device: of each of its stripes."""
@@ -156,7 +169,7 @@ class Plan:
     @property
     def uncached_bytes(self) -> int:
         """Encoded bytes of the tiles that are read from the store again and again."""
-        return self.stats.typical_bytes * (self.stats.tiles - self.cached_tiles) // self.stats.tiles
+        return self.stats.column_bytes * (self.stats.tiles - self.cached_tiles) // self.stats.tiles
 
     @property
     def streamed_bytes(self) -> int:
@@ -166,7 +179,7 @@ class Plan:
     @property
     def first_bytes(self) -> int:
         """Encoded bytes read in the first pass: all tiles, and some again per partition after the first."""
-        return self.stats.typical_bytes + (self.partitions - 1) * self.uncached_bytes
+        return self.stats.column_bytes + (self.partitions - 1) * self.uncached_bytes
 
     @property
     def bytes_read(self) -> int:
@@ -246,7 +259,7 @@ class Plan:
             "mixing": self.mixing,
             "sweeps": self.sweeps,
             "passes": self.passes,
-            "passes_per_byte": self.gathers * self.stats.edges / max(1, self.stats.typical_bytes),
+            "passes_per_byte": self.gathers * self.stats.edges / max(1, self.stats.column_bytes),
             "direct": self.direct,
             "passes_range": [self.expected.fewest, self.expected.most],
             "predicted_seconds": self.seconds,
@@ -287,7 +300,7 @@ class Plan:
             ("tile cache", "the whole graph, with the scratch" if self.method == "components" else cache),
             *_device_rows(self),
             ("from the store", f"{format_bytes(self.streamed_bytes)} a pass{', directly' * self.direct}"),
-            ("products a byte", f"{self.gathers * stats.edges / max(1, stats.typical_bytes):.2f} edges"),
+            ("products a byte", f"{self.gathers * stats.edges / max(1, stats.column_bytes):.2f} edges"),
             ("should hold", f"about {format_bytes(self.peak_memory)}"),
             (
                 "passes",

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.plan.memory import guessed_sizes, tile_edges
+from oocpr.plan.tile_groups import expanded_bytes
 
 if TYPE_CHECKING:
-    from oocpr.plan.memory import EncodedSizes
     from oocpr.plan.partition import GraphStats
+    from oocpr.plan.tile_groups import GroupLayout
 
 RING_SLOTS = 4
 """Buffers of a stripe's ring: one computed, one ready, two being read."""
@@ -25,11 +25,11 @@ RING_SLOTS = 4
 READERS = 2
 """Threads that read a stripe's tiles through the page cache, which takes a processor to copy them."""
 
+DEVICE_READERS = 8
+"""The same for a device: eight threads read tiles from the page cache at 33 GB/s, one at 7."""
+
 IO = ("auto", "direct", "buffered")
 """How tiles are read: past the system's page cache, through it, or as `wants_direct` says."""
-
-POOL_PADDING = 10 * 512
-"""Bytes that the pieces of a tile are rounded up by, at most: CuPy's pool has multiples of 512."""
 
 GROUPS = (256, 4096)
 """Groups of tiles of which the least is known, for a first look and for another one: of 10**5 tiles, of which
@@ -53,6 +53,11 @@ def reading_threads(cores: int, *, past_cache: bool) -> int:
     return RING_SLOTS if past_cache else min(READERS, cores)
 
 
+def device_readers(cores: int) -> int:
+    """How many threads read tiles for a device, if as many processors may."""
+    return min(DEVICE_READERS, max(READERS, cores))
+
+
 def wants_direct(io: str, streamed: int, room: int) -> bool:
     """Whether tiles should be read past the system's page cache, which may come to hold `room` bytes.
 
@@ -65,6 +70,11 @@ def wants_direct(io: str, streamed: int, room: int) -> bool:
 def fitting_tiles(tiles: int, tile_bytes: int, budget: int) -> int:
     """How many tiles of at most `tile_bytes` fit into `budget` bytes."""
     return max(0, min(tiles, budget // max(1, tile_bytes)))
+
+
+def fitting(sizes: NDArray[np.int64], room: int) -> int:
+    """How many of some tiles of such sizes fit into so many bytes, whichever they are."""
+    return int(np.searchsorted(np.sort(sizes)[::-1].cumsum(), room, side="right"))
 
 
 def evenly(tiles: int, chosen: int) -> NDArray[np.int64]:
@@ -129,31 +139,21 @@ class ResidentTiles:
             yield from counts.tolist()
 
 
-def resident_tiles(
-    stats: GraphStats, tile_rows: NDArray[np.int64], encoded: EncodedSizes | None = None, *, diagonal: bool
-) -> ResidentTiles:
-    """Bytes of a device that each tile takes as long as it stays: encoded, and where its segments lie.
+def resident_groups(stats: GraphStats, layout: GroupLayout, *, diagonal: bool) -> ResidentTiles:
+    """Bytes of a device that each group takes as long as it stays: encoded, and what is expanded of it.
 
-    `tile_rows` has the first row of each tile and the one past the last; `diagonal` says whether tiles are
-    swept in diagonal blocks.
+    `diagonal` says whether groups are swept in diagonal blocks.
     """
-    rows = np.diff(tile_rows)
-    edges = tile_edges(stats, tile_rows)
-    encoded = encoded or guessed_sizes(stats, tile_rows)
-    beside, finding = _segment_bytes(edges, rows), np.zeros_like(rows)
+    sizes, room = layout.sizes, layout.room
+    _, edges, nonempty, rows = sizes.T[:4]
+    beside, finding = room + expanded_bytes(sizes), np.zeros_like(rows)
     if diagonal:
         # Of a diagonal block, an edge takes a byte, and each of 32 rows as many as the one of them that has
         # most. On cnr-2000 that is 12 bytes per row, which has 4.5 edges inside; what is known is how many
-        # are inside tiles, and these are more. They are found from a tile's columns, and where its segments
+        # are inside tiles, and these are more. They are found from a group's columns, and where its segments
         # begin.
         beside = beside + (stats.local_share * edges).astype(np.int64) + 10 * rows
-        finding = 4 * edges + 5 * rows
-    limits, typical = encoded.limits + POOL_PADDING, encoded.typical + POOL_PADDING // 2
-    return ResidentTiles(limits + beside, typical + beside, finding)
-
-
-def _segment_bytes(edges: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A bit per edge, a word per 1024 of them; a column per row with edges, and two words per 32 rows."""
-    blocks, groups = -(-edges // 1024), -(-(rows + 1) // 32)
-    columns: NDArray[np.int64] = 4 * np.minimum(rows + 1, edges)
-    return 128 * blocks + 4 * (blocks + 1) + columns + 8 * groups
+        finding = 4 * edges + 4 * nonempty + rows
+    # As many rows have edges, as a rule, as if edges fell on rows at random.
+    filled = (-(rows + 1) * np.expm1(-edges / (rows + 1))).astype(np.int64)
+    return ResidentTiles(beside, beside - 4 * np.maximum(0, nonempty - filled), finding)

@@ -133,22 +133,19 @@ class FileNames:
 
 
 def file_names(store: GraphStore) -> FileNames:
-    """Labels, else ids, as they are read from a store; ids one by one."""
+    """Labels, else ids, as they are read from a store."""
     if store.has_labels:
         return FileNames(True, lambda rows: store.labels(rows) or [], partial(store.label_pieces, 0))
     return FileNames(
         False,
-        lambda rows: [int(store.ids(row, row + 1)[0]) for row in rows.tolist()],
+        lambda rows: store.take_ids(rows).tolist(),
         lambda nodes: (store.ids(first, stop) for first, stop in _cuts(nodes)),
     )
 
 
 def names_of(store: GraphStore) -> Names:
     """Names by which the source knew the nodes: labels, else the ids of the source, else row numbers."""
-    if store.has_labels:
-        return file_names(store)
-    ids = store.node_ids()
-    return RowNames() if ids is None else ListedNames(ids)
+    return file_names(store) if store.has_labels or store.has_ids else RowNames()
 
 
 def block_of(names: Sequence[Name], textual: bool) -> Block:

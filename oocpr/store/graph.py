@@ -188,6 +188,17 @@ class GraphStore:
         return self._read(NODE_IDS, lo, hi, np.int64)
 
     @property
+    def has_ids(self) -> bool:
+        """Whether the source gave the rows ids of its own."""
+        return NODE_IDS in self._paths
+
+    def take_ids(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """The source's ids of some rows, in the order asked for."""
+        if not self.has_ids:
+            return rows.astype(np.int64)
+        return self._array(NODE_IDS).take(rows).astype(np.int64, copy=False)
+
+    @property
     def has_labels(self) -> bool:
         """Whether the rows have labels."""
         return LABEL_OFFSETS in self._paths

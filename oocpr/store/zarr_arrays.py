@@ -7,12 +7,16 @@ import json
 import os
 import stat
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import zarr
+from crc32c import crc32c
+from numcodecs.zstd import decompress
 from numpy.typing import NDArray
 from zarr.abc.store import RangeByteRequest, Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
@@ -22,8 +26,8 @@ from zarr.storage import FsspecStore, LocalStore
 
 from oocpr.errors import DamagedError, OocprError
 from oocpr.store.codec.zarr_codecs import register_codecs
-from oocpr.store.format import CHECKSUM_KEY, metadata_checksum
-from oocpr.system import remote_error, server_options
+from oocpr.store.format import CHECKSUM_KEY, CRC_BYTES, metadata_checksum
+from oocpr.system import MAX_THREADS, remote_error, server_options, usable_cores
 
 register_codecs()
 
@@ -181,7 +185,36 @@ class StoredArray:
             if not check_file(self.store, self.key(k), self._max_bytes, self.origin):
                 raise self.damaged(f"{self.key(k)} is missing")
         with self._guarded(lo, hi):
+            if self._plain and hi - lo > self.chunk:
+                return self._read_side_by_side(lo, hi)
             return np.asarray(self.array[lo:hi])
+
+    @property
+    def _plain(self) -> bool:
+        """Whether the array is made as by `create_array` without a serializer, in a folder."""
+        return isinstance(self.store, LocalStore) and self.codecs == ["bytes", "zstd", "crc32c"]
+
+    def _read_side_by_side(self, lo: int, hi: int) -> NDArray[np.generic]:
+        """Read chunks in as many threads as there are processors: Zarr takes one for what it does itself."""
+        out = np.empty(hi - lo, self.array.dtype)
+        root = self.store.root  # type: ignore[attr-defined]
+
+        def read(chunk: int) -> None:
+            data = (root / self.key(chunk)).read_bytes()
+            stored = data[-CRC_BYTES:]
+            coded = memoryview(data)[:-CRC_BYTES]
+            if crc32c(coded).to_bytes(CRC_BYTES, "little") != stored:
+                raise ValueError(f"{self.key(chunk)} has another checksum than was written")
+            values = np.frombuffer(decompress(coded), self.array.dtype)
+            if values.size != self.chunk:
+                raise ValueError(f"{self.key(chunk)} has {values.size} entries")
+            begin = chunk * self.chunk
+            first, last = max(lo, begin), min(hi, begin + self.chunk)
+            out[first - lo : last - lo] = values[first - begin : last - begin]
+
+        with ThreadPoolExecutor(min(MAX_THREADS, usable_cores())) as pool:
+            deque(pool.map(read, range(lo // self.chunk, -(-hi // self.chunk))), maxlen=0)
+        return out
 
     def spans(self, entries: NDArray[np.integer[Any]]) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Yield lo, hi, where: ``entries[where]`` lie in one chunk, the first is lo and the last hi - 1."""

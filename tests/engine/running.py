@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine import method
+from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.device import download
 from oocpr.engine.executors.local import LocalBackends, LocalExecutor, PassReport
 from oocpr.engine.number_formats import widen
@@ -24,15 +25,21 @@ from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.run import rank_graph, reduce_pass
 from oocpr.engine.settings import METHODS, Settings
 from oocpr.engine.stripe import StripeGroup
+from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.ingest.build import build_store
+from oocpr.plan.device_memory import DEVICE_SLOTS
 from oocpr.plan.device_plan import plan_on_devices
-from oocpr.plan.plan import Plan, make_plan
+from oocpr.plan.partition import stripe_tiles
+from oocpr.plan.plan import Plan, PlanRequest, make_plan
+from oocpr.plan.tile_groups import grouped_stats, layout_of
 from oocpr.sources import open_source
 from oocpr.store.graph import GraphStore, open_store
 
 if TYPE_CHECKING:
+    from oocpr.engine.backend import Backend
     from oocpr.engine.method import Solution
     from oocpr.engine.stripe import Job
+    from oocpr.engine.tiles.source import RankedStore
 
     from .digraphs import Digraph
 
@@ -90,25 +97,83 @@ def plan_of(
     return plan
 
 
-def plan_streamed(
-    store: GraphStore, settings: Settings, *, device_memory: int, memory: int = PLENTY, **how: Any
+def in_groups(
+    store: GraphStore, each: int = 1, stripes: int | tuple[tuple[int, int], ...] = 1
+) -> tuple[GroupedStore, tuple[tuple[int, int], ...]]:
+    """Take so many tiles of a graph as one, and return its stripes in such groups, too.
+
+    `stripes`: how many, then those of a graph in tiles of so many more edges; or the first tile of each and
+    the one past its last.
+    """
+    if isinstance(stripes, int):
+        parts = stripe_tiles(-(-store.tiles // each), stripes)
+        stripes = tuple((first * each, min(last * each, store.tiles)) for first, last in parts)
+    bounds, groups = [0], []
+    for first, last in stripes:
+        begun = len(bounds) - 1
+        bounds += [min(last, begin + each) for begin in range(first, last, each)]
+        groups.append((begun, len(bounds) - 1))
+    layout = layout_of(stats_of(store), store.tile_rows, store.tile_sizes(), np.array(bounds))
+    return GroupedStore(store, layout), tuple(groups)
+
+
+def plan_for_groups(
+    store: GraphStore,
+    tiles: GroupedStore,
+    request: PlanRequest,
+    groups: tuple[tuple[int, int], ...] | None = None,
+    **how: Any,
 ) -> Plan:
-    """Plan a run on one CUDA device through which stored tiles pass, as far as they have no room there."""
-    return plan_on_devices(
-        stats_of(store),
-        store.tile_rows,
-        plan_request(settings, memory=memory, device_memory=(device_memory,)),
-        all_resident=False,
-        **how,
-    )
+    """Plan a run on devices that take the tiles of a graph in groups."""
+    stats = grouped_stats(stats_of(store), tiles.layout)
+    return plan_on_devices(stats, tiles.layout, request, groups, **how)
 
 
-def check_forecast(store: GraphStore, plan: Plan, settings: Settings, backend: Any) -> None:
+def plan_streamed(
+    store: GraphStore,
+    settings: Settings,
+    *,
+    device_memory: int,
+    memory: int = PLENTY,
+    each: int = 1,
+    **how: Any,
+) -> Plan:
+    """Plan a run on one CUDA device through which groups pass, as far as they have no room there."""
+    request = plan_request(settings, memory=memory, device_memory=(device_memory,))
+    return plan_for_groups(store, in_groups(store, each)[0], request, all_resident=False, **how)
+
+
+def plan_grouped(
+    store: GraphStore,
+    settings: Settings,
+    *,
+    each: int = 1,
+    stays: bool = True,
+    stripes: int | None = None,
+    **how: Any,
+) -> tuple[Plan, GroupedStore]:
+    """Plan a run as `plan_of` does, with its passes, of which one device takes all stripes; all stay or none.
+
+    Returns the graph in groups of `each` tiles, too.
+    """
+    plan = plan_of(store, settings, stripes=stripes, **how)
+    tiles, groups = in_groups(store, each, len(plan.stripes))
+    request = plan_request(settings, memory=PLENTY, device_memory=(PLENTY,))
+    there = plan_for_groups(store, tiles, request, groups, all_resident=stays)
+    devices = there.devices
+    if not stays:
+        devices = tuple(replace(of, on_device=0, in_host=0, slots=DEVICE_SLOTS) for of in devices)
+    cached = there.stats.tiles if stays else 0
+    plan = replace(plan, stats=there.stats, stripes=groups, devices=devices, cached_tiles=cached)
+    return plan, tiles
+
+
+def check_forecast(store: GroupedStore, plan: Plan, settings: Settings, backend: Any) -> None:
     """What is measured of a run on one CUDA device tells kinds of tiles that there are none of, and times."""
     (tiers,) = plan.devices
     rates = measure_rates(store, plan, settings, backend=backend)
     assert math.isinf(rates.resident) == (tiers.on_device == 0)
-    assert math.isinf(rates.streamed) == (tiers.on_device == store.tiles)
+    assert math.isinf(rates.streamed) == (tiers.on_device == plan.stats.tiles)
     timing = plan.timed(rates).forecast
     assert timing is not None
     assert 0 < timing.each < 60
@@ -121,22 +186,26 @@ def rank(
     stripes: int | None = None,
     sweeps: int | None = None,
     kept: str = "decoded",
-    backend: str = "cpu",
+    backend: str | Backend = "cpu",
     threads: int | None = 1,
     teleport: NDArray[np.float64] | None = None,
     start: NDArray[np.float64] | None = None,
     client: Any = None,
     progress: Any = None,
+    each: int = 1,
     **parameters: Any,
 ) -> Solution:
-    """Run with `parameters` of Settings."""
+    """Run with `parameters` of Settings; on a CUDA backend, if one is given, in groups of `each` tiles."""
     settings = Settings(**parameters)
-    plan = plan_of(
-        store, settings, stripes=stripes, sweeps=sweeps, kept=kept, personalized=teleport is not None
-    )
+    how: dict[str, Any] = {"stripes": stripes, "sweeps": sweeps, "personalized": teleport is not None}
+    taken: RankedStore = store
+    if isinstance(backend, Streams):
+        plan, taken = plan_grouped(store, settings, each=each, stays=kept == "decoded", **how)
+    else:
+        plan = plan_of(store, settings, kept=kept, **how)
     more = {} if progress is None else {"progress": progress}
     return rank_graph(
-        store,
+        taken,
         plan,
         settings,
         path=store.path,
@@ -171,7 +240,7 @@ class Passed:
     residual: float
 
 
-def passes(job: Job, store: GraphStore, count: int) -> Iterator[Passed]:
+def passes(job: Job, store: RankedStore, count: int) -> Iterator[Passed]:
     """Do `count` passes with the executor of a run, and look at all rows after each."""
     factor, least = (1.0, 1.0) if job.weight_scale is None else job.weight_scale
     degree = store.out_weight(0, store.nodes) * factor

@@ -6,12 +6,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from oocpr.engine.planning import plan_request, stats_of
-from oocpr.plan.device_plan import plan_on_devices
-from oocpr.plan.partition import stripe_tiles
+from oocpr.engine.planning import plan_request
+
+from ..engine.running import in_groups, plan_for_groups
 
 if TYPE_CHECKING:
     from oocpr.engine.settings import Settings
+    from oocpr.engine.tiles.groups import GroupedStore
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
@@ -31,18 +32,18 @@ def plan_for(
     *,
     pinned: bool,
     stripes: tuple[tuple[int, int], ...] | None = None,
-) -> Plan:
-    """A plan in which so many tiles stay on each device, and all others in pinned memory or none."""
+    each: int = 1,
+) -> tuple[Plan, GroupedStore]:
+    """A plan in which so many groups stay on each device, and all others in pinned memory or none.
+
+    Returns the graph in its groups of `each` tiles, too; `stripes` are of tiles.
+    """
     staying = [on_each] * devices if isinstance(on_each, int) else list(on_each)
+    tiles, groups = in_groups(store, each, stripes or devices)
 
     def planned(given: list[int], memory: int) -> Plan:
-        return plan_on_devices(
-            stats_of(store),
-            store.tile_rows,
-            plan_request(chosen, memory=memory, device_memory=tuple(given)),
-            stripes or stripe_tiles(store.tiles, devices),
-            all_resident=False,
-        )
+        request = plan_request(chosen, memory=memory, device_memory=tuple(given))
+        return plan_for_groups(store, tiles, request, groups, all_resident=False)
 
     def given_to(number: int) -> int:
         def stay(memory: int) -> int:
@@ -55,5 +56,5 @@ def plan_for(
     plan = planned(given, PLENTY if pinned else most.need.total)
     assert plan.fits
     assert [tiers.on_device for tiers in plan.devices] == staying
-    assert plan.cached_tiles == (store.tiles if pinned else sum(staying))
-    return plan
+    assert plan.cached_tiles == (plan.stats.tiles if pinned else sum(staying))
+    return plan, tiles

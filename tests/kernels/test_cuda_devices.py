@@ -23,15 +23,19 @@ from .several import plan_for
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
     from oocpr.engine.method import Solution
+    from oocpr.engine.tiles.groups import GroupedStore
     from oocpr.plan.plan import Plan
-    from oocpr.store.graph import GraphStore
 
 GRAPH = random_digraph(300, 2500, seed=8)
 
 
-def run(store: GraphStore, plan: Plan, chosen: Settings, devices: list[Device], **how: Any) -> Solution:
+def run(store: GroupedStore, plan: Plan, chosen: Settings, devices: list[Device], **how: Any) -> Solution:
     backends = tuple(CudaBackend(device, pairs=True) for device in devices[: len(plan.stripes)])
     return rank_graph(store, plan, chosen, backend=backends, **how)
+
+
+WAYS = ((2, False, 1), (0, True, 1), (1, True, 1), (1, False, 2), (0, True, 3))
+"""Groups that stay on each device, whether the others stay in pinned memory, and tiles of a group."""
 
 
 @pytest.mark.long
@@ -46,23 +50,28 @@ def test_several_devices_have_the_bits_of_one(devices: list[Device], how: dict[s
     exact = exact_ranks(GRAPH, 0.85)
     with Stored(GRAPH, 300) as store:
         for count in range(2, len(devices) + 1):
-            runs = []
-            for on_each, pinned in ((2, False), (0, True), (1, True)):
-                plan = plan_for(store, chosen, count, on_each, pinned=pinned)
-                one = rank_graph(store, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
-                runs += [one, run(store, plan, chosen, devices)]
-            for other in runs:
-                assert other.converged
-                assert np.abs(other.ranks - exact).sum() <= other.error_bound + 1e-14
-                assert np.array_equal(other.ranks, runs[0].ranks)
-                assert [x.residual for x in other.history] == [x.residual for x in runs[0].history]
+            runs: dict[int, Solution] = {}
+            for on_each, pinned, each in WAYS:
+                stripes = stripe_tiles(store.tiles, count)
+                plan, tiles = plan_for(
+                    store, chosen, count, on_each, pinned=pinned, each=each, stripes=stripes
+                )
+                one = rank_graph(tiles, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
+                # Rows read what groups before theirs propose, if anything is proposed.
+                first = runs.setdefault(each if chosen.mixed else 1, one)
+                for other in (one, run(tiles, plan, chosen, devices)):
+                    assert other.converged
+                    assert np.abs(other.ranks - exact).sum() <= other.error_bound + 1e-14
+                    assert np.array_equal(other.ranks, first.ranks)
+                    assert [x.residual for x in other.history] == [x.residual for x in first.history]
 
 
 @pytest.mark.long
 def test_several_devices_agree_with_the_processor(devices: list[Device]) -> None:
     chosen = Settings()
     with Stored(GRAPH, 300) as store:
-        ours = run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
+        plan, tiles = plan_for(store, chosen, 2, 1, pinned=True)
+        ours = run(tiles, plan, chosen, devices)
         theirs = rank(store, stripes=2)
     assert np.abs(ours.ranks - theirs.ranks).sum() <= ours.error_bound + theirs.error_bound
 
@@ -75,11 +84,11 @@ def test_a_stripe_may_have_no_row(devices: list[Device]) -> None:
     graph = type(GRAPH).of(nodes, links)
     chosen = Settings()
     with Stored(graph, 50) as store:
-        plan = plan_for(store, chosen, 2, 0, pinned=True)
+        plan, tiles = plan_for(store, chosen, 2, 0, pinned=True)
         first = plan.stripes[0][1]
         assert store.tile_rows[first] <= 1
-        several = run(store, plan, chosen, devices)
-        one = rank_graph(store, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
+        several = run(tiles, plan, chosen, devices)
+        one = rank_graph(tiles, plan, chosen, backend=CudaBackend(devices[0], pairs=True))
     assert np.array_equal(several.ranks, one.ranks)
     assert np.abs(several.ranks - exact_ranks(graph, 0.85)).sum() <= several.error_bound + 1e-14
 
@@ -87,7 +96,8 @@ def test_a_stripe_may_have_no_row(devices: list[Device]) -> None:
 def test_a_run_leaves_no_thread_and_nothing_to_exchange(devices: list[Device]) -> None:
     chosen, interval = Settings(), sys.getswitchinterval()
     with Stored(GRAPH, 300) as store:
-        run(store, plan_for(store, chosen, 2, 1, pinned=True), chosen, devices)
+        plan, tiles = plan_for(store, chosen, 2, 1, pinned=True)
+        run(tiles, plan, chosen, devices)
     assert sys.getswitchinterval() == interval
     assert not stripes_held()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("oocpr-device")]
@@ -97,7 +107,7 @@ def test_a_run_leaves_no_thread_and_nothing_to_exchange(devices: list[Device]) -
 def test_a_damaged_tile_of_one_stripe_ends_the_run(devices: list[Device], tile: int) -> None:
     with Stored(GRAPH, 300) as store:
         chosen = Settings()
-        plan = plan_for(store, chosen, 2, 0, pinned=False)
+        plan, tiles = plan_for(store, chosen, 2, 0, pinned=False)
         read_into, one = store.encoded.read_into, range(store.tiles)[tile]
 
         def damaged(tile: int, out: np.ndarray, *, direct: bool = False) -> int:
@@ -108,28 +118,29 @@ def test_a_damaged_tile_of_one_stripe_ends_the_run(devices: list[Device], tile: 
 
         store.encoded.read_into = damaged  # type: ignore[method-assign]
         with pytest.raises(DamagedError):
-            run(store, plan, chosen, devices)
+            run(tiles, plan, chosen, devices)
     assert not stripes_held()
 
 
 def test_a_kernel_that_takes_tiles_decoded_does_not_stream(devices: list[Device]) -> None:
     with Stored(GRAPH, 300) as store:
         chosen = Settings(method="residual")
-        plan = plan_for(store, chosen, 2, 1, pinned=True)
+        plan, tiles = plan_for(store, chosen, 2, 1, pinned=True)
         backends = tuple(CudaBackend(device, "csr-vector") for device in devices[:2])
         with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            rank_graph(store, plan, chosen, backend=backends)
+            rank_graph(tiles, plan, chosen, backend=backends)
 
 
 def test_a_timeline_has_tracks_for_each_device(devices: list[Device]) -> None:
     trace = Trace()
     with Stored(GRAPH, 300) as store:
         chosen = Settings()
-        done = run(store, plan_for(store, chosen, 2, 1, pinned=False), chosen, devices, trace=trace)
+        plan, tiles = plan_for(store, chosen, 2, 1, pinned=False)
+        done = run(tiles, plan, chosen, devices, trace=trace)
         passing = [last - first - 1 for first, last in stripe_tiles(store.tiles, 2)]
     tracks = {span.track for span in trace.spans}
     assert {f"{kind}, device {k}" for kind in (COMPUTE, COPY) for k in (0, 1)} <= tracks
-    for device, tiles in enumerate(passing):
+    for device, count in enumerate(passing):
         copies = [span for span in trace.spans if span.track == f"{COPY}, device {device}"]
-        assert len(copies) == done.passes * tiles
+        assert len(copies) == done.passes * count
     assert set(trace.busy()) == {"compute", "copy to the device", "host", "read"}

@@ -26,8 +26,8 @@ from oocpr.errors import DamagedError
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored, stripes_held
 from ..engine.weighted import WeightedGraph, weights_of
+from .several import plan_for
 from .shim.host import HostDevice, HostLink
-from .test_cuda_devices import plan_for
 
 if TYPE_CHECKING:
     from oocpr.engine.method import Solution
@@ -69,9 +69,9 @@ def seats(client: Client, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def run(store: GraphStore, client: Any = None) -> Solution:
-    plan = plan_for(store, SETTINGS, 2, 1, pinned=True)
+    plan, tiles = plan_for(store, SETTINGS, 2, 1, pinned=True)
     device = "cuda:0,cuda:1" if client is None else "cuda"
-    return rank_graph(store, plan, SETTINGS, path=store.path, client=client, backend=device)
+    return rank_graph(tiles, plan, SETTINGS, path=store.path, client=client, backend=device)
 
 
 def key_of_a_meeting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,8 @@ import oocpr
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.staging import CudaTileStream
 from oocpr.engine.probe.measure import measure_rates
-from oocpr.engine.probe.sample_run import SampleRun
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.merged import HostJoins, MergedStore
 from oocpr.errors import DamagedError, UsageError
 from oocpr.plan.partition import stripe_tiles
 
@@ -82,16 +80,18 @@ def test_tiles_that_stay_and_tiles_that_pass_are_measured_where_there_are_any(
     devices: list[Device], method: str, staying: str, pinned: bool
 ) -> None:
     chosen = Settings(method=method)
-    with Stored(GRAPH, 300) as store:
-        tiles = [last - first for first, last in stripe_tiles(store.tiles, len(devices))]
+    # Groups of one tile and of two.
+    each, tile_edges = (1, 300) if pinned else (2, 150)
+    with Stored(GRAPH, tile_edges) as store:
+        counts = [last - first for first, last in stripe_tiles(-(-store.tiles // each), len(devices))]
         on_each = {
-            "all": tiles,
-            "one": [1] * len(tiles),
-            "none": [0] * len(tiles),
-            "different": [tiles[0], *[0] * (len(tiles) - 1)],
+            "all": counts,
+            "one": [1] * len(counts),
+            "none": [0] * len(counts),
+            "different": [counts[0], *[0] * (len(counts) - 1)],
         }[staying]
-        plan = plan_for(store, chosen, len(devices), on_each, pinned=pinned)
-        rates = measure_rates(store, plan, chosen, backend=backends_of(devices))
+        plan, tiles = plan_for(store, chosen, len(devices), on_each, pinned=pinned, each=each)
+        rates = measure_rates(tiles, plan, chosen, backend=backends_of(devices))
     assert math.isinf(rates.uploaded) == (staying == "all")
     if staying == "different":
         # Only what the slowest device has.
@@ -118,12 +118,12 @@ def test_a_pass_is_predicted_to_take_as_long_as_its_slowest_stripe(
     with Stored(GRAPH, 300) as store:
         stripes = (0, 2), (2, store.tiles)
         on_each = [(last - first) * stays for (first, last), stays in zip(stripes, stay, strict=True)]
-        plan = plan_for(store, chosen, 2, on_each, pinned=False, stripes=stripes)
+        plan, tiles = plan_for(store, chosen, 2, on_each, pinned=False, stripes=stripes)
         measured, ranking = (
             tuple(PacedBackend(PacedDevice(shim_folder), edge=edge) for edge in each) for _ in range(2)
         )
-        timing = plan.timed(measure_rates(store, plan, chosen, backend=measured)).forecast
-        done = rank_graph(store, plan, chosen, backend=ranking)
+        timing = plan.timed(measure_rates(tiles, plan, chosen, backend=measured)).forecast
+        done = rank_graph(tiles, plan, chosen, backend=ranking)
         least = each[1] * (store.edges - 600)
     assert timing is not None
     assert 0.99 * least < timing.each < 1.35 * least
@@ -144,14 +144,15 @@ def test_tiles_arrive_while_others_are_swept_and_between_passes(
     # By out-degree: the last tiles have most rows.
     chosen = Settings(method="residual", tol=1e-2)
     with Stored(UNEVEN, 300) as store:
-        plan = plan_for(store, chosen, 1, staying, pinned=True)
+        plan, tiles = plan_for(store, chosen, 1, staying, pinned=True)
         plan = replace(plan, devices=(replace(plan.devices[0], rows_in_host=rows_in_host),))
-        device = PacedDevice(shim_folder, byte=link / plan.stats.column_bytes)
+        # Groups are sent with what is between their tiles.
+        device = PacedDevice(shim_folder, byte=link / int(tiles.layout.room.sum()))
         paces = {"edge": 0.1 / store.edges, "row": 0.1 / store.nodes, "pushed": 0.1 / store.nodes}
         paces["far"] = rows_in_host
-        rates = measure_rates(store, plan, chosen, backend=PacedBackend(device, **paces))
+        rates = measure_rates(tiles, plan, chosen, backend=PacedBackend(device, **paces))
         timing = plan.timed(rates).forecast
-        done = rank_graph(store, plan, chosen, backend=PacedBackend(device, **paces))
+        done = rank_graph(tiles, plan, chosen, backend=PacedBackend(device, **paces))
     assert timing is not None
     took = median(record.seconds for record in done.history[1:])
     # Some of the tiles are measured; where kernels use the link too, rounds of them.
@@ -182,25 +183,26 @@ def test_a_plan_tells_the_time_and_a_run_takes_it_up(named: list[str]) -> None:
 
 
 @pytest.mark.long
-def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    joined: list[range] = []
+def test_groups_are_told_as_their_tiles_are_read(named: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
     told: list[tuple[int, str, int, int | None, str]] = []
-    join = HostJoins.join
-
-    def joining(joins: HostJoins, stored: range, *how: Any, **more: Any) -> int:
-        size = join(joins, stored, *how, **more)
-        joined.append(stored)
-        return size
 
     def progress(stage: str, done: int, total: int | None, unit: str, note: str = "") -> None:
         assert unit == ("passes" if stage == "ranking" else "tiles")
-        told.append((len(joined), stage, done, total, note))
+        told.append((len(read), stage, done, total, note))
 
-    monkeypatch.setattr(HostJoins, "join", joining)
     with Stored(GRAPH, 300) as store:
         graph = oocpr.open_graph(store.path)
+        read_into = type(store.encoded).read_into
+
+        def reading(encoded: Any, tile: int, out: np.ndarray, **how: Any) -> int:
+            size = read_into(encoded, tile, out, **how)
+            read.append(tile)
+            return size
+
+        monkeypatch.setattr(type(store.encoded), "read_into", reading)
         plan = oocpr.plan(graph, device=",".join(named), progress=progress)
-        measured, told[:], joined[:] = list(told), [], []
+        measured, told[:], read[:] = list(told), [], []
         oocpr.pagerank(graph, device=",".join(named), predict=True, progress=progress)
     each = [last - first for first, last in plan.stripes]
     assert plan.stats.tiles < store.tiles
@@ -208,6 +210,7 @@ def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest
     ranking = len(stages) - len(measured)
     assert ranking > 0
     assert stages == ["measuring"] * len(measured) + ["ranking"] * ranking
+    # Each has a tile at least.
     for so_far, _, done, _, _ in measured:
         assert done <= so_far
     total = measured[0][3]
@@ -216,28 +219,6 @@ def test_tiles_are_told_as_they_are_joined(named: list[str], monkeypatch: pytest
     # One to load with and all that stay, of each device, are told one by one.
     assert [done for *_, done, _, note in measured if note == "loading"] == list(range(len(each) + 1))
     assert [note for *_, note in measured].count("tiles that stay") == 1 + sum(each)
-
-
-def test_nothing_is_joined_any_more_when_ranks_come(
-    named: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    def noting(of: type, name: str) -> None:
-        method = getattr(of, name)
-
-        def noted(*given: Any) -> Any:
-            seen.append(name)
-            return method(*given)
-
-        monkeypatch.setattr(of, name, noted)
-
-    noting(MergedStore, "close")
-    noting(SampleRun, "finishing")
-    with Stored(GRAPH, 300) as store:
-        plan = oocpr.plan(oocpr.open_graph(store.path), device=",".join(named))
-    assert plan.stats.tiles < store.tiles
-    assert seen == ["close", "finishing", "close"]
 
 
 def test_fewer_tiles_than_devices_are_predicted(named: list[str]) -> None:
@@ -252,10 +233,10 @@ def test_fewer_tiles_than_devices_are_predicted(named: list[str]) -> None:
 def test_a_run_on_devices_that_were_measured_has_the_same_bits(devices: list[Device], on_each: int) -> None:
     chosen = Settings(tol=1e-6)
     with Stored(GRAPH, 300) as store:
-        plan = plan_for(store, chosen, len(devices), on_each, pinned=True)
-        before = rank_graph(store, plan, chosen, backend=backends_of(devices))
-        timed = plan.timed(measure_rates(store, plan, chosen, backend=backends_of(devices)))
-        after = rank_graph(store, timed, chosen, backend=backends_of(devices))
+        plan, tiles = plan_for(store, chosen, len(devices), on_each, pinned=True)
+        before = rank_graph(tiles, plan, chosen, backend=backends_of(devices))
+        timed = plan.timed(measure_rates(tiles, plan, chosen, backend=backends_of(devices)))
+        after = rank_graph(tiles, timed, chosen, backend=backends_of(devices))
     assert after.ranks.tobytes() == before.ranks.tobytes()
 
 
@@ -282,7 +263,8 @@ def test_a_damaged_tile_is_found_and_leaves_nothing_open(
     monkeypatch.setattr(CudaBackend, "open_stream", opening)
     monkeypatch.setattr(CudaTileStream, "close", closing)
     with Stored(GRAPH, 300) as store:
-        plan = promised(plan_for(store, chosen, len(devices), 0, pinned=False))
+        plan, tiles = plan_for(store, chosen, len(devices), 0, pinned=False)
+        plan = promised(plan)
         first, last = plan.stripes[-1]
         # One that is loaded with, or one that is measured only.
         damaged = last - 1 if measured else first + (last - first) // 2
@@ -297,7 +279,7 @@ def test_a_damaged_tile_is_found_and_leaves_nothing_open(
 
         store.encoded.read_into = read  # type: ignore[method-assign]
         with pytest.raises(DamagedError):
-            measure_rates(store, plan, chosen, backend=",".join(named))
+            measure_rates(tiles, plan, chosen, backend=",".join(named))
     assert held[0] == [tiers.memory for tiers in plan.devices]
     assert limits(devices) == before
     assert len(opened) == (2 if measured else 1) * len(devices)
@@ -312,8 +294,9 @@ def test_a_device_that_cannot_be_had_leaves_the_others_as_they_were(
 ) -> None:
     chosen, interval, before = Settings(), sys.getswitchinterval(), limits(devices)
     with Stored(GRAPH, 300) as store:
-        plan = promised(plan_for(store, chosen, 2, 0, pinned=False))
+        plan, tiles = plan_for(store, chosen, 2, 0, pinned=False)
+        plan = promised(plan)
         with pytest.raises(UsageError, match="cuda:9 does not exist"):
-            measure_rates(store, plan, chosen, backend=f"{named[0]},cuda:9")
+            measure_rates(tiles, plan, chosen, backend=f"{named[0]},cuda:9")
     assert limits(devices) == before
     assert sys.getswitchinterval() == interval

@@ -9,7 +9,6 @@ import pytest
 
 from oocpr.engine.backend import StripeSpec, SweepStep
 from oocpr.engine.cuda.backend import (
-    DIAGONAL_ROWS,
     SLICE_LANES,
     SLICES,
     CudaBackend,
@@ -17,21 +16,27 @@ from oocpr.engine.cuda.backend import (
     sweep_diagonal_blocks,
 )
 from oocpr.engine.cuda.device import THREADS, download, upload
-from oocpr.engine.cuda.vectors import TileRows
+from oocpr.engine.cuda.vectors import GroupRows
 from oocpr.engine.number_formats import narrow, widen
+from oocpr.plan.tile_groups import DIAGONAL_ROWS
 
-from .tiles import placed
+from .tiles import cut_rows, placed
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.backend import DiagonalBlocks
     from oocpr.engine.cuda.device import Device
 
+    from .tiles import Tile
+
 FIRST, BEHIND = 40, 300
 """Nodes before the tile's rows and behind them."""
 
 
-def near_tile(owned: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that mostly link to their neighbours, some to themselves; some are empty, some long."""
+def near_tiles(owned: int, tile_edges: int = 2**20, seed: int = 0) -> list[Tile]:
+    """Rows that mostly link to their neighbours, some to themselves; some are empty, some long.
+
+    In tiles of so many edges, of which the last goes on with a row of another group.
+    """
     rng = np.random.default_rng(seed)
     nodes = FIRST + owned + BEHIND
     rows = []
@@ -40,73 +45,97 @@ def near_tile(owned: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
         near = near if row % 100 else np.arange(FIRST, FIRST + owned)
         far = rng.integers(0, nodes, rng.poisson(2))
         rows.append(np.unique(np.concatenate([near, far])[: nodes // 2].clip(0, nodes - 1)))
-    rows.append(np.array([3, FIRST, FIRST + 5]))
-    return np.concatenate(rows).astype(np.uint32), np.array([row.size for row in rows], np.uint32)
+    lengths = np.array([row.size for row in rows], np.uint32)
+    *others, (columns, sizes) = cut_rows(np.concatenate(rows).astype(np.uint32), lengths, tile_edges)
+    sizes[-1] = 3
+    return [*others, (np.append(columns, [3, FIRST, FIRST + 5]).astype(np.uint32), sizes)]
 
 
-def inside(tile: tuple[np.ndarray, np.ndarray], owned: int) -> np.ndarray:
-    """Whether row i links to row j and both are in the same island."""
-    columns, lengths = tile
-    row = np.repeat(np.arange(lengths.size), lengths)
-    column = columns.astype(np.int64) - FIRST
-    kept = (row < owned) & (column >= 0) & (column < owned)
-    kept &= row // DIAGONAL_ROWS == column // DIAGONAL_ROWS
+def islands_of(of: list[Tile]) -> list[range]:
+    """Rows of the group in each island: no more than fit, all of one tile."""
+    found, row = [], 0
+    for _, lengths in of:
+        past = row + lengths.size - 1
+        found += [range(first, min(past, first + DIAGONAL_ROWS)) for first in range(row, past, DIAGONAL_ROWS)]
+        row = past
+    return found
+
+
+def inside(of: list[Tile], owned: int) -> np.ndarray:
+    """Whether row i links to row j, and both are in the same island, and the link is in their tile."""
+    island = np.repeat(np.arange(len(islands_of(of))), [len(rows) for rows in islands_of(of)])
     links = np.zeros((owned, owned), bool)
-    links[row[kept], column[kept]] = True
+    first = 0
+    for columns, lengths in of:
+        own = lengths.size - 1
+        row = first + np.repeat(np.arange(lengths.size), lengths)
+        column = columns.astype(np.int64) - FIRST
+        kept = (row < first + own) & (column >= 0) & (column < owned)
+        row, column = row[kept], column[kept]
+        same = island[row] == island[column]
+        links[row[same], column[same]] = True
+        first += own
     return links
 
 
-def listed(blocks: DiagonalBlocks, owned: int) -> np.ndarray:
+def listed(blocks: DiagonalBlocks, of: list[Tile], owned: int) -> np.ndarray:
     """The same as the blocks have it."""
     before, order, selves, words = (
         download(array) for array in (blocks.before, blocks.order, blocks.selves, blocks.edges)
     )
     links = np.zeros((owned, owned), bool)
-    for island in range(blocks.count):
+    islands = islands_of(of)
+    assert blocks.count == len(islands)
+    for island, rows in enumerate(islands):
         numbers = order[THREADS * island : THREADS * (island + 1)]
         assert np.array_equal(np.sort(numbers), np.arange(THREADS))
-        for place, number in enumerate(numbers):
+        for place, number in enumerate(numbers.tolist()):
             slice_ = SLICES * island + place // SLICE_LANES
-            row = DIAGONAL_ROWS * island + int(number)
             own = bool(selves[slice_] >> (place % SLICE_LANES) & 1)
             four = words.reshape(-1, SLICE_LANES)[before[slice_] : before[slice_ + 1]]
             linked = np.ascontiguousarray(four[:, place % SLICE_LANES]).view(np.uint8)
             linked = linked[linked < DIAGONAL_ROWS]
-            if number == DIAGONAL_ROWS or row >= owned:
+            if number >= len(rows):
                 assert not own
                 assert not linked.size
                 continue
             assert np.unique(linked).size == linked.size
-            links[row, DIAGONAL_ROWS * island + linked.astype(np.int64)] = True
+            row = rows[number]
+            links[row, rows.start + linked.astype(np.int64)] = True
             assert not links[row, row]
             links[row, row] = own
     return links
 
 
+@pytest.mark.parametrize("tile_edges", [2**20, 1000, 300])
 @pytest.mark.parametrize("owned", [1, 31, 255, 256, 700])
-def test_all_links_inside_are_listed_once(device: Device, owned: int) -> None:
-    tile = near_tile(owned)
-    blocks = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, FIRST + owned + BEHIND)
-    assert blocks.count == -(-owned // DIAGONAL_ROWS)
-    assert np.array_equal(listed(blocks, owned), inside(tile, owned))
+def test_all_links_inside_are_listed_once(device: Device, owned: int, tile_edges: int) -> None:
+    of = near_tiles(owned, tile_edges)
+    blocks = find_diagonal_blocks(device, placed(device, *of), FIRST, FIRST + owned + BEHIND)
+    if tile_edges == 2**20:
+        assert blocks.count == -(-owned // DIAGONAL_ROWS)
+    assert np.array_equal(listed(blocks, of, owned), inside(of, owned))
 
 
 def test_tiles_without_rows_or_links_have_no_links_inside(device: Device) -> None:
-    tail = placed(device, np.array([1, 2], np.uint32), np.array([2], np.uint32))
-    assert find_diagonal_blocks(device, tail, 0, FIRST, FIRST).count == 0
-    empty = placed(device, np.array([], np.uint32), np.zeros(301, np.uint32))
-    blocks = find_diagonal_blocks(device, empty, 300, 0, 300)
-    assert blocks.count == 2
-    assert not listed(blocks, 300).any()
+    tail = np.array([1, 2], np.uint32), np.array([2], np.uint32)
+    assert find_diagonal_blocks(device, placed(device, tail), FIRST, FIRST).count == 0
+    empty = np.array([], np.uint32), np.zeros(301, np.uint32)
+    for of in ([empty], [tail, empty, tail], [empty, tail, tail, empty]):
+        owned = sum(lengths.size - 1 for _, lengths in of)
+        blocks = find_diagonal_blocks(device, placed(device, *of), 0, owned)
+        assert blocks.count == 2 * owned // 300
+        assert not listed(blocks, of, owned).any()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("reads", "paired"), [("float32", True), ("bits16", True), ("bits16", False)])
 @pytest.mark.parametrize("turns", [1, 4])
-def test_sweeps(device: Device, reads: str, paired: bool, turns: int) -> None:
+@pytest.mark.parametrize("tile_edges", [2**20, 1000])
+def test_sweeps(device: Device, reads: str, paired: bool, turns: int, tile_edges: int) -> None:
     owned, offset, slots = 600, 17, 2
     rng = np.random.default_rng(turns)
-    tile, nodes = near_tile(owned, 1), FIRST + owned + BEHIND
+    of, nodes = near_tiles(owned, tile_edges, 1), FIRST + owned + BEHIND
     backend = CudaBackend(device, pairs=paired)
     spec = StripeSpec(0, 1, FIRST - offset, FIRST + owned, nodes, slots, True, reads)
     degree = rng.integers(0, 9, spec.rows).astype(np.uint32)
@@ -116,12 +145,13 @@ def test_sweeps(device: Device, reads: str, paired: bool, turns: int) -> None:
     upload(state.stored[: spec.rows], stored)
     start = rng.random(owned).astype(np.float32)
     step = SweepStep(0.85, 0.15, 0.0, 1 + turns, 1, (1,), 1.0)
-    rows = TileRows(0, FIRST, owned, offset, 0)
-    blocks = find_diagonal_blocks(device, placed(device, *tile), owned, FIRST, nodes)
-    sweep_diagonal_blocks(device, blocks, device.xp.asarray(start), state, rows, step, numbers, turns)
+    there = placed(device, *of)
+    rows = GroupRows(0, len(of), FIRST, owned, offset, 0, there.sizes.places)
+    blocks = find_diagonal_blocks(device, there, FIRST, nodes)
+    sweep_diagonal_blocks(device, there, blocks, device.xp.asarray(start), state, rows, step, numbers, turns)
     device.synchronize()
 
-    links = inside(tile, owned)
+    links = inside(of, owned)
     own, others = np.diag(links), links & ~np.eye(owned, dtype=bool)
     share = 0.85 / np.maximum(1, degree[offset:])
     gain = np.where(own, 1 / (1 - share), 1)

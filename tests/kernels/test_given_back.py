@@ -218,17 +218,17 @@ def test_a_run_fits_into_what_its_plan_says(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("several", [False, True])
 def test_diagonal_blocks_fit_into_what_their_plan_says(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, joined: bool
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, several: bool
 ) -> None:
     # Only large tiles have diagonal blocks, and neighbours are what is linked inside them.
     for place in ("oocpr.engine.stripe", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
-    if joined:
-        sizes = import_module("oocpr.plan.tile_merge")
-        monkeypatch.setattr(sizes, "MERGED_EDGES", (36_000, 18_000))
-        monkeypatch.setattr(sizes, "STREAMED_EDGES", (12_000,))
+    sizes = import_module("oocpr.plan.tile_groups")
+    monkeypatch.setattr(sizes, "GROUP_EDGES", (36_000, 18_000) if several else (1,))
+    for module in (sizes, import_module("oocpr.engine.planning")):
+        monkeypatch.setattr(module, "STREAMED_EDGES", (12_000,) if several else ())
     rng = np.random.default_rng(4)
     src = rng.integers(0, 12_000, 60_000)
     dst = np.clip(src + rng.integers(-60, 60, 60_000), 0, 11_999)

@@ -25,11 +25,11 @@ from oocpr.errors import UsageError
 from oocpr.plan.partition import partition_counts, partition_nodes
 
 from ..engine.digraphs import exact_ranks, random_digraph
-from ..engine.running import Stored, check_forecast, plan_streamed
+from ..engine.running import Stored, check_forecast, in_groups, plan_streamed
 from ..engine.weighted import WeightedGraph, weights_of
 from .conftest import RUNS
 from .matrices import exact_numbers
-from .tiles import placed, tiles
+from .tiles import groups, joined, placed
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
+    from .tiles import Tile
+
 NODES = 900
 GRAPH = random_digraph(NODES, 5000, seed=9)
 
 
 def brought(
     device: Device,
-    tile: tuple[np.ndarray, np.ndarray],
+    of: list[Tile],
     stored: np.ndarray,
     reads: str,
     slices: int,
@@ -52,28 +54,29 @@ def brought(
     passes: int = 1,
 ) -> tuple[np.ndarray, list[int]]:
     """Sums of the segments that are not empty over all slices and passes, and faults after each slice."""
-    there = placed(device, *tile)
+    there = placed(device, *of)
+    nonempty, blocks = there.sizes.nonempty, there.sizes.blocks
     faults = device.xp.zeros(1, np.uint32)
     gathered = PartitionedGatherVector(device, NODES, reads, slices)
     assert gathered.array.size < stored.size
     assert gathered.take(device.xp.array(stored)[:NODES])
     product = SpMV(device, Gather(reads, local=True, checked=checked))
-    total, found = np.zeros(there.nonempty), []
+    total, found = np.zeros(nonempty), []
     for number in [*range(slices)] * passes:
-        sums = SegmentSums.allocate(device, there.nonempty, there.blocks, paired=False)
+        sums = SegmentSums.allocate(device, nonempty, blocks, paired=False)
         sums.pushes[:] = sums.heads[:] = np.nan
         with device:
             gathered.select_partition(number, bring=True)
             product(there, gathered.array, NODES, gathered.window, sums, faults)
-        total += download(sums.pushes)[: there.nonempty]
+        total += download(sums.pushes)[:nonempty]
         found.append(int(download(faults)[0]))
         faults[:] = 0
     return total, found
 
 
-def sums_of(tile: tuple[np.ndarray, np.ndarray], values: np.ndarray) -> np.ndarray:
+def sums_of(of: list[Tile], values: np.ndarray) -> np.ndarray:
     """The same by adding up all numbers, whose sums are exact."""
-    columns, lengths = tile
+    columns, lengths = joined(of)
     ends = np.cumsum(lengths[lengths > 0], dtype=np.int64)
     return np.diff(np.concatenate([[0.0], values[columns].cumsum()])[np.concatenate([[0], ends])])
 
@@ -83,33 +86,33 @@ SLICES = st.sampled_from(list(partition_counts(NODES))[1:])
 
 @pytest.mark.long
 @settings(max_examples=25)
-@given(tile=tiles(NODES), reads=st.sampled_from(list(READS)), slices=SLICES, checked=st.booleans())
+@given(of=groups(NODES), reads=st.sampled_from(list(READS)), slices=SLICES, checked=st.booleans())
 def test_slices_together_bring_what_all_nodes_do(
-    device: Device, tile: tuple[np.ndarray, np.ndarray], reads: str, slices: int, checked: bool
+    device: Device, of: list[Tile], reads: str, slices: int, checked: bool
 ) -> None:
     stored, values = exact_numbers(reads, (NODES,))
     # What is left behind a slice shows in the next pass at the latest.
-    sums, faults = brought(device, tile, stored, reads, slices, checked=checked, passes=2)
-    assert np.array_equal(sums, 2 * sums_of(tile, values))
+    sums, faults = brought(device, of, stored, reads, slices, checked=checked, passes=2)
+    assert np.array_equal(sums, 2 * sums_of(of, values))
     assert not any(faults)
 
 
 @settings(max_examples=10)
-@given(tile=tiles(3 * NODES), slices=SLICES)
+@given(of=groups(3 * NODES), slices=SLICES)
 def test_columns_that_are_no_node_are_found_with_each_slice(
-    device: Device, tile: tuple[np.ndarray, np.ndarray], slices: int
+    device: Device, of: list[Tile], slices: int
 ) -> None:
     stored, values = exact_numbers("bits16", (NODES,))
-    sums, faults = brought(device, tile, stored, "bits16", slices, checked=True)
-    assert np.array_equal(sums, sums_of(tile, np.append(values, np.zeros(2 * NODES))))
-    wrong = bool((tile[0] >= NODES).any())
+    sums, faults = brought(device, of, stored, "bits16", slices, checked=True)
+    assert np.array_equal(sums, sums_of(of, np.append(values, np.zeros(2 * NODES))))
+    wrong = bool((joined(of)[0] >= NODES).any())
     assert faults == [8 * wrong] * slices
 
 
-def sliced_plan(store: GraphStore, chosen: Settings, slices: int, **tiers: int) -> Plan:
+def sliced_plan(store: GraphStore, chosen: Settings, slices: int, each: int = 1, **tiers: int) -> Plan:
     """A plan for as much memory as so many slices need; so many tiles stay, and so many slots are there."""
 
-    planned = partial(plan_streamed, store, chosen, rows_in_host=True, partitioned=slices > 1)
+    planned = partial(plan_streamed, store, chosen, rows_in_host=True, partitioned=slices > 1, each=each)
     least = planned(device_memory=0).device
     assert least is not None
     more = partition_nodes(store.nodes, slices) - partition_nodes(store.nodes, least.partitions)
@@ -125,8 +128,11 @@ def backend_of(device: Device, plan: Plan) -> CudaBackend:
     return CudaBackend(device, pairs=False, rows_in_host=True, slices=plan.partitions)
 
 
-def run(device: Device, store: GraphStore, plan: Plan, chosen: Settings, **vectors: Any) -> Solution:
-    return rank_graph(store, plan, chosen, backend=backend_of(device, plan), **vectors)
+def run(
+    device: Device, store: GraphStore, plan: Plan, chosen: Settings, each: int = 1, **vectors: Any
+) -> Solution:
+    tiles, _ = in_groups(store, each)
+    return rank_graph(tiles, plan, chosen, backend=backend_of(device, plan), **vectors)
 
 
 @pytest.mark.long
@@ -151,8 +157,8 @@ def test_ranks_lie_within_their_bound_in_as_many_slices_as_there_are(
     with Stored(GRAPH, 600) as store:
         # The last slices have 388, 132 and 4 nodes.
         runs = [
-            run(device, store, sliced_plan(store, chosen, slices), chosen, **vectors)
-            for slices in (1, 2, 3, 8)
+            run(device, store, sliced_plan(store, chosen, slices, each), chosen, each, **vectors)
+            for slices, each in ((1, 1), (2, 1), (3, 2), (8, 1))
             if slices < 8 or reads == "bits16"
         ]
     for found in runs:
@@ -184,28 +190,32 @@ def test_weighted_graphs_are_gathered_in_slices(device: Device, kind: str, tmp_p
 @pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("reads", ["bits16", "float64"])
-def test_where_tiles_stay_and_how_many_slots_there_are_changes_no_bit(device: Device, reads: str) -> None:
+@pytest.mark.parametrize("each", [1, 2])
+def test_where_groups_stay_and_how_many_slots_there_are_changes_no_bit(
+    device: Device, reads: str, each: int
+) -> None:
     chosen = Settings(method="residual", reads=reads)
     with Stored(GRAPH, 600) as store:
         encoded = store.attributes.column_bytes
+        groups = -(-store.tiles // each)
         ways = [
             {"on_device": on_device, "in_host": in_host, "slots": slots}
             for on_device, in_host, slots in (
                 (0, 0, 1),
                 (0, 0, 3),
-                (0, store.tiles, 1),
-                (0, store.tiles, 5),
+                (0, groups, 1),
+                (0, groups, 5),
                 (1, 2, 2),
-                (store.tiles, 0, 1),
+                (groups, 0, 1),
             )
         ]
-        runs = [run(device, store, sliced_plan(store, chosen, 3, **way), chosen) for way in ways]
+        runs = [run(device, store, sliced_plan(store, chosen, 3, each, **way), chosen, each) for way in ways]
     for found in runs:
         assert np.array_equal(found.ranks, runs[0].ranks)
         assert [x.residual for x in found.history] == [x.residual for x in runs[0].history]
     # What is read is told: all tiles once, and those that do not stay once for each slice and pass.
     for found, way in zip(runs, ways, strict=True):
-        again = (store.tiles - way["on_device"] - way["in_host"]) / store.tiles
+        again = (groups - way["on_device"] - way["in_host"]) / groups
         first, *later = [x.bytes_read for x in found.history]
         assert first == pytest.approx((1 + 2 * again) * encoded, rel=0.1)
         assert later == pytest.approx([3 * again * encoded] * len(later), rel=0.1)
@@ -216,7 +226,7 @@ def test_a_timeline_has_each_tile_once_for_each_slice(device: Device) -> None:
     trace, chosen = Trace(), Settings()
     with Stored(GRAPH, 600) as store:
         plan = sliced_plan(store, chosen, 2, in_host=store.tiles, slots=2)
-        found = rank_graph(store, plan, chosen, backend=backend_of(device, plan), trace=trace)
+        found = rank_graph(in_groups(store)[0], plan, chosen, backend=backend_of(device, plan), trace=trace)
         runs = 2 * found.passes * store.tiles
     assert len([span for span in trace.spans if span.track == COMPUTE]) == 2 * runs
     assert runs <= len([span for span in trace.spans if span.track == COPY]) <= runs + 2
@@ -229,7 +239,7 @@ def test_kernels_that_take_tiles_decoded_gather_from_all_nodes(device: Device) -
         plan = sliced_plan(store, chosen, 2, on_device=store.tiles, in_host=0)
         backend = CudaBackend(device, "csr-vector", pairs=False, rows_in_host=True, slices=2)
         with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            rank_graph(store, plan, chosen, backend=backend)
+            rank_graph(in_groups(store)[0], plan, chosen, backend=backend)
 
 
 @pytest.mark.long
@@ -240,4 +250,4 @@ def test_a_probe_measures_all_slices(device: Device, slices: int) -> None:
     with Stored(GRAPH, 600) as store:
         for on_device, in_host in ((0, store.tiles), (0, 0), (3, 2), (store.tiles, 0)):
             plan = sliced_plan(store, chosen, slices, on_device=on_device, in_host=in_host)
-            check_forecast(store, plan, chosen, backend_of(device, plan))
+            check_forecast(in_groups(store)[0], plan, chosen, backend_of(device, plan))

@@ -36,10 +36,10 @@ def machine(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> PooledMachine
     for place in ("oocpr.engine.stripe", "oocpr.plan.device_plan"):
         monkeypatch.setattr(import_module(place), "SMALL_EDGES", 1000)
     monkeypatch.setattr(import_module("oocpr.plan.device_memory"), "UNCOUNTED_BYTES", 2**14)
-    sizes = import_module("oocpr.plan.tile_merge")
-    monkeypatch.setattr(sizes, "MERGED_EDGES", (2**18, 2**16))
-    monkeypatch.setattr(sizes, "STREAMED_EDGES", (2**15, 2**14))
-    monkeypatch.setattr(sizes, "SHARED_EDGES", (2**16, 2**15, 2**14))
+    sizes, planning = (import_module(f"oocpr.{name}") for name in ("plan.tile_groups", "engine.planning"))
+    monkeypatch.setattr(sizes, "GROUP_EDGES", (2**18, 2**16))
+    monkeypatch.setattr(planning, "STREAMED_EDGES", (2**15, 2**14))
+    monkeypatch.setattr(planning, "SHARED_EDGES", (2**16, 2**15, 2**14))
     monkeypatch.setattr(sizes, "LAUNCHED_BYTES", 2**15)
     return made
 
@@ -63,7 +63,7 @@ class Way(NamedTuple):
 
     staying: str
     rows_in_host: bool = False
-    joined: bool = True
+    grouped: bool = True
     sliced: bool = False
 
 
@@ -80,15 +80,18 @@ def way_of(plan: Plan, stored: int) -> Way:
     ("graph", "device", "way"),
     [
         ("rmat", "cuda", Way("all")),
-        ("rmat", "cuda", Way("some", joined=False)),
-        ("rmat", "cuda", Way("some", rows_in_host=True, joined=False)),
+        ("rmat", "cuda", Way("some", grouped=False)),
+        ("rmat", "cuda", Way("some", rows_in_host=True, grouped=False)),
         ("near", "cuda", Way("all")),
-        ("near", "cuda", Way("some", joined=False)),
+        # Groups of several tiles leave room for some that stay wherever those of one do.
+        ("near", "cuda", Way("some")),
+        ("near", "cuda", Way("some", rows_in_host=True)),
+        ("rmat", "cuda", Way("some")),
         ("weighted", "cuda", Way("all")),
-        ("weighted", "cuda", Way("some", joined=False)),
+        ("weighted", "cuda", Way("some", grouped=False)),
         ("rmat", "cuda:0,cuda:1", Way("all")),
-        ("rmat", "cuda:0,cuda:1", Way("some", rows_in_host=True, joined=False)),
-        ("weighted", "cuda:0,cuda:1", Way("some", joined=False)),
+        ("rmat", "cuda:0,cuda:1", Way("some", rows_in_host=True, grouped=False)),
+        ("weighted", "cuda:0,cuda:1", Way("some", grouped=False)),
     ],
     ids=str,
 )

@@ -3,95 +3,53 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
-from threading import Barrier
+from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 from oocpr.engine.backend import StripeSpec
-from oocpr.engine.cuda import staging
 from oocpr.engine.cuda.backend import CudaBackend
-from oocpr.engine.cuda.device import Device, download
-from oocpr.engine.cuda.staging import DecodeWorkspace
-from oocpr.engine.cuda.tile import map_tile
-from oocpr.engine.planning import plan_request, stats_of
+from oocpr.engine.cuda.device import Device, address_of
 from oocpr.engine.run import rank_graph
 from oocpr.engine.settings import Settings
-from oocpr.engine.tiles.merged import HostJoins, MergedStore
 from oocpr.engine.trace import COMPUTE, COPY, READ, DeviceTrace, Trace
 from oocpr.errors import DamagedError, DoesNotFitError, UsageError
 from oocpr.plan.device_memory import DEVICE_SLOTS, MIN_SLOTS
-from oocpr.plan.device_plan import plan_on_devices
-from oocpr.plan.tile_merge import merge_memory, merged_stats
-from oocpr.store.codec.tiles import encode_tile
 
 from ..engine.digraphs import exact_ranks, random_digraph
-from ..engine.running import Stored, check_forecast, plan_streamed
+from ..engine.running import Stored, check_forecast, in_groups, plan_streamed
 from .conftest import RUNS
 from .several import least_memory
-from .tiles import placed, random_tile, tiles
+from .shim.host import HostDevice
 
 if TYPE_CHECKING:
     from oocpr.engine.method import Solution
+    from oocpr.engine.tiles.groups import GroupedStore
     from oocpr.plan.plan import Plan
     from oocpr.store.graph import GraphStore
 
-NODES = 40_000
 PLENTY = 2**33
 
 
-def sent(device: Device, columns: np.ndarray, lengths: np.ndarray) -> tuple[Any, Any]:
-    """A tile's encoded bytes on the device, behind them what an earlier one left; and what is in them."""
-    coded = np.frombuffer(encode_tile(columns, lengths), np.uint8)
-    buffer = device.pinned(coded.size)
-    buffer[:] = coded
-    slot = device.xp.full(coded.size + 5000, 0xA5, np.uint8)
-    device.copy_stream_wait(device.record_event())
-    device.wait_for(device.upload_async(slot[: coded.size], buffer))
-    return slot[: coded.size], map_tile(buffer)
-
-
-def check(device: Device, room: DecodeWorkspace, columns: np.ndarray, lengths: np.ndarray) -> None:
-    """A tile made ready where it lies has the arrays of one that was placed."""
-    faults = device.xp.zeros(1, np.uint32)
-    there = room.expand(room.stage(*sent(device, columns, lengths)), faults)
-    expected = placed(device, columns, lengths)
-    assert download(faults)[0] == 0
-    assert (there.edges, there.segments, there.nonempty) == (
-        expected.edges,
-        expected.segments,
-        expected.nonempty,
-    )
-    for mine, theirs in zip(there.columns, expected.columns, strict=True):
-        assert np.array_equal(download(mine)[: theirs.size], download(theirs).ravel())
-    for name in ("begins", "ranks", "starts", "filled", "filled_before"):
-        mine, theirs = getattr(there, name), getattr(expected, name)
-        assert (mine is None) == (theirs is None)
-        if theirs is not None:
-            assert np.array_equal(download(mine)[: theirs.size], download(theirs)), name
-
-
-@settings(max_examples=25)
-@given(tile=tiles(NODES))
-def test_a_tile_is_made_ready_where_it_lies(device: Device, tile: tuple[np.ndarray, np.ndarray]) -> None:
-    columns, lengths = tile
-    before = random_tile(900, 4, NODES)
-    room = DecodeWorkspace(device, max(before[0].size, len(columns)), max(before[1].size, len(lengths)))
-    for either in (before, tile):
-        check(device, room, *either)
-
-
 def streaming_plan(
-    store: GraphStore, chosen: Settings, on_device: int, in_host: int, *, rows_in_host: bool = False
+    store: GraphStore,
+    chosen: Settings,
+    on_device: int,
+    in_host: int,
+    *,
+    rows_in_host: bool = False,
+    each: int = 1,
 ) -> Plan:
-    """A plan in which so many tiles stay on the device, and so many of the others in pinned memory."""
+    """A plan in which so many groups stay on the device, and so many of the others in pinned memory."""
 
     def planned(device_memory: int, memory: int) -> Plan:
         return plan_streamed(
-            store, chosen, device_memory=device_memory, memory=memory, rows_in_host=rows_in_host
+            store, chosen, device_memory=device_memory, memory=memory, rows_in_host=rows_in_host, each=each
         )
 
     most = planned(PLENTY, PLENTY).device
@@ -102,14 +60,21 @@ def streaming_plan(
         return 0 if device is None else device.on_device
 
     device_memory = least_memory(staying, on_device, most.need.total)
-    least = planned(device_memory, 0)
-    pinned = planned(device_memory, PLENTY).device
-    assert pinned is not None
-    one = pinned.pinned_bytes // max(1, pinned.in_host)
-    plan = planned(device_memory, least.need.total + in_host * one)
+    least = planned(device_memory, 0).need.total
+
+    def pinned(memory: int) -> int:
+        device = planned(device_memory, memory).device
+        return 0 if device is None else device.in_host
+
+    plan = planned(device_memory, least_memory(pinned, in_host, least))
     assert plan.device is not None
     assert (plan.device.on_device, plan.device.in_host) == (on_device, in_host)
     return plan
+
+
+def grouped(store: GraphStore, each: int = 1) -> GroupedStore:
+    """A graph in groups of so many tiles."""
+    return in_groups(store, each)[0]
 
 
 def stream(
@@ -118,24 +83,27 @@ def stream(
     on_device: int,
     in_host: int,
     trace: Trace | None = None,
+    each: int = 1,
     **how: Any,
 ) -> Solution:
     chosen = Settings(**how)
-    plan = streaming_plan(store, chosen, on_device, in_host)
-    return rank_graph(store, plan, chosen, backend=CudaBackend(device), trace=trace)
+    plan = streaming_plan(store, chosen, on_device, in_host, each=each)
+    return rank_graph(grouped(store, each), plan, chosen, backend=CudaBackend(device), trace=trace)
 
 
 @pytest.mark.long
 @RUNS
 @pytest.mark.parametrize("method", ["mixed", "residual"])
-def test_where_tiles_stay_changes_no_bit(device: Device, method: str) -> None:
+@pytest.mark.parametrize(("tile_edges", "each"), [(300, 1), (100, 3)])
+def test_where_groups_stay_changes_no_bit(device: Device, method: str, tile_edges: int, each: int) -> None:
     graph = random_digraph(300, 2500, seed=8)
     exact = exact_ranks(graph, 0.85)
-    with Stored(graph, 300) as store:
-        assert store.tiles >= 8
+    with Stored(graph, tile_edges) as store:
+        groups = -(-store.tiles // each)
+        assert groups >= 8
         runs = [
-            stream(device, store, on_device, in_host, method=method)
-            for on_device, in_host in ((store.tiles, 0), (0, store.tiles), (0, 0), (3, 2))
+            stream(device, store, on_device, in_host, method=method, each=each)
+            for on_device, in_host in ((groups, 0), (0, groups), (0, 0), (3, 2))
         ]
         for run in runs:
             assert run.converged
@@ -143,22 +111,8 @@ def test_where_tiles_stay_changes_no_bit(device: Device, method: str) -> None:
             assert np.array_equal(run.ranks, runs[0].ranks)
             assert [x.residual for x in run.history] == [x.residual for x in runs[0].history]
         encoded = store.attributes.column_bytes
-        for run, share in zip(runs, (0, 0, 1, (store.tiles - 5) / store.tiles), strict=True):
+        for run, share in zip(runs, (0, 0, 1, (groups - 5) / groups), strict=True):
             assert run.history[1].bytes_read == pytest.approx(share * encoded, rel=0.3)
-
-
-@pytest.mark.long
-@RUNS
-@pytest.mark.parametrize("known", [0, 5])
-def test_what_is_remembered_of_tiles_in_slots_changes_no_bit(
-    device: Device, known: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Stored(random_digraph(300, 2500, seed=8), 300) as store:
-        usual = stream(device, store, 0, store.tiles)
-        # More tiles in slots than are remembered.
-        assert store.tiles * DEVICE_SLOTS > known
-        monkeypatch.setattr(staging, "MAX_KNOWN", known)
-        assert np.array_equal(stream(device, store, 0, store.tiles).ranks, usual.ranks)
 
 
 @pytest.mark.device
@@ -193,7 +147,11 @@ def test_where_rows_stay_changes_no_bit(device: Device, method: str, reads: str,
         plan = streaming_plan(store, chosen, 0, 0, rows_in_host=True)
         runs = [
             rank_graph(
-                store, plan, chosen, backend=CudaBackend(device, pairs=False, rows_in_host=in_host), **vectors
+                grouped(store),
+                plan,
+                chosen,
+                backend=CudaBackend(device, pairs=False, rows_in_host=in_host),
+                **vectors,
             )
             for in_host in (False, True)
         ]
@@ -266,7 +224,7 @@ def test_a_damaged_tile_is_found_on_its_way(device: Device) -> None:
 
         store.encoded.read_into = damaged  # type: ignore[method-assign]
         with pytest.raises(DamagedError):
-            rank_graph(store, plan, chosen, backend=CudaBackend(device))
+            rank_graph(grouped(store), plan, chosen, backend=CudaBackend(device))
 
 
 @RUNS
@@ -280,7 +238,7 @@ def test_a_limit_ends_with_the_run(device: Device, kernel: str) -> None:
         assert device.limit(None) == 2**30
         # The second one is refused once everything is set up.
         with nullcontext() if kernel == "balanced" else pytest.raises(UsageError):
-            rank_graph(store, plan, chosen, backend=backend)
+            rank_graph(grouped(store), plan, chosen, backend=backend)
     assert device.limit(None) == before
 
 
@@ -290,7 +248,7 @@ def test_kernels_that_take_tiles_decoded_need_them_on_the_device(device: Device)
         chosen = Settings(method="residual")
         plan = streaming_plan(store, chosen, 2, 0)
         with pytest.raises(UsageError, match="needs the graph in the memory of the device"):
-            rank_graph(store, plan, chosen, backend=CudaBackend(device, "csr-vector"))
+            rank_graph(grouped(store), plan, chosen, backend=CudaBackend(device, "csr-vector"))
 
 
 def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> None:
@@ -300,7 +258,8 @@ def test_too_little_memory_of_a_device_is_refused_before_anything_is_read() -> N
         assert least.device is not None
         assert least.fits
         assert least.device.slots == DEVICE_SLOTS == MIN_SLOTS + 2
-        given = least.device.need.total - 2 * store.encoded.max_bytes - 1
+        slot = least.device.need.ring // least.device.slots
+        given = least.device.need.total - 2 * slot - 1
         short = plan_streamed(store, chosen, device_memory=given)
         assert not short.fits
         with pytest.raises(DoesNotFitError, match="of the device"):
@@ -315,41 +274,132 @@ def test_a_probe_measures_the_tiles_that_a_plan_has_on_a_device(device: Device, 
     with Stored(random_digraph(300, 2500, seed=8), 300) as store:
         for on_device, in_host in ((store.tiles, 0), (0, store.tiles), (0, 0), (3, 2)):
             plan = streaming_plan(store, chosen, on_device, in_host)
-            check_forecast(store, plan, chosen, CudaBackend(device))
+            check_forecast(grouped(store), plan, chosen, CudaBackend(device))
 
 
-class Meeting(HostJoins):
-    """Joins tiles once so many threads have come to join one; fewer wait in vain."""
+class LateMark:
+    """A place in the order of what is sent, and how many groups were computed before."""
 
-    def __init__(self, store: GraphStore, threads: int) -> None:
-        super().__init__(store.encoded, store.edges, store.attributes.tile_edges)
-        self._met = Barrier(threads, timeout=20)
+    def __init__(self, device: LateDevice, sent: int, computed: int) -> None:
+        self._device, self.sent, self.computed = device, sent, computed
 
-    def join(self, stored: range, *how: Any, **more: Any) -> int:
-        """See Joins."""
-        self._met.wait()
-        return super().join(stored, *how, **more)
+    def synchronize(self) -> None:
+        """See Event."""
+        self._device.send(self.sent)
+
+
+class LateDevice(HostDevice):
+    """Sends what it is given as late as it may, and remembers which groups were to be computed before."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._queue: list[tuple[Any, np.ndarray]] = []
+        self._lock = RLock()
+        self._sent = self._after = 0
+        self.computed = 0
+        self.sends: list[tuple[int, int]] = []  # where to, and groups computed before
+
+    def upload_async(self, array: Any, values: np.ndarray) -> LateMark:  # type: ignore[override]
+        """See Device."""
+        with self._lock:
+            self._queue.append((array, values))
+            self.sends.append((array.ctypes.data, self._after))
+            return LateMark(self, len(self._queue), self.computed)
+
+    def send(self, count: int) -> None:
+        """Send the first so many, from memory as it is now."""
+        with self._lock:
+            for array, values in self._queue[self._sent : count]:
+                array[...] = values
+            self._sent = max(self._sent, count)
+
+    def record_event(self, *, copy_stream: bool = False) -> LateMark:  # type: ignore[override]
+        """See Device."""
+        with self._lock:
+            return LateMark(self, len(self._queue) if copy_stream else 0, self.computed)
+
+    def wait_for(self, mark: LateMark) -> None:  # type: ignore[override]
+        """See Device."""
+        self.send(mark.sent)
+
+    def copy_stream_wait(self, mark: LateMark) -> None:  # type: ignore[override]
+        """See Device."""
+        with self._lock:
+            self._after = max(self._after, mark.computed)
+
+
+class LateBackend(CudaBackend):
+    """Counts the groups that were computed, on a device that wants to know."""
+
+    def __init__(self, device: LateDevice) -> None:
+        super().__init__(device)
+        self._late = device
+        self.tables: list[int] = []  # where the table of each group was
+
+    def sweep_tile(self, state: Any, reads: Any, tile: Any, *how: Any) -> Any:
+        """See Backend."""
+        swept = super().sweep_tile(state, reads, tile, *how)
+        self._late.computed += 1
+        self.tables.append(address_of(tile.arrays.table))
+        return swept
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("at_once", [2, 7])
-def test_as_many_tiles_are_joined_at_a_time_as_planned(device: Device, at_once: int) -> None:
-    chosen = Settings(method="residual")
-    with Stored(random_digraph(1500, 9000, seed=4), 300) as store:
-        stats = stats_of(store)
-        # As many rounds of threads as there are.
-        cuts = tuple(np.linspace(0, store.tiles, 2 * at_once + 1).astype(int).tolist())
-        larger = merged_stats(stats, store.tile_rows, cuts)
-        joined = MergedStore(store, stats.tile_edges, cuts)
-        joined.encoded._joins = Meeting(store, at_once)
-        joining = merge_memory(stats, larger, np.diff(joined.tile_rows), at_once, 1)
-        plan = plan_on_devices(
-            larger,
-            joined.tile_rows,
-            plan_request(chosen, memory=PLENTY, device_memory=(PLENTY,)),
-            all_resident=False,
-            merging=joining,
-        )
-        run = rank_graph(joined, plan, chosen, backend=CudaBackend(device))
-        exact = exact_ranks(random_digraph(1500, 9000, seed=4), chosen.damping)
-    assert np.abs(run.ranks - exact).sum() <= run.error_bound
+@pytest.mark.parametrize("slots", [1, 2, 5])
+@pytest.mark.parametrize(("on_device", "in_host"), [(0, 0), (0, 11), (3, 2), (2, 5), (11, 0)])
+@pytest.mark.parametrize("each", [1, 3])
+def test_what_is_sent_late_is_waited_for_and_overwrites_nothing_that_is_to_be_computed(
+    shim_folder: Path, slots: int, on_device: int, in_host: int, each: int
+) -> None:
+    chosen = Settings(max_passes=5)
+    with Stored(random_digraph(300, 2990, seed=8), 300 // each) as store:
+        groups = -(-store.tiles // each)
+        assert groups == 11
+        plan = streaming_plan(store, chosen, 0, 0, each=each)
+        (tiers,) = plan.devices
+        tiers = replace(tiers, on_device=on_device, in_host=in_host, slots=slots)
+        plan = replace(plan, devices=(tiers,), cached_tiles=on_device + in_host)
+        usual = rank_graph(grouped(store, each), plan, chosen, backend=CudaBackend(HostDevice(shim_folder)))
+        device = LateDevice(shim_folder)
+        backend = LateBackend(device)
+        late = rank_graph(grouped(store, each), plan, chosen, backend=backend)
+    assert late.ranks.tobytes() == usual.ranks.tobytes()
+    assert [x.residual for x in late.history] == [x.residual for x in usual.history]
+    # Groups that pass take the slots in turns, and have their tables there; sent once the group before that
+    # was in the slot is computed.
+    sent: dict[int, list[int]] = {}
+    for address, after in device.sends:
+        sent.setdefault(address, []).append(after)
+    ring = set(backend.tables).intersection(sent)
+    assert len(ring) == min(slots, groups - on_device)
+    for table in ring:
+        computed = [number for number, other in enumerate(backend.tables) if other == table]
+        assert len(computed) >= late.passes
+        # The last ones are sent for a pass that does not come.
+        assert 0 <= len(sent[table]) - len(computed) <= 1
+        for number, after in zip(computed, sent[table][1:], strict=False):
+            assert after > number
+
+
+@RUNS
+@pytest.mark.parametrize("place", ["device", "host", "store"])
+@pytest.mark.parametrize("at", [8, 70, -5])
+def test_a_tile_that_is_damaged_behind_its_checksum_is_found(device: Device, place: str, at: int) -> None:
+    graph = random_digraph(300, 2500, seed=8)
+    with Stored(graph, 100) as store:
+        chosen = Settings(max_passes=3)
+        groups = -(-store.tiles // 3)
+        on_device, in_host = {"device": (groups, 0), "host": (0, groups), "store": (0, 0)}[place]
+        plan = streaming_plan(store, chosen, on_device, in_host, each=3)
+        read_into = store.encoded.read_into
+
+        def damaged(tile: int, out: np.ndarray, *, direct: bool) -> int:
+            size = read_into(tile, out, direct=direct)
+            if tile == 7:
+                # Sizes, words, or widths.
+                out[at if at > 0 else size + at] ^= 1
+            return size
+
+        store.encoded.read_into = damaged  # type: ignore[method-assign]
+        with pytest.raises(DamagedError):
+            rank_graph(grouped(store, 3), plan, chosen, backend=CudaBackend(device))

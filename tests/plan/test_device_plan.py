@@ -19,23 +19,17 @@ from oocpr.engine.settings import Settings
 from oocpr.errors import DoesNotFitError
 from oocpr.plan.device_memory import STAGED_NUMBERS
 from oocpr.plan.device_plan import ROW_EDGES, plan_on_devices, resident_weights
-from oocpr.plan.memory import weighted_tile_bytes
+from oocpr.plan.forecast import Rates, forecast
+from oocpr.plan.memory import tile_edges, weighted_tile_bytes
 from oocpr.plan.partition import GraphStats, stripe_tiles, weighted_stripes
-from oocpr.plan.tile_merge import (
-    HOST_MERGED_EDGES,
-    MERGED_EDGES,
-    NO_MERGE,
-    STREAMED_EDGES,
-    MergeMemory,
-    even_merge_bounds,
-    merge_bounds,
-    merge_memory,
-    merged_stats,
-    pass_bytes,
-    tile_sizes,
-    unweighted,
+from oocpr.plan.tile_groups import (
+    POOL_BYTES,
+    TILE_ENTRY_BYTES,
+    GroupLayout,
+    group_bounds,
+    grouped_stats,
+    layout_of,
 )
-from oocpr.store.direct_io import PAGE
 
 if TYPE_CHECKING:
     from oocpr.plan.plan import Plan
@@ -60,89 +54,40 @@ def rows_of(stats: GraphStats) -> NDArray[np.int64]:
     return np.append(np.linspace(0, before, stats.tiles).astype(np.int64), stats.nodes)
 
 
+def in_groups(
+    stats: GraphStats,
+    each: int = 1,
+    *,
+    tile_rows: NDArray[np.int64] | None = None,
+    stripes: tuple[tuple[int, int], ...] | None = None,
+) -> tuple[GroupLayout, tuple[tuple[int, int], ...]]:
+    """Groups of so many tiles, each of as many bytes as its edges are of all, and the stripes in groups."""
+    rows = rows_of(stats) if tile_rows is None else tile_rows
+    sizes = stats.column_bytes * tile_edges(stats, rows) // max(1, stats.edges)
+    bounds, parts = group_bounds(stripes or ((0, stats.tiles),), 1, each)
+    return layout_of(stats, rows, sizes, bounds), parts
+
+
 def planned(
     device_memory: int,
     *,
     rows_in_host: bool,
     stats: GraphStats = LARGE,
     reads: str = "bits16",
-    merging: MergeMemory = NO_MERGE,
-    tile_rows: NDArray[np.int64] | None = None,
+    each: int = 1,
 ) -> Plan:
+    layout, _ = in_groups(stats, each)
     return plan_on_devices(
-        stats,
-        rows_of(stats) if tile_rows is None else tile_rows,
+        grouped_stats(stats, layout),
+        layout,
         plan_request(Settings(reads=reads), memory=64 * GIB, device_memory=(device_memory,)),
         all_resident=False,
         rows_in_host=rows_in_host,
-        merging=merging,
     )
-
-
-@given(st.integers(1, 40), st.integers(18, 30), st.integers(0, 2**17))
-def test_tiles_that_are_as_large_as_joined_ones_are_planned_with_once(
-    tiles: int, bits: int, more: int
-) -> None:
-    stats = replace(LARGE, tiles=tiles, tile_edges=2**bits + more)
-    sizes = list(tile_sizes(stats, STREAMED_EDGES, cores=16))
-
-    def joins(edges: int) -> bool:
-        return len(merge_bounds(tiles, stats.tile_edges, edges)) - 1 < tiles
-
-    assert len(set(sizes)) == len(sizes)
-    # All of them together have enough for 16 processors.
-    for stays, asked_for in ((True, (*MERGED_EDGES, *HOST_MERGED_EDGES)), (False, STREAMED_EDGES)):
-        found = {size.edges for size in sizes if size.all_resident == stays} - {None}
-        assert found == set(filter(joins, asked_for))
-    # As they are stored, all stay only where they would if they were joined.
-    stored = [
-        (size.all_resident, size.rows_in_host, size.partitioned) for size in sizes if size.edges is None
-    ]
-    staying = [] if all(map(joins, MERGED_EDGES)) else [(True, False, False)]
-    assert stored == [*staying, (False, False, False), (False, True, False), (False, True, True)]
-    # What rows gather is in slices on one device only.
-    assert not any(size.partitioned for size in tile_sizes(stats, STREAMED_EDGES, cores=32, devices=2))
-
-
-@given(st.integers(1, 64))
-def test_no_more_processors_join_tiles_than_there_are(cores: int) -> None:
-    sizes = [size for size in tile_sizes(LARGE, STREAMED_EDGES, cores=cores) if size.edges is not None]
-    assert max(size.at_once for size in sizes) == max(n for n in (2, 4, 8, 16) if n <= max(2, cores))
-    # Each size of tiles may be made by two threads of the host, which any machine has, or is for many only.
-    for size in sizes:
-        few = size._replace(at_once=2)
-        assert few in sizes or (size.all_resident and size.at_once >= 8)
-    assert cores < 8 or sizes[0].at_once == (16 if cores >= 16 else 8)
-
-
-@given(st.integers(1, 64), st.integers(1, 8), st.integers(2**20, 2**35))
-def test_processors_make_what_stays_where_each_makes_two(cores: int, devices: int, edges: int) -> None:
-    stats = replace(LARGE, edges=edges, tiles=-(-edges // 2**20), tile_edges=2**20)
-    first = next(tile_sizes(stats, STREAMED_EDGES, cores=cores, devices=devices))
-    if stats.tiles == 1:
-        assert first.edges is None
-    elif cores < 8 or edges <= 15 * 2**25 * devices:
-        assert first.edges == MERGED_EDGES[0]
-    else:
-        assert first.edges is not None
-        assert first.at_once <= cores
-        assert edges > (2 * first.at_once - 1) * first.edges * devices
-
-
-def test_the_size_is_taken_that_has_least_on_its_way() -> None:
-    # Small tiles leave room for more that stay; very small ones keep the host busy.
-    few, more, many = (
-        pass_bytes(2**31, tiles, resident=tiles * staying // 128)
-        for tiles, staying in ((32, 0), (128, 48), (1024, 64))
-    )
-    assert more < few < many
-    # Devices share the links' work and not the host's.
-    assert pass_bytes(2**31, 32, resident=0, devices=2) == few / 2
-    assert pass_bytes(2**31, 1024, resident=64, devices=2) == many
 
 
 def test_rows_in_memory_of_the_host_leave_what_they_gather() -> None:
-    plan, here = planned(GIB // 2, rows_in_host=True), planned(64 * GIB, rows_in_host=False)
+    plan, here = planned(3 * GIB // 8, rows_in_host=True), planned(64 * GIB, rows_in_host=False)
     assert plan.fits
     assert plan.device is not None
     assert here.device is not None
@@ -158,19 +103,18 @@ def test_rows_in_memory_of_the_host_leave_what_they_gather() -> None:
 
 def test_sweeps_and_slots_are_given_up_before_the_run_is() -> None:
     crawl = replace(LARGE, local_share=0.8, column_bytes=700_000_000)
-    much, little = (planned(memory, rows_in_host=True, stats=crawl) for memory in (GIB, GIB // 2))
+    much, little = (planned(memory, rows_in_host=True, stats=crawl) for memory in (GIB, 3 * GIB // 8))
     assert much.sweeps == 3
     assert little.fits
     assert little.sweeps == 1
     assert much.device is not None
-    least = much.device.need.reads + 2**26
+    least = much.device.need.reads + 2**25
     narrow = [planned(memory, rows_in_host=True) for memory in range(least, GIB, 2**20)]
     slots = [plan.device.slots for plan in narrow if plan.device is not None and plan.fits]
     assert slots == sorted(slots)
     assert {*slots} == {1, 2, 3, 4, 5}
-    # Where smaller tiles are the way out, nobody waits for a slot.
-    joining = MergeMemory(at_once=2)
-    narrow = [planned(memory, rows_in_host=True, merging=joining) for memory in range(least, GIB, 2**20)]
+    # Where smaller groups are the way out, nobody waits for a slot.
+    narrow = [planned(memory, rows_in_host=True, each=4) for memory in range(least, GIB, 2**20)]
     assert {plan.device.slots for plan in narrow if plan.device is not None and plan.fits} == {2, 3, 4, 5}
 
 
@@ -179,18 +123,22 @@ def test_sweeps_and_slots_are_given_up_before_the_run_is() -> None:
     rows_in_host=st.booleans(),
     reads=st.sampled_from(["bits8", "bits16", "float64"]),
     tiles=st.integers(1, 1000),
+    each=st.integers(1, 50),
 )
 def test_a_plan_that_fits_has_room_for_what_it_keeps(
-    memory: int, rows_in_host: bool, reads: str, tiles: int
+    memory: int, rows_in_host: bool, reads: str, tiles: int, each: int
 ) -> None:
-    plan = planned(memory, rows_in_host=rows_in_host, stats=replace(LARGE, tiles=tiles), reads=reads)
+    stats = replace(LARGE, tiles=tiles)
+    plan = planned(memory, rows_in_host=rows_in_host, stats=stats, reads=reads, each=each)
+    groups = -(-tiles // each)
     tiers = plan.device
     assert tiers is not None
     # What the process comes to hold as a rule is no more than what it may.
     assert plan.peak_memory <= plan.need.total + plan.cache_bytes
     assert plan.fits == (tiers.need.total + tiers.resident_bytes <= memory)
-    assert 0 <= tiers.on_device + tiers.in_host <= tiles
-    on_device, in_host = tiers.places(range(tiles))
+    assert plan.stats.tiles == groups
+    assert 0 <= tiers.on_device + tiers.in_host <= groups
+    on_device, in_host = tiers.places(range(groups))
     assert (len(on_device), len(in_host)) == (tiers.on_device, tiers.in_host)
     if tiers.need.total <= memory:
         assert plan.fits
@@ -228,7 +176,8 @@ def test_weights_take_their_bytes_on_the_device_the_link_and_the_host() -> None:
     # Of a row what leaves it, 8 bytes instead of 4; of a tile that passes all that it has.
     assert made.device.need.vectors - bare.device.need.vectors == 4 * LARGE.nodes
     assert made.need.vectors - bare.need.vectors == 4 * LARGE.nodes
-    assert made.device.need.ring == made.device.slots * WEIGHTED.max_tile_bytes
+    most = int(in_groups(WEIGHTED)[0].room.max())
+    assert made.device.need.ring == made.device.slots * (most + TILE_ENTRY_BYTES + 2 * POOL_BYTES)
     assert made.device.resident_bytes - bare.device.resident_bytes >= WEIGHTS
     assert made.bytes_read - bare.bytes_read == WEIGHTS
     # Tiles of 6 bytes a link leave time for more sweeps than those of 2.
@@ -245,44 +194,6 @@ def test_rows_of_weighted_graphs_in_memory_of_the_host_take_it_there() -> None:
     rows = LARGE.nodes * (24 + 4 + 4 * there.mixing)
     assert there.need.vectors + there.need.history - here.need.vectors == rows
     assert there.peak_memory <= there.need.total + there.cache_bytes
-
-
-def joined_four(stats: GraphStats) -> GraphStats:
-    tile_rows = np.linspace(0, stats.nodes, stats.tiles + 1).astype(np.int64)
-    return merged_stats(stats, tile_rows, (*range(0, stats.tiles, 4), stats.tiles))
-
-
-def test_joined_weights_are_joined_in_memory_of_the_host() -> None:
-    joined = joined_four(WEIGHTED)
-    assert joined.tile_edges == 2**23
-    # Four stored tiles need no other parts of weights than one.
-    assert joined.weight_bytes == pytest.approx(WEIGHTS, rel=1e-5)
-    columns = joined_four(LARGE)
-    whole_pages = -(-columns.max_tile_bytes // PAGE) * PAGE
-    assert unweighted(joined) == replace(columns, max_tile_bytes=whole_pages)
-    # Rooms of columns are kept meanwhile.
-    decoded, read = 8 * 2**23, 2**23 + 16
-    rows = np.full(joined.tiles, 1000)
-    bare, made = (merge_memory(*of, rows, 2, 3) for of in ((LARGE, columns), (WEIGHTED, joined)))
-    assert made.host - bare.host == made.typical_host - bare.typical_host == 6 * (decoded + read)
-
-
-@given(st.lists(st.integers(0, 2**25), min_size=2, max_size=30), st.integers(1, 8), st.integers(1, 4))
-def test_rooms_together_have_the_rows_of_the_largest_tiles(
-    rows: list[int], at_once: int, devices: int
-) -> None:
-    joined = replace(joined_four(LARGE), tiles=len(rows), max_tile_rows=max(rows))
-
-    def taken(rows: list[int], at_once: int, devices: int = 1) -> MergeMemory:
-        return merge_memory(LARGE, joined, np.array(rows, np.int64), at_once, devices)
-
-    together, order = taken(rows, at_once, devices), sorted(rows, reverse=True)
-    assert together == taken(rows, at_once * devices)._replace(at_once=at_once)
-    # One after the other; a byte of each may be rounded away.
-    alone = [taken([of], 1) for of in order[: at_once * devices]]
-    assert abs(together.host - sum(one.host for one in alone)) <= len(alone)
-    assert together.typical_host == sum(one.typical_host for one in alone)
-    assert all(one.typical_host < one.host for one in alone)
 
 
 TILES = 16
@@ -306,20 +217,26 @@ def plan(
     memory: int = PLENTY,
     stripes: tuple[tuple[int, int], ...] | None = None,
     *,
+    each: int = 1,
     all_resident: bool = False,
+    rows_in_host: bool = False,
 ) -> Plan:
+    parts = stripes or stripe_tiles(TILES, len(given))
+    layout, groups = in_groups(FACTS, each, tile_rows=ROWS, stripes=parts)
     return plan_on_devices(
-        FACTS,
-        ROWS,
+        grouped_stats(FACTS, layout),
+        layout,
         plan_request(Settings(mixing=3), memory=memory, base=BASE, device_memory=tuple(given)),
-        stripes or stripe_tiles(TILES, len(given)),
+        groups,
         all_resident=all_resident,
+        rows_in_host=rows_in_host,
     )
 
 
 def plan_alone(given: int) -> Plan:
+    layout, _ = in_groups(FACTS, tile_rows=ROWS)
     request = plan_request(Settings(mixing=3), memory=PLENTY, base=BASE, device_memory=(given,))
-    return plan_on_devices(FACTS, ROWS, request, all_resident=False)
+    return plan_on_devices(grouped_stats(FACTS, layout), layout, request, all_resident=False)
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=60), st.integers(1, 9))
@@ -336,23 +253,9 @@ def test_stripes_of_tiles_of_all_sizes_are_as_large_as_can_be(sizes, stripes):
         assert missed <= max(sizes) / 2 or pushed
 
 
-@given(st.integers(1, 500), st.integers(1, 9), st.integers(1, 40))
-def test_joined_tiles_are_even_and_stay_within_their_stripe(tiles, stripes, each):
-    assume(stripes <= tiles)
-    cuts, bounds = even_merge_bounds(stripe_tiles(tiles, stripes), 2**20, each * 2**20)
-    assert (cuts[0], cuts[-1]) == (0, tiles)
-    sizes = np.diff(cuts)
-    assert 1 <= sizes.min() <= sizes.max() <= each
-    assert [(cuts[first], cuts[last]) for first, last in bounds] == list(stripe_tiles(tiles, stripes))
-    for first, last in bounds:
-        assert np.ptp(sizes[first:last]) <= 1
-        # No fewer joined tiles would do.
-        assert (last - first - 1) * each < cuts[last] - cuts[first]
-
-
-@given(st.lists(st.integers(0, 2**27), min_size=2, max_size=5), st.integers(0, 2**29))
-def test_a_plan_that_fits_stays_within_the_memory_of_each(given, memory):
-    made = plan(given, memory)
+@given(st.lists(st.integers(0, 2**27), min_size=2, max_size=5), st.integers(0, 2**29), st.integers(1, TILES))
+def test_a_plan_that_fits_stays_within_the_memory_of_each(given, memory, each):
+    made = plan(given, memory, each=each)
     each = [tiers.max_bytes for tiers in made.devices]
     assert made.fits == (
         made.need.total <= memory and all(of <= most for of, most in zip(each, given, strict=True))
@@ -456,3 +359,44 @@ def test_stripes_that_share_a_device_stream_what_has_no_room_and_are_refused_bel
     enough.validate()
     assert 0 <= sum(of.on_device for of in enough.devices) < TILES
     assert not shared((int(told[1]) - 1) * 2**20).fits
+
+
+def test_stripes_of_single_tiles_go_on_with_one_slot_as_one_stripe_does():
+    # Of a stripe its own tiles count, not those of the graph.
+    one, two = (
+        {made.devices[0].slots for made in found if made.fits}
+        for found in (
+            [plan([memory] * count, rows_in_host=True) for memory in range(2**22, 2**27, 2**19)]
+            for count in (1, 2)
+        )
+    )
+    assert one == two == {1, 2, 3, 4, 5}
+    pairs = [plan([memory] * 2, each=2, rows_in_host=True) for memory in range(2**22, 2**27, 2**19)]
+    assert {made.devices[0].slots for made in pairs if made.fits} == {2, 3, 4}
+
+
+@given(st.integers(0, 2**28), st.integers(BASE, BASE + 2**27), st.integers(1, 8), st.integers(1, 4))
+def test_stripes_of_one_device_as_one_have_what_they_have_together(given, memory, stripes, each):
+    made = plan([given], memory, stripes=stripe_tiles(TILES, stripes), each=each)
+    whole = made.as_one_stripe()
+    assert whole.stripes == ((0, made.stats.tiles),)
+    assert whole.device is not None
+    for name in ("memory", "on_device", "in_host"):
+        assert getattr(whole.device, name) == sum(getattr(of, name) for of in made.devices)
+    assert not whole.shares_devices
+    assert (whole.cached_tiles, whole.streamed_bytes) == (made.cached_tiles, made.streamed_bytes)
+    assert whole.stats == made.stats
+    on_device, in_host = whole.device.places(range(made.stats.tiles))
+    assert len(on_device) + len(in_host) == made.cached_tiles
+    # A pass takes as long.
+    rates = Rates(store_bytes=1e9, resident=5e9, streamed=4e9, first=2e8, rows=1e8, uploaded=1e9)
+    assert forecast(rates, whole) == forecast(rates, made)
+
+
+def test_a_promise_of_memory_is_that_of_all_stripes_of_a_device():
+    layout, groups = in_groups(FACTS, tile_rows=ROWS, stripes=stripe_tiles(TILES, 4))
+    request = plan_request(Settings(), memory=PLENTY, device_memory=(2**30,), promised=True)
+    made = plan_on_devices(grouped_stats(FACTS, layout), layout, request, groups, all_resident=True)
+    whole = made.as_one_stripe().device
+    assert whole is not None
+    assert whole.limit == made.devices[0].limit == 2**30

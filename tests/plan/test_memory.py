@@ -8,31 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oocpr.engine.planning import stats_of
-from oocpr.engine.tiles.merged import MergedStore
 from oocpr.engine.tiles.source import tiles_of
 from oocpr.plan.memory import (
-    MERGE_SLACK,
     SHARED,
     SLICE_PADDING,
     WRITING,
-    EncodedSizes,
     decoded_bytes,
-    guessed_sizes,
-    merged_sizes,
     run_need,
     scc_need,
-    stored_sizes,
     typical_bytes,
+    weighted_tile_bytes,
     writing_bytes,
 )
 from oocpr.plan.partition import GraphStats
 from oocpr.plan.plan import PlanRequest
-from oocpr.plan.tile_merge import merge_bounds, merged_stats
+from oocpr.plan.tile_groups import layout_of
 from oocpr.store.direct_io import aligned
+from oocpr.store.format import CHECKSUM_KEY, DATA, INDICES
+from oocpr.store.graph import open_store
 
 from ..engine.digraphs import random_digraph
 from ..engine.running import Stored
@@ -119,67 +117,61 @@ def weighted(tmp_path: Path) -> GraphStore:
     return WeightedGraph(bare.nodes, bare.src, bare.dst, weight).write(tmp_path / "g.zarr", TILE_EDGES)
 
 
+def limits_of(store: GraphStore, sizes: np.ndarray | None) -> np.ndarray:
+    """Bytes that are counted of each tile, of which so many are known."""
+    limits: np.ndarray = layout_of(stats_of(store), store.tile_rows, sizes, np.array([0, store.tiles])).limits
+    return limits
+
+
 def test_stored_tiles_have_the_bytes_that_are_counted() -> None:
     with Stored(random_digraph(900, 30_000, seed=2), TILE_EDGES) as store:
-        counted = stored_sizes(stats_of(store), store.tile_sizes())
-        assert counted is not None
-        assert counted.limits.tolist() == counted.typical.tolist()
-        # And four of a checksum.
-        assert (counted.limits - read_bytes(store)).tolist() == [4] * store.tiles
+        sizes = store.tile_sizes()
+        assert sizes is not None
+        limits = limits_of(store, sizes)
+        # And four of a checksum, but no more than the largest tile has.
+        most = stats_of(store).max_tile_bytes
+        assert limits.tolist() == np.minimum(sizes, most).tolist()
+        over = limits - read_bytes(store)
+        assert over.tolist() == np.where(sizes > most, over.min(), 4).tolist()
+        assert over.min() >= 0
 
 
 def test_weighted_tiles_have_no_more_bytes_than_are_counted(weighted: GraphStore) -> None:
-    counted = stored_sizes(stats_of(weighted), weighted.tile_sizes())
-    assert counted is not None
-    over = counted.limits - read_bytes(weighted)
+    assert weighted.tile_sizes() is not None
+    over = limits_of(weighted, weighted.tile_sizes()) - read_bytes(weighted)
     assert over.min() >= 0
     assert over.max() <= 2 * 4096 + 8
 
 
-@pytest.mark.parametrize("each", [2, 5, 8])
-def test_joined_weights_have_no_more_bytes_than_are_counted(weighted: GraphStore, each: int) -> None:
-    stats, cuts = stats_of(weighted), merge_bounds(weighted.tiles, TILE_EDGES, each * TILE_EDGES)
-    larger, rows = merged_stats(stats, weighted.tile_rows, cuts), weighted.tile_rows[list(cuts)]
-    counted = merged_sizes(larger, rows, weighted.tile_sizes(), cuts)
-    assert counted is not None
-    found = np.array(read_bytes(MergedStore(weighted, TILE_EDGES, cuts)))
-    assert (found <= counted.limits).all()
-    assert found / counted.typical == pytest.approx(1, rel=0.15)
+def test_of_tiles_that_are_not_known_the_most_is_counted(weighted: GraphStore) -> None:
+    limits, known = limits_of(weighted, None), limits_of(weighted, weighted.tile_sizes())
+    assert (limits == stats_of(weighted).max_tile_bytes).all()
+    assert (known <= limits).all()
+    assert (limits >= read_bytes(weighted)).all()
 
 
-@pytest.mark.long
-@given(st.integers(0, 2**32 - 1), st.sampled_from([60, 900, 100_000]), st.integers(2, 9))
-def test_joined_tiles_have_no_more_bytes_than_are_counted(seed: int, nodes: int, each: int) -> None:
-    with Stored(random_digraph(nodes, 40_000, seed=seed), TILE_EDGES) as store:
-        stats = stats_of(store)
-        cuts = merge_bounds(store.tiles, TILE_EDGES, each * TILE_EDGES)
-        larger = merged_stats(stats, store.tile_rows, cuts)
-        counted = merged_sizes(larger, store.tile_rows[list(cuts)], store.tile_sizes(), cuts)
-        assert counted is not None
-        found = np.array(read_bytes(MergedStore(store, TILE_EDGES, cuts)))
-    assert (found <= counted.limits).all()
-    # Without the bytes that any tile is given, too.
-    assert (found < MERGE_SLACK * counted.typical).all()
-    assert (found > 0.75 * counted.typical).all()
+def written_through_zarr(path: str, array: str, **told: int) -> GraphStore:
+    """The store with an array that Zarr has written with no codec of ours, and what it may then say of it."""
+    group = zarr.open_group(path, mode="r+")
+    values = group[array][:]
+    del group[array]
+    group.create_array(array, shape=values.shape, chunks=(TILE_EDGES,), dtype=values.dtype)[:] = values
+    known = {name: value for name, value in group.attrs["oocpr"].items() if name != CHECKSUM_KEY}
+    group.attrs["oocpr"] = known | told
+    return open_store(path)
 
 
-def test_what_is_not_known_is_guessed_from_all(weighted: GraphStore) -> None:
-    stats = stats_of(weighted)
-    assert stored_sizes(stats, None) is None
-    assert merged_sizes(stats, weighted.tile_rows, None, (0, 1)) is None
-    by_guess, known = (
-        guessed_sizes(stats, weighted.tile_rows),
-        stored_sizes(stats, weighted.tile_sizes()),
-    )
-    assert known is not None
-    assert (known.limits <= by_guess.limits).all()
-    assert by_guess.typical.sum() == pytest.approx(stats.column_bytes, rel=0.01)
-
-
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=30), st.integers(-5, 3000))
-def test_whichever_tiles_are_chosen_fit(sizes: list[int], room: int) -> None:
-    encoded = EncodedSizes(np.array(sizes), np.array(sizes))
-    fit = encoded.room_for(np.arange(len(sizes)), room)
-    largest = sorted(sizes, reverse=True)
-    assert sum(largest[:fit]) <= max(0, room)
-    assert fit == len(sizes) or sum(largest[: fit + 1]) > room
+def test_of_tiles_that_are_encoded_as_they_are_read_the_most_is_counted(weighted: GraphStore) -> None:
+    with Stored(random_digraph(900, 30_000, seed=2), TILE_EDGES) as bare:
+        others = [
+            written_through_zarr(bare.path, INDICES, max_tile_bytes=40, column_bytes=40),
+            written_through_zarr(weighted.path, DATA, max_data_bytes=40, data_bytes=40),
+        ]
+        for store in others:
+            assert store.tile_sizes() is None
+            known, found = store.attributes, read_bytes(store)
+            told = known.max_tile_bytes
+            told = weighted_tile_bytes(told, known.max_data_bytes) if known.weighted else told
+            assert max(found) > told
+            assert (limits_of(store, None) >= found).all()
+            assert stats_of(store).max_tile_bytes == tiles_of(store).max_bytes

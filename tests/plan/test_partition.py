@@ -22,7 +22,7 @@ from oocpr.plan.partition import (
     partition_counts,
     partition_nodes,
 )
-from oocpr.plan.tile_merge import NO_MERGE, MergeMemory
+from oocpr.plan.tile_groups import group_bounds, grouped_stats, layout_of
 from oocpr.units import parse_bytes
 
 from .test_device_plan import GIB, LARGE, WEIGHTED, rows_of
@@ -38,17 +38,19 @@ def planned(
     stats: GraphStats = LARGE,
     partitioned: bool = True,
     memory: int = 64 * GIB,
-    merging: MergeMemory = NO_MERGE,
+    each: int = 1,
     **chosen: str,
 ) -> Plan:
+    bounds, _ = group_bounds([(0, stats.tiles)], 1, each)
+    # Of each tile no more is known than what any has at most.
+    layout = layout_of(stats, rows_of(stats), None, bounds)
     return plan_on_devices(
-        stats,
-        rows_of(stats),
+        grouped_stats(stats, layout),
+        layout,
         plan_request(Settings(**chosen), memory=memory, device_memory=(device_memory,)),
         all_resident=False,
         rows_in_host=True,
         partitioned=partitioned,
-        merging=merging,
     )
 
 
@@ -107,15 +109,14 @@ def test_what_fits_without_slices_is_planned_without_them() -> None:
     method=st.sampled_from(["mixed", "residual"]),
     weighted=st.booleans(),
     nodes=st.integers(2**20, 2**31),
-    joins=st.booleans(),
+    each=st.integers(1, 8),
 )
 def test_a_plan_with_slices_fits_or_is_refused(
-    memory: int, host: int, reads: str, method: str, weighted: bool, nodes: int, joins: bool
+    memory: int, host: int, reads: str, method: str, weighted: bool, nodes: int, each: int
 ) -> None:
     stats = replace(WEIGHTED if weighted else LARGE, nodes=nodes, max_tile_rows=nodes // 8)
-    joining = MergeMemory(at_once=2) if joins else NO_MERGE
     how = {"reads": reads, "method": method}
-    plan = planned(memory, stats=stats, memory=host, merging=joining, **how)
+    plan = planned(memory, stats=stats, memory=host, each=each, **how)
     tiers = plan.device
     assert tiers is not None
     assert plan.fits == (tiers.max_bytes <= memory and plan.need.total <= host)
@@ -128,7 +129,7 @@ def test_a_plan_with_slices_fits_or_is_refused(
         # One slice less would have been too few, whatever was given up for that.
         fewer = max(count for count in partition_counts(nodes) if count < tiers.partitions)
         freed = (partition_nodes(nodes, fewer) - partition_nodes(nodes, tiers.partitions)) * tiers.need.reads
-        slots = (tiers.slots - (2 if joins else 1)) * stats.max_tile_bytes
+        slots = (tiers.slots - (2 if each > 1 else 1)) * (tiers.need.ring // tiers.slots)
         assert tiers.need.total + freed // partition_nodes(nodes, tiers.partitions) - slots > memory
     if not plan.fits:
         with pytest.raises(DoesNotFitError):

@@ -33,6 +33,7 @@ from oocpr.plan.memory import SHARED, decoded_bytes
 from oocpr.plan.partition import GraphStats, default_stripes, stripe_tiles
 from oocpr.plan.plan import Plan, PlanRequest, choose_method, make_plan
 from oocpr.plan.residency import RING_SLOTS
+from oocpr.plan.tile_groups import grouped_stats, layout_of
 from oocpr.units import format_bytes, parse_bytes
 
 FACTS = GraphStats(
@@ -346,7 +347,8 @@ def test_a_device_remembers_fewer_passes(mixing, local_share):
     stats = replace(FACTS, local_share=local_share)
     rows = np.linspace(0, stats.nodes, stats.tiles + 1).astype(np.int64)
     request = asked(mixing=mixing, memory=2**60, device_memory=(2**60,))
-    made = plan_on_devices(stats, rows, request, all_resident=True)
+    layout = layout_of(stats, rows, None, np.arange(stats.tiles + 1))
+    made = plan_on_devices(grouped_stats(stats, layout), layout, request, all_resident=True)
     assert made.mixing == min(mixing, DEVICE_MIXING)
     assert made.proposals == (made.sweeps > 1)
 

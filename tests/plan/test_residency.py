@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,8 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oocpr.plan.memory import tile_edges
 from oocpr.plan.partition import GraphStats
-from oocpr.plan.residency import GROUPS, ResidentTiles, evenly, resident_tiles, spread_evenly
+from oocpr.plan.residency import (
+    DEVICE_READERS,
+    GROUPS,
+    READERS,
+    ResidentTiles,
+    device_readers,
+    evenly,
+    fitting,
+    resident_groups,
+    spread_evenly,
+)
+from oocpr.plan.tile_groups import group_bounds, layout_of
 
 FACTS = GraphStats(
     nodes=10**7,
@@ -73,35 +86,82 @@ def test_as_many_of_many_tiles_stay_as_fit(kind):
         assert ResidentTiles(most, most, nothing).within(room) == np.flatnonzero(taken <= room)[-1]
 
 
+def resident(stats: GraphStats = FACTS, each: int = 1, *, diagonal: bool = False) -> ResidentTiles:
+    """What groups of so many tiles take, each tile of as many bytes as its edges are of all."""
+    sizes = stats.column_bytes * tile_edges(stats, ROWS) // stats.edges
+    bounds, _ = group_bounds([(0, stats.tiles)], 1, each)
+    return resident_groups(stats, layout_of(stats, ROWS, sizes, bounds), diagonal=diagonal)
+
+
 def test_a_tile_takes_what_its_own_rows_take():
-    found = resident_tiles(FACTS, ROWS, diagonal=False)
+    found = resident()
     few, many = ROWS[1], ROWS[-1] - ROWS[-2]
-    # Where segments lie: a bit an edge and a word a block, a column a row and two words a group of 32.
+    edges = 2**20
     for tile, rows in ((0, few), (-1, many)):
-        lie = 2**20 // 8 + 4 * 1025 + 4 * min(rows + 1, 2**20) + 8 * -(-(rows + 1) // 32)
-        assert 0 <= found.typical[tile] - lie - 2 * 2**20 < 2**13
-        assert 1.25 * 2 * 2**20 <= found.limits[tile] - lie <= FACTS.max_tile_bytes + 2**13
+        # Encoded bytes; of each block of edges its entry, widths, a bit an edge and a word; a column a row
+        # that may have edges, two words a group of 32 rows, and the entry of the tile.
+        kept = 2 * 2**20 + 1024 * (32 + 32 + 128 + 4) + 4 * min(rows + 1, edges) + 8 * -(-(rows + 1) // 32)
+        assert 224 <= found.limits[tile] - kept < 2**13
+        # Edges that fall on rows at random leave some of them without.
+        without = min(rows + 1, edges) - (rows + 1) * (1 - math.exp(-edges / (rows + 1)))
+        assert found.limits[tile] - found.typical[tile] == pytest.approx(4 * max(0, without), abs=8)
+    assert found.limits[-1] - found.typical[-1] > 2**18
     assert (found.finding == 0).all()
     assert (found.typical <= found.limits).all()
-    # Of the tiles of one device of several, none is smaller for being the first or the last.
-    part = resident_tiles(FACTS, ROWS[10:20], diagonal=False)
-    assert part.limits.tolist() == found.limits[10:19].tolist()
-    assert part.typical.tolist() == found.typical[10:19].tolist()
 
 
-def test_a_last_tile_of_few_edges_takes_few_bytes_as_a_rule():
-    whole = resident_tiles(FACTS, ROWS, diagonal=False)
-    short = resident_tiles(replace(FACTS, edges=FACTS.edges - 2**20 + 1000), ROWS, diagonal=False)
-    assert whole.typical[-1] - short.typical[-1] > 2 * 2**20
-    assert abs(whole.typical[0] - short.typical[0]) < 2**15
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_groups_of_one_device_of_several_are_as_large_as_of_one(diagonal):
+    sizes = np.full(FACTS.tiles, 2 * 2**20)
+    layout = layout_of(FACTS, ROWS, sizes, np.array([0, 3, 10, 11, 60, 100]))
+    found, part = (resident_groups(FACTS, of, diagonal=diagonal) for of in (layout, layout.part(1, 4)))
+    for whole, some in zip(
+        (found.limits, found.typical, found.finding), (part.limits, part.typical, part.finding), strict=True
+    ):
+        assert some.tolist() == whole[1:4].tolist()
+
+
+@given(st.integers(1, 100), st.booleans())
+def test_a_group_takes_what_its_tiles_take_but_for_small_pieces(each, diagonal):
+    alone, groups = resident(diagonal=diagonal), resident(each=each, diagonal=diagonal)
+    bounds, _ = group_bounds([(0, 100)], 1, each)
+    firsts, tiles = bounds[:-1], np.diff(bounds)
+    over = np.add.reduceat(alone.limits, firsts) - groups.limits
+    # Of a tile by itself, each of eight pieces of memory may be rounded up.
+    assert (over == 8 * 512 * (tiles - 1)).all()
+    assert (groups.finding == np.add.reduceat(alone.finding, firsts)).all()
+    assert (groups.typical <= groups.limits).all()
+
+
+def test_a_last_tile_of_few_edges_takes_few_bytes():
+    short = resident(replace(FACTS, edges=FACTS.edges - 2**20 + 1000))
+    for of, other in ((resident().limits, short.limits), (resident().typical, short.typical)):
+        assert of[-1] - other[-1] > 2 * 2**20
+        assert abs(of[0] - other[0]) < 2**15
 
 
 def test_islands_are_kept_and_found_by_the_rows_of_each_tile():
-    bare, swept = (resident_tiles(FACTS, ROWS, diagonal=islands) for islands in (False, True))
+    bare, swept = (resident(diagonal=islands) for islands in (False, True))
     rows = np.diff(ROWS)
     assert (swept.limits - bare.limits == FACTS.local_share * 2**20 + 10 * rows).all()
     assert (swept.typical - bare.typical == swept.limits - bare.limits).all()
-    assert (swept.finding == 4 * 2**20 + 5 * rows).all()
+    # Columns, where segments begin, and rows.
+    assert (swept.finding == 4 * 2**20 + 4 * np.minimum(2**20, rows + 1) + rows).all()
     room = int(swept.limits.sum() + swept.finding.max())
     assert swept.within(room) == 100
     assert swept.within(room - 1) < 100
+
+
+@given(st.lists(st.integers(1, 100), max_size=30), st.integers(-5, 3000))
+def test_whichever_tiles_are_chosen_fit(sizes: list[int], room: int) -> None:
+    fit = fitting(np.array(sizes, np.int64), room)
+    largest = sorted(sizes, reverse=True)
+    assert sum(largest[:fit]) <= max(0, room)
+    assert fit == len(sizes) or sum(largest[: fit + 1]) > room
+
+
+def test_more_threads_read_for_a_device_where_there_are_processors():
+    counts = [device_readers(cores) for cores in range(1, 40)]
+    assert counts == sorted(counts)
+    assert counts[:3] == [READERS, READERS, 3]
+    assert counts[-1] == DEVICE_READERS

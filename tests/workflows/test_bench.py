@@ -173,7 +173,10 @@ def test_predictions_are_put_over_what_a_run_finds(tiny: Path, tmp_path: Path) -
         assert row["predicted/actual"]["bytes_read"] == 1
         least, most = row["passes_range"]
         assert least <= row["predicted"]["passes"] <= most
-        assert all(value > 0 for key, value in row["actual"].items() if key != "pass_bytes")
+        # Nothing is read in later passes, and nothing taken of a device.
+        actual = row["actual"]
+        assert actual.pop("pass_bytes") == actual.pop("peak_device_memory") == 0
+        assert all(value > 0 for value in actual.values())
 
 
 @pytest.mark.slow
@@ -304,3 +307,26 @@ def test_runs_within_budgets_are_put_beside_their_plans(tmp_path: Path) -> None:
     assert found["all"]["same bits as the first run"]
     assert found["all"]["bound"] <= 1e-10
     assert {"pass_seconds", "seconds", "peak_memory"} <= set(found["all"]["predicted/found"])
+
+
+@pytest.mark.slow
+def test_the_parts_of_a_run_from_the_start_of_its_process_are_all_of_it(tmp_path: Path) -> None:
+    oocpr.import_graph((np.array([0, 1, 2, 3]), np.array([1, 2, 0, 0])), tmp_path / "g.zarr")
+    # Without a device: a processor has no link, and is given no memory of a device.
+    words = (tmp_path / "g.zarr", "--device", "cpu", "--runs", 2, "--budgets", "all", "1GiB")
+    found = run_bench("device_start.py", *words, "--out", tmp_path / "start.json")
+    assert sorted(found["provenance"]) == ["command", "commit", "date", "machine", "versions"]
+    assert found["link, GB/s"] is None
+    cells = found["stores"]["g"]
+    assert "device is cpu" in cells["1GiB"]["failed"]
+    assert cells["tiles"]["files"] == 1
+    assert {"page cache, threads 1, GB/s", "page cache, threads 8, GB/s"} < set(cells["rates"])
+    first, runs = cells["all, before"], cells["all"]
+    assert sum(first["seconds by parts"].values()) == pytest.approx(first["seconds"])
+    assert all(seconds >= 0 for seconds in first["seconds by parts"].values())
+    assert first["seconds of pagerank"] < first["seconds"] < first["seconds of the process"]
+    assert runs["runs"] == 2
+    assert runs["passes"]["min"] == runs["passes"]["max"] == first["passes"]
+    assert runs["bound"]["max"] <= 1e-10
+    for figure in (runs["seconds"], runs["seconds by parts"]["first pass"]):
+        assert figure["min"] <= figure["median"] <= figure["max"]

@@ -1,6 +1,6 @@
 """Measure CUDA devices: ``device.py WHAT ...``, each with options of its own.
 
-Needs CuPy, but neither Zarr (except for budgets) nor an installation::
+Needs CuPy, but neither Zarr (except for start and budgets) nor an installation::
 
     ln -sfn ../kernels oocpr/kernels && PYTHONPATH=. python3 workflows/bench/device.py products --scales 24
 """
@@ -12,9 +12,10 @@ from importlib import import_module
 
 PROGRAMS = {
     "products": ("device_products", "products of the default and of earlier systems, beside limits"),
-    "runs": ("device_rank", "whole runs, all tiles on the device: time by parts, error, same bits"),
-    "streamed": ("device_stream", "tiles streamed from pinned memory, beside the link alone"),
+    "runs": ("device_rank", "whole runs, all groups on the device: time by parts, error, same bits"),
+    "streamed": ("device_stream", "groups streamed from pinned memory, beside the link alone"),
     "several": ("device_several", "the same on all devices at once, beside all links together"),
+    "start": ("device_start", "whole runs of stored graphs in new processes, by parts, beside rates alone"),
     "budgets": ("device_budgets", "a stored graph within less and less of a device's memory"),
     "tune": ("device_tune", "the best launch constants of the products"),
 }

@@ -1,4 +1,4 @@
-"""Graphs made, ordered and packed for the device benchmark; edges never leave the device but to be packed.
+"""Graphs made, ordered and encoded for the device benchmark; edges never leave the device but to be encoded.
 
 An edge is one 64-bit number, receiver above, sender below, so that sorting gives the rows in order.
 """
@@ -17,17 +17,25 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.cuda.tile import DeviceTile, check_columns, raise_faults, upload_tile
-from oocpr.store.codec.layout import parse_tile
+from oocpr.plan.device_memory import DEVICE_SLOTS
+from oocpr.plan.partition import GraphStats
+from oocpr.plan.residency import READERS, ring_slots
+from oocpr.plan.tile_groups import GROUP_EDGES, group_bounds, layout_of
 from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-    from oocpr.engine.cuda.device import Device
+    from plain_tiles import Encode
+
+    from oocpr.engine.cuda.backend import CudaBackend
+    from oocpr.engine.cuda.group import DeviceGroup
+    from oocpr.engine.cuda.staging import CudaTileStream
+    from oocpr.engine.trace import Trace
+    from oocpr.plan.tile_groups import GroupLayout
 
 STORED_EDGES = 1 << 20
-"""Edges of the tiles of a store, which know the share of edges inside them."""
+"""Edges of the tiles of a store, as imports make them."""
 
 _SOURCE = r"""
 typedef unsigned long long u64;
@@ -164,12 +172,24 @@ def makers(scales: list[int], web: int, matrices: list[Path]) -> dict[str, Calla
     return made
 
 
-def add_options(parser: ArgumentParser) -> None:
-    """Let the command line choose graphs."""
+def add_options(parser: ArgumentParser, group_edges: int = GROUP_EDGES[0]) -> None:
+    """Let the command line choose graphs, and how a device takes them."""
     parser.add_argument("--scales", type=int, nargs="*", default=[24, 26], help="of R-MAT")
     parser.add_argument("--web", type=int, default=24, metavar="SCALE", help="of the web-like graph; 0: none")
     parser.add_argument(
         "--matrix", type=Path, nargs="*", default=[], metavar="FILE.npz", help="graphs, SciPy sparse matrices"
+    )
+    add_sizes(parser, group_edges)
+
+
+def add_sizes(parser: ArgumentParser, group_edges: int) -> None:
+    """Let the command line choose the sizes of tiles and of groups."""
+    parser.add_argument("--tile-edges", type=int, default=STORED_EDGES, help="of tiles, as a store has them")
+    parser.add_argument(
+        "--group-edges",
+        type=int,
+        default=group_edges,
+        help="of the groups of tiles that a device takes, at most",
     )
 
 
@@ -178,27 +198,6 @@ def rows_of(name: str, nodes: int, edges: Any) -> DeviceGraph:
     begins = cp.arange(nodes + 1, dtype=np.uint64) << np.uint64(32)
     offsets = cp.searchsorted(edges, begins).astype(np.int64)
     return DeviceGraph(name, offsets, edges.astype(np.uint32))
-
-
-def pack(device: Device, graph: DeviceGraph, tile_edges: int, threads: int) -> list[tuple[int, DeviceTile]]:
-    """Tiles of a graph on the device, each with its first row; checked."""
-    offsets, columns = cp.asnumpy(graph.offsets), cp.asnumpy(graph.columns)
-    faults = cp.zeros(1, np.uint32)
-
-    def encode(lo: int) -> tuple[int, bytes]:
-        hi = min(lo + tile_edges, graph.edges)
-        first, last = np.searchsorted(offsets, [lo, hi - 1], side="right") - 1
-        lengths = np.diff(np.clip(offsets[first : last + 2], lo, hi))
-        return int(first), encode_tile(columns[lo:hi], lengths)
-
-    tiles = []
-    with ThreadPoolExecutor(threads) as pool:
-        for first, coded in pool.map(encode, range(0, graph.edges, tile_edges)):
-            tile = upload_tile(device, parse_tile(np.frombuffer(coded, np.uint8)), faults)
-            check_columns(device, tile, graph.nodes, faults)
-            tiles.append((first, tile))
-    raise_faults(int(faults[0]))
-    return tiles
 
 
 def _rmat_by_degree(scale: int) -> tuple[int, Any]:
@@ -212,17 +211,11 @@ def _distinct(edges: Any) -> Any:
 
 
 def encoded_tiles(
-    graph: DeviceGraph, tile_edges: int, threads: int, encode_one: Any = encode_tile
+    graph: DeviceGraph, tile_edges: int, threads: int, encode_one: Encode = encode_tile
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Tiles as a store has them, or coded in another way, and their first owned rows."""
-    return tiles_cut_at(graph, np.arange(0, graph.edges, tile_edges), threads, encode_one)
-
-
-def tiles_cut_at(
-    graph: DeviceGraph, begins: NDArray[np.int64], threads: int, encode_one: Any = encode_tile
-) -> tuple[list[bytes], NDArray[np.int64]]:
-    """Tiles that begin at these edges, and their first owned rows."""
     offsets, columns = cp.asnumpy(graph.offsets), cp.asnumpy(graph.columns)
+    begins = np.arange(0, graph.edges, tile_edges)
     ends = np.append(begins[1:], graph.edges)
     owners = np.searchsorted(offsets, begins, side="right") - 1
     owners[0] = 0
@@ -249,3 +242,84 @@ def local_share(graph: DeviceGraph, tile_edges: int = STORED_EDGES) -> float:
         columns = graph.columns[t * tile_edges : (t + 1) * tile_edges]
         inside += int(((columns >= first) & (columns < last)).sum())
     return inside / graph.edges
+
+
+@dataclass
+class Coded:
+    """Encoded tiles in memory; a `TileBytes`."""
+
+    tiles: list[bytes]
+
+    @property
+    def max_bytes(self) -> int:
+        """See TileBytes."""
+        return max(len(tile) for tile in self.tiles)
+
+    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:  # noqa: ARG002
+        """See TileBytes."""
+        coded = self.tiles[tile]
+        out[: len(coded)] = np.frombuffer(coded, np.uint8)
+        return len(coded)
+
+
+class CodedGraph:
+    """A graph in encoded tiles as a store has them, and what a plan has to know of it."""
+
+    def __init__(
+        self, graph: DeviceGraph, tile_edges: int, threads: int, encode_one: Encode = encode_tile
+    ) -> None:
+        coded, self.tile_rows = encoded_tiles(graph, tile_edges, threads, encode_one)
+        self.source = Coded(coded)
+        self.sizes = np.array([len(tile) for tile in coded])
+        self.stats = GraphStats(
+            nodes=graph.nodes,
+            edges=graph.edges,
+            tiles=len(coded),
+            tile_edges=tile_edges,
+            column_bytes=int(self.sizes.sum()),
+            max_tile_bytes=int(self.sizes.max()),
+            max_tile_rows=int(np.diff(self.tile_rows).max()),
+            local_share=local_share(graph, tile_edges),
+        )
+
+    def layout(self, group_edges: int, stripes: tuple[tuple[int, int], ...] | None = None) -> GroupLayout:
+        """Groups of at most so many edges, of each stripe; of the whole graph if there are none."""
+        bounds, _ = group_bounds(stripes or ((0, self.stats.tiles),), self.stats.tile_edges, group_edges)
+        return layout_of(self.stats, self.tile_rows, self.sizes, bounds)
+
+    def open_stream(
+        self, backend: CudaBackend, layout: GroupLayout, *, stays: bool, trace: Trace | None = None
+    ) -> CudaTileStream:
+        """Open a stream of all groups: all of them stay on the device, or all in pinned memory."""
+        groups = range(len(layout.bounds) - 1)
+        every, none = frozenset(groups), frozenset[int]()
+        return backend.open_stream(
+            self.source,
+            groups,
+            self.stats.nodes,
+            layout=layout,
+            on_device=every if stays else none,
+            in_host=none if stays else every,
+            slots=DEVICE_SLOTS,
+            readers=READERS,
+            buffers=ring_slots(READERS),
+            factor=None,
+            trace=trace,
+        )
+
+    def put_on_device(
+        self, backend: CudaBackend, layout: GroupLayout
+    ) -> tuple[CudaTileStream, list[DeviceGroup]]:
+        """Put all groups on the device, where they stay until their stream is closed; checked.
+
+        Of the host they take no memory any more.
+        """
+        stream, found = self.open_stream(backend, layout, stays=True), []
+        stream.run(lambda _, group: found.append(group))
+        self.source.tiles.clear()
+        return stream, found
+
+
+def room_bytes(layout: GroupLayout, groups: list[DeviceGroup]) -> int:
+    """Bytes that groups take of a device where they stay."""
+    return int(layout.room.sum()) + sum(group.arrays.nbytes for group in groups)

@@ -15,14 +15,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
 
+from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.baselines import BASELINES, Matrix
 from oocpr.engine.cuda.device import Device
+from oocpr.engine.cuda.group import HUBS
 from oocpr.engine.cuda.spmv import (
     EVERYTHING,
     GATHER_PADDING,
@@ -33,11 +35,10 @@ from oocpr.engine.cuda.spmv import (
     enough_hubs,
     launch_config,
 )
-from oocpr.engine.cuda.tile import HUBS, DeviceTile, check_columns
 from oocpr.engine.number_formats import level_table
-from oocpr.plan.tile_merge import MERGED_EDGES
 
-Tiles = list[tuple[int, DeviceTile]]
+if TYPE_CHECKING:
+    from oocpr.engine.cuda.group import DeviceGroup
 
 READS = ("bits8", "bits16", "float32", "float64")
 CLOSE = 1e-12
@@ -91,12 +92,30 @@ class Bench:
 
 
 class Cell:
-    """One graph on the device."""
+    """One graph on the device, in groups of tiles."""
 
-    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, tiles: Tiles, sums: SegmentSums) -> None:
-        self.bench, self.graph, self.tiles, self.sums = bench, graph, tiles, sums
+    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, options: argparse.Namespace) -> None:
+        self.bench, self.graph = bench, graph
+        coded = graphs.CodedGraph(graph, options.tile_edges, options.threads)
+        layout = coded.layout(options.group_edges)
+        # The groups are there as long as their stream is.
+        self._stream, self.groups = coded.put_on_device(CudaBackend(bench.device), layout)
+        self.bytes_held = graphs.room_bytes(layout, self.groups)
+        self.first_rows = layout.group_rows[:-1].tolist()
+        self.tiles = coded.stats.tiles
+        room = [max(group.sizes.nonempty for group in self.groups), max(g.sizes.blocks for g in self.groups)]
+        self.sums = SegmentSums.allocate(bench.device, *room, paired=False)
+        self.hubs = enough_hubs(int((graph.columns < HUBS).sum()), graph.edges)
         self.faults = cp.zeros(1, np.uint32)
         self._expected: dict[str, Any] = {}
+
+    def note_sizes(self) -> None:
+        """Note how large the graph is."""
+        name = self.graph.name
+        for what in ("nodes", "edges"):
+            self.bench.note(name, what, getattr(self.graph, what))
+        self.bench.note(name, "tiles", self.tiles)
+        self.bench.note(name, "groups", len(self.groups))
 
     def rate(self, what: str, work: Callable[[], object]) -> None:
         """Note GTEPS."""
@@ -135,17 +154,19 @@ class Cell:
 
     def decode(self) -> None:
         """Decode all columns, alone, into memory."""
-        out = cp.empty(max(t.edges for _, t in self.tiles), np.uint32)
+        device, nodes = self.bench.device, self.graph.nodes
+        out = cp.empty(max(group.sizes.edges for group in self.groups), np.uint32)
         at = 0
-        for _, tile in self.tiles:
-            check_columns(self.bench.device, tile, self.graph.nodes, self.faults, out)
-            if not bool((out[: tile.edges] == self.graph.columns[at : at + tile.edges]).all()):
+        for group in self.groups:
+            edges = group.sizes.edges
+            group.check_columns(device, nodes, self.faults, out)
+            if not bool((out[:edges] == self.graph.columns[at : at + edges]).all()):
                 raise AssertionError("decoded columns differ")
-            at += tile.edges
+            at += edges
 
         def work(columns: Any) -> None:
-            for _, tile in self.tiles:
-                check_columns(self.bench.device, tile, self.graph.nodes, self.faults, columns)
+            for group in self.groups:
+                group.check_columns(device, nodes, self.faults, columns)
 
         self.rate("decode and write, Gedge/s", lambda: work(out))
         self.rate("decode and check, Gedge/s", lambda: work(None))
@@ -167,17 +188,18 @@ class Cell:
 
     def run(self, product: SpMV, stored: Any) -> None:
         """One product with the whole graph."""
-        for _, tile in self.tiles:
-            product(tile, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
+        for group in self.groups:
+            product(group, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
 
     def error(self, product: SpMV, stored: Any, expected: Any) -> float:
         """Largest relative distance from cuSPARSE's sums."""
         found = cp.zeros(self.graph.nodes, np.float64)
-        for first, tile in self.tiles:
+        for first, group in zip(self.first_rows, self.groups, strict=True):
             self.sums.pushes[:] = np.nan
-            product(tile, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
-            rows = first + cp.flatnonzero(cp.unpackbits(tile.filled.view(np.uint8), bitorder="little"))
-            found[rows] += self.sums.pushes[: tile.nonempty]
+            product(group, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
+            # A row that a tile ends in goes on in the next one.
+            pushes = self.sums.pushes[: group.sizes.nonempty]
+            found += cp.bincount(first + filled_rows(group), weights=pushes, minlength=self.graph.nodes)
         return float((cp.abs(found - expected) / cp.maximum(expected, 1e-300)).max())
 
     def cusparse(self) -> None:
@@ -190,15 +212,24 @@ class Cell:
             self.rate(f"cuSPARSE {np.dtype(dtype)}", partial(cupyx.cusparse.spmv, matrix, x, y))
 
 
+def filled_rows(group: DeviceGroup) -> Any:
+    """Rows of the segments that are not empty, counted from the group's first; int64, shape (nonempty,)."""
+    entries = group.tiles.entries
+    # Segments have a bit each, in whole words of a tile; its first one is of its first row.
+    begins = 32 * entries["word"].astype(np.int64)
+    bits = cp.unpackbits(group.arrays.filled.view(np.uint8), bitorder="little")
+    places = cp.flatnonzero(bits)
+    tiles = cp.searchsorted(cp.asarray(begins), places, side="right") - 1
+    return places + cp.asarray(entries["row"].astype(np.int64) - begins)[tiles]
+
+
 class Products(Cell):
     """One graph on the device, with the layouts of all systems."""
 
-    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, tiles: Any) -> None:
-        room = [max(t.nonempty for _, t in tiles), max(t.blocks for _, t in tiles)]
-        super().__init__(bench, graph, tiles, SegmentSums.allocate(bench.device, *room, paired=False))
+    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, options: argparse.Namespace) -> None:
+        super().__init__(bench, graph, options)
         degrees = cp.bincount(graph.columns, minlength=graph.nodes).astype(np.uint32)
         offsets = graph.offsets.astype(np.uint32)
-        self.hubs = enough_hubs(int((graph.columns < HUBS).sum()), graph.edges)
         self.matrix = Matrix(offsets, graph.columns, graph.nodes, cp.maximum(degrees, np.uint32(1)))
 
     def balanced(self, reads: str) -> None:
@@ -231,10 +262,8 @@ class Products(Cell):
     def all(self) -> None:
         """Everything that is measured on one graph."""
         name, guard = self.graph.name, self.bench.guard
-        for what in ("nodes", "edges"):
-            self.bench.note(name, what, getattr(self.graph, what))
-        bytes_held = sum(tile.nbytes for _, tile in self.tiles)
-        self.bench.note(name, "balanced, B/edge", bytes_held / self.graph.edges)
+        self.note_sizes()
+        self.bench.note(name, "balanced, B/edge", self.bytes_held / self.graph.edges)
         guard(name, "decode alone", self.decode)
         guard(name, "cuSPARSE", self.cusparse)
         for reads in READS:
@@ -260,7 +289,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
         graph = graphs.rows_of(name, *make())
-        Products(bench, graph, graphs.pack(bench.device, graph, MERGED_EDGES[0], options.threads)).all()
+        Products(bench, graph, options).all()
 
     for name, make in graphs.makers(options.scales, options.web, options.matrix).items():
         bench.guard(name, "graph", partial(measure, name, make))

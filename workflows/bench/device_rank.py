@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
-from device_graphs import encoded_tiles, local_share
+from device_graphs import CodedGraph, room_bytes
 from numpy.typing import NDArray
 
 from oocpr.engine import method
@@ -32,12 +32,12 @@ from oocpr.engine.cuda.spmv import SpMV
 from oocpr.engine.cuda.vectors import DeviceGatherVector, RowState
 from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import make_backend
-from oocpr.engine.tiles.stream import PassTraffic
 from oocpr.plan.forecast import DEVICE_MIXING, SMALL_EDGES, sweeps_for
-from oocpr.plan.tile_merge import MERGED_EDGES
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.backend import CudaBackend
+    from oocpr.engine.tiles.stream import Tiles
+    from oocpr.plan.tile_groups import GroupLayout
 
 VECTORS = ("make_push", "load", "update", "end_local_sweep")
 PARTS: dict[str, Any] = {
@@ -45,22 +45,6 @@ PARTS: dict[str, Any] = {
     "sweep_diagonal_blocks": cuda,
 }  # fmt: skip
 """What is timed apart: functions that launch kernels, and of which class or module."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """A tile stream whose tiles are on the device."""
-
-    tiles: list[Any]
-
-    def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
-        """See TileStream."""
-        for number, tile in enumerate(self.tiles):
-            compute(number, tile)
-        return PassTraffic(0, 0.0)
-
-    def close(self) -> None:
-        """See Tiles."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +74,14 @@ class Parts:
             setattr(owner, name, self._kept[name])
 
     def _timed(self, name: str, launch: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(owner: Any, *args: Any) -> Any:
+        def timed(owner: Any, *args: Any, **options: Any) -> Any:
             label = name
             if isinstance(owner, SpMV):
-                label = "local product" if owner.gather.local else "product"
+                local = owner.gather.local or owner.gather.inside
+                label = "local product" if local else "product"
             begin, end = cp.cuda.Event(), cp.cuda.Event()
             begin.record()
-            result = launch(owner, *args)
+            result = launch(owner, *args, **options)
             end.record()
             self._events[label].append((begin, end))
             return result
@@ -112,14 +97,29 @@ class Parts:
         }
 
 
+def stripe_spec(layout: GroupLayout, nodes: int, settings: Settings, *, proposals: bool) -> StripeSpec:
+    """The one stripe of a graph in groups, which are its tiles."""
+    return StripeSpec(
+        first_tile=0,
+        last_tile=len(layout.bounds) - 1,
+        row_begin=0,
+        row_end=nodes,
+        nodes=nodes,
+        slots=settings.mixing if settings.mixed else 0,
+        proposals=proposals,
+        reads=settings.reads,
+        stored_tiles=int(layout.bounds[-1]),
+    )
+
+
 class Stripe(NamedTuple):
-    """All rows of a graph that is in no store, and its tiles on the device."""
+    """All rows of a graph that is in no store, and its groups of tiles."""
 
     spec: StripeSpec
-    tile_rows: NDArray[np.int64]
+    group_rows: NDArray[np.int64]
     backend: CudaBackend
     state: Any
-    stream: Any
+    stream: Tiles
 
     def run_pass(self, settings: Settings, state: method.State, reads: Any) -> method.State:
         """One pass, as :mod:`oocpr.engine.stripe` does it; the state after it."""
@@ -129,8 +129,8 @@ class Stripe(NamedTuple):
         step = method.sweep_step(settings, state, self.spec.nodes, [pushed])
         swept: list[Any] = []
 
-        def compute(tile: int, prepared: Any) -> None:
-            rows = (int(self.tile_rows[tile]), int(self.tile_rows[tile + 1]))
+        def compute(group: int, prepared: Any) -> None:
+            rows = (int(self.group_rows[group]), int(self.group_rows[group + 1]))
             before = swept[-1] if swept else None
             swept.append(self.backend.sweep_tile(self.state, reads, prepared, rows, step, before))
 
@@ -144,34 +144,36 @@ class Stripe(NamedTuple):
 
 
 class OnDevice:
-    """A graph in tiles on the device, ready to be ranked."""
+    """A graph in groups of tiles on the device, ready to be ranked."""
 
-    def __init__(self, backend: CudaBackend, graph: graphs.DeviceGraph, tiles: int, threads: int) -> None:
+    def __init__(
+        self,
+        backend: CudaBackend,
+        graph: graphs.DeviceGraph,
+        *,
+        tile_edges: int,
+        group_edges: int,
+        threads: int,
+    ) -> None:
         self.backend = backend
         self.nodes, self.edges = graph.nodes, graph.edges
-        tile_edges = -(-graph.edges // tiles)
-        encoded, self.tile_rows = encoded_tiles(graph, tile_edges, threads)
-        self.stream = Held([])
-        for _ in range(len(encoded)):
-            coded = np.frombuffer(encoded.pop(0), np.uint8)
-            self.stream.tiles.append(backend.prepare(coded, graph.nodes, True))
-        self.device_bytes = sum(tile.there.nbytes for tile in self.stream.tiles)
+        coded = CodedGraph(graph, tile_edges, threads)
+        self.layout = coded.layout(group_edges)
+        self.tiles, self.local_share = coded.stats.tiles, coded.stats.local_share
+        self.stream, groups = coded.put_on_device(backend, self.layout)
+        self.groups, self.device_bytes = len(groups), room_bytes(self.layout, groups)
         self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
-        self.local_share = local_share(graph)
 
     def stripes(self, settings: Settings) -> Iterator[tuple[Stripe, Any]]:
         """The one stripe, with rows as before a run; the same memory each time."""
-        tiles = len(self.stream.tiles)
-        slots = settings.mixing if settings.mixed else 0
         proposals = settings.mixed and settings.sweeps > 1
-        spec = StripeSpec(0, tiles, 0, self.nodes, self.nodes, slots, proposals, settings.reads)
+        spec = stripe_spec(self.layout, self.nodes, settings, proposals=proposals)
         rows = self.backend.allocate(spec, self.degree, None)
         reads = self.backend.allocate_reads(self.nodes, settings.reads, proposals)
-        stream: Any = self.stream
         while True:
             for array in (rows.ranks, rows.residual, rows.push, rows.changes, rows.steps):
                 array.fill(0)
-            yield Stripe(spec, self.tile_rows, self.backend, rows, stream), reads
+            yield Stripe(spec, self.layout.group_rows, self.backend, rows, self.stream), reads
 
     def rank(self, settings: Settings, stripe: Stripe, reads: Any) -> Ranked:
         """One run, as :mod:`oocpr.engine.run` does it."""
@@ -262,9 +264,9 @@ class Peer:
 class Bench:
     """What has been found so far."""
 
-    def __init__(self, out: Path, runs: int, threads: int, tile_edges: int) -> None:
+    def __init__(self, out: Path, runs: int) -> None:
         self.backend = cast("CudaBackend", make_backend("cuda", None))
-        self.out, self.runs, self.threads, self.tile_edges = out, runs, threads, tile_edges
+        self.out, self.runs = out, runs
         self.results: dict[str, Any] = {"device": cp.cuda.runtime.getDeviceProperties(0)["name"].decode()}
         self.begun = perf_counter()
 
@@ -283,16 +285,25 @@ class Bench:
             traceback.print_exc()
             self.note(graph, what, f"failed: {error}"[:500])
 
-    def graph(self, graph: graphs.DeviceGraph, chosen: list[dict[str, Any]]) -> None:
+    def graph(
+        self, graph: graphs.DeviceGraph, chosen: list[dict[str, Any]], options: argparse.Namespace
+    ) -> None:
         """Everything that is measured on one graph; settings without sweeps get those of a plan."""
         name = graph.name
-        there = OnDevice(self.backend, graph, -(-graph.edges // self.tile_edges), self.threads)
-        small = graph.edges <= SMALL_EDGES
+        there = OnDevice(
+            self.backend,
+            graph,
+            tile_edges=options.tile_edges,
+            group_edges=options.group_edges,
+            threads=options.threads,
+        )
+        small = there.groups == 1 and graph.edges <= SMALL_EDGES
         planned = sweeps_for(there.local_share, on_device=True, small=small)
         facts = {
             "nodes": there.nodes,
             "edges": there.edges,
-            "tiles": len(there.stream.tiles),
+            "tiles": there.tiles,
+            "groups": there.groups,
             "B/edge on the device": there.device_bytes / there.edges,
             "share of edges inside tiles": there.local_share,
             "sweeps of a plan": planned,
@@ -360,11 +371,10 @@ def main(arguments: list[str] | None = None) -> None:
         "--small", action="store_true", help="R-MAT 18 and a small web-like graph, all formats"
     )
     graphs.add_options(parser)
-    parser.add_argument("--tile-edges", type=int, default=MERGED_EDGES[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args(arguments)
-    bench = Bench(options.out, 3 if options.small else options.runs, options.threads, options.tile_edges)
+    bench = Bench(options.out, 3 if options.small else options.runs)
     scales, web = ([18], 18) if options.small else (options.scales, options.web)
     few: list[dict[str, Any]] = [{}, {"reads": "bits8"}, {"method": "residual"}]
     more = [{"sweeps": sweeps} for sweeps in (1, 2, 3)]
@@ -374,7 +384,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
         graph = graphs.rows_of(name, *make())
-        bench.guard(name, "runs", partial(bench.graph, graph, [*few, *(more if "web" in name else more[:1])]))
+        chosen = [*few, *(more if "web" in name else more[:1])]
+        bench.guard(name, "runs", partial(bench.graph, graph, chosen, options))
 
     for name, make in graphs.makers(scales, web, options.matrix).items():
         bench.guard(name, "graph", partial(measure, name, make))

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
-from device_graphs import STORED_EDGES, encoded_tiles, local_share, tiles_cut_at
+from device_graphs import CodedGraph
 from device_rank import Bench
-from device_stream import Coded, InMemory
+from device_stream import InMemory
 from numpy.typing import NDArray
 
 from oocpr.engine.cuda.device import Device
@@ -37,12 +37,20 @@ from oocpr.engine.settings import Settings
 from oocpr.engine.stripe import chosen_device
 from oocpr.engine.trace import COMPUTE, COPY, Trace
 from oocpr.plan.device_plan import plan_on_devices, resident_weights
-from oocpr.plan.partition import GraphStats, weighted_stripes
-from oocpr.plan.tile_merge import MERGED_EDGES, SHARED_EDGES, even_merge_bounds
+from oocpr.plan.partition import weighted_stripes
+from oocpr.plan.tile_groups import (
+    GROUP_EDGES,
+    SHARED_EDGES,
+    group_bounds,
+    grouped_stats,
+    layout_of,
+)
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Event
     from oocpr.engine.method import Solution
+    from oocpr.engine.tiles.groups import GroupedStore
+    from oocpr.plan.partition import GraphStats
     from oocpr.plan.plan import Plan
 
 PLENTY = 1 << 60
@@ -105,47 +113,39 @@ def peer_rate(source: Device, target: Device, nbytes: int = 256 << 20, turns: in
 
 @dataclass
 class Made:
-    """A graph on a device, and how large its tiles are as a store has them."""
+    """A graph in tiles as a store has them."""
 
-    graph: graphs.DeviceGraph
+    coded: CodedGraph
     degree: NDArray[np.uint32]
-    share: float
-    sizes: NDArray[np.int64]
-    rows: NDArray[np.int64]
 
-    def taken(self, devices: int, joined: int, threads: int, *, stays: bool) -> Taken:
-        """Give it in the tiles that so many devices take: stored ones of each stripe, joined."""
-        weights = resident_weights(self.rows, STORED_EDGES) if stays else self.sizes
-        cuts, stripes = even_merge_bounds(weighted_stripes(weights, devices), STORED_EDGES, joined)
-        begins = STORED_EDGES * np.array(cuts[:-1], np.int64)
-        coded, tile_rows = tiles_cut_at(self.graph, begins, threads)
-        stats = GraphStats(
-            nodes=self.graph.nodes,
-            edges=self.graph.edges,
-            tiles=len(coded),
-            tile_edges=STORED_EDGES * int(np.diff(cuts).max()),
-            column_bytes=sum(map(len, coded)),
-            max_tile_bytes=max(map(len, coded)),
-            max_tile_rows=int(np.diff(tile_rows).max()),
-            local_share=self.share,
+    def taken(self, devices: int, group_edges: int, *, stays: bool) -> Taken:
+        """Give it in the groups that so many devices take, each those of a stripe."""
+        stats, rows, sizes = self.coded.stats, self.coded.tile_rows, self.coded.sizes
+        weights = resident_weights(rows, stats.tile_edges) if stays else sizes
+        bounds, stripes = group_bounds(weighted_stripes(weights, devices), stats.tile_edges, group_edges)
+        layout = layout_of(stats, rows, sizes, bounds)
+        return Taken(
+            InMemory(rows, self.coded.source, self.degree).grouped(layout),
+            grouped_stats(stats, layout),
+            stripes,
+            [int(sizes[bounds[first] : bounds[last]].sum()) for first, last in stripes],
         )
-        return Taken(InMemory(tile_rows, Coded(coded), self.degree), stats, stripes)
 
 
 class Taken(NamedTuple):
-    """A graph in the tiles that devices take, and the stripe of each."""
+    """A graph in the groups that devices take, and the stripe of each device with its encoded bytes."""
 
-    store: InMemory
+    store: GroupedStore
     stats: GraphStats
     stripes: tuple[tuple[int, int], ...]
+    stripe_bytes: list[int]
 
 
-def made(scale: int, threads: int) -> Made:
-    """Make R-MAT by out-degree."""
+def made(scale: int, tile_edges: int, threads: int) -> Made:
+    """Make R-MAT by out-degree; nothing of it stays on the device."""
     graph = graphs.rows_of("rmat", *graphs.makers([scale], 0, [])[f"rmat{scale} by degree"]())
-    coded, rows = encoded_tiles(graph, STORED_EDGES, threads)
     degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
-    return Made(graph, degree, local_share(graph), np.array([len(tile) for tile in coded]), rows)
+    return Made(CodedGraph(graph, tile_edges, threads), degree)
 
 
 def planned(taken: Taken, settings: Settings, *, stays: bool) -> Plan:
@@ -153,7 +153,7 @@ def planned(taken: Taken, settings: Settings, *, stays: bool) -> Plan:
 
     def plan(given: list[int]) -> Plan:
         request = plan_request(settings, memory=PLENTY, device_memory=tuple(given))
-        return plan_on_devices(taken.stats, taken.store.tile_rows, request, taken.stripes, all_resident=stays)
+        return plan_on_devices(taken.stats, taken.store.layout, request, taken.stripes, all_resident=stays)
 
     most = plan([PLENTY] * len(taken.stripes))
     return most if stays else plan([tiers.need.total for tiers in most.devices])
@@ -176,7 +176,7 @@ def figures(solution: Solution, stats: GraphStats, streamed: int, link: float) -
 
 
 def predicted(
-    store: InMemory, plan: Plan, settings: Settings, device: str, found: Solution
+    store: GroupedStore, plan: Plan, settings: Settings, device: str, found: Solution
 ) -> dict[str, float]:
     """What a plan that measures tells of a run, over what was found."""
     timing = plan.timed(measure_rates(store, plan, settings, backend=device)).forecast
@@ -239,12 +239,11 @@ def measure_runs(
     plan = planned(taken, settings, stays=stays)
     where = "tiles on the devices" if stays else "streamed"
     streamed = 0 if stays else stats.column_bytes
-    bench.note(name, f"{where}: tiles, B/edge", [stats.tiles, stats.column_bytes / stats.edges])
-    sizes = [
-        sum(map(len, store.encoded.tiles[first:last])) * len(names) / stats.column_bytes
-        for first, last in taken.stripes
-    ]
-    bench.note(name, f"{where}: bytes of the largest stripe over their mean", max(sizes))
+    tiles = len(store.layout.edges)
+    bench.note(name, f"{where}: tiles, B/edge", [tiles, stats.column_bytes / stats.edges])
+    bench.note(name, f"{where}: groups", stats.tiles)
+    largest = max(taken.stripe_bytes) * len(names) / stats.column_bytes
+    bench.note(name, f"{where}: bytes of the largest stripe over their mean", largest)
     bench.note(name, f"{where}: sweeps", plan.sweeps)
     rank = partial(rank_graph, store, plan, settings)
     every = ",".join(names)
@@ -274,17 +273,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_several.json")
     parser.add_argument("--device", default="cuda:all", help="which, such as cuda:0,cuda:1")
     parser.add_argument("--scale", type=int, default=26, help="of R-MAT")
-    parser.add_argument("--quick", action="store_true", help="R-MAT 20, in small tiles")
-    parser.add_argument(
-        "--tile-edges", type=int, default=SHARED_EDGES[0], help="of tiles that stream, at most"
-    )
+    parser.add_argument("--quick", action="store_true", help="R-MAT 20, in small groups")
+    graphs.add_sizes(parser, SHARED_EDGES[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args(arguments)
-    joined = {True: MERGED_EDGES[0], False: options.tile_edges}
+    # If all stay, groups are those of a run.
+    group_edges = {True: GROUP_EDGES[0], False: options.group_edges}
     if options.quick:
-        options.scale, joined = min(options.scale, 20), dict.fromkeys(joined, SHARED_EDGES[-1])
+        options.scale, group_edges = min(options.scale, 20), dict.fromkeys(group_edges, SHARED_EDGES[-1])
     names = chosen_device(options.device, None).split(",")
-    bench = Bench(options.out, RUNS, options.threads, joined[False])
+    bench = Bench(options.out, RUNS)
     bench.note("machine", "devices", names)
     links: dict[str, float] = {}
     devices = [Device(int(name.partition(":")[2])) for name in names]
@@ -294,17 +292,12 @@ def main(arguments: list[str] | None = None) -> None:
 
     def runs() -> None:
         begun = perf_counter()
-        graph = made(options.scale, options.threads)
+        graph = made(options.scale, options.tile_edges, options.threads)
+        stats = graph.coded.stats
         bench.note(name, "seconds to make", perf_counter() - begun)
-        bench.note(
-            name, "nodes, edges, stored tiles", [graph.graph.nodes, graph.graph.edges, len(graph.sizes)]
-        )
-        takens = {
-            stays: graph.taken(len(names), joined[stays], options.threads, stays=stays)
-            for stays in (False, True)
-        }
-        # What it takes of a device is no part of what runs take.
-        del graph
+        bench.note(name, "nodes, edges, stored tiles", [stats.nodes, stats.edges, stats.tiles])
+        takens = {stays: graph.taken(len(names), group_edges[stays], stays=stays) for stays in (False, True)}
+        # What making it took of a device is no part of what runs take.
         cp.get_default_memory_pool().free_all_blocks()
         for stays, taken in takens.items():
             what = "tiles on the devices" if stays else "streamed"

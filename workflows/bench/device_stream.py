@@ -1,8 +1,8 @@
 """Rank graphs whose tiles stream through a CUDA device, beside the link's own rate and raw columns on it.
 
-For each graph: the rate of the link alone, with the same pinned tiles; whole runs with no tile kept on the
-device, to a certified error; and, beside them, power iteration that streams plain columns of four bytes in
-the same way, to the same true error, and what it would take at the full rate of the link.
+For each graph: the rate of the link alone, as many bytes at a time as a group has; whole runs with no tile
+kept on the device, to a certified error; and, beside them, power iteration that streams plain columns of four
+bytes in the same way, to the same true error, and what it would take at the full rate of the link.
 """
 
 from __future__ import annotations
@@ -15,56 +15,39 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cupy as cp
 import device_graphs as graphs
 import numpy as np
-from device_graphs import encoded_tiles, local_share
-from device_rank import Bench, Peer, Stripe
+from device_graphs import CodedGraph
+from device_rank import Bench, Peer, Stripe, stripe_spec
 from numpy.typing import NDArray
 from plain_tiles import plain_tile
 
 from oocpr.engine import method
-from oocpr.engine.backend import StripeSpec
 from oocpr.engine.cuda.backend import CudaBackend
 from oocpr.engine.cuda.device import Device
 from oocpr.engine.planning import plan_request
 from oocpr.engine.probe.measure import measure_rates
 from oocpr.engine.settings import Settings
+from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.trace import COPY, Trace
-from oocpr.plan.device_memory import DEVICE_SLOTS
 from oocpr.plan.device_plan import plan_on_devices
 from oocpr.plan.forecast import DEVICE_MIXING, streamed_sweeps
-from oocpr.plan.partition import GraphStats
-from oocpr.plan.tile_merge import STREAMED_EDGES
+from oocpr.plan.tile_groups import STREAMED_EDGES, grouped_stats
 from oocpr.store.codec.tiles import encode_tile
 
 if TYPE_CHECKING:
+    from device_graphs import Coded
     from plain_tiles import Encode
 
     from oocpr.engine.cuda.staging import CudaTileStream
     from oocpr.plan.plan import Plan
+    from oocpr.plan.tile_groups import GroupLayout
+    from oocpr.store.graph import GraphStore
 
 PLENTY = 1 << 60
-
-
-@dataclass
-class Coded:
-    """Encoded tiles in memory; each is read once."""
-
-    tiles: list[bytes]
-
-    @property
-    def max_bytes(self) -> int:
-        """See TileBytes."""
-        return max(len(tile) for tile in self.tiles)
-
-    def read_into(self, tile: int, out: NDArray[np.uint8], *, direct: bool = False) -> int:  # noqa: ARG002
-        """See TileBytes."""
-        coded = self.tiles[tile]
-        out[: len(coded)] = np.frombuffer(coded, np.uint8)
-        return len(coded)
 
 
 @dataclass
@@ -101,44 +84,36 @@ class InMemory:
         """See RankedStore."""
         return self.degree[lo:hi].astype(np.float64)
 
+    def grouped(self, layout: GroupLayout) -> GroupedStore:
+        """The graph in groups of its tiles."""
+        # Nothing is asked of it that a store has beside.
+        return GroupedStore(cast("GraphStore", self), layout)
+
 
 class Streamed:
-    """A graph whose tiles are in pinned memory."""
+    """A graph whose groups of tiles are in pinned memory."""
 
     def __init__(
         self,
         graph: graphs.DeviceGraph,
-        tile_edges: int,
-        threads: int,
+        options: argparse.Namespace,
         *,
         pairs: bool,
         encode: Encode = encode_tile,
     ) -> None:
         self.backend = CudaBackend(Device(0), pairs=pairs)
         self.nodes, self.edges = graph.nodes, graph.edges
-        coded, self.tile_rows = encoded_tiles(graph, tile_edges, threads, encode)
-        self.source = Coded(coded)
-        self.bytes = sum(map(len, self.source.tiles))
+        self.coded = CodedGraph(graph, options.tile_edges, options.threads, encode)
+        self.layout = self.coded.layout(options.group_edges)
+        self.tiles, self.groups = self.coded.stats.tiles, len(self.layout.bounds) - 1
+        self.bytes = self.coded.stats.column_bytes
+        self.local_share = self.coded.stats.local_share
         self.degree = cp.asnumpy(cp.bincount(graph.columns, minlength=graph.nodes)).astype(np.uint32)
-        self.tile_edges = tile_edges
         self.stream = self.opened()
 
     def opened(self, trace: Trace | None = None) -> CudaTileStream:
-        """Open a stream of all tiles, none of which stays on the device."""
-        tiles = len(self.source.tiles)
-        return self.backend.open_stream(
-            self.source,
-            range(tiles),
-            self.nodes,
-            on_device=frozenset(),
-            in_host=frozenset(range(tiles)),
-            edges=self.tile_edges,
-            segments=int(np.diff(self.tile_rows).max()) + 1,
-            slots=DEVICE_SLOTS,
-            readers=2,
-            buffers=2,
-            trace=trace,
-        )
+        """Open a stream of all groups, none of which stays on the device."""
+        return self.coded.open_stream(self.backend, self.layout, stays=False, trace=trace)
 
     def traced(self, settings: Settings) -> tuple[Trace, list[float]]:
         """Timeline of a run of its own, and seconds of each pass."""
@@ -151,14 +126,10 @@ class Streamed:
 
     def rank(self, settings: Settings, passes: int | None = None) -> tuple[Any, list[float], float]:
         """One run, of so many passes where that is given: ranks, seconds of each pass, and the bound."""
-        tiles = len(self.source.tiles)
-        spec = StripeSpec(
-            0, tiles, 0, self.nodes, self.nodes, settings.mixing if settings.mixed else 0, settings.mixed,
-            settings.reads,
-        )  # fmt: skip
+        spec = stripe_spec(self.layout, self.nodes, settings, proposals=settings.mixed)
         rows = self.backend.allocate(spec, self.degree, None)
         reads = self.backend.allocate_reads(self.nodes, settings.reads, spec.proposals)
-        stripe = Stripe(spec, self.tile_rows, self.backend, rows, self.stream)
+        stripe = Stripe(spec, self.layout.group_rows, self.backend, rows, self.stream)
         state = method.begin(settings, 1, 1 / self.nodes)
         seconds = []
         while state.number < (passes or settings.pass_limit):
@@ -172,22 +143,19 @@ class Streamed:
         return ranks / ranks.sum(), seconds, settings.bound(state.residuals[-1])
 
 
-def predicted(there: Streamed, share: float, settings: Settings, found: list[float]) -> dict[str, float]:
+def predicted(there: Streamed, settings: Settings, found: list[float]) -> dict[str, float]:
     """What a plan that measures tells of a pass and of the passes, over what was found."""
-    sizes = [len(tile) for tile in there.source.tiles]
-    rows = int(np.diff(there.tile_rows).max())
-    stats = GraphStats(
-        there.nodes, there.edges, len(sizes), there.tile_edges, there.bytes, max(sizes), rows, share
-    )
+    coded, layout = there.coded, there.layout
+    stats = grouped_stats(coded.stats, layout)
 
     def planned(given: int) -> Plan:
         request = plan_request(settings, memory=PLENTY, device_memory=(given,))
-        return plan_on_devices(stats, there.tile_rows, request, all_resident=False)
+        return plan_on_devices(stats, layout, request, all_resident=False)
 
     tiers = planned(PLENTY).device
     assert tiers is not None, "a device computes"
     plan = planned(tiers.need.total)
-    store = InMemory(there.tile_rows, there.source, there.degree)
+    store = InMemory(coded.tile_rows, coded.source, there.degree).grouped(layout)
     timing = plan.timed(measure_rates(store, plan, settings, backend="cuda")).forecast
     assert timing is not None, "it was measured"
     return {"a pass": timing.each / float(np.median(found[1:])), "passes": plan.passes / len(found)}
@@ -210,10 +178,10 @@ def link_rate(nbytes: int, repeats: int = 5) -> float:
     return best
 
 
-def copying(trace: Trace, tiles: int, seconds: list[float], link: float) -> dict[str, float]:
-    """What a timeline says of copies after two passes: the first takes the tiles to pinned memory."""
+def copying(trace: Trace, groups: int, seconds: list[float], link: float) -> dict[str, float]:
+    """What a timeline says of copies after two passes, the first of which pins the tiles; a group has one."""
     copies = sorted((span for span in trace.spans if span.track == COPY), key=lambda span: span.begin)[
-        2 * tiles :
+        2 * groups :
     ]
     begun, ended = copies[0].begin, max(span.end for span in copies)
     gaps = [max(0.0, after.begin - before.end) for before, after in pairwise(copies)]
@@ -235,16 +203,17 @@ def measure(
     note = partial(bench.note, name)
     note("nodes", graph.nodes)
     note("edges", graph.edges)
-    there = Streamed(graph, options.tile_edges, options.threads, pairs=True)
+    there = Streamed(graph, options, pairs=True)
     per_edge = there.bytes / graph.edges
-    link = link_rate(there.bytes // len(there.source.tiles))
+    link = link_rate(there.bytes // there.groups)
     peer = Peer(graph, there.degree, 0.85)
-    note("tiles", len(there.source.tiles))
+    note("tiles", there.tiles)
+    note("groups", there.groups)
     note("B/edge", per_edge)
     note("link alone, GB/s", link / 1e9)
     note("GTEPS at that rate", link / per_edge / 1e9)
     exact: Any = None
-    usual = streamed_sweeps(per_edge, local_share(graph))
+    usual = streamed_sweeps(per_edge, there.local_share)
     for sweeps in sorted({1, usual, *options.sweeps}):
         settings = Settings(sweeps=sweeps, mixing=DEVICE_MIXING)
         there.rank(settings)
@@ -270,9 +239,9 @@ def measure(
             planned, power = cell, next(iter(needed.values()))
             found = seconds
     planned_as = Settings(sweeps=usual, mixing=DEVICE_MIXING)
-    note("predicted/found, as planned", predicted(there, local_share(graph), planned_as, found))
+    note("predicted/found, as planned", predicted(there, planned_as, found))
     trace, seconds = there.traced(planned_as)
-    note("traced, as planned", copying(trace, len(there.source.tiles), seconds, link))
+    note("traced, as planned", copying(trace, there.groups, seconds, link))
     trace.write(options.out.with_name(f"{options.out.stem}-{name.replace(' ', '-')}-trace.json"))
     del there
     measure_plain(graph, options, note, planned, power, exact)
@@ -287,7 +256,7 @@ def measure_plain(
     exact: Any,
 ) -> None:
     """Power iteration that streams columns of four bytes, to the true error of the planned run."""
-    there = Streamed(graph, options.tile_edges, options.threads, pairs=False, encode=plain_tile)
+    there = Streamed(graph, options, pairs=False, encode=plain_tile)
     settings = Settings(method="power", reads="float64", mixing=0)
     there.rank(settings, 2)
     ranks, seconds, _ = there.rank(settings, passes)
@@ -308,14 +277,13 @@ def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_stream.json")
-    graphs.add_options(parser)
+    graphs.add_options(parser, STREAMED_EDGES[0])
     parser.add_argument("--crawl", type=Path, metavar="FILE.npz", help="a crawl to be grown")
     parser.add_argument("--copies", type=int, default=90, help="how many times")
-    parser.add_argument("--tile-edges", type=int, default=STREAMED_EDGES[0])
     parser.add_argument("--sweeps", type=int, nargs="*", default=[])
     parser.add_argument("--threads", type=int, default=16)
     options = parser.parse_args(arguments)
-    bench = Bench(options.out, 1, options.threads, options.tile_edges)
+    bench = Bench(options.out, 1)
     made = graphs.makers(options.scales, options.web, options.matrix)
     if options.crawl:
         made[f"{options.crawl.stem} x{options.copies}"] = partial(

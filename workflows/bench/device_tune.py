@@ -29,12 +29,9 @@ from oocpr.engine.cuda.spmv import (
     GATHER_PADDING,
     Gather,
     LaunchConfig,
-    SegmentSums,
     SpMV,
-    enough_hubs,
     launch_config,
 )
-from oocpr.engine.cuda.tile import HUBS
 from oocpr.engine.number_formats import READS
 
 if TYPE_CHECKING:
@@ -74,11 +71,6 @@ def shape_axes(word: int, *, hubs: bool) -> list[Axis]:
 class Search(Cell):
     """One graph on the device."""
 
-    def __init__(self, bench: Bench, graph: graphs.DeviceGraph, tiles: Any) -> None:
-        room = [max(t.nonempty for _, t in tiles), max(t.blocks for _, t in tiles)]
-        super().__init__(bench, graph, tiles, SegmentSums.allocate(bench.device, *room, paired=False))
-        self.hubs = enough_hubs(int((graph.columns < HUBS).sum()), graph.edges)
-
     def balanced(self, reads: str) -> None:
         """Search for the balanced product."""
         stored, _ = self.stored(reads)
@@ -90,9 +82,9 @@ class Search(Cell):
 
             def bits() -> int:
                 found = 0
-                for _, tile in self.tiles:
-                    product(tile, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
-                    found += int(self.sums.pushes[: tile.nonempty].view(np.uint64).sum())
+                for group in self.groups:
+                    product(group, stored, self.graph.nodes, EVERYTHING, self.sums, self.faults)
+                    found += int(self.sums.pushes[: group.sizes.nonempty].view(np.uint64).sum())
                 return found
 
             return partial(self.run, product, stored), bits
@@ -159,8 +151,7 @@ class Search(Cell):
     def all(self) -> None:
         """Search for every product and format on one graph."""
         name = self.graph.name
-        for what in ("nodes", "edges"):
-            self.bench.note(name, what, getattr(self.graph, what))
+        self.note_sizes()
         for reads in ("bits16", "float32", "float64"):
             for work in (self.balanced, self.binned):
                 self.bench.guard(name, f"{work.__name__}, {reads}", partial(work, reads))
@@ -173,7 +164,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ".")) / "device_tune.json")
     parser.add_argument("--small", action="store_true", help="graphs of scale 18 only, for a quick look")
     graphs.add_options(parser)
-    parser.add_argument("--tile-edges", type=int, default=1 << 26)
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args(arguments)
@@ -183,8 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     def measure(name: str, make: Callable[[], tuple[int, Any]]) -> None:
         graph = graphs.rows_of(name, *make())
-        tiles = graphs.pack(bench.device, graph, options.tile_edges, options.threads)
-        Search(bench, graph, tiles).all()
+        Search(bench, graph, options).all()
 
     for name, make in graphs.makers(scales, web, options.matrix).items():
         bench.guard(name, "graph", partial(measure, name, make))

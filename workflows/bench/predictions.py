@@ -27,7 +27,7 @@ RANK = """
 import json, sys
 import oocpr
 path, how = sys.argv[1], json.loads(sys.argv[2])
-ranks = oocpr.pagerank(path, tune=False, **how)
+ranks = oocpr.pagerank(path, **how)
 passes = [[record.seconds, record.bytes_read] for record in ranks.history]
 print(json.dumps(ranks.run.to_dict() | {"history": passes}))
 """

@@ -1,7 +1,7 @@
 """The backend for CUDA devices: everything of a run stays on the device, the host only says what comes next.
 
-All work of a process is launched on one stream, tile after tile, and nothing is waited for until the sums of
-a pass are asked for. Workspaces of kernels are kept from tile to tile.
+All work of a process is launched on one stream, group after group, and nothing is waited for until the sums
+of a pass are asked for. Workspaces of kernels are kept from group to group.
 """
 
 from __future__ import annotations
@@ -17,38 +17,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocpr.engine.cuda.communication import Communicator
-from oocpr.engine.cuda.device import THREADS, download
+from oocpr.engine.cuda.device import THREADS, download, grid
+from oocpr.engine.cuda.group import TEAMS, raise_faults, teams
 from oocpr.engine.cuda.spmv import READ_STRUCTS, Gather, SegmentSums, SpMV, enough_hubs, launch_config
 from oocpr.engine.cuda.staging import CudaTileStream
-from oocpr.engine.cuda.tile import CudaTile, check_columns, raise_faults, upload_tile, upload_weights
 from oocpr.engine.cuda.vectors import (
     DeviceGatherVector,
+    GroupRows,
     LocalWorkspace,
     PartitionedGatherVector,
     RowState,
-    TileRows,
 )
-from oocpr.engine.tiles.source import split_tile
 from oocpr.errors import DamagedError, UsageError
-from oocpr.store.codec.layout import blocks_of, parse_tile
-from oocpr.store.codec.mantissa_segments import parse_segments
-from oocpr.store.codec.tiles import decode_tile
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, PushSums, StripeSpec, SweepStep, TileSums
-    from oocpr.engine.cuda.baselines import BinThresholds
+    from oocpr.engine.cuda.baselines import BinThresholds, Product
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.tile import DeviceTile
+    from oocpr.engine.cuda.group import DeviceGroup
     from oocpr.engine.tiles.stream import TileBytes
+    from oocpr.plan.tile_groups import GroupLayout
 
 LOCAL_SWEEPS = 2
 """Sweeps here for one of the processor's, which lets a row read what the rows before it have just become."""
 
 DIAGONAL_SWEEPS = 2
 """The same inside diagonal blocks, where they cost little."""
-
-DIAGONAL_ROWS = THREADS - 1
-"""Rows of a diagonal block; one number more stands for no row."""
 
 SLICE_LANES = 32
 SLICES = THREADS // SLICE_LANES
@@ -58,9 +52,10 @@ class CudaBackend:
     """Kernels on one device; see Backend and Streams.
 
     `kernel`: a name of :data:`oocpr.engine.cuda.baselines.KERNELS`: what delivers pushes to rows.
-    `pairs`: whether rows also gather the proposals of tiles before theirs, at twice the bytes.
+    `pairs`: whether rows also gather the proposals of groups before theirs, at twice the bytes.
     `rows_in_host`: whether what a row has is kept in memory of the host, which kernels reach by the link.
-    `diagonal_blocks_from`: edges from which on a resident tile is swept in diagonal blocks; else as a whole.
+    `diagonal_blocks_from`: edges from which on a group that stays is swept in diagonal blocks, if they have
+        no weights; a smaller one that is all of its stripe is swept as a whole, others tile by tile.
     `thresholds`: how kernel ``binned`` divides rows; None for the default.
     `limit`: most bytes of the device that may be taken until the backend is closed; None for no limit.
     `slices`: partitions of what rows gather, which are on the device one after the other; several only
@@ -86,14 +81,15 @@ class CudaBackend:
         self._limit_before = device.limit(limit)
         device.reset_allocated()
         self._opened: list[ref[Any]] = []
+        self._counted: list[tuple[DeviceGroup, Any]] = []  # with the edges of hubs, on the device
         self._kernel = kernel
         self._pairs = pairs
         self._rows_in_host = rows_in_host
         self._diagonal_blocks_from = diagonal_blocks_from
         self._thresholds = thresholds
         self._lock = Lock()
-        # Edges and segments of the largest tile.
-        self._largest = 0, 0
+        # Blocks of edges, segments that are not empty, all segments, and rows of the largest group.
+        self._largest = [0, 0, 0, 0]
         self._products: dict[tuple[Gather, bool], SpMV] = {}
         try:
             with device:
@@ -155,43 +151,6 @@ class CudaBackend:
             with self._device, self._lock:
                 reads.load(row_begin, pushed)
 
-    def prepare(self, encoded: NDArray[np.uint8], nodes: int, decode: bool) -> CudaTile:
-        """See Backend; columns stay packed, those of a tile that stays are checked."""
-        device, faults = self._device, self._faults
-        with device, self._lock:
-            there = upload_tile(device, parse_tile(encoded), faults)
-            tile = CudaTile(there, decode)
-            if decode:
-                hub_edges = check_columns(device, there, nodes, faults)
-                found = int(download(faults)[0])
-                if found:
-                    faults[:] = 0
-                    raise_faults(found)
-                tile.hubs = enough_hubs(int(download(hub_edges)[0]), there.edges)
-            if self._kernel != "balanced":
-                from oocpr.engine.cuda.baselines import Matrix
-
-                columns, lengths = decode_tile(encoded)
-                if columns.max(initial=0) >= nodes:
-                    raise DamagedError(f"a tile has column {columns.max()} of {nodes} nodes.")
-                offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.uint32)
-                tile.matrix = Matrix(device.xp.asarray(offsets), device.xp.asarray(columns), nodes)
-        return tile
-
-    def prepare_weighted(
-        self, encoded: NDArray[np.uint8], weights: NDArray[np.uint8], factor: float, nodes: int, decode: bool
-    ) -> CudaTile:
-        """See Backend."""
-        if self._kernel != "balanced":
-            raise UsageError(
-                f"kernel {self._kernel!r} takes no weighted graphs.", "Use kernel balanced, or leave it out."
-            )
-        tile = self.prepare(encoded, nodes, decode)
-        with self._device, self._lock:
-            placed = upload_weights(self._device, parse_segments(weights), tile.there.edges, factor)
-        tile.there = replace(tile.there, weights=placed)
-        return tile
-
     @property
     def allocated_bytes(self) -> int:
         """See Streams."""
@@ -203,6 +162,7 @@ class CudaBackend:
             made = self._opened.pop()()
             if made is not None:
                 made.close()
+        self._counted.clear()
         for room in ("_sums", "_local", "_faults"):
             vars(self).pop(room, None)
         if self._limited:
@@ -216,127 +176,175 @@ class CudaBackend:
     def open_stream(
         self,
         source: TileBytes,
-        tiles: Sequence[int],
+        groups: Sequence[int],
         nodes: int,
         *,
+        layout: GroupLayout,
         on_device: frozenset[int],
         factor: float | None = None,
         **ring: Any,
     ) -> CudaTileStream:
         """See Streams.
 
-        Raises UsageError if a kernel of decoded tiles has some that are not resident, or partitions.
+        Raises UsageError if a kernel of decoded tiles has some that are not resident, partitions or weights.
         """
-        if self._kernel != "balanced" and (len(on_device) < len(tiles) or self.slices > 1):
+        if self._kernel != "balanced" and factor is not None:
+            raise UsageError(
+                f"kernel {self._kernel!r} takes no weighted graphs.", "Use kernel balanced, or leave it out."
+            )
+        if self._kernel != "balanced" and (len(on_device) < len(groups) or self.slices > 1):
             raise UsageError(
                 f"kernel {self._kernel!r} needs the graph in the memory of the device.",
                 "Give it more device memory, or use kernel balanced.",
             )
+        sizes = layout.largest(groups)
         with self._lock:
-            edges, segments = self._largest
-            self._largest = max(edges, ring["edges"]), max(segments, ring["segments"])
+            segments = sizes.rows + sizes.tiles
+            wanted = sizes.blocks, min(sizes.nonempty, segments), segments, sizes.rows
+            self._largest = [max(pair) for pair in zip(self._largest, wanted, strict=True)]
 
-        def keep(encoded: NDArray[np.uint8]) -> CudaTile:
-            if factor is None:
-                return self.prepare(encoded, nodes, True)
-            return self.prepare_weighted(*split_tile(encoded), factor, nodes, True)
+        def keep(there: DeviceGroup) -> None:
+            there.alone = len(groups) == 1
+            with self._lock:
+                self._check(there, nodes)
 
         stream = CudaTileStream(
-            self._device,
-            source,
-            tiles,
-            on_device=on_device,
-            factor=factor,
-            keep=keep,
-            faults=self._faults,
-            **ring,
-        )
+            self._device, source, groups, layout=layout, on_device=on_device, keep=keep, faults=self._faults,
+            factor=factor, **ring,
+        )  # fmt: skip
         self._opened.append(ref(stream))
         return stream
+
+    def _check(self, there: DeviceGroup, nodes: int) -> None:
+        """Have the columns of a group that stays checked; what is found is looked at when a pass ends."""
+        self._counted.append((there, there.check_columns(self._device, nodes, self._faults)))
+        there.checked = True
+
+    def _raise_faults(self) -> None:
+        """Raise DamagedError if kernels have found faults; waits for the device."""
+        found = int(download(self._faults)[0])
+        if found:
+            self._faults[:] = 0
+            raise_faults(found)
 
     def sweep_tile(
         self,
         state: RowState,
         reads: DeviceGatherVector,
-        tile: CudaTile,
+        tile: DeviceGroup,
         rows: tuple[int, int],
         step: SweepStep,
-        before: TileRows | None,
-    ) -> TileRows:
-        """See Backend; returns before any of it is done."""
-        spec, there = state.spec, tile.there
+        before: GroupRows | None,
+    ) -> GroupRows:
+        """See Backend, for a group of tiles; returns before any of it is done."""
+        spec, sizes = state.spec, tile.sizes
         begin, end = rows
-        if there.segments != end - begin + 1:
-            raise DamagedError(f"a tile has {there.segments} segments where {end - begin + 1} belong.")
-        number, place = (before.number + 1, before.place + before.blocks) if before else (0, 0)
-        swept = TileRows(number, begin, end - begin, begin - spec.row_begin, place)
+        if sizes.rows != end - begin:
+            raise DamagedError(f"tiles have {sizes.rows} rows where {end - begin} belong.")
+        number, place = (before.number + before.tiles, before.place + before.blocks) if before else (0, 0)
+        swept = GroupRows(
+            number, sizes.tiles, begin, end - begin, begin - spec.row_begin, place, sizes.places
+        )
         with self._device, self._lock:
             inside = spec.proposals and step.sweeps > 1
-            self._make_room(there, swept.owned if inside else 0)
+            self._make_room(swept.owned if inside else 0)
             sums, local = self._sums, self._local
             gather = Gather(spec.reads, reads.paired, reads.paired and spec.rows < spec.nodes)
             part = reads if isinstance(reads, PartitionedGatherVector) else None
             window = (spec.row_begin, begin) if part is None else part.window
-            if tile.matrix is None:
+            balanced = self._kernel == "balanced"
+            if balanced:
                 gather = replace(
                     gather, checked=not tile.checked, weighted=state.weighted, local=part is not None
                 )
                 product = self._product(gather, hubs=tile.hubs and part is None)
-                product(there, reads.array, spec.nodes, window, sums, self._faults)
-                delivered = there
+                product(tile, reads.array, spec.nodes, window, sums, self._faults)
             else:
-                if tile.laid is None:
-                    from oocpr.engine.cuda.baselines import BASELINES
-
-                    options = {} if self._thresholds is None else {"thresholds": self._thresholds}
-                    tile.laid = BASELINES[self._kernel].make(self._device, tile.matrix, gather, **options)
-                tile.laid(reads.array, sums.pushes, sums.proposals if gather.paired else None, window)
-                delivered = replace(there, filled=None, filled_before=None)
+                laid = tile.made.get("product")
+                if laid is None:
+                    self._raise_faults()
+                    laid = tile.made["product"] = self._laid_out(tile, gather, spec.nodes)
+                laid(reads.array, sums.pushes, sums.proposals if gather.paired else None, window)
             if part is not None:
-                part.carry_sums(state, sums, there, swept)
+                part.carry_sums(state, sums, tile, swept)
                 if not part.last:
                     return swept
+            enough = sizes.edges >= self._diagonal_blocks_from
+            whole = tile.alone and not enough
             # Diagonal blocks know which rows have edges, not their weights.
-            enough = tile.checked and there.edges >= self._diagonal_blocks_from
-            diagonal = inside and enough and there.weights is None
+            diagonal = inside and tile.checked and enough and not state.weighted
             room = (local.start if inside else None, local.sends if inside and not diagonal else None)
-            state.update(sums, delivered, swept, step, reads, room)
+            state.update(sums, tile, swept, step, reads, room, every=not balanced)
             if diagonal:
-                if tile.diagonal_blocks is None:
-                    tile.diagonal_blocks = find_diagonal_blocks(
-                        self._device, there, swept.owned, swept.first, spec.nodes
+                blocks = tile.made.get("diagonal blocks")
+                if blocks is None:
+                    self._raise_faults()
+                    blocks = tile.made["diagonal blocks"] = find_diagonal_blocks(
+                        self._device, tile, swept.first, spec.nodes
                     )
                     if self._limited:
-                        # As in `allocate`: what finding took is as large as a tile.
+                        # As in `allocate`: what finding took is as large as a group.
                         self._device.limit(None)
                 turns = DIAGONAL_SWEEPS * (step.sweeps - 1)
                 sweep_diagonal_blocks(
-                    self._device, tile.diagonal_blocks, local.start, state, swept, step, reads, turns
+                    self._device, tile, blocks, local.start, state, swept, step, reads, turns
                 )
             elif inside:
-                self._sweep_inside(state, reads, there, swept, step)
+                self._sweep_inside(state, reads, tile, swept, step, whole=whole)
         return swept
 
+    def _laid_out(self, there: DeviceGroup, gather: Gather, nodes: int) -> Product:
+        """Lay a group out for the kernel, whose rows are all segments."""
+        from oocpr.engine.cuda.baselines import BASELINES, Matrix
+
+        xp, sizes = self._device.xp, there.sizes
+        columns, edges_of = decoded(self._device, there, nodes)
+        segments = sizes.rows + sizes.tiles
+        offsets = xp.empty(segments + 1, np.uint32)
+        self._device.load("decode.cu", TEAMS=TEAMS).get_function("list_offsets")(
+            grid(segments + 1),
+            (THREADS,),
+            (
+                *there.table, there.arrays.filled, there.arrays.filled_before, edges_of,
+                np.uint32(sizes.nonempty), np.uint32(sizes.edges), np.uint32(segments), offsets,
+            ),
+        )  # fmt: skip
+        options = {} if self._thresholds is None else {"thresholds": self._thresholds}
+        matrix = Matrix(offsets, columns[: sizes.edges], nodes)
+        return BASELINES[self._kernel].make(self._device, matrix, gather, **options)
+
     def _sweep_inside(
-        self, state: RowState, reads: DeviceGatherVector, there: DeviceTile, rows: TileRows, step: SweepStep
+        self,
+        state: RowState,
+        reads: DeviceGatherVector,
+        there: DeviceGroup,
+        rows: GroupRows,
+        step: SweepStep,
+        *,
+        whole: bool,
     ) -> None:
+        """Sweep inside each tile, or inside the group as a `whole`."""
         local, sums = self._local, self._sums
-        product = self._product(Gather("float32", weighted=state.weighted, local=True))
+        gather = Gather("float32", weighted=state.weighted, local=whole, inside=not whole)
+        product = self._product(gather)
         window = (rows.first, rows.first + rows.owned)
-        if there.weights is not None:
-            there = replace(there, weights=there.weights.heads)
         turns = LOCAL_SWEEPS * (step.sweeps - 1)
         for turn in range(turns):
-            product(there, local.sends, state.spec.nodes, window, sums, self._faults)
-            state.end_local_sweep(sums, there, rows, step, local, reads if turn == turns - 1 else None)
+            # The first two segments of weights, with 20 bits of the mantissa: as much as proposals need.
+            product(there, local.sends, state.spec.nodes, window, sums, self._faults, weight_parts=2)
+            numbers = reads if turn == turns - 1 else None
+            state.end_local_sweep(sums, there, rows, step, local, numbers, whole=whole)
 
-    def sums(self, state: RowState, swept: Sequence[TileRows], step: SweepStep) -> TileSums:
+    def sums(self, state: RowState, swept: Sequence[GroupRows], step: SweepStep) -> TileSums:
         """See Backend."""
         with self._device, self._lock:
             sums, faults = state.tile_sums(swept[-1], step, self._faults)
             if faults:
                 self._faults[:] = 0
                 raise_faults(faults)
+            for there, hub_edges in self._counted:
+                there.hubs = enough_hubs(int(download(hub_edges)[0]), there.sizes.edges)
+            self._counted.clear()
         return sums
 
     def first_row(self, state: RowState, live: tuple[int, ...]) -> NDArray[np.float64]:  # noqa: ARG002
@@ -348,20 +356,20 @@ class CudaBackend:
         with self._device, self._lock:
             return state.finish(carry)
 
-    def _make_room(self, tile: DeviceTile, owned: int) -> None:
-        """Have room for a tile's sums, and for so many rows that are swept inside.
+    def _make_room(self, owned: int) -> None:
+        """Have room for a group's sums, and for so many rows that are swept inside.
 
-        At once for the largest tile: what grows tile by tile leaves holes that nothing else fits into.
+        At once for the largest group: what grows group by group leaves holes that nothing else fits into.
         """
-        edges, segments = self._largest
-        balanced = self._kernel == "balanced"
-        count = tile.nonempty if balanced else tile.segments
-        if count > self._sums.pushes.size or tile.blocks > self._sums.heads.size:
-            count = max(count, min(edges, segments) if balanced else segments)
-            blocks = max(tile.blocks, blocks_of(edges))
+        blocks, nonempty, segments, rows = self._largest
+        count = nonempty if self._kernel == "balanced" else segments
+        # What is too small goes first: beside what is made for other groups it has no room.
+        if count > self._sums.pushes.size or blocks > self._sums.heads.size:
+            del self._sums
             self._sums = SegmentSums.allocate(self._device, count, blocks, paired=self._pairs)
         if owned > self._local.start.size:
-            self._local = LocalWorkspace(self._device, max(owned, segments - 1))
+            del self._local
+            self._local = LocalWorkspace(self._device, max(owned, rows))
 
     def _product(self, gather: Gather, *, hubs: bool = False) -> SpMV:
         if (gather, hubs) not in self._products:
@@ -370,9 +378,25 @@ class CudaBackend:
         return self._products[gather, hubs]
 
 
+def decoded(device: Device, there: DeviceGroup, nodes: int) -> tuple[Any, Any]:
+    """Decode the columns of a group, and list the first edge of each segment that is not empty.
+
+    Both are uint32 of the device; its columns are known to be nodes.
+    """
+    xp, sizes, arrays = device.xp, there.sizes, there.arrays
+    columns, edges_of = xp.empty(max(1, sizes.edges), np.uint32), xp.empty(max(1, sizes.nonempty), np.uint32)
+    if sizes.blocks:
+        there.check_columns(device, nodes, xp.zeros(1, np.uint32), columns)
+        device.load("decode.cu", TEAMS=TEAMS).get_function("list_begins")(
+            *teams(sizes.blocks),
+            (arrays.table, arrays.blocks, arrays.begins, arrays.ranks, np.uint32(sizes.blocks), edges_of),
+        )
+    return columns, edges_of
+
+
 @dataclass(frozen=True)
 class DiagonalBlocks:
-    """The diagonal blocks of a tile, block Jacobi on neighbouring rows; arrays of the device."""
+    """The diagonal blocks of a group, block Jacobi on neighbouring rows of a tile; arrays of the device."""
 
     count: int
     before: Any  # uint32, shape (8 * count + 1,): rows of 32 words before each slice of 32 rows
@@ -381,28 +405,19 @@ class DiagonalBlocks:
     edges: Any  # uint32: four edges per word, one word per lane
 
 
-def find_diagonal_blocks(
-    device: Device, tile: DeviceTile, owned: int, first: int, nodes: int
-) -> DiagonalBlocks:
+def find_diagonal_blocks(device: Device, there: DeviceGroup, first: int, nodes: int) -> DiagonalBlocks:
     """Find the edges inside diagonal blocks; waits for the device once.
 
-    The columns of the tile are known to be nodes; `owned` rows are its own, the first of them is `first`.
+    The columns of the group are known to be nodes; the first of its rows is `first`.
     """
-    xp = device.xp
+    xp, sizes, arrays = device.xp, there.sizes, there.arrays
     kernels = device.load("diagonal_blocks.cu")
-    count = -(-owned // DIAGONAL_ROWS)
-    columns, edges_of = xp.empty(tile.edges, np.uint32), xp.empty(tile.nonempty, np.uint32)
-    if tile.edges:
-        check_columns(device, tile, nodes, xp.zeros(1, np.uint32), columns)
-        kernels.get_function("list_begins")(
-            (-(-tile.blocks // SLICES),),
-            (THREADS,),
-            (tile.begins, tile.ranks, np.uint32(tile.edges), edges_of),
-        )
+    count = sizes.islands
+    columns, edges_of = decoded(device, there, nodes)
     words = xp.zeros(SLICES * count + 1, np.uint32)
     rows = (
-        tile.filled, tile.filled_before, edges_of, np.uint32(tile.nonempty), np.uint32(tile.edges), columns,
-        np.uint32(owned), np.uint32(first),
+        *there.table, arrays.filled, arrays.filled_before, edges_of, np.uint32(sizes.nonempty),
+        np.uint32(sizes.edges), columns, np.uint32(first),
     )  # fmt: skip
     if count:
         kernels.get_function("measure_islands")((count,), (THREADS,), (*rows, words))
@@ -416,24 +431,25 @@ def find_diagonal_blocks(
         xp.empty(SLICE_LANES * int(download(before[-1:])[0]), np.uint32),
     )
     if count:
-        arrays = (before, blocks.order, blocks.selves, blocks.edges)
-        kernels.get_function("fill_islands")((count,), (THREADS,), (*rows, *arrays))
+        found = (before, blocks.order, blocks.selves, blocks.edges)
+        kernels.get_function("fill_islands")((count,), (THREADS,), (*rows, *found))
     return blocks
 
 
 def sweep_diagonal_blocks(
     device: Device,
+    there: DeviceGroup,
     blocks: DiagonalBlocks,
     start: Any,
     state: RowState,
-    rows: TileRows,
+    rows: GroupRows,
     step: SweepStep,
     numbers: DeviceGatherVector,
     turns: int,
 ) -> None:
-    """Sweep `turns` times inside each diagonal block and keep what its rows propose.
+    """Sweep `turns` times inside each diagonal block of a group and keep what its rows propose.
 
-    `start`: float32, shape (rows of the tile,): what they have from outside.
+    `start`: float32, shape (rows of the group,): what they have from outside.
     """
     if not blocks.count:
         return
@@ -443,9 +459,9 @@ def sweep_diagonal_blocks(
         (blocks.count,),
         (THREADS,),
         (
-            start, blocks.before, blocks.order, blocks.selves, blocks.edges, np.uint32(turns),
-            np.uint64(rows.owned), np.uint64(rows.offset), np.uint64(state.spec.rows), state.stored,
-            state.degree, np.float64(step.damping), np.float64(step.scale), np.int32(step.slot), state.steps,
-            state.push, numbers.array, np.uint64(rows.first),
+            *there.table, start, blocks.before, blocks.order, blocks.selves, blocks.edges, np.uint32(turns),
+            np.uint64(rows.offset), np.uint64(state.spec.rows), state.stored, state.degree,
+            np.float64(step.damping), np.float64(step.scale), np.int32(step.slot), state.steps, state.push,
+            numbers.array, np.uint64(rows.first),
         ),
     )  # fmt: skip

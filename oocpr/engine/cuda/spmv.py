@@ -1,4 +1,4 @@
-"""The sparse matrix-vector product of a tile, balanced by edges: see kernels/spmv.cu."""
+"""The sparse matrix-vector product of a group, balanced by edges: see kernels/spmv.cu."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 
 from oocpr.engine.number_formats import READS
 from oocpr.store.codec.layout import GROUP
+from oocpr.store.codec.mantissa_segments import SEGMENTS
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device
-    from oocpr.engine.cuda.tile import DeviceTile
+    from oocpr.engine.cuda.group import DeviceGroup
 
 SCRATCH_BYTES = 4 * GROUP * (GROUP + 4)
 """Shared memory of a team: SCRATCH of kernels/decode.cuh, in words."""
@@ -27,7 +28,7 @@ GATHER_PADDING = 4
 """Numbers, all zero, that have to lie behind those of the last node."""
 
 Window = tuple[int, int]
-"""First node whose proposals a tile reads, and the one past the last: its stripe's rows before its own."""
+"""First node whose proposals a group reads, and the one past the last: its stripe's rows before its own."""
 
 EVERYTHING: Window = (0, 2**32 - 1)
 
@@ -53,6 +54,8 @@ class Gather:
     weighted: bool = False
     # whether nodes outside the `window` send nothing, and numbers begin with those of its first node
     local: bool = False
+    # whether nodes outside a tile's own rows send nothing, the `window` being that of all rows of the group
+    inside: bool = False
 
     @property
     def bytes(self) -> int:
@@ -138,7 +141,7 @@ def launch_config(gather: Gather, shared_bytes: int = 0) -> LaunchConfig:
 
 @dataclass(frozen=True)
 class SegmentSums:
-    """What the product leaves behind, room for the largest tile; arrays of the device."""
+    """What the product leaves behind, room for the largest group; arrays of the device."""
 
     pushes: Any  # pushes, proposals: float64 and float32: of each segment that is not empty
     proposals: Any
@@ -148,7 +151,7 @@ class SegmentSums:
 
     @classmethod
     def allocate(cls, device: Device, nonempty: int, blocks: int, *, paired: bool) -> SegmentSums:
-        """Room for tiles of up to so many segments and blocks; without proposals if not `paired`."""
+        """Room for groups of up to so many segments and blocks; without proposals if not `paired`."""
         xp = device.xp
         return cls(
             xp.empty(max(1, nonempty), np.float64),
@@ -171,7 +174,7 @@ class SpMV:
             STRIPED=int(gather.striped),
             CHECKED=int(gather.checked),
             WEIGHTED=int(gather.weighted),
-            LOCAL=int(gather.local),
+            LOCAL=2 if gather.inside else int(gather.local),
             EDGE_ORDER=int(config.edge_order),
             HUBS=int(config.hubs > 0),
             TEAMS=config.teams,
@@ -185,36 +188,47 @@ class SpMV:
         self._product.max_dynamic_shared_size_bytes = shared
 
     def __call__(
-        self, tile: DeviceTile, reads: Any, nodes: int, window: Window, sums: SegmentSums, faults: Any
+        self,
+        group: DeviceGroup,
+        reads: Any,
+        nodes: int,
+        window: Window,
+        sums: SegmentSums,
+        faults: Any,
+        *,
+        weight_parts: int = SEGMENTS,
     ) -> None:
-        """Sum what is delivered to each segment of a tile that is not empty.
+        """Sum what is delivered to each segment of a group that is not empty.
 
         `reads`: stored numbers of all nodes, and zeros behind them.
         `faults`: uint32, shape (1,): receives the faults found if columns are checked.
+        `weight_parts`: segments of the weights that count.
         """
-        if not tile.edges:
+        blocks = group.sizes.blocks
+        if not blocks:
             return
-        config, weights = self._config, tile.weights
-        grid, each = config.split(tile.blocks, self._device.multiprocessors)
+        config = self._config
+        grid, each = config.split(blocks, self._device.multiprocessors)
         hubs = min(config.hubs, nodes // GROUP * GROUP)
-        weight_arguments: tuple[Any, ...] = ()
-        if weights is not None:
-            weight_arguments = (*weights.parts, np.uint32(weights.size), np.float64(weights.factor))
+        weights: tuple[Any, ...] = ()
+        if self.gather.weighted:
+            weights = np.uint32(weight_parts), np.float64(group.factor)
         self._product(
             (grid,),
             (config.teams * GROUP,),
             (
-                *tile.columns, tile.begins, tile.ranks, tile.starts, np.uint32(tile.edges), np.uint32(nodes),
-                reads, window_word(window), np.uint32(each), np.uint32(hubs), sums.pushes,
-                sums.proposals, sums.heads, sums.head_proposals, faults, *weight_arguments,
+                *group.packed, np.uint32(blocks), np.uint32(nodes), reads, window_word(window),
+                np.uint32(each), np.uint32(hubs), sums.pushes, sums.proposals, sums.heads,
+                sums.head_proposals, faults, *weights,
             ),
             shared_mem=self._shared,
         )  # fmt: skip
+        arrays = group.arrays
         self._merge(
-            (-(-tile.blocks // 256),),
+            (-(-blocks // 256),),
             (256,),
             (
-                tile.begins, tile.ranks, np.uint32(tile.edges), sums.heads, sums.head_proposals,
+                arrays.begins, arrays.ranks, np.uint32(blocks), sums.heads, sums.head_proposals,
                 sums.pushes, sums.proposals,
             ),
         )  # fmt: skip

@@ -1,137 +1,146 @@
-"""Tiles on their way to a device: from the store to pinned memory, then to the device while kernels run.
+"""Groups on their way to a device: stored tiles are read into pinned memory and sent while kernels run.
 
-Tiles that stay on the device are made ready once; those that stay in pinned memory are sent in every pass;
-the others are read in every pass, into a ring of pinned buffers. On the device a tile passes through a ring
-of slots. Nothing here is waited for but a pinned buffer that is to be read into again.
+Groups that stay on the device are expanded once; the tiles of those that stay in pinned memory are sent in
+every pass; the others are read in every pass, into a ring of pinned buffers. On the device a group passes
+through a ring of slots. Nothing here is waited for but a pinned buffer that is to be read into again, by the
+thread that reads.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocpr.engine.cuda.device import THREADS, grid
-from oocpr.engine.cuda.tile import (
-    CudaTile,
-    DeviceTile,
-    DeviceWeights,
-    StreamArrays,
-    TileMap,
-    decode_segments,
+from oocpr.engine.cuda.device import address_of, upload
+from oocpr.engine.cuda.group import (
+    COUNTS,
+    TILE,
+    DeviceGroup,
+    GroupArrays,
+    TileGroup,
+    WidthRoom,
     map_tile,
 )
 from oocpr.engine.tiles.stream import PassTraffic, TileStream
 from oocpr.engine.trace import COMPUTE, COPY, HOST, DeviceTrace
-from oocpr.store.codec.layout import GROUP, blocks_of
-from oocpr.store.direct_io import aligned
+from oocpr.errors import DamagedError, ReplacedError
+from oocpr.plan.tile_groups import TILE_PADDING
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Device, Event
-    from oocpr.engine.cuda.tile import Part, StreamMap
     from oocpr.engine.tiles.stream import TileBytes
     from oocpr.engine.trace import Trace
+    from oocpr.plan.tile_groups import GroupLayout
 
 
-class StagedTile(NamedTuple):
-    """A tile in a slot, as kernels take it."""
+def check_sizes(layout: GroupLayout, tile: int, entry: NDArray[np.uint64]) -> None:
+    """Raise DamagedError for a tile of other sizes than belong where it is."""
+    found = tuple(entry.view(np.uint32)[COUNTS].tolist()[:2])
+    belong = int(layout.edges[tile]), int(layout.first_rows[tile + 1] - layout.first_rows[tile]) + 1
+    if found != belong:
+        raise DamagedError(
+            f"tile {tile} has {found[0]} edges in {found[1]} segments where {belong[0]} in {belong[1]} "
+            "belong."
+        )
 
-    grid: tuple[int]  # grid, moves: how its widths are moved
-    moves: tuple[Any, ...]
-    lengths: StreamArrays
-    ranks: Any
-    starts: StreamArrays | None
-    tile: DeviceTile  # what it is once it is expanded
+
+class Room:
+    """Memory of the device in which the tiles of groups lie."""
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        memory = device.xp.empty(nbytes + TILE_PADDING, np.uint8)
+        self.bytes: Any = memory[-address_of(memory) % TILE_PADDING :]
+        self.address = address_of(self.bytes)
+
+    def close(self) -> None:
+        """Free it, whoever has this."""
+        self.bytes = None
 
 
-class DecodeWorkspace:
-    """Where streamed tiles are expanded, one after the other; room for the largest.
+class Slot(Room):
+    """Room for a group that does not stay, and for the table of its tiles."""
 
-    A tile that has arrived is used where it lies. Only widths are moved, to multiples of 16 bytes, and
-    segments are decoded. Kernels run in order, so a tile may overwrite what those of the last one have read.
-    """
-
-    def __init__(self, device: Device, edges: int, segments: int) -> None:
-        xp = device.xp
+    def __init__(self, device: Device, nbytes: int, tiles: int) -> None:
+        super().__init__(device, nbytes)
         self._device = device
-        nonempty, groups = min(edges, segments), -(-segments // GROUP)
-        blocks = (blocks_of(segments), blocks_of(nonempty), blocks_of(edges))
-        self._widths = [xp.empty(max(1, count) * GROUP, np.uint8) for count in blocks]
-        # Zeros, for a damaged tile may leave them as they are and is found only once it has been swept.
-        self._begins = xp.zeros(max(1, blocks_of(edges)) * GROUP, np.uint32)
-        self._ranks = xp.zeros(blocks_of(edges) + 1, np.uint32)
-        self._starts = xp.zeros(max(1, nonempty), np.uint32)
-        self._filled = xp.zeros(max(1, groups), np.uint32)
-        self._filled_before = xp.zeros(max(1, groups), np.uint32)
+        self.table = device.xp.empty(tiles * TILE.itemsize, np.uint8)
+        self._pinned_table = device.pinned(tiles * TILE.itemsize)
+        self.free: Event | None = None  # once the group that was there is computed
+        self.entries: list[NDArray[np.uint64]] = []  # of the tiles that were sent
+        self.group: TileGroup | None = None  # once its table was sent
+        self.sent: Event | None = None  # once all of it is there
 
-    def stage(self, arrived: Any, found: TileMap, factor: float | None = None) -> StagedTile:
-        """Find the parts of a tile where it arrives, which are the same whenever it arrives there.
+    def open(self) -> None:
+        """Take another group, whose tiles are sent once the one that is there is computed."""
+        if self.free is not None:
+            self._device.copy_stream_wait(self.free)
+        self.entries = []
 
-        `arrived`: uint8 of the device, aligned to 16 bytes: where the encoded tile comes to lie.
-        `factor`: what weights are multiplied by; None if there are none.
+    def send_table(self, places: NDArray[np.int64]) -> None:
+        """Send the table of the tiles, which were sent to such places.
+
+        Behind what is sent ahead, it would have kernels wait for that.
         """
-        streams = (found.lengths, found.starts, found.gaps)
-        words = max(1, blocks_of(found.edges)) * GROUP
-        threads = max(words, *(blocks_of(stream.size) * GROUP for stream in streams))
-        moves: list[Any] = []
-        for stream, room in zip(streams, self._widths, strict=True):
-            moves += (np.uint64(stream.widths.offset), np.uint32(stream.widths.items))
-            moves += (np.uint32(blocks_of(stream.size) * GROUP), room)
-        lengths, starts, gaps = (
-            _stream_arrays(arrived, stream, room) for stream, room in zip(streams, self._widths, strict=True)
-        )
-        weights = None
-        if found.weights is not None and factor is not None:
-            parts = (_view(arrived, part) if part.items else None for part in found.weights.parts)
-            weights = DeviceWeights(tuple(parts), found.weights.size, factor)
-        tile = DeviceTile(
-            found.edges, found.segments, found.nonempty, gaps, self._begins, self._ranks,
-            None if found.verbatim else self._starts, self._filled, self._filled_before, weights,
-        )  # fmt: skip
-        return StagedTile(
-            grid(threads),
-            (arrived, *moves, self._begins, np.uint32(words)),
-            lengths,
-            _view(arrived, found.ranks),
-            None if found.verbatim else starts,
-            tile,
-        )
-
-    def expand(self, staged: StagedTile, faults: Any) -> DeviceTile:
-        """Use a tile that has arrived; it is good until the next one is expanded."""
-        kernel = self._device.load("staging.cu").get_function("make_room")
-        kernel(staged.grid, (THREADS,), staged.moves)
-        decode_segments(self._device, staged.tile, staged.lengths, staged.ranks, staged.starts, faults)
-        return staged.tile
+        if self.sent is not None:
+            self.sent.synchronize()
+        self.group = TileGroup.of(self.entries)
+        self.group.entries["base"] = places + self.address
+        there = self._pinned_table[: self.group.entries.nbytes]
+        there[:] = self.group.entries.view(np.uint8)
+        self.sent = self._device.upload_async(self.table[: there.size], there)
 
 
-def _stream_arrays(arrived: Any, stream: StreamMap, widths: Any) -> StreamArrays:
-    words, directory, wide, narrow = (_view(arrived, part) for part in stream[1:5])
-    return words, directory, wide, narrow, widths
+class PinnedGroup:
+    """A group in pinned memory of the host, laid out as on the device."""
+
+    def __init__(self, device: Device, nbytes: int, tiles: range) -> None:
+        self.bytes = device.pinned(nbytes)
+        self._tiles = tiles
+        self._entries: dict[int, NDArray[np.uint64]] = {}
+
+    def put(self, tile: int, place: int, encoded: NDArray[np.uint8], entry: NDArray[np.uint64]) -> None:
+        """Copy a tile to its place."""
+        self.bytes[place : place + encoded.size] = encoded
+        self._entries[tile] = entry
+
+    @property
+    def entries(self) -> list[NDArray[np.uint64]]:
+        """Of all its tiles, which are there."""
+        return [self._entries[tile] for tile in self._tiles]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all tiles are there."""
+        return len(self._entries) == len(self._tiles)
 
 
-def _view(arrived: Any, part: Part) -> Any:
-    dtype = np.dtype(part.dtype)
-    return arrived[part.offset : part.offset + part.items * dtype.itemsize].view(dtype)
-
-
-MAX_KNOWN = 1024
-"""Tiles in slots whose parts are remembered: some 6 KiB each."""
-
-Pinned = tuple["NDArray[np.uint8]", TileMap]
-"""The encoded bytes of a tile, and what is in them."""
+Arrived = tuple["NDArray[np.uint8]", "NDArray[np.uint64]"]
+"""The encoded bytes of a tile, and its entry."""
 
 
 class CudaTileStream:
-    """The tiles of one stripe, pass after pass; stands where a `TileStream` does.
+    """The groups of one stripe, pass after pass; stands where a `TileStream` does.
 
-    `keep`: makes of a tile's bytes what is computed with as long as the tile stays on the device.
-    `faults`: uint32, shape (1,), of the device: receives what is wrong with a tile.
-    `trace`: receives when each tile was read, taken, sent and computed; None for nothing.
+    Parameters
+    ----------
+    source, groups
+        Where stored tiles come from; numbers of the groups in their order.
+    layout
+        Which stored tiles are in the groups of the graph, and how large they are.
+    keep
+        Makes of a group that has been expanded what stays.
+    faults
+        uint32, shape (1,), of the device: receives what is wrong with a tile.
+    trace
+        Receives when each group was read, taken, sent and computed; None for nothing.
+
     The others are those of `open_stream`, see Streams.
     """
 
@@ -139,67 +148,92 @@ class CudaTileStream:
         self,
         device: Device,
         source: TileBytes,
-        tiles: Sequence[int],
+        groups: Sequence[int],
         *,
+        layout: GroupLayout,
         on_device: frozenset[int],
         in_host: frozenset[int],
-        edges: int,
-        segments: int,
         slots: int,
         readers: int,
         buffers: int,
-        keep: Callable[[NDArray[np.uint8]], CudaTile],
+        keep: Callable[[DeviceGroup], None],
         faults: Any,
         trace: Trace | None = None,
         direct: bool = False,
         factor: float | None = None,
     ) -> None:
-        self._device = device
-        self._on_device, self._in_host = on_device, in_host
-        self._faults, self._factor = faults, factor
-        self._pinned: dict[int, Pinned] = {}
-        pinned, weighted = self._pinned, factor is not None
-
-        # Without a reference to this stream: in a cycle the tiles would be there until somebody looks for
-        # garbage, long after the run.
-        def prepare(tile: int, encoded: NDArray[np.uint8], stays: bool) -> Any:
-            if not stays:
-                return encoded, map_tile(encoded, weighted=weighted)
-            with _host_span(trace, tile):
-                if tile in on_device:
-                    return keep(encoded)
-                copied = device.pinned(encoded.size)
-                copied[:] = encoded
-                pinned[tile] = copied, map_tile(copied, weighted=weighted)
-                return pinned[tile]
-
-        resident = on_device | in_host
-        # What is sent from elsewhere may be read into any memory.
-        allocate = device.pinned if len(resident) < len(tiles) else aligned
-        self._host = TileStream(source, tiles, resident, buffers, readers, prepare, allocate, trace, direct)
-        self._device_trace = None if trace is None else DeviceTrace(device, trace)
-        self._trace = trace
-        self._passing = [tile for tile in tiles if tile not in on_device]
-        count = len(self._passing)
+        self._device, self._layout, self._faults, self._keep = device, layout, faults, keep
+        self._factor = 1.0 if factor is None else factor
+        self._groups, self._on_device = groups, on_device
+        self._group_of = {tile: group for group in groups for tile in layout.tiles(group)}
+        self._passing = [group for group in groups if group not in on_device]
+        self._staying: dict[int, DeviceGroup] = {}
+        self._pinned: dict[int, PinnedGroup] = {}
+        self._sent: dict[int, Event] = {}  # by the address of a pinned buffer, which is read until then
         with device:
-            tile_bytes = source.max_bytes if count else 0
-            self._slots = [device.xp.empty(tile_bytes, np.uint8) for _ in range(min(slots, count))]
-            self._workspace = DecodeWorkspace(device, edges, segments) if count else None
-        self._free: list[Event | None] = [None] * len(self._slots)
-        self._known: dict[tuple[int, int], StagedTile] = {}
-        self._under_way: deque[Event] = deque()
-        self._used = 0
+            self._arena, begins = self._room_for_all(sorted(on_device))
+            self._slots: list[Slot] = []
+            self._room: GroupArrays | None = None
+            self._widths: WidthRoom | None = None
+            if self._passing:
+                largest, sizes = int(layout.room[self._passing].max()), layout.largest(self._passing)
+                count = max(1, min(slots, len(self._passing)))
+                self._slots = [Slot(device, largest, sizes.tiles) for _ in range(count)]
+                self._room = GroupArrays.allocate(device, sizes)
+                self._widths = WidthRoom(device, sizes)
+        # Passing groups take the slots in turns: how many were computed, sent whole, and have a slot.
+        self._done = self._whole = self._opened = 0
+        self._entries: list[NDArray[np.uint64]] = []  # of the group that comes next, if it stays
+        staying = frozenset(
+            tile for group in groups if group in on_device or group in in_host for tile in layout.tiles(group)
+        )
+        examine = partial(
+            _examine, device, layout, self._group_of, self._arena, begins, in_host, self._pinned, self._sent,
+            Lock(), factor is not None,
+        )  # fmt: skip
+
+        def prepare(tile: int, arrived: Any, stays: bool) -> Any:
+            return arrived if stays else examine(tile, arrived)
+
+        def wait_for(buffer: NDArray[np.uint8]) -> None:
+            if event := self_sent.pop(buffer.ctypes.data, None):
+                event.synchronize()
+
+        self_sent = self._sent
+        self._host = TileStream(
+            source, list(self._group_of), staying, buffers, readers, prepare, device.pinned, trace, direct,
+            examine=examine, wait_for=wait_for, label=self._group_of.__getitem__,
+        )  # fmt: skip
+        self._trace = trace
+        self._device_trace = None if trace is None else DeviceTrace(device, trace)
+
+    def _room_for_all(self, groups: list[int]) -> tuple[Room | None, dict[int, int]]:
+        """Room for groups that stay, and where each begins in it."""
+        if not groups:
+            return None, {}
+        rooms = self._layout.room[groups]
+        return Room(self._device, int(rooms.sum())), dict(
+            zip(groups, (rooms.cumsum() - rooms).tolist(), strict=True)
+        )
 
     def run(self, compute: Callable[[int, Any], None]) -> PassTraffic:
-        """See Tiles; returns before it is done, the first tiles of the next pass under way."""
+        """See Tiles; returns before it is done, the first groups of the next pass under way."""
+        if self.all_resident and len(self._staying) == len(self._on_device):
+            for group in self._groups:
+                self._compute(group, compute)
+            return PassTraffic(0, 0.0)
 
-        def use(tile: int, prepared: Any) -> None:
-            with _host_span(self._trace, tile):
-                if tile in self._on_device:
-                    with self._span(COMPUTE, tile):
-                        compute(tile, prepared)
-                else:
-                    self._use_passing(tile, prepared, compute)
+        def use(tile: int, arrived: Arrived) -> None:
+            group = self._group_of[tile]
+            last = tile == self._layout.tiles(group)[-1]
+            with nullcontext() if self._trace is None else self._trace.span(HOST, f"tile {group}"):
+                if group in self._on_device:
+                    if group not in self._staying:
+                        self._entries.append(arrived[1])
+                elif group not in self._pinned:
+                    self._send(tile, arrived)
+                if last:
+                    self._compute(group, compute)
 
         return self._host.run(use)
 
@@ -210,68 +244,132 @@ class CudaTileStream:
 
     def close(self) -> None:
         """See Tiles; waits until nothing is under way to the memory that is freed."""
-        while self._under_way:
-            self._under_way.popleft().synchronize()
         self._device.synchronize()
         if self._device_trace is not None:
             self._device_trace.finish()
         self._host.close()
-        self._pinned.clear()
-        self._known.clear()
-        self._slots.clear()
-        self._workspace = self._faults = None
+        if self._arena is not None:
+            self._arena.close()
+        for kept in (self._pinned, self._slots, self._staying, self._entries, self._sent):
+            kept.clear()
+        self._arena = self._room = self._widths = self._faults = None
 
-    def _use_passing(self, tile: int, prepared: Pinned, compute: Callable[[int, Any], None]) -> None:
+    def _compute(self, group: int, compute: Callable[[int, Any], None]) -> None:
+        if group in self._on_device:
+            if group not in self._staying:
+                self._staying[group] = self._expanded_to_stay()
+            with self._span(COMPUTE, group):
+                compute(group, self._staying[group])
+            return
         self._send_ahead()
-        if not self._under_way:
-            self._send(tile, prepared)
-        arriving = self._under_way.popleft()
-        with self._device:
-            self._device.wait_for(arriving)
-            workspace = self._workspace
-            assert workspace is not None, "a tile that does not stay has room"
-            at = self._used % len(self._slots)
-            staged = self._known.get((tile, at))
-            if staged is None:
-                # This takes the host as long as a megabyte takes the link.
-                staged = workspace.stage(self._slots[at], prepared[1], self._factor)
-                if tile in self._pinned and len(self._known) < MAX_KNOWN:
-                    self._known[tile, at] = staged
-            with self._span(COMPUTE, tile):
-                arrived = workspace.expand(staged, self._faults)
-        with self._span(COMPUTE, tile):
-            compute(tile, CudaTile(arrived, checked=False))
-        with self._device:
-            self._free[at] = self._device.record_event()
-        self._used += 1
-        if tile not in self._in_host:
-            arriving.synchronize()
+        device, room, widths = self._device, self._room, self._widths
+        assert room is not None, "a group that does not stay has room"
+        assert widths is not None, "and its widths have"
+        slot = self._slots[self._done % len(self._slots)]
+        assert slot.group is not None, "its tiles were sent"
+        assert slot.sent is not None, "and its table"
+        there = DeviceGroup(slot.group, replace(room, table=slot.table), self._factor)
+        with device:
+            device.wait_for(slot.sent)
+            with self._span(COMPUTE, group):
+                there.expand(device, widths, self._faults)
+        with self._span(COMPUTE, group):
+            compute(group, there)
+        with device:
+            slot.free = device.record_event()
+        self._done += 1
         self._send_ahead()
+
+    def _expanded_to_stay(self) -> DeviceGroup:
+        device, tiles = self._device, TileGroup.of(self._entries)
+        self._entries = []
+        with device:
+            there = DeviceGroup(tiles, GroupArrays.allocate(device, tiles.sizes), self._factor)
+            upload(there.arrays.table, tiles.entries.view(np.uint8))
+            # All tiles of the group have been sent before.
+            device.wait_for(device.record_event(copy_stream=True))
+            there.expand(device, WidthRoom(device, tiles.sizes), self._faults)
+            self._keep(there)
+        return there
+
+    def _send(self, tile: int, arrived: Arrived) -> None:
+        """Send a tile of the passing group that is computed next."""
+        encoded, entry = arrived
+        slot = self._open(self._done)
+        slot.entries.append(entry)
+        place = int(self._layout.places[tile])
+        with self._device, self._span(COPY, self._group_of[tile], encoded.size):
+            self._sent[encoded.ctypes.data] = self._device.upload_async(
+                slot.bytes[place : place + encoded.size], encoded
+            )
+        if tile == self._layout.tiles(self._group_of[tile])[-1]:
+            self._send_table(self._done, self._group_of[tile])
 
     def _send_ahead(self) -> None:
-        """Send tiles from pinned memory to all slots but that of the tile in use."""
-        while len(self._under_way) < len(self._slots):
-            tile = self._passing[(self._used + len(self._under_way)) % len(self._passing)]
-            if tile not in self._pinned:
+        """Send groups from pinned memory to all slots that are free, or will be before they arrive."""
+        for number in range(max(self._whole, self._done), self._done + len(self._slots)):
+            group = self._passing[number % len(self._passing)]
+            pinned = self._pinned.get(group)
+            if pinned is None or not pinned.complete:
                 return
-            self._send(tile, self._pinned[tile])
+            slot = self._open(number)
+            slot.entries = pinned.entries
+            with self._device, self._span(COPY, group, pinned.bytes.size):
+                self._device.upload_async(slot.bytes[: pinned.bytes.size], pinned.bytes)
+            self._send_table(number, group)
 
-    def _send(self, tile: int, pinned: Pinned) -> None:
-        encoded, found = pinned
-        at = (self._used + len(self._under_way)) % len(self._slots)
-        free = self._free[at]
+    def _send_table(self, number: int, group: int) -> None:
+        tiles = self._layout.tiles(group)
         with self._device:
-            if free is not None:
-                self._device.copy_stream_wait(free)
-            with self._span(COPY, tile, found.nbytes):
-                event = self._device.upload_async(self._slots[at][: found.nbytes], encoded[: found.nbytes])
-        self._under_way.append(event)
+            slot = self._slots[number % len(self._slots)]
+            slot.send_table(self._layout.places[tiles.start : tiles.stop])
+        self._whole = number + 1
 
-    def _span(self, track: str, tile: int, nbytes: int = 0) -> AbstractContextManager[None]:
+    def _open(self, number: int) -> Slot:
+        slot = self._slots[number % len(self._slots)]
+        if self._opened <= number:
+            with self._device:
+                slot.open()
+            self._opened = number + 1
+        return slot
+
+    def _span(self, track: str, group: int, nbytes: int = 0) -> AbstractContextManager[None]:
         trace = self._device_trace
-        return nullcontext() if trace is None else trace.span(track, f"tile {tile}", nbytes)
+        return nullcontext() if trace is None else trace.span(track, f"tile {group}", nbytes)
 
 
-def _host_span(trace: Trace | None, tile: int) -> AbstractContextManager[None]:
-    """The time in which the host takes a tile: makes it what stays, or launches what computes with it."""
-    return nullcontext() if trace is None else trace.span(HOST, f"tile {tile}")
+# Without a reference to a stream: in a cycle the tiles would be there until somebody looks for garbage, long
+# after the run.
+def _examine(
+    device: Device,
+    layout: GroupLayout,
+    group_of: dict[int, int],
+    arena: Room | None,
+    begins: dict[int, int],
+    in_host: frozenset[int],
+    pinned: dict[int, PinnedGroup],
+    sent: dict[int, Event],
+    lock: Lock,
+    weighted: bool,
+    tile: int,
+    encoded: NDArray[np.uint8],
+) -> Arrived:
+    """Check a tile that was read, and bring it to where it stays, if it does; any thread may."""
+    entry = map_tile(encoded, weighted=weighted)
+    check_sizes(layout, tile, entry)
+    if encoded.size > layout.limits[tile]:
+        # It would lie on what comes behind it.
+        raise ReplacedError(f"tile {tile} has {encoded.size} bytes and had at most {layout.limits[tile]}.")
+    group, place = group_of[tile], int(layout.places[tile])
+    if group in begins:
+        assert arena is not None, "there is room for what stays"
+        at = begins[group] + place
+        entry[0] = arena.address + at
+        with device:
+            sent[encoded.ctypes.data] = device.upload_async(arena.bytes[at : at + encoded.size], encoded)
+    elif group in in_host:
+        with lock:
+            if group not in pinned:
+                pinned[group] = PinnedGroup(device, int(layout.room[group]), layout.tiles(group))
+        pinned[group].put(tile, place, encoded, entry)
+    return encoded, entry

@@ -20,41 +20,36 @@ from oocpr.engine.cuda.spmv import GATHER_PADDING, READ_STRUCTS
 from oocpr.engine.number_formats import READS
 from oocpr.plan.device_memory import STAGED_NUMBERS
 from oocpr.plan.partition import partition_bounds, partition_nodes
+from oocpr.plan.tile_groups import THREAD_BLOCK_ROWS
 
 if TYPE_CHECKING:
     from oocpr.engine.backend import PushStep, StripeSpec, SweepStep
     from oocpr.engine.cuda.device import Device
+    from oocpr.engine.cuda.group import DeviceGroup
     from oocpr.engine.cuda.spmv import SegmentSums, Window
-    from oocpr.engine.cuda.tile import DeviceTile
 
-
-THREAD_BLOCK_ROWS = 4 * THREADS
-"""Rows that a block of threads takes."""
 
 FIRST, NEXT, LAST = (np.int32(turn) for turn in range(3))
 """Which of the partitions it is, as `keep_sums` takes it."""
 
 
 @dataclass(frozen=True)
-class TileRows:
-    """Where the rows of a tile are."""
+class GroupRows:
+    """Where the rows of a group are."""
 
-    number: int  # number of the tile in its stripe
+    number: int  # number of its first tile in the stripe
+    tiles: int
     first: int  # first owned row in the graph
     owned: int  # number of owned rows
     offset: int  # first owned row in the stripe
     place: int  # blocks of rows of the stripe's tiles before
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of rows, the row that the next tile owns included."""
-        return -(-(self.owned + 1) // THREAD_BLOCK_ROWS)
+    blocks: int  # its own ones, the rows that next tiles own included
 
 
 class LocalWorkspace:
     """Where tile-local sweeps work.
 
-    `start`: float32, shape (rows,): what rows have from outside the tile.
+    `start`: float32, shape (rows,): what rows of a group have from outside their tile.
     `sends`: float32, shape (rows + 1,): what they send along each edge, and a zero behind the last.
     """
 
@@ -148,13 +143,13 @@ class PartitionedGatherVector(DeviceGatherVector):
             # Behind the last one, which is shorter, is what the partition before had there.
             self.array[count:] = 0
 
-    def carry_sums(self, state: RowState, sums: SegmentSums, tile: DeviceTile, rows: TileRows) -> None:
-        """Add what this partition brings to the segments of a tile to what those before have brought.
+    def carry_sums(self, state: RowState, sums: SegmentSums, group: DeviceGroup, rows: GroupRows) -> None:
+        """Add what this partition brings to the segments of a group to what those before have brought.
 
-        `sums`: of the tile's product with this partition; after the last one, with all.
+        `sums`: of the group's product with this partition; after the last one, with all.
         """
         # Of a damaged tile, which is found once all of it has been swept, there may be said to be more.
-        count = min(tile.nonempty, tile.segments)
+        count = min(group.sizes.nonempty, rows.owned + rows.tiles)
         if not count:
             return
         turn = FIRST if self._number == 0 else LAST if self.last else NEXT
@@ -199,7 +194,7 @@ class RowState:
             WEIGHTED=int(self.weighted),
         ).get_function
         self._device, self.spec = device, spec
-        xp, rows, tiles = device.xp, spec.rows, spec.last_tile - spec.first_tile
+        xp, rows, tiles = device.xp, spec.rows, spec.borders
 
         def zeros(
             shape: int | tuple[int, ...], dtype: Any = np.float64, mapped: bool = in_host
@@ -283,16 +278,19 @@ class RowState:
     def update(
         self,
         sums: SegmentSums,
-        tile: DeviceTile,
-        rows: TileRows,
+        group: DeviceGroup,
+        rows: GroupRows,
         step: SweepStep,
         numbers: DeviceGatherVector,
         room: tuple[Any, Any],
+        *,
+        every: bool = False,
     ) -> None:
-        """Add what was delivered to a tile's rows to their residual, and begin their proposal.
+        """Add what was delivered to a group's rows to their residual, and begin their proposal.
 
         `room`: ``start`` and ``sends`` of a LocalWorkspace; each None if not needed, both if the proposal is
             done at once.
+        `every`: whether empty segments have sums as well.
         """
         spec = self.spec
         live = sum(1 << slot for slot in step.live)
@@ -300,12 +298,12 @@ class RowState:
             (rows.blocks,),
             (THREADS,),
             (
-                sums.pushes, sums.proposals, tile.filled, tile.filled_before, np.uint64(rows.owned),
-                np.uint64(rows.offset), np.uint64(spec.rows), self._carries, np.uint32(rows.number),
-                self.stored, self.degree, np.float64(1 / spec.nodes), self.teleport,
-                np.float64(step.damping), np.float64(step.base), np.float64(step.uniform),
-                np.float64(step.scale), np.int32(step.slot), np.uint32(live), self.residual,
-                self.changes, self.steps, self.push, *room, numbers.array,
+                *group.table, sums.pushes, sums.proposals, *self._filled(group, every),
+                np.uint64(rows.offset), np.uint64(spec.rows), self._carries[rows.number :], self.stored,
+                self.degree, np.float64(1 / spec.nodes), self.teleport, np.float64(step.damping),
+                np.float64(step.base), np.float64(step.uniform), np.float64(step.scale),
+                np.int32(step.slot), np.uint32(live),
+                self.residual, self.changes, self.steps, self.push, *room, numbers.array,
                 np.uint64(rows.first), self._partials, self._stride, np.uint64(rows.place),
             ),
         )  # fmt: skip
@@ -313,37 +311,43 @@ class RowState:
     def end_local_sweep(
         self,
         sums: SegmentSums,
-        tile: DeviceTile,
-        rows: TileRows,
+        group: DeviceGroup,
+        rows: GroupRows,
         step: SweepStep,
         local: LocalWorkspace,
         numbers: DeviceGatherVector | None,
+        *,
+        whole: bool,
     ) -> None:
-        """End one tile-local sweep: the last one if `numbers` are given, which receive the proposal."""
+        """End one local sweep: the last one if `numbers` are given, which receive the proposal.
+
+        `whole`: whether it was inside the group rather than inside each tile.
+        """
         if not rows.owned:
             return
         delivered = (
-            local.start, sums.pushes, tile.filled, tile.filled_before, np.uint64(rows.owned),
+            *group.table, local.start, sums.pushes, *self._filled(group, False), np.int32(whole),
             np.uint64(rows.offset),
         )  # fmt: skip
         if numbers is None:
-            rest = (self.degree, np.float64(step.damping), local.sends)
-            self._kernel("settle")(grid(rows.owned), (THREADS,), (*delivered, *rest))
-            return
-        self._kernel("propose")(
-            grid(rows.owned),
-            (THREADS,),
-            (
-                *delivered, np.uint64(self.spec.rows), self.stored, self.degree, np.float64(step.scale),
+            rest: tuple[Any, ...] = (self.degree, np.float64(step.damping), local.sends)
+        else:
+            rest = (
+                np.uint64(self.spec.rows), self.stored, self.degree, np.float64(step.scale),
                 np.int32(step.slot), self.steps, self.push, numbers.array, np.uint64(rows.first),
-            ),
-        )  # fmt: skip
+            )  # fmt: skip
+        name = "resend" if numbers is None else "propose"
+        self._kernel(name)((rows.blocks,), (THREADS,), (*delivered, *rest))
 
-    def tile_sums(self, last: TileRows, step: SweepStep, faults: Any) -> tuple[TileSums, int]:
+    @staticmethod
+    def _filled(group: DeviceGroup, every: bool) -> tuple[Any, Any]:
+        return (None, None) if every else (group.arrays.filled, group.arrays.filled_before)
+
+    def tile_sums(self, last: GroupRows, step: SweepStep, faults: Any) -> tuple[TileSums, int]:
         """Sums of the stripe's tiles, `last` being the last of them, and their faults; waits for both."""
         spec, live = self.spec, list(step.live)
         sums, peaks = self._sums, self._peaks
-        self._total(sums, sums, last.place + last.blocks, last.number + 1, faults)
+        self._total(sums, sums, last.place + last.blocks, last.number + last.tiles, faults)
         report = download(self._totals)
         rest = report[sums:]
         carry, proposed, found = (float(x) for x in rest[:3])
@@ -377,7 +381,7 @@ class RowState:
             arguments = (np.uint64(rows), self.ranks, self.residual, np.float64(carry))
             self._kernel("finish")(grid(rows), (THREADS,), arguments)
         if self._ranks_here is None:
-            return download(self.ranks)
+            return self._device.bring(self.ranks)
         # They are in memory of the host, once what was launched has run.
         self._device.synchronize()
         return self._ranks_here

@@ -24,7 +24,7 @@ from oocpr.engine.backend import Streams
 from oocpr.engine.cuda.communication import new_unique_id
 from oocpr.engine.cuda.device import download
 from oocpr.engine.stripe import StripeGroup
-from oocpr.engine.tiles.merged import MergedStore
+from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.errors import NotAStoreError, OocprError, ReplacedError, SetupError
 from oocpr.progress import silent
 
@@ -71,8 +71,7 @@ class StripeWorker:
         # The worker's own threads are for tasks, and its event loop has to stay free.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="oocpr-stripes")
         stored = open_on_worker(job.path, job.identity)
-        tile_edges, cuts = stored.attributes.tile_edges, job.cuts
-        store: RankedStore = stored if cuts is None else MergedStore(stored, tile_edges, cuts)
+        store: RankedStore = stored if job.layout is None else GroupedStore(stored, job.layout)
         self._backend = job.make_backend(stripes[0])
         try:
             self._group = StripeGroup(job, store, self._backend, stripes)

@@ -24,7 +24,7 @@ from oocpr.engine.executors.local import LocalBackends
 from oocpr.engine.probe.pass_times import PassTimeModel, SampleTimes, TileTimings, device_works
 from oocpr.engine.probe.sample_run import LOADED_ROUNDS, MIN_ROUNDS, SECONDS, SampleRun
 from oocpr.engine.stripe import Job, each_backend
-from oocpr.engine.tiles.merged import closing_merges, free_joins
+from oocpr.engine.tiles.groups import GroupedStore
 from oocpr.engine.tiles.source import tiles_of, weight_scale_of
 from oocpr.jit import MustCompileError, watched, without_compiling
 from oocpr.plan.forecast import Forecast, Rates
@@ -65,7 +65,7 @@ def measure_rates(
     DamagedError if a tile's bytes are not what was written.
     """
     job = _job(store, plan, settings, backend, threads, kernel=kernel)
-    with release_frames(), closing_merges(store):
+    with release_frames():
         return _measure(job, store, progress)
 
 
@@ -79,7 +79,10 @@ def _job(
 ) -> Job:
     settings = replace(settings, mixing=plan.mixing, sweeps=plan.sweeps) if settings.mixed else settings
     scale = weight_scale_of(store, settings.reads)
-    return Job("", settings, plan, each_backend(backend), threads, kernel=kernel, weight_scale=scale)
+    layout = store.layout if isinstance(store, GroupedStore) else None
+    return Job(
+        "", settings, plan, each_backend(backend), threads, kernel=kernel, weight_scale=scale, layout=layout
+    )
 
 
 def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
@@ -89,7 +92,8 @@ def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
     resident = [work.resident_sample() for work in works]
     streamed = [work.streamed_sample() for work in works]
     # Tiles that stay on devices or in memory are timed as they come; else reading is measured by itself.
-    readers = job.readers * len(works) * (not plan.devices or plan.streamed_bytes > 0)
+    readers = sum(tiers.readers for tiers in plan.devices) * (plan.streamed_bytes > 0)
+    readers = readers if plan.devices else job.readers
     measuring = Measuring(
         progress,
         {
@@ -127,14 +131,12 @@ def _measure(job: Job, store: RankedStore, progress: Progress) -> Rates:
             if plan.devices:
                 timings_of_all = run.timings()
         assert run is not None, "a tile is resident or streamed"
-        # As in a run, nothing is merged any more once rows are all that is left to do.
-        free_joins(store)
         between = run.pushing()
         pushed, ends = run.rows, run.opening + run.finishing()
         # Backends that are closed give back what nothing holds any more.
         run = None
     models = [
-        PassTimeModel.of(work, stays, streams, timings, job.readers, between)
+        PassTimeModel.of(work, stays, streams, timings, between)
         for work, stays, streams, timings in zip(
             works, resident_times, streamed_times, timings_of_all, strict=True
         )
@@ -211,7 +213,8 @@ def measure_whole(
 
 def _reading(store: RankedStore, readers: int, direct: bool, measuring: Measuring) -> float:
     """Bytes per second that the threads of a run read, with nothing else to do."""
-    source, tiles = tiles_of(store), len(store.tile_rows) - 1
+    source = tiles_of(store)
+    tiles = len(store.layout.first_rows if isinstance(store, GroupedStore) else store.tile_rows) - 1
     until = time.perf_counter() + SECONDS
 
     def read(reader: int) -> int:
@@ -251,7 +254,7 @@ class Measuring:
             self._report()
 
     def read(self) -> None:
-        """Report that a tile was read, and merged if it is made of several; any thread may."""
+        """Report that a tile was read; any thread may."""
         with self._lock:
             if self._done < self._end:
                 self._done += 1

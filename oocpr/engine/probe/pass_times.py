@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from oocpr.engine.trace import COMPUTE, COPY
 from oocpr.plan.memory import tile_edges
-from oocpr.plan.residency import ring_slots
 
 if TYPE_CHECKING:
     from oocpr.engine.trace import Span
@@ -28,7 +27,7 @@ SAMPLED = 8
 """Tiles that are measured, of a store that has more."""
 
 DEVICE_SAMPLED = 4
-"""The same for each CUDA device, whose tiles are made of several stored ones."""
+"""The same for each CUDA device, which takes several stored tiles as one."""
 
 SAMPLED_EDGES = 2**25
 """Edges that are measured of tiles of a kind, if so many tiles have fewer: if they are streamed a round waits
@@ -36,7 +35,7 @@ for its first, and if they stay caches hold few of them, but not all."""
 
 DEVICE_EDGES, DEVICE_TILES = 2**27, 2**7
 """Edges that are measured of tiles of any kind for each CUDA device, if not more tiles have them: rounds of
-little work take as long as they are launched, and the first has what merging takes once in a run, too."""
+little work take as long as they are launched."""
 
 
 def spread(tiles: int, most: int) -> list[int]:
@@ -131,8 +130,7 @@ class DeviceWork:
         edges, device = self.stats.tile_edges, self.device
         if device is None:
             return max(SAMPLED, SAMPLED_EDGES // edges)
-        # Twice as many as are made at a time: how fast they come shows from the second half on.
-        return max(DEVICE_SAMPLED, 2 * device.merged_at_once, min(DEVICE_TILES, DEVICE_EDGES // edges))
+        return max(DEVICE_SAMPLED, min(DEVICE_TILES, DEVICE_EDGES // edges))
 
     def _sample(self, count: int, *, on_device: bool, in_host: bool) -> TileSample:
         tiles = [self.tiles[at] for at in spread(len(self.tiles), count)]
@@ -153,13 +151,13 @@ def device_works(plan: Plan, tile_rows: NDArray[np.int64]) -> list[DeviceWork]:
 class SampleTimes(NamedTuple):
     """Seconds that were measured of a sample of tiles of one backend, some of them by tile.
 
-    Only on devices are tiles brought by a thread, which reads and perhaps merges them, and taken by the host,
-    which in the first pass makes them what stays, and launches what computes with them.
+    Only on devices are tiles brought by threads, which read them, and taken by the host, which in the first
+    pass makes them what stays, and launches what computes with them.
     """
 
     first: float = 0.0  # per edge, in a first pass
     later: float = 0.0  # per edge, in later ones
-    brought: Mapping[int, float] = MappingProxyType({})
+    brought: Mapping[int, float] = MappingProxyType({})  # by one thread
     taken: Mapping[int, float] = MappingProxyType({})  # in the first pass
     launched: float = 0.0  # of a tile as a rule, in later passes
     closing: float = 0.0  # giving back memory of the host
@@ -193,7 +191,6 @@ class PassTimeModel:
         resident: SampleTimes,
         streamed: SampleTimes,
         timings: TileTimings,
-        readers: int,
         between: float = 0.0,
     ) -> PassTimeModel:
         """Put together what an edge takes in a first pass and in later ones, and what streaming takes."""
@@ -214,21 +211,20 @@ class PassTimeModel:
         closing = streamed.closing * work.device.in_host / max(1, len(streamed.brought))
         # What was measured are rounds with a run per partition, all but the first as in later passes.
         once = busy / work.device.partitions
-        first = max(_first_pass(work.device, all_tiles, resident, streamed, readers), once) + (busy - once)
+        first = max(_first_pass(work.device, all_tiles, resident, streamed), once) + (busy - once)
         return cls(swept, times.swept, first, times.sent, times.alternating, launched, closing)
 
 
 def _first_pass(
-    device: DeviceTiers, all_tiles: Extrapolation, resident: SampleTimes, streamed: SampleTimes, readers: int
+    device: DeviceTiers, all_tiles: Extrapolation, resident: SampleTimes, streamed: SampleTimes
 ) -> float:
     """Seconds in which threads bring all tiles of a device, and its own takes them."""
-    at_once = device.merged_at_once
     # Whatever is done with them then, tiles are brought alike; and those that are measured of both kinds are
     # brought twice, the second time as it is when memory has been taken.
     brought = all_tiles.of_all({**resident.brought, **streamed.brought})
     taken = np.where(all_tiles.resident, all_tiles.of_all(resident.taken), all_tiles.of_all(streamed.taken))
-    threads, buffers = max(readers, at_once), ring_slots(at_once)
-    return completion_times(brought.tolist(), taken.tolist(), threads, buffers)[-1]
+    # All threads read the tiles of a group, and then go on with the next one.
+    return completion_times((brought / device.readers).tolist(), taken.tolist(), 1, 2)[-1]
 
 
 UNDELAYED_SHARE = 0.25

@@ -107,7 +107,7 @@ class SampleRun:
             times = SampleTimes(
                 first,
                 median(later),
-                brought={tile: spans[0][1] for tile, spans in read.items()},
+                brought={tile: self._brought(tile, spans) for tile, spans in read.items()},
                 taken={
                     tile: sum(took for end, took in spans if end <= self._first_end)
                     for tile, spans in host.items()
@@ -119,6 +119,11 @@ class SampleRun:
                 times = times._replace(computed={tile: _typical(of) for tile, of in computed.items()})
             found.append(times)
         return found
+
+    def _brought(self, tile: int, spans: list[tuple[float, float]]) -> float:
+        """Seconds in which the tile, or the tiles of the group, were read first."""
+        layout = self._job.layout
+        return sum(took for _, took in spans[: 1 if layout is None else len(layout.tiles(tile))])
 
     def timings(self) -> list[TileTimings]:
         """How fast tiles are streamed through each device, by the rounds that were measured last."""

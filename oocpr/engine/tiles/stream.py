@@ -81,6 +81,12 @@ class TileStream:
         Makes a buffer of the ring, which begins with a page.
     direct
         Whether tiles are read past the system's page cache.
+    examine
+        Called by the thread that has read a tile that stays; makes of its bytes what `prepare` gets.
+    wait_for
+        Called by the thread that reads before it reads into a buffer again.
+    label
+        What a timeline calls a tile by.
     """
 
     def __init__(
@@ -90,13 +96,17 @@ class TileStream:
         resident: frozenset[int],
         slots: int,
         readers: int,
-        prepare: Callable[[int, NDArray[np.uint8], bool], Any],
+        prepare: Callable[[int, Any, bool], Any],
         allocate: Callable[[int], NDArray[np.uint8]] = aligned,
         trace: Trace | None = None,
         direct: bool = False,
+        examine: Callable[[int, NDArray[np.uint8]], Any] | None = None,
+        wait_for: Callable[[NDArray[np.uint8]], None] | None = None,
+        label: Callable[[int], int] = int,
     ) -> None:
         self._source = source
         self._tiles = tiles
+        self._examine, self._wait_for, self._label = examine, wait_for, label
         self._resident = resident
         self._kept: dict[int, Any] = {}
         self._slots = slots
@@ -166,8 +176,13 @@ class TileStream:
     def _read(self, tile: int, buffer: NDArray[np.uint8], slot: int) -> tuple[int, Any]:
         """Read a tile; returns its size, and it prepared or, if it stays, its bytes."""
         trace = self._trace
-        with nullcontext() if trace is None else trace.span(f"{READ}, buffer {slot}", f"tile {tile}"):
+        if self._wait_for is not None:
+            self._wait_for(buffer)
+        name = f"tile {self._label(tile)}"
+        with nullcontext() if trace is None else trace.span(f"{READ}, buffer {slot}", name):
             size = self._source.read_into(tile, buffer, direct=self._direct)
         encoded = buffer[:size]
+        if tile in self._resident:
+            return size, encoded if self._examine is None else self._examine(tile, encoded)
         # What takes no memory is done while others are computed.
-        return size, encoded if tile in self._resident else self._prepare(tile, encoded, False)
+        return size, self._prepare(tile, encoded, False)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocpr.engine.cuda.device import inline
+from oocpr.engine.cuda.device import download, inline
 
 if TYPE_CHECKING:
     from oocpr.engine.cuda.device import Event
@@ -117,7 +117,9 @@ class HostKernel:
             if kind != parameter:
                 raise HostError(f"{self._name}: argument {number} is {kind}, not {parameter}")
             return value, None, np.array(value)
-        if parameter[0] not in "pc" or kind != parameter[1:]:
+        # CuPy has no arrays of structures: these come as bytes.
+        structures = parameter[1] == "x" and kind == "u1" and value.size % int(parameter[2:]) == 0
+        if parameter[0] not in "pc" or not (structures or kind == parameter[1:]):
             raise HostError(f"{self._name}: argument {number} is an array of {kind}, not {parameter}")
         if not value.flags.c_contiguous:
             raise HostError(f"{self._name}: argument {number} is not contiguous")
@@ -261,7 +263,7 @@ class HostDevice:
         memory = np.empty(shape, dtype)
         return memory, memory
 
-    def record_event(self) -> HostMark:
+    def record_event(self, *, copy_stream: bool = False) -> HostMark:  # noqa: ARG002
         """See Device."""
         return HostMark()
 
@@ -273,6 +275,10 @@ class HostDevice:
     def copy_from(self, array: Any, values: Any) -> None:
         """See Device."""
         array[...] = values
+
+    def bring(self, array: Any) -> Any:
+        """See Device."""
+        return np.array(download(array))
 
     def can_read(self, values: Any) -> bool:
         """See Device; one without links gets copies of all, its own too."""
